@@ -1,0 +1,1 @@
+//! Checked program to relocatable BPF object and manifest.

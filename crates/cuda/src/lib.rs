@@ -1,0 +1,1 @@
+//! What is known of CUDA by heart: signatures, symbol families, types, enums, errors.

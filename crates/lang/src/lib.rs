@@ -1,0 +1,1 @@
+//! Script text to checked program.

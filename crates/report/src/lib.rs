@@ -1,0 +1,1 @@
+//! What a run says, and the formats it is said in.

@@ -1,0 +1,1 @@
+//! Compiled object to a running session.

@@ -1,0 +1,1 @@
+//! A BPF machine and a reference interpreter, for tests.

@@ -1,0 +1,1 @@
+//! This machine: ELF files, processes, libraries, stacks.

@@ -1,0 +1,1 @@
+//! The contract between a BPF program and its reader: layouts, manifest, decoding.

@@ -1,0 +1,2 @@
+//! `cudatrace`: the command line.
+fn main() {}
