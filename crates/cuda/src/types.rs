@@ -1,0 +1,208 @@
+//! C types of the CUDA interfaces: what a value is, how large, where its fields are, what its numbers are called.
+//!
+//! Sizes and offsets are those of LP64 with natural alignment, which x86-64 and aarch64 Linux share. The definitions are
+//! CUDA 13.5's; a struct whose layout another CUDA version changed appears under each layout's own name
+//! (`cudaDeviceProp`, `cudaDeviceProp_12`, `cudaDeviceProp_11`).
+//! Types are interned: equal C types have equal [`TypeId`]s, so comparing ids compares types.
+
+use crate::api::defs;
+
+/// An interned type: see [`ty`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeId(pub(crate) u16);
+
+/// A struct or union: see [`struct_def`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StructId(pub(crate) u16);
+
+/// An enum: see [`enum_def`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EnumId(pub(crate) u16);
+
+/// A C type.
+#[derive(Debug)]
+pub struct Type {
+    /// As C writes it: `CUdeviceptr *`, `const char *`, `unsigned char [16]`. Typedef names are kept: a `size_t`
+    /// and an `unsigned long` are two types of one kind.
+    pub c_name: &'static str,
+    /// What it is once typedefs are seen through.
+    pub kind: Kind,
+}
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `void`: a function without result, or what a `void *` points to
+    Void,
+    /// `bool`, one byte
+    Bool,
+    /// `int`, `size_t`, `CUdeviceptr`
+    Int {
+        /// 1, 2, 4 or 8
+        bytes: u8,
+        /// two's complement
+        signed: bool,
+    },
+    /// `float`, `double`
+    Float {
+        /// 4 or 8
+        bytes: u8,
+    },
+    /// `CUresult`: four bytes
+    Enum(EnumId),
+    /// `T *` and `const T *` alike
+    Pointer(TypeId),
+    /// `const char *`, a string that ends in NUL
+    String,
+    /// A pointer to what only the library can see into: `CUstream`
+    Handle,
+    /// `CUlaunchConfig`, `dim3`
+    Struct(StructId),
+    /// `char [256]`
+    Array(TypeId, u32),
+    /// A callback
+    Function,
+}
+
+/// A struct, or a union, whose fields all have the offset 0.
+#[derive(Debug)]
+pub struct Struct {
+    /// The typedef where there is one (`CUlaunchConfig`); a type without a name of its own is called by its place
+    /// (`CUDA_RESOURCE_DESC.res`).
+    pub name: &'static str,
+    /// In bytes, with the padding at the end.
+    pub size: u32,
+    /// In bytes.
+    pub align: u32,
+    /// Whether the fields overlay each other.
+    pub is_union: bool,
+    /// In the order of the definition. Members of C's anonymous unions stand here as fields of equal offset.
+    pub fields: &'static [Field],
+}
+
+/// A member of a struct.
+#[derive(Debug)]
+pub struct Field {
+    /// Its C name.
+    pub name: &'static str,
+    /// In bytes from the start of the struct.
+    pub offset: u32,
+    /// Its type.
+    pub ty: TypeId,
+    /// The lowest bit and the width, where it is a bit-field of the integer at `offset`.
+    pub bits: Option<(u8, u8)>,
+}
+
+/// An enum: four bytes wide.
+#[derive(Debug)]
+pub struct Enum {
+    /// Its C name: `CUresult`.
+    pub name: &'static str,
+    /// Whether it has negative values.
+    pub signed: bool,
+    /// Names and values, sorted by value; of two names of one value the one defined first comes first.
+    pub variants: &'static [(&'static str, i64)],
+}
+
+impl Enum {
+    /// The name of a value; where several names have it, the one defined first.
+    pub fn name_of(&self, value: i64) -> Option<&'static str> {
+        let at = self.variants.partition_point(|&(_, v)| v < value);
+        self.variants.get(at).filter(|&&(_, v)| v == value).map(|&(name, _)| name)
+    }
+
+    /// The value of a name.
+    pub fn value_of(&self, name: &str) -> Option<i64> {
+        self.variants.iter().find(|&&(n, _)| n == name).map(|&(_, value)| value)
+    }
+}
+
+impl Struct {
+    /// The field of that name.
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+}
+
+impl TypeId {
+    /// Size in bytes of a value of this type. `void` has none.
+    pub fn size(self) -> Option<u32> {
+        Some(match ty(self).kind {
+            Kind::Void => return None,
+            Kind::Bool => 1,
+            Kind::Int { bytes, .. } | Kind::Float { bytes } => u32::from(bytes),
+            Kind::Enum(_) => 4,
+            Kind::Pointer(_) | Kind::String | Kind::Handle | Kind::Function => 8,
+            Kind::Struct(id) => struct_def(id).size,
+            Kind::Array(element, count) => element.size()? * count,
+        })
+    }
+}
+
+/// The type behind an id.
+pub fn ty(id: TypeId) -> &'static Type {
+    &defs::TYPES[usize::from(id.0)]
+}
+
+/// The struct behind an id.
+pub fn struct_def(id: StructId) -> &'static Struct {
+    &defs::STRUCTS[usize::from(id.0)]
+}
+
+/// The enum behind an id.
+pub fn enum_def(id: EnumId) -> &'static Enum {
+    &defs::ENUMS[usize::from(id.0)]
+}
+
+/// The type that a script names in a cast: a typedef, struct, enum or C's own (`CUdeviceptr`, `unsigned int`).
+/// `struct NAME` and tags such as `CUlaunchConfig_st` are understood too.
+pub fn find_type(c_name: &str) -> Option<TypeId> {
+    let name = c_name.strip_prefix("struct ").unwrap_or(c_name);
+    lookup(defs::NAMES, name).map(|at| defs::NAMES[at].1)
+}
+
+/// The struct or union of that name, with or without `_st`.
+pub fn find_struct(name: &str) -> Option<StructId> {
+    match ty(find_type(name)?).kind {
+        Kind::Struct(id) => Some(id),
+        _ => None,
+    }
+}
+
+/// The enum of that name; its tag (`cudaError_enum`) is understood too.
+pub fn find_enum(name: &str) -> Option<EnumId> {
+    match ty(find_type(name.strip_prefix("enum ").unwrap_or(name))?).kind {
+        Kind::Enum(id) => Some(id),
+        _ => None,
+    }
+}
+
+/// The enum constant of that name and its value: `CUDA_ERROR_OUT_OF_MEMORY` is (`CUresult`, 2).
+pub fn constant(name: &str) -> Option<(EnumId, i64)> {
+    let named = |&(enum_at, at): &(u16, u16)| defs::ENUMS[usize::from(enum_at)].variants[usize::from(at)];
+    let found = defs::CONSTANTS.binary_search_by(|entry| named(entry).0.cmp(name)).ok()?;
+    Some((EnumId(defs::CONSTANTS[found].0), named(&defs::CONSTANTS[found]).1))
+}
+
+/// All enum constants, sorted by name.
+pub fn constants() -> impl Iterator<Item = (&'static str, EnumId, i64)> {
+    defs::CONSTANTS.iter().map(|&(enum_at, at)| {
+        let (name, value) = defs::ENUMS[usize::from(enum_at)].variants[usize::from(at)];
+        (name, EnumId(enum_at), value)
+    })
+}
+
+/// The value of a preprocessor constant, which belongs to no enum: `cudaHostAllocPortable` is 1.
+pub fn macro_constant(name: &str) -> Option<i64> {
+    lookup(defs::MACROS, name).map(|at| defs::MACROS[at].1)
+}
+
+/// All preprocessor constants, sorted by name.
+pub fn macro_constants() -> impl Iterator<Item = (&'static str, i64)> {
+    defs::MACROS.iter().copied()
+}
+
+/// Where a name stands in a table that is sorted by it.
+fn lookup<T>(table: &[(&'static str, T)], name: &str) -> Option<usize> {
+    table.binary_search_by(|(entry, _)| (*entry).cmp(name)).ok()
+}
