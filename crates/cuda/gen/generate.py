@@ -73,6 +73,7 @@ class World:
 
     def __init__(self):
         self.records, self.enums, self.typedefs, self.callbacks = {}, {}, {}, set()
+        self.placed = {}  # nameless types that the wheel gave a name without a place
         self.functions = {"driver": [], "runtime": [], "nccl": []}
         self.macros = {}
 
@@ -85,8 +86,8 @@ def split_declarator(text):
     text = re.sub(r"\s+", " ", text.strip())
     m = re.fullmatch(r"(.*?[\s*])(\w+)((?:\[\d+\])*)", text)
     base, name, arrays = m[1], m[2], m[3]
-    # Cython cannot call a parameter `from` and appends `_` to Python's keywords; C calls it `from`.
-    name = {"from_": "from", "default_": "default"}.get(name, name)
+    # `from` is a keyword of Python.
+    name = "from" if name == "from_" else name
     return c_type(base + arrays), name
 
 
@@ -131,7 +132,7 @@ def read_types(world, text, enum_values):
             if what == "enum":
                 world.enums.setdefault(tag, Enum(tag, enum_body(tag, body, enum_values)))
                 continue
-            name = (c_name and place_name(c_name)) or tag
+            name = (c_name and place_name(c_name)) or world.placed.get(tag, tag)
             rename[tag] = name
             members = [split_declarator(member) for member in body]
             known = world.records.get(name)
@@ -288,10 +289,12 @@ def up(value, align):
 
 def direction(function, t, name, rules):
     """A non-const pointer to a typed thing is filled by the callee, unless extra.toml says otherwise."""
+    if "*" not in t:
+        return "i"
     for rule in rules["rule"]:
         if name in rule["params"] and re.fullmatch(rule["functions"], function):
             return rule["dir"]
-    if re.fullmatch(r"const [\w .]+ \*", t) or "*" not in t or t in ("void *",):
+    if re.fullmatch(r"const [\w .]+ \*", t) or t == "void *":
         return "i"
     if re.fullmatch(r"void \*+", t) and name in rules["void_in"]:
         return "i"
@@ -360,6 +363,8 @@ class Writer:
             return f"Enum(EnumId({self.enum_ids[bare]}))"
         if self.is_opaque(bare):
             return "Void"
+        if bare not in self.record_ids:
+            raise SystemExit(f"{t}: unknown type")
         return f"Struct(StructId({self.record_ids[bare]}))"
 
     def alias_kind(self, name):
@@ -532,6 +537,7 @@ def main():
     extra = tomllib.loads((HERE / "extra.toml").read_text())
 
     world = World()
+    world.placed = extra["placed"]
     for library, prefix in (("driver", "cydriver"), ("runtime", "cyruntime")):
         values, classes, macros = read_values(f"cuda.bindings.{library}")
         world.macros.update(macros)

@@ -355,206 +355,206 @@ pub const cudaError_t: TypeId = TypeId(344);
 pub const dim3: TypeId = TypeId(345);
 pub const cudaStream_t: TypeId = TypeId(346);
 pub const dim3_p: TypeId = TypeId(347);
-pub const CUstream_st_p: TypeId = TypeId(348);
-pub const uint3: TypeId = TypeId(349);
-pub const uint3_p: TypeId = TypeId(350);
-pub const c_surfaceReference_p: TypeId = TypeId(351);
-pub const c_textureReference_p: TypeId = TypeId(352);
-pub const cudaChannelFormatDesc: TypeId = TypeId(353);
-pub const cudaChannelFormatDesc_p: TypeId = TypeId(354);
-pub const cudaExtent: TypeId = TypeId(355);
-pub const cudaExtent_p: TypeId = TypeId(356);
-pub const cudaArray_t: TypeId = TypeId(357);
-pub const cudaArrayMemoryRequirements: TypeId = TypeId(358);
-pub const cudaArrayMemoryRequirements_p: TypeId = TypeId(359);
-pub const cudaArray_t_p: TypeId = TypeId(360);
-pub const cudaArraySparseProperties: TypeId = TypeId(361);
-pub const cudaArraySparseProperties_p: TypeId = TypeId(362);
-pub const cudaArray_const_t: TypeId = TypeId(363);
-pub const c_cudaChannelFormatDesc_p: TypeId = TypeId(364);
-pub const cudaMipmappedArray_const_t: TypeId = TypeId(365);
-pub const cudaDeviceProp_11: TypeId = TypeId(366);
-pub const c_cudaDeviceProp_11_p: TypeId = TypeId(367);
-pub const cudaDeviceProp_12: TypeId = TypeId(368);
-pub const c_cudaDeviceProp_12_p: TypeId = TypeId(369);
-pub const cudaDeviceProp: TypeId = TypeId(370);
-pub const c_cudaDeviceProp_p: TypeId = TypeId(371);
-pub const cudaChannelFormatKind: TypeId = TypeId(372);
-pub const cudaSurfaceObject_t: TypeId = TypeId(373);
-pub const cudaSurfaceObject_t_p: TypeId = TypeId(374);
-pub const cudaResourceDesc: TypeId = TypeId(375);
-pub const c_cudaResourceDesc_p: TypeId = TypeId(376);
-pub const cudaTextureObject_t: TypeId = TypeId(377);
-pub const cudaTextureObject_t_p: TypeId = TypeId(378);
-pub const cudaTextureDesc: TypeId = TypeId(379);
-pub const c_cudaTextureDesc_p: TypeId = TypeId(380);
-pub const cudaResourceViewDesc: TypeId = TypeId(381);
-pub const c_cudaResourceViewDesc_p: TypeId = TypeId(382);
-pub const cudaExternalMemory_t: TypeId = TypeId(383);
-pub const cudaExternalSemaphore_t: TypeId = TypeId(384);
-pub const cudaDevResourceDesc_t: TypeId = TypeId(385);
-pub const cudaDevResourceDesc_t_p: TypeId = TypeId(386);
-pub const cudaDevResource: TypeId = TypeId(387);
-pub const cudaDevResource_p: TypeId = TypeId(388);
-pub const c_cudaDevResource_p: TypeId = TypeId(389);
-pub const cudaDevSmResourceGroupParams: TypeId = TypeId(390);
-pub const cudaDevSmResourceGroupParams_p: TypeId = TypeId(391);
-pub const cudaFlushGPUDirectRDMAWritesTarget: TypeId = TypeId(392);
-pub const cudaFlushGPUDirectRDMAWritesScope: TypeId = TypeId(393);
-pub const cudaDeviceAttr: TypeId = TypeId(394);
-pub const cudaFuncCache: TypeId = TypeId(395);
-pub const cudaFuncCache_p: TypeId = TypeId(396);
-pub const cudaMemPool_t: TypeId = TypeId(397);
-pub const cudaMemPool_t_p: TypeId = TypeId(398);
-pub const cudaDevResourceType: TypeId = TypeId(399);
-pub const cudaExecutionContext_t: TypeId = TypeId(400);
-pub const cudaExecutionContext_t_p: TypeId = TypeId(401);
-pub const cudaGraphMemAttributeType: TypeId = TypeId(402);
-pub const cudaAtomicOperation: TypeId = TypeId(403);
-pub const c_cudaAtomicOperation_p: TypeId = TypeId(404);
-pub const cudaLimit: TypeId = TypeId(405);
-pub const cudaDeviceP2PAttr: TypeId = TypeId(406);
-pub const cudaSharedMemConfig: TypeId = TypeId(407);
-pub const cudaSharedMemConfig_p: TypeId = TypeId(408);
-pub const cudaAsyncCallback: TypeId = TypeId(409);
-pub const cudaAsyncCallbackHandle_t: TypeId = TypeId(410);
-pub const cudaAsyncCallbackHandle_t_p: TypeId = TypeId(411);
-pub const cudaEglStreamConnection: TypeId = TypeId(412);
-pub const cudaEglStreamConnection_p: TypeId = TypeId(413);
-pub const cudaGraphicsResource_t: TypeId = TypeId(414);
-pub const cudaGraphicsResource_t_p: TypeId = TypeId(415);
-pub const cudaStream_t_p: TypeId = TypeId(416);
-pub const cudaEglFrame: TypeId = TypeId(417);
-pub const cudaEglFrame_p: TypeId = TypeId(418);
-pub const cudaEvent_t: TypeId = TypeId(419);
-pub const cudaEvent_t_p: TypeId = TypeId(420);
-pub const cudaExternalMemoryBufferDesc: TypeId = TypeId(421);
-pub const c_cudaExternalMemoryBufferDesc_p: TypeId = TypeId(422);
-pub const cudaMipmappedArray_t: TypeId = TypeId(423);
-pub const cudaMipmappedArray_t_p: TypeId = TypeId(424);
-pub const cudaExternalMemoryMipmappedArrayDesc: TypeId = TypeId(425);
-pub const c_cudaExternalMemoryMipmappedArrayDesc_p: TypeId = TypeId(426);
-pub const cudaFuncAttributes: TypeId = TypeId(427);
-pub const cudaFuncAttributes_p: TypeId = TypeId(428);
-pub const cudaFuncAttribute: TypeId = TypeId(429);
-pub const cudaGLDeviceList: TypeId = TypeId(430);
-pub const cudaDeviceProp_11_p: TypeId = TypeId(431);
-pub const cudaDeviceProp_p: TypeId = TypeId(432);
-pub const cudaDeviceProp_12_p: TypeId = TypeId(433);
-pub const cudaDriverEntryPointQueryResult: TypeId = TypeId(434);
-pub const cudaDriverEntryPointQueryResult_p: TypeId = TypeId(435);
-pub const cudaUUID_t: TypeId = TypeId(436);
-pub const c_cudaUUID_t_p: TypeId = TypeId(437);
-pub const cudaFunction_t: TypeId = TypeId(438);
-pub const cudaFunction_t_p: TypeId = TypeId(439);
-pub const cudaResourceDesc_p: TypeId = TypeId(440);
-pub const c_surfaceReference_pp: TypeId = TypeId(441);
-pub const cudaResourceViewDesc_p: TypeId = TypeId(442);
-pub const cudaTextureDesc_p: TypeId = TypeId(443);
-pub const c_textureReference_pp: TypeId = TypeId(444);
-pub const cudaGraphNode_t: TypeId = TypeId(445);
-pub const cudaGraphNode_t_p: TypeId = TypeId(446);
-pub const cudaGraph_t: TypeId = TypeId(447);
-pub const c_cudaGraphNode_t_p: TypeId = TypeId(448);
-pub const cudaGraphEdgeData: TypeId = TypeId(449);
-pub const c_cudaGraphEdgeData_p: TypeId = TypeId(450);
-pub const cudaExternalSemaphoreSignalNodeParams: TypeId = TypeId(451);
-pub const c_cudaExternalSemaphoreSignalNodeParams_p: TypeId = TypeId(452);
-pub const cudaExternalSemaphoreWaitNodeParams: TypeId = TypeId(453);
-pub const c_cudaExternalSemaphoreWaitNodeParams_p: TypeId = TypeId(454);
-pub const cudaHostNodeParams: TypeId = TypeId(455);
-pub const c_cudaHostNodeParams_p: TypeId = TypeId(456);
-pub const cudaKernelNodeParams: TypeId = TypeId(457);
-pub const c_cudaKernelNodeParams_p: TypeId = TypeId(458);
-pub const cudaMemAllocNodeParams: TypeId = TypeId(459);
-pub const cudaMemAllocNodeParams_p: TypeId = TypeId(460);
-pub const cudaMemcpy3DParms: TypeId = TypeId(461);
-pub const c_cudaMemcpy3DParms_p: TypeId = TypeId(462);
-pub const cudaMemcpyKind: TypeId = TypeId(463);
-pub const cudaMemsetParams: TypeId = TypeId(464);
-pub const c_cudaMemsetParams_p: TypeId = TypeId(465);
-pub const cudaGraphNodeParams: TypeId = TypeId(466);
-pub const cudaGraphNodeParams_p: TypeId = TypeId(467);
-pub const cudaGraph_t_p: TypeId = TypeId(468);
-pub const cudaGraphConditionalHandle: TypeId = TypeId(469);
-pub const cudaGraphConditionalHandle_p: TypeId = TypeId(470);
-pub const cudaGraphExec_t: TypeId = TypeId(471);
-pub const cudaGraphExecUpdateResult: TypeId = TypeId(472);
-pub const cudaGraphExecUpdateResult_p: TypeId = TypeId(473);
-pub const cudaGraphExecUpdateResultInfo: TypeId = TypeId(474);
-pub const cudaGraphExecUpdateResultInfo_p: TypeId = TypeId(475);
-pub const cudaExternalSemaphoreSignalNodeParams_p: TypeId = TypeId(476);
-pub const cudaExternalSemaphoreWaitNodeParams_p: TypeId = TypeId(477);
-pub const cudaGraphEdgeData_p: TypeId = TypeId(478);
-pub const cudaHostNodeParams_p: TypeId = TypeId(479);
-pub const cudaGraphExec_t_p: TypeId = TypeId(480);
-pub const cudaGraphInstantiateParams: TypeId = TypeId(481);
-pub const cudaGraphInstantiateParams_p: TypeId = TypeId(482);
-pub const cudaKernelNodeAttrID: TypeId = TypeId(483);
-pub const cudaKernelNodeAttrValue: TypeId = TypeId(484);
-pub const cudaKernelNodeAttrValue_p: TypeId = TypeId(485);
-pub const cudaKernelNodeParams_p: TypeId = TypeId(486);
-pub const c_cudaKernelNodeAttrValue_p: TypeId = TypeId(487);
-pub const cudaMemcpy3DParms_p: TypeId = TypeId(488);
-pub const cudaMemsetParams_p: TypeId = TypeId(489);
-pub const cudaGraphNodeType: TypeId = TypeId(490);
-pub const cudaGraphNodeType_p: TypeId = TypeId(491);
-pub const cudaUserObject_t: TypeId = TypeId(492);
-pub const cudaGraphicsResource_p: TypeId = TypeId(493);
-pub const cudaGraphicsResource_pp: TypeId = TypeId(494);
-pub const cudaExternalMemory_t_p: TypeId = TypeId(495);
-pub const cudaExternalMemoryHandleDesc: TypeId = TypeId(496);
-pub const c_cudaExternalMemoryHandleDesc_p: TypeId = TypeId(497);
-pub const cudaExternalSemaphore_t_p: TypeId = TypeId(498);
-pub const cudaExternalSemaphoreHandleDesc: TypeId = TypeId(499);
-pub const c_cudaExternalSemaphoreHandleDesc_p: TypeId = TypeId(500);
-pub const cudaIpcEventHandle_t: TypeId = TypeId(501);
-pub const cudaIpcEventHandle_t_p: TypeId = TypeId(502);
-pub const cudaIpcMemHandle_t: TypeId = TypeId(503);
-pub const cudaIpcMemHandle_t_p: TypeId = TypeId(504);
-pub const cudaLaunchParams: TypeId = TypeId(505);
-pub const cudaLaunchParams_p: TypeId = TypeId(506);
-pub const cudaHostFn_t: TypeId = TypeId(507);
-pub const cudaLaunchConfig_t: TypeId = TypeId(508);
-pub const c_cudaLaunchConfig_t_p: TypeId = TypeId(509);
-pub const cudaLibrary_t: TypeId = TypeId(510);
-pub const cudaLibrary_t_p: TypeId = TypeId(511);
-pub const cudaJitOption: TypeId = TypeId(512);
-pub const cudaJitOption_p: TypeId = TypeId(513);
-pub const cudaLibraryOption: TypeId = TypeId(514);
-pub const cudaLibraryOption_p: TypeId = TypeId(515);
-pub const cudaLogIterator: TypeId = TypeId(516);
-pub const cudaLogIterator_p: TypeId = TypeId(517);
-pub const cudaLogsCallback_t: TypeId = TypeId(518);
-pub const cudaLogsCallbackHandle: TypeId = TypeId(519);
-pub const cudaLogsCallbackHandle_p: TypeId = TypeId(520);
-pub const cudaPitchedPtr: TypeId = TypeId(521);
-pub const cudaPitchedPtr_p: TypeId = TypeId(522);
-pub const cudaMemoryAdvise: TypeId = TypeId(523);
-pub const cudaMemLocation: TypeId = TypeId(524);
-pub const cudaMemLocation_p: TypeId = TypeId(525);
-pub const cudaMemAllocationType: TypeId = TypeId(526);
-pub const cudaMemPoolProps: TypeId = TypeId(527);
-pub const c_cudaMemPoolProps_p: TypeId = TypeId(528);
-pub const cudaMemPoolPtrExportData: TypeId = TypeId(529);
-pub const cudaMemPoolPtrExportData_p: TypeId = TypeId(530);
-pub const cudaMemAllocationHandleType: TypeId = TypeId(531);
-pub const cudaMemAccessFlags: TypeId = TypeId(532);
-pub const cudaMemAccessFlags_p: TypeId = TypeId(533);
-pub const cudaMemPoolAttr: TypeId = TypeId(534);
-pub const cudaMemAccessDesc: TypeId = TypeId(535);
-pub const c_cudaMemAccessDesc_p: TypeId = TypeId(536);
-pub const cudaMemRangeAttribute: TypeId = TypeId(537);
-pub const cudaMemRangeAttribute_p: TypeId = TypeId(538);
-pub const cudaMemcpy3DBatchOp: TypeId = TypeId(539);
-pub const cudaMemcpy3DBatchOp_p: TypeId = TypeId(540);
-pub const cudaMemcpy3DPeerParms: TypeId = TypeId(541);
-pub const c_cudaMemcpy3DPeerParms_p: TypeId = TypeId(542);
-pub const cudaMemcpyAttributes: TypeId = TypeId(543);
-pub const cudaMemcpyAttributes_p: TypeId = TypeId(544);
-pub const c_size_t_p: TypeId = TypeId(545);
-pub const cudaPointerAttributes: TypeId = TypeId(546);
-pub const cudaPointerAttributes_p: TypeId = TypeId(547);
+pub const uint3: TypeId = TypeId(348);
+pub const uint3_p: TypeId = TypeId(349);
+pub const c_surfaceReference_p: TypeId = TypeId(350);
+pub const c_textureReference_p: TypeId = TypeId(351);
+pub const cudaChannelFormatDesc: TypeId = TypeId(352);
+pub const cudaChannelFormatDesc_p: TypeId = TypeId(353);
+pub const cudaExtent: TypeId = TypeId(354);
+pub const cudaExtent_p: TypeId = TypeId(355);
+pub const cudaArray_t: TypeId = TypeId(356);
+pub const cudaArrayMemoryRequirements: TypeId = TypeId(357);
+pub const cudaArrayMemoryRequirements_p: TypeId = TypeId(358);
+pub const cudaArray_t_p: TypeId = TypeId(359);
+pub const cudaArraySparseProperties: TypeId = TypeId(360);
+pub const cudaArraySparseProperties_p: TypeId = TypeId(361);
+pub const cudaArray_const_t: TypeId = TypeId(362);
+pub const c_cudaChannelFormatDesc_p: TypeId = TypeId(363);
+pub const cudaMipmappedArray_const_t: TypeId = TypeId(364);
+pub const cudaDeviceProp_11: TypeId = TypeId(365);
+pub const c_cudaDeviceProp_11_p: TypeId = TypeId(366);
+pub const cudaDeviceProp_12: TypeId = TypeId(367);
+pub const c_cudaDeviceProp_12_p: TypeId = TypeId(368);
+pub const cudaDeviceProp: TypeId = TypeId(369);
+pub const c_cudaDeviceProp_p: TypeId = TypeId(370);
+pub const cudaChannelFormatKind: TypeId = TypeId(371);
+pub const cudaSurfaceObject_t: TypeId = TypeId(372);
+pub const cudaSurfaceObject_t_p: TypeId = TypeId(373);
+pub const cudaResourceDesc: TypeId = TypeId(374);
+pub const c_cudaResourceDesc_p: TypeId = TypeId(375);
+pub const cudaTextureObject_t: TypeId = TypeId(376);
+pub const cudaTextureObject_t_p: TypeId = TypeId(377);
+pub const cudaTextureDesc: TypeId = TypeId(378);
+pub const c_cudaTextureDesc_p: TypeId = TypeId(379);
+pub const cudaResourceViewDesc: TypeId = TypeId(380);
+pub const c_cudaResourceViewDesc_p: TypeId = TypeId(381);
+pub const cudaExternalMemory_t: TypeId = TypeId(382);
+pub const cudaExternalSemaphore_t: TypeId = TypeId(383);
+pub const cudaDevResourceDesc_t: TypeId = TypeId(384);
+pub const cudaDevResourceDesc_t_p: TypeId = TypeId(385);
+pub const cudaDevResource: TypeId = TypeId(386);
+pub const cudaDevResource_p: TypeId = TypeId(387);
+pub const c_cudaDevResource_p: TypeId = TypeId(388);
+pub const cudaDevSmResourceGroupParams: TypeId = TypeId(389);
+pub const cudaDevSmResourceGroupParams_p: TypeId = TypeId(390);
+pub const cudaFlushGPUDirectRDMAWritesTarget: TypeId = TypeId(391);
+pub const cudaFlushGPUDirectRDMAWritesScope: TypeId = TypeId(392);
+pub const cudaDeviceAttr: TypeId = TypeId(393);
+pub const cudaFuncCache: TypeId = TypeId(394);
+pub const cudaFuncCache_p: TypeId = TypeId(395);
+pub const cudaMemPool_t: TypeId = TypeId(396);
+pub const cudaMemPool_t_p: TypeId = TypeId(397);
+pub const cudaDevResourceType: TypeId = TypeId(398);
+pub const cudaExecutionContext_t: TypeId = TypeId(399);
+pub const cudaExecutionContext_t_p: TypeId = TypeId(400);
+pub const cudaGraphMemAttributeType: TypeId = TypeId(401);
+pub const cudaAtomicOperation: TypeId = TypeId(402);
+pub const c_cudaAtomicOperation_p: TypeId = TypeId(403);
+pub const cudaLimit: TypeId = TypeId(404);
+pub const cudaDeviceP2PAttr: TypeId = TypeId(405);
+pub const cudaSharedMemConfig: TypeId = TypeId(406);
+pub const cudaSharedMemConfig_p: TypeId = TypeId(407);
+pub const cudaAsyncCallback: TypeId = TypeId(408);
+pub const cudaAsyncCallbackHandle_t: TypeId = TypeId(409);
+pub const cudaAsyncCallbackHandle_t_p: TypeId = TypeId(410);
+pub const cudaEglStreamConnection: TypeId = TypeId(411);
+pub const cudaEglStreamConnection_p: TypeId = TypeId(412);
+pub const cudaGraphicsResource_t: TypeId = TypeId(413);
+pub const cudaGraphicsResource_t_p: TypeId = TypeId(414);
+pub const cudaStream_t_p: TypeId = TypeId(415);
+pub const cudaEglFrame: TypeId = TypeId(416);
+pub const cudaEglFrame_p: TypeId = TypeId(417);
+pub const cudaEvent_t: TypeId = TypeId(418);
+pub const cudaEvent_t_p: TypeId = TypeId(419);
+pub const cudaExternalMemoryBufferDesc: TypeId = TypeId(420);
+pub const c_cudaExternalMemoryBufferDesc_p: TypeId = TypeId(421);
+pub const cudaMipmappedArray_t: TypeId = TypeId(422);
+pub const cudaMipmappedArray_t_p: TypeId = TypeId(423);
+pub const cudaExternalMemoryMipmappedArrayDesc: TypeId = TypeId(424);
+pub const c_cudaExternalMemoryMipmappedArrayDesc_p: TypeId = TypeId(425);
+pub const cudaFuncAttributes: TypeId = TypeId(426);
+pub const cudaFuncAttributes_p: TypeId = TypeId(427);
+pub const cudaFuncAttribute: TypeId = TypeId(428);
+pub const cudaGLDeviceList: TypeId = TypeId(429);
+pub const cudaDeviceProp_11_p: TypeId = TypeId(430);
+pub const cudaDeviceProp_p: TypeId = TypeId(431);
+pub const cudaDeviceProp_12_p: TypeId = TypeId(432);
+pub const cudaDriverEntryPointQueryResult: TypeId = TypeId(433);
+pub const cudaDriverEntryPointQueryResult_p: TypeId = TypeId(434);
+pub const cudaUUID_t: TypeId = TypeId(435);
+pub const c_cudaUUID_t_p: TypeId = TypeId(436);
+pub const cudaFunction_t: TypeId = TypeId(437);
+pub const cudaFunction_t_p: TypeId = TypeId(438);
+pub const cudaResourceDesc_p: TypeId = TypeId(439);
+pub const c_surfaceReference_pp: TypeId = TypeId(440);
+pub const cudaResourceViewDesc_p: TypeId = TypeId(441);
+pub const cudaTextureDesc_p: TypeId = TypeId(442);
+pub const c_textureReference_pp: TypeId = TypeId(443);
+pub const cudaGraphNode_t: TypeId = TypeId(444);
+pub const cudaGraphNode_t_p: TypeId = TypeId(445);
+pub const cudaGraph_t: TypeId = TypeId(446);
+pub const c_cudaGraphNode_t_p: TypeId = TypeId(447);
+pub const cudaGraphEdgeData: TypeId = TypeId(448);
+pub const c_cudaGraphEdgeData_p: TypeId = TypeId(449);
+pub const cudaExternalSemaphoreSignalNodeParams: TypeId = TypeId(450);
+pub const c_cudaExternalSemaphoreSignalNodeParams_p: TypeId = TypeId(451);
+pub const cudaExternalSemaphoreWaitNodeParams: TypeId = TypeId(452);
+pub const c_cudaExternalSemaphoreWaitNodeParams_p: TypeId = TypeId(453);
+pub const cudaHostNodeParams: TypeId = TypeId(454);
+pub const c_cudaHostNodeParams_p: TypeId = TypeId(455);
+pub const cudaKernelNodeParams: TypeId = TypeId(456);
+pub const c_cudaKernelNodeParams_p: TypeId = TypeId(457);
+pub const cudaMemAllocNodeParams: TypeId = TypeId(458);
+pub const cudaMemAllocNodeParams_p: TypeId = TypeId(459);
+pub const cudaMemcpy3DParms: TypeId = TypeId(460);
+pub const c_cudaMemcpy3DParms_p: TypeId = TypeId(461);
+pub const cudaMemcpyKind: TypeId = TypeId(462);
+pub const cudaMemsetParams: TypeId = TypeId(463);
+pub const c_cudaMemsetParams_p: TypeId = TypeId(464);
+pub const cudaGraphNodeParams: TypeId = TypeId(465);
+pub const cudaGraphNodeParams_p: TypeId = TypeId(466);
+pub const cudaGraph_t_p: TypeId = TypeId(467);
+pub const cudaGraphConditionalHandle: TypeId = TypeId(468);
+pub const cudaGraphConditionalHandle_p: TypeId = TypeId(469);
+pub const cudaGraphExec_t: TypeId = TypeId(470);
+pub const cudaGraphExecUpdateResult: TypeId = TypeId(471);
+pub const cudaGraphExecUpdateResult_p: TypeId = TypeId(472);
+pub const cudaGraphExecUpdateResultInfo: TypeId = TypeId(473);
+pub const cudaGraphExecUpdateResultInfo_p: TypeId = TypeId(474);
+pub const cudaExternalSemaphoreSignalNodeParams_p: TypeId = TypeId(475);
+pub const cudaExternalSemaphoreWaitNodeParams_p: TypeId = TypeId(476);
+pub const cudaGraphEdgeData_p: TypeId = TypeId(477);
+pub const cudaHostNodeParams_p: TypeId = TypeId(478);
+pub const cudaGraphExec_t_p: TypeId = TypeId(479);
+pub const cudaGraphInstantiateParams: TypeId = TypeId(480);
+pub const cudaGraphInstantiateParams_p: TypeId = TypeId(481);
+pub const cudaKernelNodeAttrID: TypeId = TypeId(482);
+pub const cudaKernelNodeAttrValue: TypeId = TypeId(483);
+pub const cudaKernelNodeAttrValue_p: TypeId = TypeId(484);
+pub const cudaKernelNodeParams_p: TypeId = TypeId(485);
+pub const c_cudaKernelNodeAttrValue_p: TypeId = TypeId(486);
+pub const cudaMemcpy3DParms_p: TypeId = TypeId(487);
+pub const cudaMemsetParams_p: TypeId = TypeId(488);
+pub const cudaGraphNodeType: TypeId = TypeId(489);
+pub const cudaGraphNodeType_p: TypeId = TypeId(490);
+pub const cudaUserObject_t: TypeId = TypeId(491);
+pub const cudaGraphicsResource_p: TypeId = TypeId(492);
+pub const cudaGraphicsResource_pp: TypeId = TypeId(493);
+pub const cudaExternalMemory_t_p: TypeId = TypeId(494);
+pub const cudaExternalMemoryHandleDesc: TypeId = TypeId(495);
+pub const c_cudaExternalMemoryHandleDesc_p: TypeId = TypeId(496);
+pub const cudaExternalSemaphore_t_p: TypeId = TypeId(497);
+pub const cudaExternalSemaphoreHandleDesc: TypeId = TypeId(498);
+pub const c_cudaExternalSemaphoreHandleDesc_p: TypeId = TypeId(499);
+pub const cudaIpcEventHandle_t: TypeId = TypeId(500);
+pub const cudaIpcEventHandle_t_p: TypeId = TypeId(501);
+pub const cudaIpcMemHandle_t: TypeId = TypeId(502);
+pub const cudaIpcMemHandle_t_p: TypeId = TypeId(503);
+pub const cudaLaunchParams: TypeId = TypeId(504);
+pub const cudaLaunchParams_p: TypeId = TypeId(505);
+pub const cudaHostFn_t: TypeId = TypeId(506);
+pub const cudaLaunchConfig_t: TypeId = TypeId(507);
+pub const c_cudaLaunchConfig_t_p: TypeId = TypeId(508);
+pub const cudaLibrary_t: TypeId = TypeId(509);
+pub const cudaLibrary_t_p: TypeId = TypeId(510);
+pub const cudaJitOption: TypeId = TypeId(511);
+pub const cudaJitOption_p: TypeId = TypeId(512);
+pub const cudaLibraryOption: TypeId = TypeId(513);
+pub const cudaLibraryOption_p: TypeId = TypeId(514);
+pub const cudaLogIterator: TypeId = TypeId(515);
+pub const cudaLogIterator_p: TypeId = TypeId(516);
+pub const cudaLogsCallback_t: TypeId = TypeId(517);
+pub const cudaLogsCallbackHandle: TypeId = TypeId(518);
+pub const cudaLogsCallbackHandle_p: TypeId = TypeId(519);
+pub const cudaPitchedPtr: TypeId = TypeId(520);
+pub const cudaPitchedPtr_p: TypeId = TypeId(521);
+pub const cudaMemoryAdvise: TypeId = TypeId(522);
+pub const cudaMemLocation: TypeId = TypeId(523);
+pub const cudaMemLocation_p: TypeId = TypeId(524);
+pub const cudaMemAllocationType: TypeId = TypeId(525);
+pub const cudaMemPoolProps: TypeId = TypeId(526);
+pub const c_cudaMemPoolProps_p: TypeId = TypeId(527);
+pub const cudaMemPoolPtrExportData: TypeId = TypeId(528);
+pub const cudaMemPoolPtrExportData_p: TypeId = TypeId(529);
+pub const cudaMemAllocationHandleType: TypeId = TypeId(530);
+pub const cudaMemAccessFlags: TypeId = TypeId(531);
+pub const cudaMemAccessFlags_p: TypeId = TypeId(532);
+pub const cudaMemPoolAttr: TypeId = TypeId(533);
+pub const cudaMemAccessDesc: TypeId = TypeId(534);
+pub const c_cudaMemAccessDesc_p: TypeId = TypeId(535);
+pub const cudaMemRangeAttribute: TypeId = TypeId(536);
+pub const cudaMemRangeAttribute_p: TypeId = TypeId(537);
+pub const cudaMemcpy3DBatchOp: TypeId = TypeId(538);
+pub const cudaMemcpy3DBatchOp_p: TypeId = TypeId(539);
+pub const cudaMemcpy3DPeerParms: TypeId = TypeId(540);
+pub const c_cudaMemcpy3DPeerParms_p: TypeId = TypeId(541);
+pub const cudaMemcpyAttributes: TypeId = TypeId(542);
+pub const cudaMemcpyAttributes_p: TypeId = TypeId(543);
+pub const c_size_t_p: TypeId = TypeId(544);
+pub const cudaPointerAttributes: TypeId = TypeId(545);
+pub const cudaPointerAttributes_p: TypeId = TypeId(546);
+pub const cudaOutputMode: TypeId = TypeId(547);
 pub const double: TypeId = TypeId(548);
 pub const double_p: TypeId = TypeId(549);
 pub const c_cudaExternalSemaphore_t_p: TypeId = TypeId(550);
@@ -673,7 +673,7 @@ pub const CUDA_MEM_ALLOC_NODE_PARAMS_v2: TypeId = TypeId(662);
 pub const CUDA_MEMCPY_BATCH_NODE_PARAMS_V1: TypeId = TypeId(663);
 pub const CUmemcpy3DOperand: TypeId = TypeId(664);
 pub const CUfabricCpyOperand: TypeId = TypeId(665);
-pub const anon_union16: TypeId = TypeId(666);
+pub const CUeglFrame_frame: TypeId = TypeId(666);
 pub const cudalibraryHostUniversalFunctionAndDataTable: TypeId = TypeId(667);
 pub const cudaArraySparseProperties_tileExtent: TypeId = TypeId(668);
 pub const cudaPos: TypeId = TypeId(669);
@@ -909,24 +909,24 @@ pub const unsigned_char_40: TypeId = TypeId(898);
 pub const CUdevResource_st: TypeId = TypeId(899);
 pub const CUdevResource_st_p: TypeId = TypeId(900);
 pub const int_3: TypeId = TypeId(901);
-pub const unsigned_char_5: TypeId = TypeId(902);
-pub const long_long: TypeId = TypeId(903);
-pub const long_long_29: TypeId = TypeId(904);
-pub const char_232: TypeId = TypeId(905);
-pub const char_64: TypeId = TypeId(906);
-pub const CUgraphDeviceNode: TypeId = TypeId(907);
-pub const CUlaunchAttribute_p: TypeId = TypeId(908);
-pub const unsigned_char_64: TypeId = TypeId(909);
-pub const unsigned_char_4: TypeId = TypeId(910);
-pub const cuuint32_t_p: TypeId = TypeId(911);
-pub const unsigned_char_20: TypeId = TypeId(912);
-pub const unsigned_char_53: TypeId = TypeId(913);
-pub const cuuint64_t_6: TypeId = TypeId(914);
-pub const CUstreamCigParam_p: TypeId = TypeId(915);
-pub const cuuint64_t_16: TypeId = TypeId(916);
-pub const char_16: TypeId = TypeId(917);
-pub const CUarray_3: TypeId = TypeId(918);
-pub const void_p_3: TypeId = TypeId(919);
+pub const CUarray_3: TypeId = TypeId(902);
+pub const void_p_3: TypeId = TypeId(903);
+pub const unsigned_char_5: TypeId = TypeId(904);
+pub const long_long: TypeId = TypeId(905);
+pub const long_long_29: TypeId = TypeId(906);
+pub const char_232: TypeId = TypeId(907);
+pub const char_64: TypeId = TypeId(908);
+pub const CUgraphDeviceNode: TypeId = TypeId(909);
+pub const CUlaunchAttribute_p: TypeId = TypeId(910);
+pub const unsigned_char_64: TypeId = TypeId(911);
+pub const unsigned_char_4: TypeId = TypeId(912);
+pub const cuuint32_t_p: TypeId = TypeId(913);
+pub const unsigned_char_20: TypeId = TypeId(914);
+pub const unsigned_char_53: TypeId = TypeId(915);
+pub const cuuint64_t_6: TypeId = TypeId(916);
+pub const CUstreamCigParam_p: TypeId = TypeId(917);
+pub const cuuint64_t_16: TypeId = TypeId(918);
+pub const char_16: TypeId = TypeId(919);
 pub const cudaDevResource_st: TypeId = TypeId(920);
 pub const cudaDevResource_st_p: TypeId = TypeId(921);
 pub const char_256: TypeId = TypeId(922);
@@ -1065,7 +1065,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUcoredumpCallbackHandle *", kind: Kind::Pointer(CUcoredumpCallbackHandle) },
     Type { c_name: "CUcontext", kind: Kind::Handle },
     Type { c_name: "CUcontext *", kind: Kind::Pointer(CUcontext) },
-    Type { c_name: "CUexecAffinityParam", kind: Kind::Struct(StructId(94)) },
+    Type { c_name: "CUexecAffinityParam", kind: Kind::Struct(StructId(95)) },
     Type { c_name: "CUexecAffinityParam *", kind: Kind::Pointer(CUexecAffinityParam) },
     Type { c_name: "CUctxCreateParams", kind: Kind::Struct(StructId(87)) },
     Type { c_name: "CUctxCreateParams *", kind: Kind::Pointer(CUctxCreateParams) },
@@ -1097,7 +1097,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUcliqueInfo *", kind: Kind::Pointer(CUcliqueInfo) },
     Type { c_name: "CUmemoryPool", kind: Kind::Handle },
     Type { c_name: "CUmemoryPool *", kind: Kind::Pointer(CUmemoryPool) },
-    Type { c_name: "CUuuid", kind: Kind::Struct(StructId(146)) },
+    Type { c_name: "CUuuid", kind: Kind::Struct(StructId(147)) },
     Type { c_name: "CUuuid *", kind: Kind::Pointer(CUuuid) },
     Type { c_name: "CUgraphMem_attribute", kind: Kind::Enum(EnumId(53)) },
     Type { c_name: "CUatomicOperation", kind: Kind::Enum(EnumId(11)) },
@@ -1161,7 +1161,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const CUgraphNode *", kind: Kind::Pointer(CUgraphNode) },
     Type { c_name: "CUDA_BATCH_MEM_OP_NODE_PARAMS", kind: Kind::Struct(StructId(7)) },
     Type { c_name: "const CUDA_BATCH_MEM_OP_NODE_PARAMS *", kind: Kind::Pointer(CUDA_BATCH_MEM_OP_NODE_PARAMS) },
-    Type { c_name: "CUgraphEdgeData", kind: Kind::Struct(StructId(102)) },
+    Type { c_name: "CUgraphEdgeData", kind: Kind::Struct(StructId(103)) },
     Type { c_name: "const CUgraphEdgeData *", kind: Kind::Pointer(CUgraphEdgeData) },
     Type { c_name: "CUDA_EXT_SEM_SIGNAL_NODE_PARAMS", kind: Kind::Struct(StructId(31)) },
     Type { c_name: "const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *", kind: Kind::Pointer(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) },
@@ -1179,7 +1179,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const CUDA_MEMCPY3D *", kind: Kind::Pointer(CUDA_MEMCPY3D) },
     Type { c_name: "CUDA_MEMSET_NODE_PARAMS", kind: Kind::Struct(StructId(52)) },
     Type { c_name: "const CUDA_MEMSET_NODE_PARAMS *", kind: Kind::Pointer(CUDA_MEMSET_NODE_PARAMS) },
-    Type { c_name: "CUgraphNodeParams", kind: Kind::Struct(StructId(104)) },
+    Type { c_name: "CUgraphNodeParams", kind: Kind::Struct(StructId(105)) },
     Type { c_name: "CUgraphNodeParams *", kind: Kind::Pointer(CUgraphNodeParams) },
     Type { c_name: "CUDA_BATCH_MEM_OP_NODE_PARAMS *", kind: Kind::Pointer(CUDA_BATCH_MEM_OP_NODE_PARAMS) },
     Type { c_name: "CUgraph *", kind: Kind::Pointer(CUgraph) },
@@ -1189,7 +1189,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "cuuint64_t *", kind: Kind::Pointer(cuuint64_t) },
     Type { c_name: "CUgraphExecUpdateResult", kind: Kind::Enum(EnumId(50)) },
     Type { c_name: "CUgraphExecUpdateResult *", kind: Kind::Pointer(CUgraphExecUpdateResult) },
-    Type { c_name: "CUgraphExecUpdateResultInfo", kind: Kind::Struct(StructId(103)) },
+    Type { c_name: "CUgraphExecUpdateResultInfo", kind: Kind::Struct(StructId(104)) },
     Type { c_name: "CUgraphExecUpdateResultInfo *", kind: Kind::Pointer(CUgraphExecUpdateResultInfo) },
     Type { c_name: "CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *", kind: Kind::Pointer(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) },
     Type { c_name: "CUDA_EXT_SEM_WAIT_NODE_PARAMS *", kind: Kind::Pointer(CUDA_EXT_SEM_WAIT_NODE_PARAMS) },
@@ -1199,7 +1199,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_GRAPH_INSTANTIATE_PARAMS", kind: Kind::Struct(StructId(37)) },
     Type { c_name: "CUDA_GRAPH_INSTANTIATE_PARAMS *", kind: Kind::Pointer(CUDA_GRAPH_INSTANTIATE_PARAMS) },
     Type { c_name: "CUkernelNodeAttrID", kind: Kind::Enum(EnumId(67)) },
-    Type { c_name: "CUkernelNodeAttrValue", kind: Kind::Struct(StructId(108)) },
+    Type { c_name: "CUkernelNodeAttrValue", kind: Kind::Struct(StructId(109)) },
     Type { c_name: "CUkernelNodeAttrValue *", kind: Kind::Pointer(CUkernelNodeAttrValue) },
     Type { c_name: "CUDA_KERNEL_NODE_PARAMS_v1 *", kind: Kind::Pointer(CUDA_KERNEL_NODE_PARAMS_v1) },
     Type { c_name: "CUDA_KERNEL_NODE_PARAMS *", kind: Kind::Pointer(CUDA_KERNEL_NODE_PARAMS) },
@@ -1220,9 +1220,9 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUexternalSemaphore *", kind: Kind::Pointer(CUexternalSemaphore) },
     Type { c_name: "CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC", kind: Kind::Struct(StructId(18)) },
     Type { c_name: "const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *", kind: Kind::Pointer(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC) },
-    Type { c_name: "CUipcEventHandle", kind: Kind::Struct(StructId(105)) },
+    Type { c_name: "CUipcEventHandle", kind: Kind::Struct(StructId(106)) },
     Type { c_name: "CUipcEventHandle *", kind: Kind::Pointer(CUipcEventHandle) },
-    Type { c_name: "CUipcMemHandle", kind: Kind::Struct(StructId(106)) },
+    Type { c_name: "CUipcMemHandle", kind: Kind::Struct(StructId(107)) },
     Type { c_name: "CUipcMemHandle *", kind: Kind::Pointer(CUipcMemHandle) },
     Type { c_name: "CUkernel", kind: Kind::Handle },
     Type { c_name: "CUfunction *", kind: Kind::Pointer(CUfunction) },
@@ -1231,7 +1231,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_LAUNCH_PARAMS", kind: Kind::Struct(StructId(43)) },
     Type { c_name: "CUDA_LAUNCH_PARAMS *", kind: Kind::Pointer(CUDA_LAUNCH_PARAMS) },
     Type { c_name: "CUhostFn", kind: Kind::Function },
-    Type { c_name: "CUlaunchConfig", kind: Kind::Struct(StructId(114)) },
+    Type { c_name: "CUlaunchConfig", kind: Kind::Struct(StructId(115)) },
     Type { c_name: "const CUlaunchConfig *", kind: Kind::Pointer(CUlaunchConfig) },
     Type { c_name: "CUkernel *", kind: Kind::Pointer(CUkernel) },
     Type { c_name: "CUjit_option", kind: Kind::Enum(EnumId(64)) },
@@ -1243,7 +1243,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUlinkState *", kind: Kind::Pointer(CUlinkState) },
     Type { c_name: "CUlogicalEndpointId", kind: Kind::Int { bytes: 4, signed: false } },
     Type { c_name: "CUmemGenericAllocationHandle", kind: Kind::Int { bytes: 8, signed: false } },
-    Type { c_name: "CUlogicalEndpointProp", kind: Kind::Struct(StructId(118)) },
+    Type { c_name: "CUlogicalEndpointProp", kind: Kind::Struct(StructId(119)) },
     Type { c_name: "const CUlogicalEndpointProp *", kind: Kind::Pointer(CUlogicalEndpointProp) },
     Type { c_name: "CUlogicalEndpointIpcHandleType", kind: Kind::Enum(EnumId(74)) },
     Type { c_name: "cuuint32_t", kind: Kind::Int { bytes: 4, signed: false } },
@@ -1254,11 +1254,11 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUlogsCallbackHandle", kind: Kind::Handle },
     Type { c_name: "CUlogsCallbackHandle *", kind: Kind::Pointer(CUlogsCallbackHandle) },
     Type { c_name: "CUmem_advise", kind: Kind::Enum(EnumId(89)) },
-    Type { c_name: "CUmemLocation", kind: Kind::Struct(StructId(126)) },
-    Type { c_name: "CUmemDecompressParams", kind: Kind::Struct(StructId(124)) },
+    Type { c_name: "CUmemLocation", kind: Kind::Struct(StructId(127)) },
+    Type { c_name: "CUmemDecompressParams", kind: Kind::Struct(StructId(125)) },
     Type { c_name: "CUmemDecompressParams *", kind: Kind::Pointer(CUmemDecompressParams) },
     Type { c_name: "CUmemGenericAllocationHandle *", kind: Kind::Pointer(CUmemGenericAllocationHandle) },
-    Type { c_name: "CUmemAllocationProp", kind: Kind::Struct(StructId(122)) },
+    Type { c_name: "CUmemAllocationProp", kind: Kind::Struct(StructId(123)) },
     Type { c_name: "const CUmemAllocationProp *", kind: Kind::Pointer(CUmemAllocationProp) },
     Type { c_name: "CUmemLocation *", kind: Kind::Pointer(CUmemLocation) },
     Type { c_name: "CUmemAllocationHandleType", kind: Kind::Enum(EnumId(79)) },
@@ -1269,14 +1269,14 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUmemRangeHandleType", kind: Kind::Enum(EnumId(88)) },
     Type { c_name: "CUarrayMapInfo", kind: Kind::Struct(StructId(69)) },
     Type { c_name: "CUarrayMapInfo *", kind: Kind::Pointer(CUarrayMapInfo) },
-    Type { c_name: "CUmemPoolProps", kind: Kind::Struct(StructId(128)) },
+    Type { c_name: "CUmemPoolProps", kind: Kind::Struct(StructId(129)) },
     Type { c_name: "const CUmemPoolProps *", kind: Kind::Pointer(CUmemPoolProps) },
-    Type { c_name: "CUmemPoolPtrExportData", kind: Kind::Struct(StructId(129)) },
+    Type { c_name: "CUmemPoolPtrExportData", kind: Kind::Struct(StructId(130)) },
     Type { c_name: "CUmemPoolPtrExportData *", kind: Kind::Pointer(CUmemPoolPtrExportData) },
     Type { c_name: "CUmemAccess_flags", kind: Kind::Enum(EnumId(76)) },
     Type { c_name: "CUmemAccess_flags *", kind: Kind::Pointer(CUmemAccess_flags) },
     Type { c_name: "CUmemPool_attribute", kind: Kind::Enum(EnumId(86)) },
-    Type { c_name: "CUmemAccessDesc", kind: Kind::Struct(StructId(121)) },
+    Type { c_name: "CUmemAccessDesc", kind: Kind::Struct(StructId(122)) },
     Type { c_name: "const CUmemAccessDesc *", kind: Kind::Pointer(CUmemAccessDesc) },
     Type { c_name: "CUmem_range_attribute", kind: Kind::Enum(EnumId(90)) },
     Type { c_name: "CUmem_range_attribute *", kind: Kind::Pointer(CUmem_range_attribute) },
@@ -1290,7 +1290,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_MEMCPY3D_BATCH_OP *", kind: Kind::Pointer(CUDA_MEMCPY3D_BATCH_OP) },
     Type { c_name: "CUDA_MEMCPY3D_PEER", kind: Kind::Struct(StructId(48)) },
     Type { c_name: "const CUDA_MEMCPY3D_PEER *", kind: Kind::Pointer(CUDA_MEMCPY3D_PEER) },
-    Type { c_name: "CUmemcpyAttributes", kind: Kind::Struct(StructId(134)) },
+    Type { c_name: "CUmemcpyAttributes", kind: Kind::Struct(StructId(135)) },
     Type { c_name: "CUmemcpyAttributes *", kind: Kind::Pointer(CUmemcpyAttributes) },
     Type { c_name: "unsigned short", kind: Kind::Int { bytes: 2, signed: false } },
     Type { c_name: "unsigned char", kind: Kind::Int { bytes: 1, signed: false } },
@@ -1300,7 +1300,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUsurfref *", kind: Kind::Pointer(CUsurfref) },
     Type { c_name: "CUtexref", kind: Kind::Handle },
     Type { c_name: "CUtexref *", kind: Kind::Pointer(CUtexref) },
-    Type { c_name: "CUmulticastObjectProp", kind: Kind::Struct(StructId(135)) },
+    Type { c_name: "CUmulticastObjectProp", kind: Kind::Struct(StructId(136)) },
     Type { c_name: "const CUmulticastObjectProp *", kind: Kind::Pointer(CUmulticastObjectProp) },
     Type { c_name: "CUmulticastGranularity_flags", kind: Kind::Enum(EnumId(96)) },
     Type { c_name: "CUoccupancyB2DSize", kind: Kind::Function },
@@ -1311,14 +1311,14 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS", kind: Kind::Struct(StructId(21)) },
     Type { c_name: "const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *", kind: Kind::Pointer(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS) },
     Type { c_name: "CUstreamCallback", kind: Kind::Function },
-    Type { c_name: "CUstreamBatchMemOpParams", kind: Kind::Struct(StructId(137)) },
+    Type { c_name: "CUstreamBatchMemOpParams", kind: Kind::Struct(StructId(138)) },
     Type { c_name: "CUstreamBatchMemOpParams *", kind: Kind::Pointer(CUstreamBatchMemOpParams) },
-    Type { c_name: "CUstreamCigCaptureParams", kind: Kind::Struct(StructId(143)) },
+    Type { c_name: "CUstreamCigCaptureParams", kind: Kind::Struct(StructId(144)) },
     Type { c_name: "CUstreamCigCaptureParams *", kind: Kind::Pointer(CUstreamCigCaptureParams) },
     Type { c_name: "CUstreamCaptureMode", kind: Kind::Enum(EnumId(110)) },
     Type { c_name: "CUgraphRecaptureCallback", kind: Kind::Function },
     Type { c_name: "CUstreamAttrID", kind: Kind::Enum(EnumId(67)) },
-    Type { c_name: "CUstreamAttrValue", kind: Kind::Struct(StructId(108)) },
+    Type { c_name: "CUstreamAttrValue", kind: Kind::Struct(StructId(109)) },
     Type { c_name: "CUstreamAttrValue *", kind: Kind::Pointer(CUstreamAttrValue) },
     Type { c_name: "CUstreamCaptureStatus", kind: Kind::Enum(EnumId(111)) },
     Type { c_name: "CUstreamCaptureStatus *", kind: Kind::Pointer(CUstreamCaptureStatus) },
@@ -1330,7 +1330,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_RESOURCE_DESC", kind: Kind::Struct(StructId(58)) },
     Type { c_name: "const CUDA_RESOURCE_DESC *", kind: Kind::Pointer(CUDA_RESOURCE_DESC) },
     Type { c_name: "CUDA_RESOURCE_DESC *", kind: Kind::Pointer(CUDA_RESOURCE_DESC) },
-    Type { c_name: "CUtensorMap", kind: Kind::Struct(StructId(145)) },
+    Type { c_name: "CUtensorMap", kind: Kind::Struct(StructId(146)) },
     Type { c_name: "CUtensorMap *", kind: Kind::Pointer(CUtensorMap) },
     Type { c_name: "CUtensorMapDataType", kind: Kind::Enum(EnumId(120)) },
     Type { c_name: "const cuuint64_t *", kind: Kind::Pointer(cuuint64_t) },
@@ -1369,7 +1369,6 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "dim3", kind: Kind::Struct(StructId(255)) },
     Type { c_name: "cudaStream_t", kind: Kind::Handle },
     Type { c_name: "dim3 *", kind: Kind::Pointer(dim3) },
-    Type { c_name: "CUstream_st *", kind: Kind::Handle },
     Type { c_name: "uint3", kind: Kind::Struct(StructId(257)) },
     Type { c_name: "uint3 *", kind: Kind::Pointer(uint3) },
     Type { c_name: "const surfaceReference *", kind: Kind::Handle },
@@ -1428,7 +1427,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const cudaAtomicOperation *", kind: Kind::Pointer(cudaAtomicOperation) },
     Type { c_name: "cudaLimit", kind: Kind::Enum(EnumId(192)) },
     Type { c_name: "cudaDeviceP2PAttr", kind: Kind::Enum(EnumId(146)) },
-    Type { c_name: "cudaSharedMemConfig", kind: Kind::Enum(EnumId(210)) },
+    Type { c_name: "cudaSharedMemConfig", kind: Kind::Enum(EnumId(211)) },
     Type { c_name: "cudaSharedMemConfig *", kind: Kind::Pointer(cudaSharedMemConfig) },
     Type { c_name: "cudaAsyncCallback", kind: Kind::Function },
     Type { c_name: "cudaAsyncCallbackHandle_t", kind: Kind::Handle },
@@ -1569,6 +1568,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const size_t *", kind: Kind::Pointer(size_t) },
     Type { c_name: "cudaPointerAttributes", kind: Kind::Struct(StructId(241)) },
     Type { c_name: "cudaPointerAttributes *", kind: Kind::Pointer(cudaPointerAttributes) },
+    Type { c_name: "cudaOutputMode", kind: Kind::Enum(EnumId(206)) },
     Type { c_name: "double", kind: Kind::Float { bytes: 8 } },
     Type { c_name: "double *", kind: Kind::Pointer(double) },
     Type { c_name: "const cudaExternalSemaphore_t *", kind: Kind::Pointer(cudaExternalSemaphore_t) },
@@ -1576,13 +1576,13 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "cudaExternalSemaphoreSignalParams", kind: Kind::Struct(StructId(181)) },
     Type { c_name: "const cudaExternalSemaphoreSignalParams *", kind: Kind::Pointer(cudaExternalSemaphoreSignalParams) },
     Type { c_name: "cudaStreamCallback_t", kind: Kind::Function },
-    Type { c_name: "cudaStreamCaptureMode", kind: Kind::Enum(EnumId(212)) },
+    Type { c_name: "cudaStreamCaptureMode", kind: Kind::Enum(EnumId(213)) },
     Type { c_name: "cudaGraphRecaptureCallbackData", kind: Kind::Struct(StructId(201)) },
     Type { c_name: "cudaGraphRecaptureCallbackData *", kind: Kind::Pointer(cudaGraphRecaptureCallbackData) },
     Type { c_name: "cudaStreamAttrID", kind: Kind::Enum(EnumId(188)) },
     Type { c_name: "cudaStreamAttrValue", kind: Kind::Struct(StructId(209)) },
     Type { c_name: "cudaStreamAttrValue *", kind: Kind::Pointer(cudaStreamAttrValue) },
-    Type { c_name: "cudaStreamCaptureStatus", kind: Kind::Enum(EnumId(213)) },
+    Type { c_name: "cudaStreamCaptureStatus", kind: Kind::Enum(EnumId(214)) },
     Type { c_name: "cudaStreamCaptureStatus *", kind: Kind::Pointer(cudaStreamCaptureStatus) },
     Type { c_name: "const cudaGraphNode_t **", kind: Kind::Pointer(c_cudaGraphNode_t_p) },
     Type { c_name: "const cudaGraphEdgeData **", kind: Kind::Pointer(c_cudaGraphEdgeData_p) },
@@ -1592,28 +1592,28 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const cudaExternalSemaphoreWaitParams_v1 *", kind: Kind::Handle },
     Type { c_name: "cudaExternalSemaphoreWaitParams", kind: Kind::Struct(StructId(188)) },
     Type { c_name: "const cudaExternalSemaphoreWaitParams *", kind: Kind::Pointer(cudaExternalSemaphoreWaitParams) },
-    Type { c_name: "ncclDataType_t", kind: Kind::Enum(EnumId(224)) },
+    Type { c_name: "ncclDataType_t", kind: Kind::Enum(EnumId(225)) },
     Type { c_name: "ncclComm_t", kind: Kind::Handle },
-    Type { c_name: "ncclResult_t", kind: Kind::Enum(EnumId(226)) },
-    Type { c_name: "ncclRedOp_t", kind: Kind::Enum(EnumId(225)) },
+    Type { c_name: "ncclResult_t", kind: Kind::Enum(EnumId(227)) },
+    Type { c_name: "ncclRedOp_t", kind: Kind::Enum(EnumId(226)) },
     Type { c_name: "ncclResult_t *", kind: Kind::Pointer(ncclResult_t) },
     Type { c_name: "ncclComm_t *", kind: Kind::Pointer(ncclComm_t) },
     Type { c_name: "ncclUniqueId", kind: Kind::Struct(StructId(256)) },
     Type { c_name: "ncclUniqueId *", kind: Kind::Pointer(ncclUniqueId) },
-    Type { c_name: "CUmemFabricHandle", kind: Kind::Struct(StructId(125)) },
+    Type { c_name: "CUmemFabricHandle", kind: Kind::Struct(StructId(126)) },
     Type { c_name: "CUaccessPolicyWindow", kind: Kind::Struct(StructId(68)) },
-    Type { c_name: "CUexecAffinitySmCount", kind: Kind::Struct(StructId(96)) },
+    Type { c_name: "CUexecAffinitySmCount", kind: Kind::Struct(StructId(97)) },
     Type { c_name: "CUDA_POINTER_ATTRIBUTE_P2P_TOKENS", kind: Kind::Struct(StructId(57)) },
-    Type { c_name: "CUoffset3D", kind: Kind::Struct(StructId(136)) },
-    Type { c_name: "CUextent3D", kind: Kind::Struct(StructId(97)) },
-    Type { c_name: "CUstreamBatchMemOpParams_v1.flushRemoteWrites", kind: Kind::Struct(StructId(139)) },
-    Type { c_name: "CUstreamBatchMemOpParams_v1.memoryBarrier", kind: Kind::Struct(StructId(140)) },
+    Type { c_name: "CUoffset3D", kind: Kind::Struct(StructId(137)) },
+    Type { c_name: "CUextent3D", kind: Kind::Struct(StructId(98)) },
+    Type { c_name: "CUstreamBatchMemOpParams_v1.flushRemoteWrites", kind: Kind::Struct(StructId(140)) },
+    Type { c_name: "CUstreamBatchMemOpParams_v1.memoryBarrier", kind: Kind::Struct(StructId(141)) },
     Type { c_name: "CUasyncNotificationInfo.info.overBudget", kind: Kind::Struct(StructId(77)) },
-    Type { c_name: "CUlaunchMemSyncDomainMap", kind: Kind::Struct(StructId(115)) },
-    Type { c_name: "CUlaunchAttributeValue.clusterDim", kind: Kind::Struct(StructId(109)) },
-    Type { c_name: "CUlaunchAttributeValue.preferredClusterDim", kind: Kind::Struct(StructId(112)) },
+    Type { c_name: "CUlaunchMemSyncDomainMap", kind: Kind::Struct(StructId(116)) },
+    Type { c_name: "CUlaunchAttributeValue.clusterDim", kind: Kind::Struct(StructId(110)) },
+    Type { c_name: "CUlaunchAttributeValue.preferredClusterDim", kind: Kind::Struct(StructId(113)) },
     Type { c_name: "CUctxCigParam", kind: Kind::Struct(StructId(86)) },
-    Type { c_name: "CUlibraryHostUniversalFunctionAndDataTable", kind: Kind::Struct(StructId(116)) },
+    Type { c_name: "CUlibraryHostUniversalFunctionAndDataTable", kind: Kind::Struct(StructId(117)) },
     Type { c_name: "CUDA_ARRAY_SPARSE_PROPERTIES_v1.tileExtent", kind: Kind::Struct(StructId(6)) },
     Type { c_name: "CUDA_RESOURCE_DESC_v1.res.reserved", kind: Kind::Struct(StructId(64)) },
     Type { c_name: "CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1.handle.win32", kind: Kind::Struct(StructId(16)) },
@@ -1626,23 +1626,23 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1.params.keyedMutex", kind: Kind::Struct(StructId(29)) },
     Type { c_name: "CUarrayMapInfo_v1.subresource.sparseLevel", kind: Kind::Struct(StructId(74)) },
     Type { c_name: "CUarrayMapInfo_v1.subresource.miptail", kind: Kind::Struct(StructId(73)) },
-    Type { c_name: "CUmemLocation_v1.localized", kind: Kind::Struct(StructId(127)) },
-    Type { c_name: "CUmemAllocationProp_v1.allocFlags", kind: Kind::Struct(StructId(123)) },
+    Type { c_name: "CUmemLocation_v1.localized", kind: Kind::Struct(StructId(128)) },
+    Type { c_name: "CUmemAllocationProp_v1.allocFlags", kind: Kind::Struct(StructId(124)) },
     Type { c_name: "CUdevSmResource", kind: Kind::Struct(StructId(89)) },
     Type { c_name: "CUdevWorkqueueResource", kind: Kind::Struct(StructId(91)) },
-    Type { c_name: "CUstreamCigParam", kind: Kind::Struct(StructId(144)) },
-    Type { c_name: "CUlogicalEndpointFabricHandle", kind: Kind::Struct(StructId(117)) },
-    Type { c_name: "CUlogicalEndpointProp.multicast", kind: Kind::Struct(StructId(119)) },
+    Type { c_name: "CUstreamCigParam", kind: Kind::Struct(StructId(145)) },
+    Type { c_name: "CUlogicalEndpointFabricHandle", kind: Kind::Struct(StructId(118)) },
+    Type { c_name: "CUlogicalEndpointProp.multicast", kind: Kind::Struct(StructId(120)) },
     Type { c_name: "CUDA_KERNEL_NODE_PARAMS_v2", kind: Kind::Struct(StructId(41)) },
     Type { c_name: "CUDA_KERNEL_NODE_PARAMS_v3", kind: Kind::Struct(StructId(42)) },
     Type { c_name: "CUDA_RESOURCE_DESC_v1.res.array", kind: Kind::Struct(StructId(60)) },
     Type { c_name: "CUDA_RESOURCE_DESC_v1.res.mipmap", kind: Kind::Struct(StructId(62)) },
     Type { c_name: "CUarrayMapInfo_v1.resource", kind: Kind::Struct(StructId(71)) },
-    Type { c_name: "CUlaunchAttributeValue.programmaticEvent", kind: Kind::Struct(StructId(113)) },
-    Type { c_name: "CUlaunchAttributeValue.launchCompletionEvent", kind: Kind::Struct(StructId(111)) },
+    Type { c_name: "CUlaunchAttributeValue.programmaticEvent", kind: Kind::Struct(StructId(114)) },
+    Type { c_name: "CUlaunchAttributeValue.launchCompletionEvent", kind: Kind::Struct(StructId(112)) },
     Type { c_name: "CUDA_EVENT_WAIT_NODE_PARAMS", kind: Kind::Struct(StructId(12)) },
     Type { c_name: "CUDA_CHILD_GRAPH_NODE_PARAMS", kind: Kind::Struct(StructId(9)) },
-    Type { c_name: "CUlaunchAttributeValue.deviceUpdatableKernelNode", kind: Kind::Struct(StructId(110)) },
+    Type { c_name: "CUlaunchAttributeValue.deviceUpdatableKernelNode", kind: Kind::Struct(StructId(111)) },
     Type { c_name: "CUcheckpointGpuPair", kind: Kind::Struct(StructId(81)) },
     Type { c_name: "CUasyncNotificationInfo.info", kind: Kind::Struct(StructId(76)) },
     Type { c_name: "CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1.handle", kind: Kind::Struct(StructId(15)) },
@@ -1650,44 +1650,44 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_v1.params", kind: Kind::Struct(StructId(22)) },
     Type { c_name: "CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1.params", kind: Kind::Struct(StructId(27)) },
     Type { c_name: "CUarrayMapInfo_v1.subresource", kind: Kind::Struct(StructId(72)) },
-    Type { c_name: "CUfabricCpyOperand.op.le", kind: Kind::Struct(StructId(100)) },
+    Type { c_name: "CUfabricCpyOperand.op.le", kind: Kind::Struct(StructId(101)) },
     Type { c_name: "CUDA_CONDITIONAL_NODE_PARAMS", kind: Kind::Struct(StructId(10)) },
-    Type { c_name: "CUstreamBatchMemOpParams_v1.waitValue", kind: Kind::Struct(StructId(141)) },
-    Type { c_name: "CUstreamBatchMemOpParams_v1.writeValue", kind: Kind::Struct(StructId(142)) },
-    Type { c_name: "CUstreamBatchMemOpParams_v1.atomicReduction", kind: Kind::Struct(StructId(138)) },
+    Type { c_name: "CUstreamBatchMemOpParams_v1.waitValue", kind: Kind::Struct(StructId(142)) },
+    Type { c_name: "CUstreamBatchMemOpParams_v1.writeValue", kind: Kind::Struct(StructId(143)) },
+    Type { c_name: "CUstreamBatchMemOpParams_v1.atomicReduction", kind: Kind::Struct(StructId(139)) },
     Type { c_name: "CUDA_MEMSET_NODE_PARAMS_v2", kind: Kind::Struct(StructId(53)) },
     Type { c_name: "CUDA_RESOURCE_DESC_v1.res.linear", kind: Kind::Struct(StructId(61)) },
     Type { c_name: "CUDA_RESOURCE_DESC_v1.res.pitch2D", kind: Kind::Struct(StructId(63)) },
     Type { c_name: "CUDA_MEM_FREE_NODE_PARAMS", kind: Kind::Struct(StructId(56)) },
     Type { c_name: "CUcheckpointCustomStoragePerDeviceData", kind: Kind::Struct(StructId(80)) },
     Type { c_name: "CUdevWorkqueueConfigResource", kind: Kind::Struct(StructId(90)) },
-    Type { c_name: "CUlogicalEndpointProp.unicast", kind: Kind::Struct(StructId(120)) },
-    Type { c_name: "CUexecAffinityParam_v1.param", kind: Kind::Struct(StructId(95)) },
+    Type { c_name: "CUlogicalEndpointProp.unicast", kind: Kind::Struct(StructId(121)) },
+    Type { c_name: "CUexecAffinityParam_v1.param", kind: Kind::Struct(StructId(96)) },
     Type { c_name: "CUarrayMapInfo_v1.memHandle", kind: Kind::Struct(StructId(70)) },
-    Type { c_name: "CUmemcpy3DOperand_v1.op.array", kind: Kind::Struct(StructId(132)) },
-    Type { c_name: "CUlaunchAttributeValue", kind: Kind::Struct(StructId(108)) },
+    Type { c_name: "CUmemcpy3DOperand_v1.op.array", kind: Kind::Struct(StructId(133)) },
+    Type { c_name: "CUlaunchAttributeValue", kind: Kind::Struct(StructId(109)) },
     Type { c_name: "CUDA_HOST_NODE_PARAMS_v2", kind: Kind::Struct(StructId(39)) },
     Type { c_name: "CUDA_EVENT_RECORD_NODE_PARAMS", kind: Kind::Struct(StructId(11)) },
     Type { c_name: "CUDA_FABRIC_CPY_BATCH_NODE_PARAMS_V1", kind: Kind::Struct(StructId(36)) },
     Type { c_name: "CUasyncNotificationInfo", kind: Kind::Struct(StructId(75)) },
     Type { c_name: "CUDA_RESOURCE_DESC_v1.res", kind: Kind::Struct(StructId(59)) },
     Type { c_name: "CUcheckpointCustomStorageInfo", kind: Kind::Struct(StructId(79)) },
-    Type { c_name: "CUlaunchAttribute", kind: Kind::Struct(StructId(107)) },
+    Type { c_name: "CUlaunchAttribute", kind: Kind::Struct(StructId(108)) },
     Type { c_name: "CUDA_MEMCPY_NODE_PARAMS", kind: Kind::Struct(StructId(51)) },
     Type { c_name: "CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2", kind: Kind::Struct(StructId(32)) },
     Type { c_name: "CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2", kind: Kind::Struct(StructId(34)) },
-    Type { c_name: "CUmemcpy3DOperand_v1.op.ptr", kind: Kind::Struct(StructId(133)) },
-    Type { c_name: "CUfabricCpyOperand.op.ptr", kind: Kind::Struct(StructId(101)) },
+    Type { c_name: "CUmemcpy3DOperand_v1.op.ptr", kind: Kind::Struct(StructId(134)) },
+    Type { c_name: "CUfabricCpyOperand.op.ptr", kind: Kind::Struct(StructId(102)) },
     Type { c_name: "CUDA_BATCH_MEM_OP_NODE_PARAMS_v1", kind: Kind::Struct(StructId(7)) },
     Type { c_name: "CUDA_BATCH_MEM_OP_NODE_PARAMS_v2", kind: Kind::Struct(StructId(8)) },
-    Type { c_name: "CUmemcpy3DOperand_v1.op", kind: Kind::Struct(StructId(131)) },
-    Type { c_name: "CUfabricCpyOperand.op", kind: Kind::Struct(StructId(99)) },
+    Type { c_name: "CUmemcpy3DOperand_v1.op", kind: Kind::Struct(StructId(132)) },
+    Type { c_name: "CUfabricCpyOperand.op", kind: Kind::Struct(StructId(100)) },
     Type { c_name: "CUDA_MEM_ALLOC_NODE_PARAMS_v1", kind: Kind::Struct(StructId(54)) },
     Type { c_name: "CUDA_MEM_ALLOC_NODE_PARAMS_v2", kind: Kind::Struct(StructId(55)) },
     Type { c_name: "CUDA_MEMCPY_BATCH_NODE_PARAMS_V1", kind: Kind::Struct(StructId(50)) },
-    Type { c_name: "CUmemcpy3DOperand", kind: Kind::Struct(StructId(130)) },
-    Type { c_name: "CUfabricCpyOperand", kind: Kind::Struct(StructId(98)) },
-    Type { c_name: "anon_union16", kind: Kind::Struct(StructId(147)) },
+    Type { c_name: "CUmemcpy3DOperand", kind: Kind::Struct(StructId(131)) },
+    Type { c_name: "CUfabricCpyOperand", kind: Kind::Struct(StructId(99)) },
+    Type { c_name: "CUeglFrame.frame", kind: Kind::Struct(StructId(94)) },
     Type { c_name: "cudalibraryHostUniversalFunctionAndDataTable", kind: Kind::Struct(StructId(254)) },
     Type { c_name: "cudaArraySparseProperties.tileExtent", kind: Kind::Struct(StructId(151)) },
     Type { c_name: "cudaPos", kind: Kind::Struct(StructId(242)) },
@@ -1833,17 +1833,17 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "_FastEnum", kind: Kind::Enum(EnumId(128)) },
     Type { c_name: "cudaMemoryType", kind: Kind::Enum(EnumId(205)) },
     Type { c_name: "cudaAccessProperty", kind: Kind::Enum(EnumId(131)) },
-    Type { c_name: "cudaSynchronizationPolicy", kind: Kind::Enum(EnumId(217)) },
+    Type { c_name: "cudaSynchronizationPolicy", kind: Kind::Enum(EnumId(218)) },
     Type { c_name: "cudaClusterSchedulingPolicy", kind: Kind::Enum(EnumId(137)) },
-    Type { c_name: "cudaStreamUpdateCaptureDependenciesFlags", kind: Kind::Enum(EnumId(214)) },
-    Type { c_name: "cudaUserObjectFlags", kind: Kind::Enum(EnumId(221)) },
-    Type { c_name: "cudaUserObjectRetainFlags", kind: Kind::Enum(EnumId(222)) },
+    Type { c_name: "cudaStreamUpdateCaptureDependenciesFlags", kind: Kind::Enum(EnumId(215)) },
+    Type { c_name: "cudaUserObjectFlags", kind: Kind::Enum(EnumId(222)) },
+    Type { c_name: "cudaUserObjectRetainFlags", kind: Kind::Enum(EnumId(223)) },
     Type { c_name: "cudaGraphicsRegisterFlags", kind: Kind::Enum(EnumId(182)) },
     Type { c_name: "cudaGraphicsMapFlags", kind: Kind::Enum(EnumId(181)) },
     Type { c_name: "cudaGraphicsCubeFace", kind: Kind::Enum(EnumId(180)) },
-    Type { c_name: "cudaResourceType", kind: Kind::Enum(EnumId(206)) },
-    Type { c_name: "cudaResourceViewFormat", kind: Kind::Enum(EnumId(207)) },
-    Type { c_name: "cudaSharedCarveout", kind: Kind::Enum(EnumId(209)) },
+    Type { c_name: "cudaResourceType", kind: Kind::Enum(EnumId(207)) },
+    Type { c_name: "cudaResourceViewFormat", kind: Kind::Enum(EnumId(208)) },
+    Type { c_name: "cudaSharedCarveout", kind: Kind::Enum(EnumId(210)) },
     Type { c_name: "cudaComputeMode", kind: Kind::Enum(EnumId(138)) },
     Type { c_name: "cudaFlushGPUDirectRDMAWritesOptions", kind: Kind::Enum(EnumId(159)) },
     Type { c_name: "cudaGPUDirectRDMAWritesOrdering", kind: Kind::Enum(EnumId(166)) },
@@ -1869,12 +1869,12 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "cudaLaunchAttributeID", kind: Kind::Enum(EnumId(188)) },
     Type { c_name: "cudaDeviceNumaConfig", kind: Kind::Enum(EnumId(145)) },
     Type { c_name: "cudaAsyncNotificationType", kind: Kind::Enum(EnumId(132)) },
-    Type { c_name: "cudaRoundMode", kind: Kind::Enum(EnumId(208)) },
-    Type { c_name: "cudaSurfaceBoundaryMode", kind: Kind::Enum(EnumId(215)) },
-    Type { c_name: "cudaSurfaceFormatMode", kind: Kind::Enum(EnumId(216)) },
-    Type { c_name: "cudaTextureAddressMode", kind: Kind::Enum(EnumId(218)) },
-    Type { c_name: "cudaTextureFilterMode", kind: Kind::Enum(EnumId(219)) },
-    Type { c_name: "cudaTextureReadMode", kind: Kind::Enum(EnumId(220)) },
+    Type { c_name: "cudaRoundMode", kind: Kind::Enum(EnumId(209)) },
+    Type { c_name: "cudaSurfaceBoundaryMode", kind: Kind::Enum(EnumId(216)) },
+    Type { c_name: "cudaSurfaceFormatMode", kind: Kind::Enum(EnumId(217)) },
+    Type { c_name: "cudaTextureAddressMode", kind: Kind::Enum(EnumId(219)) },
+    Type { c_name: "cudaTextureFilterMode", kind: Kind::Enum(EnumId(220)) },
+    Type { c_name: "cudaTextureReadMode", kind: Kind::Enum(EnumId(221)) },
     Type { c_name: "cudaDataType_t", kind: Kind::Enum(EnumId(139)) },
     Type { c_name: "cudaEglFrameType", kind: Kind::Enum(EnumId(149)) },
     Type { c_name: "cudaEglResourceLocationFlags", kind: Kind::Enum(EnumId(150)) },
@@ -1891,11 +1891,11 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "cudaHostTaskSyncMode", kind: Kind::Enum(EnumId(183)) },
     Type { c_name: "cudaKernelFunctionType", kind: Kind::Enum(EnumId(187)) },
     Type { c_name: "cudaLaunchAttributePortableClusterMode", kind: Kind::Enum(EnumId(189)) },
-    Type { c_name: "cudaSharedMemoryMode", kind: Kind::Enum(EnumId(211)) },
+    Type { c_name: "cudaSharedMemoryMode", kind: Kind::Enum(EnumId(212)) },
     Type { c_name: "cudaGraphRecaptureStatus", kind: Kind::Enum(EnumId(179)) },
     Type { c_name: "cudaFabricOpStatusSource", kind: Kind::Enum(EnumId(158)) },
     Type { c_name: "cudaFabricOpStatusInfo", kind: Kind::Enum(EnumId(157)) },
-    Type { c_name: "libraryPropertyType_t", kind: Kind::Enum(EnumId(223)) },
+    Type { c_name: "libraryPropertyType_t", kind: Kind::Enum(EnumId(224)) },
     Type { c_name: "unsigned int [4]", kind: Kind::Array(unsigned_int, 4) },
     Type { c_name: "unsigned int [16]", kind: Kind::Array(unsigned_int, 16) },
     Type { c_name: "unsigned int [12]", kind: Kind::Array(unsigned_int, 12) },
@@ -1923,6 +1923,8 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUdevResource_st", kind: Kind::Struct(StructId(88)) },
     Type { c_name: "CUdevResource_st *", kind: Kind::Pointer(CUdevResource_st) },
     Type { c_name: "int [3]", kind: Kind::Array(int, 3) },
+    Type { c_name: "CUarray [3]", kind: Kind::Array(CUarray, 3) },
+    Type { c_name: "void * [3]", kind: Kind::Array(void_p, 3) },
     Type { c_name: "unsigned char [5]", kind: Kind::Array(unsigned_char, 5) },
     Type { c_name: "long long", kind: Kind::Int { bytes: 8, signed: true } },
     Type { c_name: "long long [29]", kind: Kind::Array(long_long, 29) },
@@ -1939,8 +1941,6 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUstreamCigParam *", kind: Kind::Pointer(CUstreamCigParam) },
     Type { c_name: "cuuint64_t [16]", kind: Kind::Array(cuuint64_t, 16) },
     Type { c_name: "char [16]", kind: Kind::Array(char, 16) },
-    Type { c_name: "CUarray [3]", kind: Kind::Array(CUarray, 3) },
-    Type { c_name: "void * [3]", kind: Kind::Array(void_p, 3) },
     Type { c_name: "cudaDevResource_st", kind: Kind::Struct(StructId(158)) },
     Type { c_name: "cudaDevResource_st *", kind: Kind::Pointer(cudaDevResource_st) },
     Type { c_name: "char [256]", kind: Kind::Array(char, 256) },
@@ -1978,12 +1978,12 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUdevice_v1", kind: Kind::Int { bytes: 4, signed: true } },
     Type { c_name: "CUtexObject_v1", kind: Kind::Int { bytes: 8, signed: false } },
     Type { c_name: "CUsurfObject_v1", kind: Kind::Int { bytes: 8, signed: false } },
-    Type { c_name: "CUmemFabricHandle_v1", kind: Kind::Struct(StructId(125)) },
-    Type { c_name: "CUipcEventHandle_v1", kind: Kind::Struct(StructId(105)) },
-    Type { c_name: "CUipcMemHandle_v1", kind: Kind::Struct(StructId(106)) },
+    Type { c_name: "CUmemFabricHandle_v1", kind: Kind::Struct(StructId(126)) },
+    Type { c_name: "CUipcEventHandle_v1", kind: Kind::Struct(StructId(106)) },
+    Type { c_name: "CUipcMemHandle_v1", kind: Kind::Struct(StructId(107)) },
     Type { c_name: "CUdevprop_v1", kind: Kind::Struct(StructId(92)) },
     Type { c_name: "CUaccessPolicyWindow_v1", kind: Kind::Struct(StructId(68)) },
-    Type { c_name: "CUexecAffinitySmCount_v1", kind: Kind::Struct(StructId(96)) },
+    Type { c_name: "CUexecAffinitySmCount_v1", kind: Kind::Struct(StructId(97)) },
     Type { c_name: "CUDA_ARRAY_DESCRIPTOR_v2", kind: Kind::Struct(StructId(2)) },
     Type { c_name: "CUDA_ARRAY3D_DESCRIPTOR_v2", kind: Kind::Struct(StructId(0)) },
     Type { c_name: "CUDA_ARRAY_MEMORY_REQUIREMENTS_v1", kind: Kind::Struct(StructId(4)) },
@@ -1992,13 +1992,13 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1", kind: Kind::Struct(StructId(57)) },
     Type { c_name: "CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1", kind: Kind::Struct(StructId(13)) },
     Type { c_name: "CUmemGenericAllocationHandle_v1", kind: Kind::Int { bytes: 8, signed: false } },
-    Type { c_name: "CUmulticastObjectProp_v1", kind: Kind::Struct(StructId(135)) },
-    Type { c_name: "CUmemPoolPtrExportData_v1", kind: Kind::Struct(StructId(129)) },
-    Type { c_name: "CUoffset3D_v1", kind: Kind::Struct(StructId(136)) },
-    Type { c_name: "CUextent3D_v1", kind: Kind::Struct(StructId(97)) },
+    Type { c_name: "CUmulticastObjectProp_v1", kind: Kind::Struct(StructId(136)) },
+    Type { c_name: "CUmemPoolPtrExportData_v1", kind: Kind::Struct(StructId(130)) },
+    Type { c_name: "CUoffset3D_v1", kind: Kind::Struct(StructId(137)) },
+    Type { c_name: "CUextent3D_v1", kind: Kind::Struct(StructId(98)) },
     Type { c_name: "CUDA_FABRIC_COPY_BATCH_OP_v1", kind: Kind::Struct(StructId(35)) },
     Type { c_name: "CUDA_LAUNCH_PARAMS_v1", kind: Kind::Struct(StructId(43)) },
-    Type { c_name: "CUgraphExecUpdateResultInfo_v1", kind: Kind::Struct(StructId(103)) },
+    Type { c_name: "CUgraphExecUpdateResultInfo_v1", kind: Kind::Struct(StructId(104)) },
     Type { c_name: "CUDA_HOST_NODE_PARAMS_v1", kind: Kind::Struct(StructId(38)) },
     Type { c_name: "CUDA_ARRAY_SPARSE_PROPERTIES_v1", kind: Kind::Struct(StructId(5)) },
     Type { c_name: "CUDA_MEMSET_NODE_PARAMS_v1", kind: Kind::Struct(StructId(52)) },
@@ -2010,22 +2010,22 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1", kind: Kind::Struct(StructId(18)) },
     Type { c_name: "CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_v1", kind: Kind::Struct(StructId(21)) },
     Type { c_name: "CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1", kind: Kind::Struct(StructId(26)) },
-    Type { c_name: "CUmemLocation_v1", kind: Kind::Struct(StructId(126)) },
-    Type { c_name: "CUstreamBatchMemOpParams_v1", kind: Kind::Struct(StructId(137)) },
-    Type { c_name: "CUexecAffinityParam_v1", kind: Kind::Struct(StructId(94)) },
+    Type { c_name: "CUmemLocation_v1", kind: Kind::Struct(StructId(127)) },
+    Type { c_name: "CUstreamBatchMemOpParams_v1", kind: Kind::Struct(StructId(138)) },
+    Type { c_name: "CUexecAffinityParam_v1", kind: Kind::Struct(StructId(95)) },
     Type { c_name: "CUarrayMapInfo_v1", kind: Kind::Struct(StructId(69)) },
-    Type { c_name: "CUkernelNodeAttrValue_v1", kind: Kind::Struct(StructId(108)) },
-    Type { c_name: "CUstreamAttrValue_v1", kind: Kind::Struct(StructId(108)) },
+    Type { c_name: "CUkernelNodeAttrValue_v1", kind: Kind::Struct(StructId(109)) },
+    Type { c_name: "CUstreamAttrValue_v1", kind: Kind::Struct(StructId(109)) },
     Type { c_name: "CUDA_FABRIC_CPY_BATCH_NODE_PARAMS", kind: Kind::Struct(StructId(36)) },
     Type { c_name: "CUDA_RESOURCE_DESC_v1", kind: Kind::Struct(StructId(58)) },
     Type { c_name: "CUdevResource_v1", kind: Kind::Struct(StructId(88)) },
     Type { c_name: "CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v1", kind: Kind::Struct(StructId(31)) },
     Type { c_name: "CUDA_EXT_SEM_WAIT_NODE_PARAMS_v1", kind: Kind::Struct(StructId(33)) },
-    Type { c_name: "CUmemAllocationProp_v1", kind: Kind::Struct(StructId(122)) },
-    Type { c_name: "CUmemAccessDesc_v1", kind: Kind::Struct(StructId(121)) },
-    Type { c_name: "CUmemPoolProps_v1", kind: Kind::Struct(StructId(128)) },
-    Type { c_name: "CUmemcpyAttributes_v1", kind: Kind::Struct(StructId(134)) },
-    Type { c_name: "CUmemcpy3DOperand_v1", kind: Kind::Struct(StructId(130)) },
+    Type { c_name: "CUmemAllocationProp_v1", kind: Kind::Struct(StructId(123)) },
+    Type { c_name: "CUmemAccessDesc_v1", kind: Kind::Struct(StructId(122)) },
+    Type { c_name: "CUmemPoolProps_v1", kind: Kind::Struct(StructId(129)) },
+    Type { c_name: "CUmemcpyAttributes_v1", kind: Kind::Struct(StructId(135)) },
+    Type { c_name: "CUmemcpy3DOperand_v1", kind: Kind::Struct(StructId(131)) },
     Type { c_name: "CUDA_MEMCPY_BATCH_NODE_PARAMS", kind: Kind::Struct(StructId(50)) },
     Type { c_name: "CUDA_MEMCPY3D_BATCH_OP_v1", kind: Kind::Struct(StructId(47)) },
     Type { c_name: "CUeglFrame_v1", kind: Kind::Struct(StructId(93)) },
@@ -2051,7 +2051,7 @@ pub static STRUCTS: &[Struct] = &[
     Struct { name: "CUDA_BATCH_MEM_OP_NODE_PARAMS_v2", size: 32, align: 8, is_union: false, fields: &[f("ctx", 0, CUcontext), f("count", 8, unsigned_int), f("paramArray", 16, CUstreamBatchMemOpParams_p), f("flags", 24, unsigned_int)] },
     Struct { name: "CUDA_CHILD_GRAPH_NODE_PARAMS", size: 16, align: 8, is_union: false, fields: &[f("graph", 0, CUgraph), f("ownership", 8, CUgraphChildGraphNodeOwnership)] },
     Struct { name: "CUDA_CONDITIONAL_NODE_PARAMS", size: 32, align: 8, is_union: false, fields: &[f("handle", 0, CUgraphConditionalHandle), f("type", 8, CUgraphConditionalNodeType), f("size", 12, unsigned_int), f("phGraph_out", 16, CUgraph_p), f("ctx", 24, CUcontext)] },
-    Struct { name: "CUDA_EVENT_RECORD_NODE_PARAMS", size: 24, align: 8, is_union: false, fields: &[f("event", 0, CUevent), f("ctx", 8, CUcontext), f("gCtx", 16, CUgreenCtx)] },
+    Struct { name: "CUDA_EVENT_RECORD_NODE_PARAMS", size: 16, align: 8, is_union: false, fields: &[f("event", 0, CUevent), f("ctx", 8, CUcontext), f("gCtx", 8, CUgreenCtx)] },
     Struct { name: "CUDA_EVENT_WAIT_NODE_PARAMS", size: 8, align: 8, is_union: false, fields: &[f("event", 0, CUevent)] },
     Struct { name: "CUDA_EXTERNAL_MEMORY_BUFFER_DESC", size: 88, align: 8, is_union: false, fields: &[f("offset", 0, unsigned_long_long), f("size", 8, unsigned_long_long), f("flags", 16, unsigned_int), f("reserved", 20, unsigned_int_16)] },
     Struct { name: "CUDA_EXTERNAL_MEMORY_HANDLE_DESC", size: 104, align: 8, is_union: false, fields: &[f("type", 0, CUexternalMemoryHandleType), f("handle", 8, CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1_handle), f("size", 24, unsigned_long_long), f("flags", 32, unsigned_int), f("reserved", 36, unsigned_int_16)] },
@@ -2072,14 +2072,14 @@ pub static STRUCTS: &[Struct] = &[
     Struct { name: "CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1.params.keyedMutex", size: 16, align: 8, is_union: false, fields: &[f("key", 0, unsigned_long_long), f("timeoutMs", 8, unsigned_int)] },
     Struct { name: "CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1.params.nvSciSync", size: 8, align: 8, is_union: true, fields: &[f("fence", 0, void_p), f("reserved", 0, unsigned_long_long)] },
     Struct { name: "CUDA_EXT_SEM_SIGNAL_NODE_PARAMS", size: 24, align: 8, is_union: false, fields: &[f("extSemArray", 0, CUexternalSemaphore_p), f("paramsArray", 8, CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_p), f("numExtSems", 16, unsigned_int)] },
-    Struct { name: "CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2", size: 40, align: 8, is_union: false, fields: &[f("extSemArray", 0, CUexternalSemaphore_p), f("paramsArray", 8, CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_p), f("numExtSems", 16, unsigned_int), f("ctx", 24, CUcontext), f("gCtx", 32, CUgreenCtx)] },
+    Struct { name: "CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2", size: 32, align: 8, is_union: false, fields: &[f("extSemArray", 0, CUexternalSemaphore_p), f("paramsArray", 8, CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_p), f("numExtSems", 16, unsigned_int), f("ctx", 24, CUcontext), f("gCtx", 24, CUgreenCtx)] },
     Struct { name: "CUDA_EXT_SEM_WAIT_NODE_PARAMS", size: 24, align: 8, is_union: false, fields: &[f("extSemArray", 0, CUexternalSemaphore_p), f("paramsArray", 8, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_p), f("numExtSems", 16, unsigned_int)] },
-    Struct { name: "CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2", size: 40, align: 8, is_union: false, fields: &[f("extSemArray", 0, CUexternalSemaphore_p), f("paramsArray", 8, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_p), f("numExtSems", 16, unsigned_int), f("ctx", 24, CUcontext), f("gCtx", 32, CUgreenCtx)] },
-    Struct { name: "CUDA_FABRIC_COPY_BATCH_OP", size: 80, align: 8, is_union: false, fields: &[f("src", 0, CUfabricCpyOperand), f("dst", 32, CUfabricCpyOperand), f("size", 64, size_t), f("flags", 72, unsigned_int)] },
-    Struct { name: "CUDA_FABRIC_CPY_BATCH_NODE_PARAMS_V1", size: 40, align: 8, is_union: false, fields: &[f("numOps", 0, size_t), f("opList", 8, CUDA_FABRIC_COPY_BATCH_OP_p), f("flags", 16, unsigned_long_long), f("ctx", 24, CUcontext), f("gCtx", 32, CUgreenCtx)] },
+    Struct { name: "CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2", size: 32, align: 8, is_union: false, fields: &[f("extSemArray", 0, CUexternalSemaphore_p), f("paramsArray", 8, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_p), f("numExtSems", 16, unsigned_int), f("ctx", 24, CUcontext), f("gCtx", 24, CUgreenCtx)] },
+    Struct { name: "CUDA_FABRIC_COPY_BATCH_OP", size: 64, align: 8, is_union: false, fields: &[f("src", 0, CUfabricCpyOperand), f("dst", 24, CUfabricCpyOperand), f("size", 48, size_t), f("flags", 56, unsigned_int)] },
+    Struct { name: "CUDA_FABRIC_CPY_BATCH_NODE_PARAMS_V1", size: 32, align: 8, is_union: false, fields: &[f("numOps", 0, size_t), f("opList", 8, CUDA_FABRIC_COPY_BATCH_OP_p), f("flags", 16, unsigned_long_long), f("ctx", 24, CUcontext), f("gCtx", 24, CUgreenCtx)] },
     Struct { name: "CUDA_GRAPH_INSTANTIATE_PARAMS", size: 32, align: 8, is_union: false, fields: &[f("flags", 0, cuuint64_t), f("hUploadStream", 8, CUstream), f("hErrNode_out", 16, CUgraphNode), f("result_out", 24, CUgraphInstantiateResult)] },
     Struct { name: "CUDA_HOST_NODE_PARAMS", size: 16, align: 8, is_union: false, fields: &[f("fn", 0, CUhostFn), f("userData", 8, void_p)] },
-    Struct { name: "CUDA_HOST_NODE_PARAMS_v2", size: 40, align: 8, is_union: false, fields: &[f("fn", 0, CUhostFn), f("userData", 8, void_p), f("syncMode", 16, unsigned_int), f("ctx", 24, CUcontext), f("gCtx", 32, CUgreenCtx)] },
+    Struct { name: "CUDA_HOST_NODE_PARAMS_v2", size: 32, align: 8, is_union: false, fields: &[f("fn", 0, CUhostFn), f("userData", 8, void_p), f("syncMode", 16, unsigned_int), f("ctx", 24, CUcontext), f("gCtx", 24, CUgreenCtx)] },
     Struct { name: "CUDA_KERNEL_NODE_PARAMS_v1", size: 56, align: 8, is_union: false, fields: &[f("func", 0, CUfunction), f("gridDimX", 8, unsigned_int), f("gridDimY", 12, unsigned_int), f("gridDimZ", 16, unsigned_int), f("blockDimX", 20, unsigned_int), f("blockDimY", 24, unsigned_int), f("blockDimZ", 28, unsigned_int), f("sharedMemBytes", 32, unsigned_int), f("kernelParams", 40, void_pp), f("extra", 48, void_pp)] },
     Struct { name: "CUDA_KERNEL_NODE_PARAMS_v2", size: 72, align: 8, is_union: false, fields: &[f("func", 0, CUfunction), f("gridDimX", 8, unsigned_int), f("gridDimY", 12, unsigned_int), f("gridDimZ", 16, unsigned_int), f("blockDimX", 20, unsigned_int), f("blockDimY", 24, unsigned_int), f("blockDimZ", 28, unsigned_int), f("sharedMemBytes", 32, unsigned_int), f("kernelParams", 40, void_pp), f("extra", 48, void_pp), f("kern", 56, CUkernel), f("ctx", 64, CUcontext)] },
     Struct { name: "CUDA_KERNEL_NODE_PARAMS_v3", size: 72, align: 8, is_union: false, fields: &[f("func", 0, CUfunction), f("gridDimX", 8, unsigned_int), f("gridDimY", 12, unsigned_int), f("gridDimZ", 16, unsigned_int), f("blockDimX", 20, unsigned_int), f("blockDimY", 24, unsigned_int), f("blockDimZ", 28, unsigned_int), f("sharedMemBytes", 32, unsigned_int), f("kernelParams", 40, void_pp), f("extra", 48, void_pp), f("kern", 56, CUkernel), f("ctx", 64, CUcontext)] },
@@ -2087,15 +2087,15 @@ pub static STRUCTS: &[Struct] = &[
     Struct { name: "CUDA_MEMCPY2D", size: 128, align: 8, is_union: false, fields: &[f("srcXInBytes", 0, size_t), f("srcY", 8, size_t), f("srcMemoryType", 16, CUmemorytype), f("srcHost", 24, void_p), f("srcDevice", 32, CUdeviceptr), f("srcArray", 40, CUarray), f("srcPitch", 48, size_t), f("dstXInBytes", 56, size_t), f("dstY", 64, size_t), f("dstMemoryType", 72, CUmemorytype), f("dstHost", 80, void_p), f("dstDevice", 88, CUdeviceptr), f("dstArray", 96, CUarray), f("dstPitch", 104, size_t), f("WidthInBytes", 112, size_t), f("Height", 120, size_t)] },
     Struct { name: "CUDA_MEMCPY2D_v1", size: 96, align: 8, is_union: false, fields: &[f("srcXInBytes", 0, unsigned_int), f("srcY", 4, unsigned_int), f("srcMemoryType", 8, CUmemorytype), f("srcHost", 16, c_void_p), f("srcDevice", 24, CUdeviceptr_v1), f("srcArray", 32, CUarray), f("srcPitch", 40, unsigned_int), f("dstXInBytes", 44, unsigned_int), f("dstY", 48, unsigned_int), f("dstMemoryType", 52, CUmemorytype), f("dstHost", 56, void_p), f("dstDevice", 64, CUdeviceptr_v1), f("dstArray", 72, CUarray), f("dstPitch", 80, unsigned_int), f("WidthInBytes", 84, unsigned_int), f("Height", 88, unsigned_int)] },
     Struct { name: "CUDA_MEMCPY3D", size: 200, align: 8, is_union: false, fields: &[f("srcXInBytes", 0, size_t), f("srcY", 8, size_t), f("srcZ", 16, size_t), f("srcLOD", 24, size_t), f("srcMemoryType", 32, CUmemorytype), f("srcHost", 40, void_p), f("srcDevice", 48, CUdeviceptr), f("srcArray", 56, CUarray), f("reserved0", 64, void_p), f("srcPitch", 72, size_t), f("srcHeight", 80, size_t), f("dstXInBytes", 88, size_t), f("dstY", 96, size_t), f("dstZ", 104, size_t), f("dstLOD", 112, size_t), f("dstMemoryType", 120, CUmemorytype), f("dstHost", 128, void_p), f("dstDevice", 136, CUdeviceptr), f("dstArray", 144, CUarray), f("reserved1", 152, void_p), f("dstPitch", 160, size_t), f("dstHeight", 168, size_t), f("WidthInBytes", 176, size_t), f("Height", 184, size_t), f("Depth", 192, size_t)] },
-    Struct { name: "CUDA_MEMCPY3D_BATCH_OP", size: 128, align: 8, is_union: false, fields: &[f("src", 0, CUmemcpy3DOperand), f("dst", 48, CUmemcpy3DOperand), f("extent", 96, CUextent3D), f("srcAccessOrder", 120, CUmemcpySrcAccessOrder), f("flags", 124, unsigned_int)] },
+    Struct { name: "CUDA_MEMCPY3D_BATCH_OP", size: 112, align: 8, is_union: false, fields: &[f("src", 0, CUmemcpy3DOperand), f("dst", 40, CUmemcpy3DOperand), f("extent", 80, CUextent3D), f("srcAccessOrder", 104, CUmemcpySrcAccessOrder), f("flags", 108, unsigned_int)] },
     Struct { name: "CUDA_MEMCPY3D_PEER", size: 200, align: 8, is_union: false, fields: &[f("srcXInBytes", 0, size_t), f("srcY", 8, size_t), f("srcZ", 16, size_t), f("srcLOD", 24, size_t), f("srcMemoryType", 32, CUmemorytype), f("srcHost", 40, void_p), f("srcDevice", 48, CUdeviceptr), f("srcArray", 56, CUarray), f("srcContext", 64, CUcontext), f("srcPitch", 72, size_t), f("srcHeight", 80, size_t), f("dstXInBytes", 88, size_t), f("dstY", 96, size_t), f("dstZ", 104, size_t), f("dstLOD", 112, size_t), f("dstMemoryType", 120, CUmemorytype), f("dstHost", 128, void_p), f("dstDevice", 136, CUdeviceptr), f("dstArray", 144, CUarray), f("dstContext", 152, CUcontext), f("dstPitch", 160, size_t), f("dstHeight", 168, size_t), f("WidthInBytes", 176, size_t), f("Height", 184, size_t), f("Depth", 192, size_t)] },
     Struct { name: "CUDA_MEMCPY3D_v1", size: 144, align: 8, is_union: false, fields: &[f("srcXInBytes", 0, unsigned_int), f("srcY", 4, unsigned_int), f("srcZ", 8, unsigned_int), f("srcLOD", 12, unsigned_int), f("srcMemoryType", 16, CUmemorytype), f("srcHost", 24, c_void_p), f("srcDevice", 32, CUdeviceptr_v1), f("srcArray", 40, CUarray), f("reserved0", 48, void_p), f("srcPitch", 56, unsigned_int), f("srcHeight", 60, unsigned_int), f("dstXInBytes", 64, unsigned_int), f("dstY", 68, unsigned_int), f("dstZ", 72, unsigned_int), f("dstLOD", 76, unsigned_int), f("dstMemoryType", 80, CUmemorytype), f("dstHost", 88, void_p), f("dstDevice", 96, CUdeviceptr_v1), f("dstArray", 104, CUarray), f("reserved1", 112, void_p), f("dstPitch", 120, unsigned_int), f("dstHeight", 124, unsigned_int), f("WidthInBytes", 128, unsigned_int), f("Height", 132, unsigned_int), f("Depth", 136, unsigned_int)] },
-    Struct { name: "CUDA_MEMCPY_BATCH_NODE_PARAMS_V1", size: 72, align: 8, is_union: false, fields: &[f("count", 0, size_t), f("dsts", 8, CUdeviceptr_p), f("srcs", 16, CUdeviceptr_p), f("sizes", 24, size_t_p), f("attrs", 32, CUmemcpyAttributes_p), f("attrsIdxs", 40, size_t_p), f("numAttrs", 48, size_t), f("ctx", 56, CUcontext), f("gCtx", 64, CUgreenCtx)] },
+    Struct { name: "CUDA_MEMCPY_BATCH_NODE_PARAMS_V1", size: 64, align: 8, is_union: false, fields: &[f("count", 0, size_t), f("dsts", 8, CUdeviceptr_p), f("srcs", 16, CUdeviceptr_p), f("sizes", 24, size_t_p), f("attrs", 32, CUmemcpyAttributes_p), f("attrsIdxs", 40, size_t_p), f("numAttrs", 48, size_t), f("ctx", 56, CUcontext), f("gCtx", 56, CUgreenCtx)] },
     Struct { name: "CUDA_MEMCPY_NODE_PARAMS", size: 216, align: 8, is_union: false, fields: &[f("flags", 0, int), f("reserved", 4, int), f("copyCtx", 8, CUcontext), f("copyParams", 16, CUDA_MEMCPY3D)] },
     Struct { name: "CUDA_MEMSET_NODE_PARAMS", size: 40, align: 8, is_union: false, fields: &[f("dst", 0, CUdeviceptr), f("pitch", 8, size_t), f("value", 16, unsigned_int), f("elementSize", 20, unsigned_int), f("width", 24, size_t), f("height", 32, size_t)] },
     Struct { name: "CUDA_MEMSET_NODE_PARAMS_v2", size: 48, align: 8, is_union: false, fields: &[f("dst", 0, CUdeviceptr), f("pitch", 8, size_t), f("value", 16, unsigned_int), f("elementSize", 20, unsigned_int), f("width", 24, size_t), f("height", 32, size_t), f("ctx", 40, CUcontext)] },
-    Struct { name: "CUDA_MEM_ALLOC_NODE_PARAMS_v1", size: 128, align: 8, is_union: false, fields: &[f("poolProps", 0, CUmemPoolProps), f("accessDescs", 96, CUmemAccessDesc_p), f("accessDescCount", 104, size_t), f("bytesize", 112, size_t), f("dptr", 120, CUdeviceptr)] },
-    Struct { name: "CUDA_MEM_ALLOC_NODE_PARAMS_v2", size: 128, align: 8, is_union: false, fields: &[f("poolProps", 0, CUmemPoolProps), f("accessDescs", 96, CUmemAccessDesc_p), f("accessDescCount", 104, size_t), f("bytesize", 112, size_t), f("dptr", 120, CUdeviceptr)] },
+    Struct { name: "CUDA_MEM_ALLOC_NODE_PARAMS_v1", size: 120, align: 8, is_union: false, fields: &[f("poolProps", 0, CUmemPoolProps), f("accessDescs", 88, CUmemAccessDesc_p), f("accessDescCount", 96, size_t), f("bytesize", 104, size_t), f("dptr", 112, CUdeviceptr)] },
+    Struct { name: "CUDA_MEM_ALLOC_NODE_PARAMS_v2", size: 120, align: 8, is_union: false, fields: &[f("poolProps", 0, CUmemPoolProps), f("accessDescs", 88, CUmemAccessDesc_p), f("accessDescCount", 96, size_t), f("bytesize", 104, size_t), f("dptr", 112, CUdeviceptr)] },
     Struct { name: "CUDA_MEM_FREE_NODE_PARAMS", size: 8, align: 8, is_union: false, fields: &[f("dptr", 0, CUdeviceptr)] },
     Struct { name: "CUDA_POINTER_ATTRIBUTE_P2P_TOKENS", size: 16, align: 8, is_union: false, fields: &[f("p2pToken", 0, unsigned_long_long), f("vaSpaceToken", 8, unsigned_int)] },
     Struct { name: "CUDA_RESOURCE_DESC", size: 144, align: 8, is_union: false, fields: &[f("resType", 0, CUresourcetype), f("res", 8, CUDA_RESOURCE_DESC_v1_res), f("flags", 136, unsigned_int)] },
@@ -2128,23 +2128,24 @@ pub static STRUCTS: &[Struct] = &[
     Struct { name: "CUcliqueInfo", size: 8, align: 4, is_union: false, fields: &[f("type", 0, CUcliqueType), f("id", 4, unsigned_int)] },
     Struct { name: "CUctxCigParam", size: 16, align: 8, is_union: false, fields: &[f("sharedDataType", 0, CUcigDataType), f("sharedData", 8, void_p)] },
     Struct { name: "CUctxCreateParams", size: 24, align: 8, is_union: false, fields: &[f("execAffinityParams", 0, CUexecAffinityParam_p), f("numExecAffinityParams", 8, int), f("cigParams", 16, CUctxCigParam_p)] },
-    Struct { name: "CUdevResource", size: 216, align: 8, is_union: false, fields: &[f("type", 0, CUdevResourceType), f("_internal_padding", 4, unsigned_char_92), f("sm", 96, CUdevSmResource), f("wqConfig", 116, CUdevWorkqueueConfigResource), f("wq", 128, CUdevWorkqueueResource), f("_oversize", 168, unsigned_char_40), f("nextResource", 208, CUdevResource_st_p)] },
+    Struct { name: "CUdevResource", size: 144, align: 8, is_union: false, fields: &[f("type", 0, CUdevResourceType), f("_internal_padding", 4, unsigned_char_92), f("sm", 96, CUdevSmResource), f("wqConfig", 96, CUdevWorkqueueConfigResource), f("wq", 96, CUdevWorkqueueResource), f("_oversize", 96, unsigned_char_40), f("nextResource", 136, CUdevResource_st_p)] },
     Struct { name: "CUdevSmResource", size: 20, align: 4, is_union: false, fields: &[f("smCount", 0, unsigned_int), f("minSmPartitionSize", 4, unsigned_int), f("smCoscheduledAlignment", 8, unsigned_int), f("flags", 12, unsigned_int), f("localityDomainId", 16, unsigned_int)] },
     Struct { name: "CUdevWorkqueueConfigResource", size: 12, align: 4, is_union: false, fields: &[f("device", 0, CUdevice), f("wqConcurrencyLimit", 4, unsigned_int), f("sharingScope", 8, CUdevWorkqueueConfigScope)] },
     Struct { name: "CUdevWorkqueueResource", size: 40, align: 1, is_union: false, fields: &[f("reserved", 0, unsigned_char_40)] },
     Struct { name: "CUdevprop", size: 56, align: 4, is_union: false, fields: &[f("maxThreadsPerBlock", 0, int), f("maxThreadsDim", 4, int_3), f("maxGridSize", 16, int_3), f("sharedMemPerBlock", 28, int), f("totalConstantMemory", 32, int), f("SIMDWidth", 36, int), f("memPitch", 40, int), f("regsPerBlock", 44, int), f("clockRate", 48, int), f("textureAlign", 52, int)] },
-    Struct { name: "CUeglFrame", size: 64, align: 8, is_union: false, fields: &[f("frame", 0, anon_union16), f("width", 24, unsigned_int), f("height", 28, unsigned_int), f("depth", 32, unsigned_int), f("pitch", 36, unsigned_int), f("planeCount", 40, unsigned_int), f("numChannels", 44, unsigned_int), f("frameType", 48, CUeglFrameType), f("eglColorFormat", 52, CUeglColorFormat), f("cuFormat", 56, CUarray_format)] },
+    Struct { name: "CUeglFrame", size: 64, align: 8, is_union: false, fields: &[f("frame", 0, CUeglFrame_frame), f("width", 24, unsigned_int), f("height", 28, unsigned_int), f("depth", 32, unsigned_int), f("pitch", 36, unsigned_int), f("planeCount", 40, unsigned_int), f("numChannels", 44, unsigned_int), f("frameType", 48, CUeglFrameType), f("eglColorFormat", 52, CUeglColorFormat), f("cuFormat", 56, CUarray_format)] },
+    Struct { name: "CUeglFrame.frame", size: 24, align: 8, is_union: true, fields: &[f("pArray", 0, CUarray_3), f("pPitch", 0, void_p_3)] },
     Struct { name: "CUexecAffinityParam", size: 8, align: 4, is_union: false, fields: &[f("type", 0, CUexecAffinityType), f("param", 4, CUexecAffinityParam_v1_param)] },
     Struct { name: "CUexecAffinityParam_v1.param", size: 4, align: 4, is_union: true, fields: &[f("smCount", 0, CUexecAffinitySmCount)] },
     Struct { name: "CUexecAffinitySmCount", size: 4, align: 4, is_union: false, fields: &[f("val", 0, unsigned_int)] },
     Struct { name: "CUextent3D", size: 24, align: 8, is_union: false, fields: &[f("width", 0, size_t), f("height", 8, size_t), f("depth", 16, size_t)] },
-    Struct { name: "CUfabricCpyOperand", size: 32, align: 8, is_union: false, fields: &[f("type", 0, CUfabricCpyOperandType), f("op", 8, CUfabricCpyOperand_op)] },
-    Struct { name: "CUfabricCpyOperand.op", size: 24, align: 8, is_union: true, fields: &[f("ptr", 0, CUfabricCpyOperand_op_ptr), f("le", 0, CUfabricCpyOperand_op_le)] },
+    Struct { name: "CUfabricCpyOperand", size: 24, align: 8, is_union: false, fields: &[f("type", 0, CUfabricCpyOperandType), f("op", 8, CUfabricCpyOperand_op)] },
+    Struct { name: "CUfabricCpyOperand.op", size: 16, align: 8, is_union: true, fields: &[f("ptr", 0, CUfabricCpyOperand_op_ptr), f("le", 0, CUfabricCpyOperand_op_le)] },
     Struct { name: "CUfabricCpyOperand.op.le", size: 16, align: 8, is_union: false, fields: &[f("id", 0, CUlogicalEndpointId), f("offset", 8, cuuint64_t)] },
-    Struct { name: "CUfabricCpyOperand.op.ptr", size: 24, align: 8, is_union: false, fields: &[f("ptr", 0, CUdeviceptr), f("locHint", 8, CUmemLocation)] },
+    Struct { name: "CUfabricCpyOperand.op.ptr", size: 16, align: 8, is_union: false, fields: &[f("ptr", 0, CUdeviceptr), f("locHint", 8, CUmemLocation)] },
     Struct { name: "CUgraphEdgeData", size: 8, align: 1, is_union: false, fields: &[f("from_port", 0, unsigned_char), f("to_port", 1, unsigned_char), f("type", 2, unsigned_char), f("reserved", 3, unsigned_char_5)] },
     Struct { name: "CUgraphExecUpdateResultInfo", size: 24, align: 8, is_union: false, fields: &[f("result", 0, CUgraphExecUpdateResult), f("errorNode", 8, CUgraphNode), f("errorFromNode", 16, CUgraphNode)] },
-    Struct { name: "CUgraphNodeParams", size: 1304, align: 8, is_union: false, fields: &[f("type", 0, CUgraphNodeType), f("reserved0", 4, int_3), f("reserved1", 16, long_long_29), f("kernel", 248, CUDA_KERNEL_NODE_PARAMS_v3), f("memcpy", 320, CUDA_MEMCPY_NODE_PARAMS), f("memset", 536, CUDA_MEMSET_NODE_PARAMS_v2), f("host", 584, CUDA_HOST_NODE_PARAMS_v2), f("graph", 624, CUDA_CHILD_GRAPH_NODE_PARAMS), f("eventWait", 640, CUDA_EVENT_WAIT_NODE_PARAMS), f("eventRecord", 648, CUDA_EVENT_RECORD_NODE_PARAMS), f("extSemSignal", 672, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2), f("extSemWait", 712, CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2), f("alloc", 752, CUDA_MEM_ALLOC_NODE_PARAMS_v2), f("free", 880, CUDA_MEM_FREE_NODE_PARAMS), f("memOp", 888, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2), f("conditional", 920, CUDA_CONDITIONAL_NODE_PARAMS), f("memcpyBatch", 952, CUDA_MEMCPY_BATCH_NODE_PARAMS_V1), f("fabricCpyBatch", 1024, CUDA_FABRIC_CPY_BATCH_NODE_PARAMS_V1), f("asBytes", 1064, char_232), f("reserved2", 1296, long_long)] },
+    Struct { name: "CUgraphNodeParams", size: 256, align: 8, is_union: false, fields: &[f("type", 0, CUgraphNodeType), f("reserved0", 4, int_3), f("reserved1", 16, long_long_29), f("kernel", 16, CUDA_KERNEL_NODE_PARAMS_v3), f("memcpy", 16, CUDA_MEMCPY_NODE_PARAMS), f("memset", 16, CUDA_MEMSET_NODE_PARAMS_v2), f("host", 16, CUDA_HOST_NODE_PARAMS_v2), f("graph", 16, CUDA_CHILD_GRAPH_NODE_PARAMS), f("eventWait", 16, CUDA_EVENT_WAIT_NODE_PARAMS), f("eventRecord", 16, CUDA_EVENT_RECORD_NODE_PARAMS), f("extSemSignal", 16, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2), f("extSemWait", 16, CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2), f("alloc", 16, CUDA_MEM_ALLOC_NODE_PARAMS_v2), f("free", 16, CUDA_MEM_FREE_NODE_PARAMS), f("memOp", 16, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2), f("conditional", 16, CUDA_CONDITIONAL_NODE_PARAMS), f("memcpyBatch", 16, CUDA_MEMCPY_BATCH_NODE_PARAMS_V1), f("fabricCpyBatch", 16, CUDA_FABRIC_CPY_BATCH_NODE_PARAMS_V1), f("asBytes", 16, char_232), f("reserved2", 248, long_long)] },
     Struct { name: "CUipcEventHandle", size: 64, align: 1, is_union: false, fields: &[f("reserved", 0, char_64)] },
     Struct { name: "CUipcMemHandle", size: 64, align: 1, is_union: false, fields: &[f("reserved", 0, char_64)] },
     Struct { name: "CUlaunchAttribute", size: 72, align: 8, is_union: false, fields: &[f("id", 0, CUlaunchAttributeID), f("value", 8, CUlaunchAttributeValue)] },
@@ -2155,26 +2156,26 @@ pub static STRUCTS: &[Struct] = &[
     Struct { name: "CUlaunchAttributeValue.preferredClusterDim", size: 12, align: 4, is_union: false, fields: &[f("x", 0, unsigned_int), f("y", 4, unsigned_int), f("z", 8, unsigned_int)] },
     Struct { name: "CUlaunchAttributeValue.programmaticEvent", size: 16, align: 8, is_union: false, fields: &[f("event", 0, CUevent), f("flags", 8, int), f("triggerAtBlockStart", 12, int)] },
     Struct { name: "CUlaunchConfig", size: 56, align: 8, is_union: false, fields: &[f("gridDimX", 0, unsigned_int), f("gridDimY", 4, unsigned_int), f("gridDimZ", 8, unsigned_int), f("blockDimX", 12, unsigned_int), f("blockDimY", 16, unsigned_int), f("blockDimZ", 20, unsigned_int), f("sharedMemBytes", 24, unsigned_int), f("hStream", 32, CUstream), f("attrs", 40, CUlaunchAttribute_p), f("numAttrs", 48, unsigned_int)] },
-    Struct { name: "CUlaunchMemSyncDomainMap", size: 2, align: 1, is_union: false, fields: &[f("default", 0, unsigned_char), f("remote", 1, unsigned_char)] },
+    Struct { name: "CUlaunchMemSyncDomainMap", size: 2, align: 1, is_union: false, fields: &[f("default_", 0, unsigned_char), f("remote", 1, unsigned_char)] },
     Struct { name: "CUlibraryHostUniversalFunctionAndDataTable", size: 32, align: 8, is_union: false, fields: &[f("functionTable", 0, void_p), f("functionWindowSize", 8, size_t), f("dataTable", 16, void_p), f("dataWindowSize", 24, size_t)] },
     Struct { name: "CUlogicalEndpointFabricHandle", size: 64, align: 1, is_union: false, fields: &[f("data", 0, unsigned_char_64)] },
-    Struct { name: "CUlogicalEndpointProp", size: 32, align: 8, is_union: false, fields: &[f("type", 0, CUlogicalEndpointType), f("unicast", 4, CUlogicalEndpointProp_unicast), f("multicast", 8, CUlogicalEndpointProp_multicast), f("size", 16, unsigned_long_long), f("ipcHandleTypes", 24, unsigned_int), f("flags", 28, unsigned_int)] },
+    Struct { name: "CUlogicalEndpointProp", size: 24, align: 8, is_union: false, fields: &[f("type", 0, CUlogicalEndpointType), f("unicast", 4, CUlogicalEndpointProp_unicast), f("multicast", 4, CUlogicalEndpointProp_multicast), f("size", 8, unsigned_long_long), f("ipcHandleTypes", 16, unsigned_int), f("flags", 20, unsigned_int)] },
     Struct { name: "CUlogicalEndpointProp.multicast", size: 4, align: 4, is_union: false, fields: &[f("numDevices", 0, unsigned_int)] },
     Struct { name: "CUlogicalEndpointProp.unicast", size: 4, align: 4, is_union: false, fields: &[f("device", 0, CUdevice)] },
-    Struct { name: "CUmemAccessDesc", size: 16, align: 4, is_union: false, fields: &[f("location", 0, CUmemLocation), f("flags", 12, CUmemAccess_flags)] },
-    Struct { name: "CUmemAllocationProp", size: 40, align: 8, is_union: false, fields: &[f("type", 0, CUmemAllocationType), f("requestedHandleTypes", 4, CUmemAllocationHandleType), f("location", 8, CUmemLocation), f("win32HandleMetaData", 24, void_p), f("allocFlags", 32, CUmemAllocationProp_v1_allocFlags)] },
+    Struct { name: "CUmemAccessDesc", size: 12, align: 4, is_union: false, fields: &[f("location", 0, CUmemLocation), f("flags", 8, CUmemAccess_flags)] },
+    Struct { name: "CUmemAllocationProp", size: 32, align: 8, is_union: false, fields: &[f("type", 0, CUmemAllocationType), f("requestedHandleTypes", 4, CUmemAllocationHandleType), f("location", 8, CUmemLocation), f("win32HandleMetaData", 16, void_p), f("allocFlags", 24, CUmemAllocationProp_v1_allocFlags)] },
     Struct { name: "CUmemAllocationProp_v1.allocFlags", size: 8, align: 2, is_union: false, fields: &[f("compressionType", 0, unsigned_char), f("gpuDirectRDMACapable", 1, unsigned_char), f("usage", 2, unsigned_short), f("reserved", 4, unsigned_char_4)] },
     Struct { name: "CUmemDecompressParams", size: 64, align: 8, is_union: false, fields: &[f("srcNumBytes", 0, size_t), f("dstNumBytes", 8, size_t), f("dstActBytes", 16, cuuint32_t_p), f("src", 24, void_p), f("dst", 32, void_p), f("algo", 40, CUmemDecompressAlgorithm), f("padding", 44, unsigned_char_20)] },
     Struct { name: "CUmemFabricHandle", size: 64, align: 1, is_union: false, fields: &[f("data", 0, unsigned_char_64)] },
-    Struct { name: "CUmemLocation", size: 12, align: 4, is_union: false, fields: &[f("type", 0, CUmemLocationType), f("id", 4, int), f("localized", 8, CUmemLocation_v1_localized)] },
+    Struct { name: "CUmemLocation", size: 8, align: 4, is_union: false, fields: &[f("type", 0, CUmemLocationType), f("id", 4, int), f("localized", 4, CUmemLocation_v1_localized)] },
     Struct { name: "CUmemLocation_v1.localized", size: 2, align: 1, is_union: false, fields: &[f("deviceId", 0, unsigned_char), f("localityDomainId", 1, unsigned_char)] },
-    Struct { name: "CUmemPoolProps", size: 96, align: 8, is_union: false, fields: &[f("allocType", 0, CUmemAllocationType), f("handleTypes", 4, CUmemAllocationHandleType), f("location", 8, CUmemLocation), f("win32SecurityAttributes", 24, void_p), f("maxSize", 32, size_t), f("usage", 40, unsigned_short), f("gpuDirectRDMACapable", 42, unsigned_char), f("reserved", 43, unsigned_char_53)] },
+    Struct { name: "CUmemPoolProps", size: 88, align: 8, is_union: false, fields: &[f("allocType", 0, CUmemAllocationType), f("handleTypes", 4, CUmemAllocationHandleType), f("location", 8, CUmemLocation), f("win32SecurityAttributes", 16, void_p), f("maxSize", 24, size_t), f("usage", 32, unsigned_short), f("gpuDirectRDMACapable", 34, unsigned_char), f("reserved", 35, unsigned_char_53)] },
     Struct { name: "CUmemPoolPtrExportData", size: 64, align: 1, is_union: false, fields: &[f("reserved", 0, unsigned_char_64)] },
-    Struct { name: "CUmemcpy3DOperand", size: 48, align: 8, is_union: false, fields: &[f("type", 0, CUmemcpy3DOperandType), f("op", 8, CUmemcpy3DOperand_v1_op)] },
-    Struct { name: "CUmemcpy3DOperand_v1.op", size: 40, align: 8, is_union: true, fields: &[f("ptr", 0, CUmemcpy3DOperand_v1_op_ptr), f("array", 0, CUmemcpy3DOperand_v1_op_array)] },
+    Struct { name: "CUmemcpy3DOperand", size: 40, align: 8, is_union: false, fields: &[f("type", 0, CUmemcpy3DOperandType), f("op", 8, CUmemcpy3DOperand_v1_op)] },
+    Struct { name: "CUmemcpy3DOperand_v1.op", size: 32, align: 8, is_union: true, fields: &[f("ptr", 0, CUmemcpy3DOperand_v1_op_ptr), f("array", 0, CUmemcpy3DOperand_v1_op_array)] },
     Struct { name: "CUmemcpy3DOperand_v1.op.array", size: 32, align: 8, is_union: false, fields: &[f("array", 0, CUarray), f("offset", 8, CUoffset3D)] },
-    Struct { name: "CUmemcpy3DOperand_v1.op.ptr", size: 40, align: 8, is_union: false, fields: &[f("ptr", 0, CUdeviceptr), f("rowLength", 8, size_t), f("layerHeight", 16, size_t), f("locHint", 24, CUmemLocation)] },
-    Struct { name: "CUmemcpyAttributes", size: 32, align: 4, is_union: false, fields: &[f("srcAccessOrder", 0, CUmemcpySrcAccessOrder), f("srcLocHint", 4, CUmemLocation), f("dstLocHint", 16, CUmemLocation), f("flags", 28, unsigned_int)] },
+    Struct { name: "CUmemcpy3DOperand_v1.op.ptr", size: 32, align: 8, is_union: false, fields: &[f("ptr", 0, CUdeviceptr), f("rowLength", 8, size_t), f("layerHeight", 16, size_t), f("locHint", 24, CUmemLocation)] },
+    Struct { name: "CUmemcpyAttributes", size: 24, align: 4, is_union: false, fields: &[f("srcAccessOrder", 0, CUmemcpySrcAccessOrder), f("srcLocHint", 4, CUmemLocation), f("dstLocHint", 12, CUmemLocation), f("flags", 20, unsigned_int)] },
     Struct { name: "CUmulticastObjectProp", size: 32, align: 8, is_union: false, fields: &[f("numDevices", 0, unsigned_int), f("size", 8, size_t), f("handleTypes", 16, unsigned_long_long), f("flags", 24, unsigned_long_long)] },
     Struct { name: "CUoffset3D", size: 24, align: 8, is_union: false, fields: &[f("x", 0, size_t), f("y", 8, size_t), f("z", 16, size_t)] },
     Struct { name: "CUstreamBatchMemOpParams", size: 48, align: 8, is_union: true, fields: &[f("operation", 0, CUstreamBatchMemOpType), f("waitValue", 0, CUstreamBatchMemOpParams_v1_waitValue), f("writeValue", 0, CUstreamBatchMemOpParams_v1_writeValue), f("flushRemoteWrites", 0, CUstreamBatchMemOpParams_v1_flushRemoteWrites), f("memoryBarrier", 0, CUstreamBatchMemOpParams_v1_memoryBarrier), f("atomicReduction", 0, CUstreamBatchMemOpParams_v1_atomicReduction), f("pad", 0, cuuint64_t_6)] },
@@ -2185,9 +2186,8 @@ pub static STRUCTS: &[Struct] = &[
     Struct { name: "CUstreamBatchMemOpParams_v1.writeValue", size: 48, align: 8, is_union: false, fields: &[f("operation", 0, CUstreamBatchMemOpType), f("address", 8, CUdeviceptr), f("value", 16, cuuint32_t), f("value64", 24, cuuint64_t), f("flags", 32, unsigned_int), f("alias", 40, CUdeviceptr)] },
     Struct { name: "CUstreamCigCaptureParams", size: 8, align: 8, is_union: false, fields: &[f("streamCigParams", 0, CUstreamCigParam_p)] },
     Struct { name: "CUstreamCigParam", size: 16, align: 8, is_union: false, fields: &[f("streamSharedDataType", 0, CUstreamCigDataType), f("streamSharedData", 8, void_p)] },
-    Struct { name: "CUtensorMap", size: 128, align: 64, is_union: false, fields: &[f("opaque", 0, cuuint64_t_16)] },
+    Struct { name: "CUtensorMap", size: 128, align: 128, is_union: false, fields: &[f("opaque", 0, cuuint64_t_16)] },
     Struct { name: "CUuuid", size: 16, align: 1, is_union: false, fields: &[f("bytes", 0, char_16)] },
-    Struct { name: "anon_union16", size: 24, align: 8, is_union: true, fields: &[f("pArray", 0, CUarray_3), f("pPitch", 0, void_p_3)] },
     Struct { name: "cudaAccessPolicyWindow", size: 32, align: 8, is_union: false, fields: &[f("base_ptr", 0, void_p), f("num_bytes", 8, size_t), f("hitRatio", 16, float), f("hitProp", 20, cudaAccessProperty), f("missProp", 24, cudaAccessProperty)] },
     Struct { name: "cudaArrayMemoryRequirements", size: 32, align: 8, is_union: false, fields: &[f("size", 0, size_t), f("alignment", 8, size_t), f("reserved", 16, unsigned_int_4)] },
     Struct { name: "cudaArraySparseProperties", size: 48, align: 8, is_union: false, fields: &[f("tileExtent", 0, cudaArraySparseProperties_tileExtent), f("miptailFirstLevel", 12, unsigned_int), f("miptailSize", 16, unsigned_long_long), f("flags", 24, unsigned_int), f("reserved", 28, unsigned_int_4)] },
@@ -2198,7 +2198,7 @@ pub static STRUCTS: &[Struct] = &[
     Struct { name: "cudaChannelFormatDesc", size: 20, align: 4, is_union: false, fields: &[f("x", 0, int), f("y", 4, int), f("z", 8, int), f("w", 12, int), f("f", 16, cudaChannelFormatKind)] },
     Struct { name: "cudaChildGraphNodeParams", size: 16, align: 8, is_union: false, fields: &[f("graph", 0, cudaGraph_t), f("ownership", 8, cudaGraphChildGraphNodeOwnership)] },
     Struct { name: "cudaConditionalNodeParams", size: 32, align: 8, is_union: false, fields: &[f("handle", 0, cudaGraphConditionalHandle), f("type", 8, cudaGraphConditionalNodeType), f("size", 12, unsigned_int), f("phGraph_out", 16, cudaGraph_t_p), f("ctx", 24, cudaExecutionContext_t)] },
-    Struct { name: "cudaDevResource", size: 216, align: 8, is_union: false, fields: &[f("type", 0, cudaDevResourceType), f("_internal_padding", 4, unsigned_char_92), f("sm", 96, cudaDevSmResource), f("wqConfig", 116, cudaDevWorkqueueConfigResource), f("wq", 128, cudaDevWorkqueueResource), f("_oversize", 168, unsigned_char_40), f("nextResource", 208, cudaDevResource_st_p)] },
+    Struct { name: "cudaDevResource", size: 144, align: 8, is_union: false, fields: &[f("type", 0, cudaDevResourceType), f("_internal_padding", 4, unsigned_char_92), f("sm", 96, cudaDevSmResource), f("wqConfig", 96, cudaDevWorkqueueConfigResource), f("wq", 96, cudaDevWorkqueueResource), f("_oversize", 96, unsigned_char_40), f("nextResource", 136, cudaDevResource_st_p)] },
     Struct { name: "cudaDevSmResource", size: 20, align: 4, is_union: false, fields: &[f("smCount", 0, unsigned_int), f("minSmPartitionSize", 4, unsigned_int), f("smCoscheduledAlignment", 8, unsigned_int), f("flags", 12, unsigned_int), f("localityDomainId", 16, unsigned_int)] },
     Struct { name: "cudaDevSmResourceGroupParams", size: 64, align: 4, is_union: false, fields: &[f("smCount", 0, unsigned_int), f("coscheduledSmCount", 4, unsigned_int), f("preferredCoscheduledSmCount", 8, unsigned_int), f("flags", 12, unsigned_int), f("localityDomainId", 16, unsigned_int), f("reserved", 20, unsigned_int_11)] },
     Struct { name: "cudaDevWorkqueueConfigResource", size: 12, align: 4, is_union: false, fields: &[f("device", 0, int), f("wqConcurrencyLimit", 4, unsigned_int), f("sharingScope", 8, cudaDevWorkqueueConfigScope)] },
@@ -2240,14 +2240,14 @@ pub static STRUCTS: &[Struct] = &[
     Struct { name: "cudaGraphKernelNodeUpdate", size: 40, align: 8, is_union: false, fields: &[f("node", 0, cudaGraphDeviceNode_t), f("field", 8, cudaGraphKernelNodeField), f("updateData", 16, cudaGraphKernelNodeUpdate_updateData)] },
     Struct { name: "cudaGraphKernelNodeUpdate.updateData", size: 24, align: 8, is_union: true, fields: &[f("gridDim", 0, dim3), f("param", 0, cudaGraphKernelNodeUpdate_updateData_param), f("isEnabled", 0, unsigned_int)] },
     Struct { name: "cudaGraphKernelNodeUpdate.updateData.param", size: 24, align: 8, is_union: false, fields: &[f("pValue", 0, void_p), f("offset", 8, size_t), f("size", 16, size_t)] },
-    Struct { name: "cudaGraphNodeParams", size: 936, align: 8, is_union: false, fields: &[f("type", 0, cudaGraphNodeType), f("reserved0", 4, int_3), f("reserved1", 16, long_long_29), f("kernel", 248, cudaKernelNodeParamsV2), f("memcpy", 336, cudaMemcpyNodeParams), f("memset", 512, cudaMemsetParamsV2), f("host", 560, cudaHostNodeParamsV2), f("graph", 592, cudaChildGraphNodeParams), f("eventWait", 608, cudaEventWaitNodeParams), f("eventRecord", 616, cudaEventRecordNodeParams), f("extSemSignal", 632, cudaExternalSemaphoreSignalNodeParamsV2), f("extSemWait", 664, cudaExternalSemaphoreWaitNodeParamsV2), f("alloc", 696, cudaMemAllocNodeParamsV2), f("free", 824, cudaMemFreeNodeParams), f("conditional", 832, cudaConditionalNodeParams), f("memcpyBatch", 864, cudaMemcpyBatchNodeParams), f("reserved2", 928, long_long)] },
+    Struct { name: "cudaGraphNodeParams", size: 256, align: 8, is_union: false, fields: &[f("type", 0, cudaGraphNodeType), f("reserved0", 4, int_3), f("reserved1", 16, long_long_29), f("kernel", 16, cudaKernelNodeParamsV2), f("memcpy", 16, cudaMemcpyNodeParams), f("memset", 16, cudaMemsetParamsV2), f("host", 16, cudaHostNodeParamsV2), f("graph", 16, cudaChildGraphNodeParams), f("eventWait", 16, cudaEventWaitNodeParams), f("eventRecord", 16, cudaEventRecordNodeParams), f("extSemSignal", 16, cudaExternalSemaphoreSignalNodeParamsV2), f("extSemWait", 16, cudaExternalSemaphoreWaitNodeParamsV2), f("alloc", 16, cudaMemAllocNodeParamsV2), f("free", 16, cudaMemFreeNodeParams), f("conditional", 16, cudaConditionalNodeParams), f("memcpyBatch", 16, cudaMemcpyBatchNodeParams), f("reserved2", 248, long_long)] },
     Struct { name: "cudaGraphRecaptureCallbackData", size: 16, align: 8, is_union: false, fields: &[f("callbackFunc", 0, cudaGraphRecaptureCallback_t), f("userData", 8, void_p)] },
     Struct { name: "cudaHostNodeParams", size: 16, align: 8, is_union: false, fields: &[f("fn", 0, cudaHostFn_t), f("userData", 8, void_p)] },
     Struct { name: "cudaHostNodeParamsV2", size: 32, align: 8, is_union: false, fields: &[f("fn", 0, cudaHostFn_t), f("userData", 8, void_p), f("syncMode", 16, unsigned_int), f("ctx", 24, cudaExecutionContext_t)] },
     Struct { name: "cudaIpcEventHandle_t", size: 64, align: 1, is_union: false, fields: &[f("reserved", 0, char_64)] },
     Struct { name: "cudaIpcMemHandle_t", size: 64, align: 1, is_union: false, fields: &[f("reserved", 0, char_64)] },
     Struct { name: "cudaKernelNodeParams", size: 56, align: 8, is_union: false, fields: &[f("func", 0, void_p), f("gridDim", 8, dim3), f("blockDim", 20, dim3), f("sharedMemBytes", 32, unsigned_int), f("kernelParams", 40, void_pp), f("extra", 48, void_pp)] },
-    Struct { name: "cudaKernelNodeParamsV2", size: 88, align: 8, is_union: false, fields: &[f("func", 0, void_p), f("kern", 8, cudaKernel_t), f("cuFunc", 16, cudaFunction_t), f("gridDim", 24, dim3), f("blockDim", 36, dim3), f("sharedMemBytes", 48, unsigned_int), f("kernelParams", 56, void_pp), f("extra", 64, void_pp), f("ctx", 72, cudaExecutionContext_t), f("functionType", 80, cudaKernelFunctionType)] },
+    Struct { name: "cudaKernelNodeParamsV2", size: 72, align: 8, is_union: false, fields: &[f("func", 0, void_p), f("kern", 0, cudaKernel_t), f("cuFunc", 0, cudaFunction_t), f("gridDim", 8, dim3), f("blockDim", 20, dim3), f("sharedMemBytes", 32, unsigned_int), f("kernelParams", 40, void_pp), f("extra", 48, void_pp), f("ctx", 56, cudaExecutionContext_t), f("functionType", 64, cudaKernelFunctionType)] },
     Struct { name: "cudaLaunchAttribute", size: 72, align: 8, is_union: false, fields: &[f("id", 0, cudaLaunchAttributeID), f("val", 8, cudaLaunchAttributeValue)] },
     Struct { name: "cudaLaunchAttributeValue", size: 64, align: 8, is_union: true, fields: &[f("pad", 0, char_64), f("accessPolicyWindow", 0, cudaAccessPolicyWindow), f("cooperative", 0, int), f("syncPolicy", 0, cudaSynchronizationPolicy), f("clusterDim", 0, cudaLaunchAttributeValue_clusterDim), f("clusterSchedulingPolicyPreference", 0, cudaClusterSchedulingPolicy), f("programmaticStreamSerializationAllowed", 0, int), f("programmaticEvent", 0, cudaLaunchAttributeValue_programmaticEvent), f("priority", 0, int), f("memSyncDomainMap", 0, cudaLaunchMemSyncDomainMap), f("memSyncDomain", 0, cudaLaunchMemSyncDomain), f("preferredClusterDim", 0, cudaLaunchAttributeValue_preferredClusterDim), f("launchCompletionEvent", 0, cudaLaunchAttributeValue_launchCompletionEvent), f("deviceUpdatableKernelNode", 0, cudaLaunchAttributeValue_deviceUpdatableKernelNode), f("sharedMemCarveout", 0, unsigned_int), f("nvlinkUtilCentricScheduling", 0, unsigned_int), f("portableClusterSizeMode", 0, cudaLaunchAttributePortableClusterMode), f("sharedMemoryMode", 0, cudaSharedMemoryMode)] },
     Struct { name: "cudaLaunchAttributeValue.clusterDim", size: 12, align: 4, is_union: false, fields: &[f("x", 0, unsigned_int), f("y", 4, unsigned_int), f("z", 8, unsigned_int)] },
@@ -2256,32 +2256,32 @@ pub static STRUCTS: &[Struct] = &[
     Struct { name: "cudaLaunchAttributeValue.preferredClusterDim", size: 12, align: 4, is_union: false, fields: &[f("x", 0, unsigned_int), f("y", 4, unsigned_int), f("z", 8, unsigned_int)] },
     Struct { name: "cudaLaunchAttributeValue.programmaticEvent", size: 16, align: 8, is_union: false, fields: &[f("event", 0, cudaEvent_t), f("flags", 8, int), f("triggerAtBlockStart", 12, int)] },
     Struct { name: "cudaLaunchConfig_t", size: 56, align: 8, is_union: false, fields: &[f("gridDim", 0, dim3), f("blockDim", 12, dim3), f("dynamicSmemBytes", 24, size_t), f("stream", 32, cudaStream_t), f("attrs", 40, cudaLaunchAttribute_p), f("numAttrs", 48, unsigned_int)] },
-    Struct { name: "cudaLaunchMemSyncDomainMap", size: 2, align: 1, is_union: false, fields: &[f("default", 0, unsigned_char), f("remote", 1, unsigned_char)] },
+    Struct { name: "cudaLaunchMemSyncDomainMap", size: 2, align: 1, is_union: false, fields: &[f("default_", 0, unsigned_char), f("remote", 1, unsigned_char)] },
     Struct { name: "cudaLaunchParams", size: 56, align: 8, is_union: false, fields: &[f("func", 0, void_p), f("gridDim", 8, dim3), f("blockDim", 20, dim3), f("args", 32, void_pp), f("sharedMem", 40, size_t), f("stream", 48, cudaStream_t)] },
-    Struct { name: "cudaMemAccessDesc", size: 16, align: 4, is_union: false, fields: &[f("location", 0, cudaMemLocation), f("flags", 12, cudaMemAccessFlags)] },
-    Struct { name: "cudaMemAllocNodeParams", size: 128, align: 8, is_union: false, fields: &[f("poolProps", 0, cudaMemPoolProps), f("accessDescs", 96, cudaMemAccessDesc_p), f("accessDescCount", 104, size_t), f("bytesize", 112, size_t), f("dptr", 120, void_p)] },
-    Struct { name: "cudaMemAllocNodeParamsV2", size: 128, align: 8, is_union: false, fields: &[f("poolProps", 0, cudaMemPoolProps), f("accessDescs", 96, cudaMemAccessDesc_p), f("accessDescCount", 104, size_t), f("bytesize", 112, size_t), f("dptr", 120, void_p)] },
+    Struct { name: "cudaMemAccessDesc", size: 12, align: 4, is_union: false, fields: &[f("location", 0, cudaMemLocation), f("flags", 8, cudaMemAccessFlags)] },
+    Struct { name: "cudaMemAllocNodeParams", size: 120, align: 8, is_union: false, fields: &[f("poolProps", 0, cudaMemPoolProps), f("accessDescs", 88, cudaMemAccessDesc_p), f("accessDescCount", 96, size_t), f("bytesize", 104, size_t), f("dptr", 112, void_p)] },
+    Struct { name: "cudaMemAllocNodeParamsV2", size: 120, align: 8, is_union: false, fields: &[f("poolProps", 0, cudaMemPoolProps), f("accessDescs", 88, cudaMemAccessDesc_p), f("accessDescCount", 96, size_t), f("bytesize", 104, size_t), f("dptr", 112, void_p)] },
     Struct { name: "cudaMemFabricHandle_t", size: 64, align: 1, is_union: false, fields: &[f("reserved", 0, char_64)] },
     Struct { name: "cudaMemFreeNodeParams", size: 8, align: 8, is_union: false, fields: &[f("dptr", 0, void_p)] },
-    Struct { name: "cudaMemLocation", size: 12, align: 4, is_union: false, fields: &[f("type", 0, cudaMemLocationType), f("id", 4, int), f("localized", 8, cudaMemLocation_localized)] },
+    Struct { name: "cudaMemLocation", size: 8, align: 4, is_union: false, fields: &[f("type", 0, cudaMemLocationType), f("id", 4, int), f("localized", 4, cudaMemLocation_localized)] },
     Struct { name: "cudaMemLocation.localized", size: 2, align: 1, is_union: false, fields: &[f("deviceId", 0, unsigned_char), f("localityDomainId", 1, unsigned_char)] },
-    Struct { name: "cudaMemPoolProps", size: 96, align: 8, is_union: false, fields: &[f("allocType", 0, cudaMemAllocationType), f("handleTypes", 4, cudaMemAllocationHandleType), f("location", 8, cudaMemLocation), f("win32SecurityAttributes", 24, void_p), f("maxSize", 32, size_t), f("usage", 40, unsigned_short), f("reserved", 42, unsigned_char_53), f("reserved1", 95, unsigned_char)] },
+    Struct { name: "cudaMemPoolProps", size: 88, align: 8, is_union: false, fields: &[f("allocType", 0, cudaMemAllocationType), f("handleTypes", 4, cudaMemAllocationHandleType), f("location", 8, cudaMemLocation), f("win32SecurityAttributes", 16, void_p), f("maxSize", 24, size_t), f("usage", 32, unsigned_short), f("reserved", 34, unsigned_char_53), f("reserved1", 87, unsigned_char)] },
     Struct { name: "cudaMemPoolPtrExportData", size: 64, align: 1, is_union: false, fields: &[f("reserved", 0, unsigned_char_64)] },
-    Struct { name: "cudaMemcpy3DBatchOp", size: 128, align: 8, is_union: false, fields: &[f("src", 0, cudaMemcpy3DOperand), f("dst", 48, cudaMemcpy3DOperand), f("extent", 96, cudaExtent), f("srcAccessOrder", 120, cudaMemcpySrcAccessOrder), f("flags", 124, unsigned_int)] },
-    Struct { name: "cudaMemcpy3DOperand", size: 48, align: 8, is_union: false, fields: &[f("type", 0, cudaMemcpy3DOperandType), f("op", 8, cudaMemcpy3DOperand_op)] },
-    Struct { name: "cudaMemcpy3DOperand.op", size: 40, align: 8, is_union: true, fields: &[f("ptr", 0, cudaMemcpy3DOperand_op_ptr), f("array", 0, cudaMemcpy3DOperand_op_array)] },
+    Struct { name: "cudaMemcpy3DBatchOp", size: 112, align: 8, is_union: false, fields: &[f("src", 0, cudaMemcpy3DOperand), f("dst", 40, cudaMemcpy3DOperand), f("extent", 80, cudaExtent), f("srcAccessOrder", 104, cudaMemcpySrcAccessOrder), f("flags", 108, unsigned_int)] },
+    Struct { name: "cudaMemcpy3DOperand", size: 40, align: 8, is_union: false, fields: &[f("type", 0, cudaMemcpy3DOperandType), f("op", 8, cudaMemcpy3DOperand_op)] },
+    Struct { name: "cudaMemcpy3DOperand.op", size: 32, align: 8, is_union: true, fields: &[f("ptr", 0, cudaMemcpy3DOperand_op_ptr), f("array", 0, cudaMemcpy3DOperand_op_array)] },
     Struct { name: "cudaMemcpy3DOperand.op.array", size: 32, align: 8, is_union: false, fields: &[f("array", 0, cudaArray_t), f("offset", 8, cudaOffset3D)] },
-    Struct { name: "cudaMemcpy3DOperand.op.ptr", size: 40, align: 8, is_union: false, fields: &[f("ptr", 0, void_p), f("rowLength", 8, size_t), f("layerHeight", 16, size_t), f("locHint", 24, cudaMemLocation)] },
+    Struct { name: "cudaMemcpy3DOperand.op.ptr", size: 32, align: 8, is_union: false, fields: &[f("ptr", 0, void_p), f("rowLength", 8, size_t), f("layerHeight", 16, size_t), f("locHint", 24, cudaMemLocation)] },
     Struct { name: "cudaMemcpy3DParms", size: 160, align: 8, is_union: false, fields: &[f("srcArray", 0, cudaArray_t), f("srcPos", 8, cudaPos), f("srcPtr", 32, cudaPitchedPtr), f("dstArray", 64, cudaArray_t), f("dstPos", 72, cudaPos), f("dstPtr", 96, cudaPitchedPtr), f("extent", 128, cudaExtent), f("kind", 152, cudaMemcpyKind)] },
     Struct { name: "cudaMemcpy3DPeerParms", size: 168, align: 8, is_union: false, fields: &[f("srcArray", 0, cudaArray_t), f("srcPos", 8, cudaPos), f("srcPtr", 32, cudaPitchedPtr), f("srcDevice", 64, int), f("dstArray", 72, cudaArray_t), f("dstPos", 80, cudaPos), f("dstPtr", 104, cudaPitchedPtr), f("dstDevice", 136, int), f("extent", 144, cudaExtent)] },
-    Struct { name: "cudaMemcpyAttributes", size: 32, align: 4, is_union: false, fields: &[f("srcAccessOrder", 0, cudaMemcpySrcAccessOrder), f("srcLocHint", 4, cudaMemLocation), f("dstLocHint", 16, cudaMemLocation), f("flags", 28, unsigned_int)] },
+    Struct { name: "cudaMemcpyAttributes", size: 24, align: 4, is_union: false, fields: &[f("srcAccessOrder", 0, cudaMemcpySrcAccessOrder), f("srcLocHint", 4, cudaMemLocation), f("dstLocHint", 12, cudaMemLocation), f("flags", 20, unsigned_int)] },
     Struct { name: "cudaMemcpyBatchNodeParams", size: 64, align: 8, is_union: false, fields: &[f("count", 0, size_t), f("dsts", 8, void_pp), f("srcs", 16, void_pp), f("sizes", 24, size_t_p), f("attrs", 32, cudaMemcpyAttributes_p), f("attrsIdxs", 40, size_t_p), f("numAttrs", 48, size_t), f("ctx", 56, cudaExecutionContext_t)] },
     Struct { name: "cudaMemcpyNodeParams", size: 176, align: 8, is_union: false, fields: &[f("flags", 0, int), f("reserved", 4, int), f("ctx", 8, cudaExecutionContext_t), f("copyParams", 16, cudaMemcpy3DParms)] },
     Struct { name: "cudaMemsetParams", size: 40, align: 8, is_union: false, fields: &[f("dst", 0, void_p), f("pitch", 8, size_t), f("value", 16, unsigned_int), f("elementSize", 20, unsigned_int), f("width", 24, size_t), f("height", 32, size_t)] },
     Struct { name: "cudaMemsetParamsV2", size: 48, align: 8, is_union: false, fields: &[f("dst", 0, void_p), f("pitch", 8, size_t), f("value", 16, unsigned_int), f("elementSize", 20, unsigned_int), f("width", 24, size_t), f("height", 32, size_t), f("ctx", 40, cudaExecutionContext_t)] },
     Struct { name: "cudaOffset3D", size: 24, align: 8, is_union: false, fields: &[f("x", 0, size_t), f("y", 8, size_t), f("z", 16, size_t)] },
     Struct { name: "cudaPitchedPtr", size: 32, align: 8, is_union: false, fields: &[f("ptr", 0, void_p), f("pitch", 8, size_t), f("xsize", 16, size_t), f("ysize", 24, size_t)] },
-    Struct { name: "cudaPointerAttributes", size: 96, align: 8, is_union: false, fields: &[f("type", 0, cudaMemoryType), f("device", 4, int), f("devicePointer", 8, void_p), f("hostPointer", 16, void_p), f("localityDomainOrdinal", 24, int), f("unused", 32, long), f("reserved", 40, long_7)] },
+    Struct { name: "cudaPointerAttributes", size: 88, align: 8, is_union: false, fields: &[f("type", 0, cudaMemoryType), f("device", 4, int), f("devicePointer", 8, void_p), f("hostPointer", 16, void_p), f("localityDomainOrdinal", 24, int), f("unused", 24, long), f("reserved", 32, long_7)] },
     Struct { name: "cudaPos", size: 24, align: 8, is_union: false, fields: &[f("x", 0, size_t), f("y", 8, size_t), f("z", 16, size_t)] },
     Struct { name: "cudaResourceDesc", size: 144, align: 8, is_union: false, fields: &[f("resType", 0, cudaResourceType), f("res", 8, cudaResourceDesc_res), f("flags", 136, unsigned_int)] },
     Struct { name: "cudaResourceDesc.res", size: 128, align: 8, is_union: true, fields: &[f("array", 0, cudaResourceDesc_res_array), f("mipmap", 0, cudaResourceDesc_res_mipmap), f("linear", 0, cudaResourceDesc_res_linear), f("pitch2D", 0, cudaResourceDesc_res_pitch2D), f("reserved", 0, cudaResourceDesc_res_reserved)] },
@@ -2507,6 +2507,7 @@ pub static ENUMS: &[Enum] = &[
     Enum { name: "cudaMemcpySrcAccessOrder", signed: false, variants: &[("cudaMemcpySrcAccessOrderInvalid", 0), ("cudaMemcpySrcAccessOrderStream", 1), ("cudaMemcpySrcAccessOrderDuringApiCall", 2), ("cudaMemcpySrcAccessOrderAny", 3), ("cudaMemcpySrcAccessOrderMax", 2147483647)] },
     Enum { name: "cudaMemoryAdvise", signed: false, variants: &[("cudaMemAdviseSetReadMostly", 1), ("cudaMemAdviseUnsetReadMostly", 2), ("cudaMemAdviseSetPreferredLocation", 3), ("cudaMemAdviseUnsetPreferredLocation", 4), ("cudaMemAdviseSetAccessedBy", 5), ("cudaMemAdviseUnsetAccessedBy", 6)] },
     Enum { name: "cudaMemoryType", signed: false, variants: &[("cudaMemoryTypeUnregistered", 0), ("cudaMemoryTypeHost", 1), ("cudaMemoryTypeDevice", 2), ("cudaMemoryTypeManaged", 3)] },
+    Enum { name: "cudaOutputMode", signed: false, variants: &[("cudaKeyValuePair", 0), ("cudaCSV", 1)] },
     Enum { name: "cudaResourceType", signed: false, variants: &[("cudaResourceTypeArray", 0), ("cudaResourceTypeMipmappedArray", 1), ("cudaResourceTypeLinear", 2), ("cudaResourceTypePitch2D", 3)] },
     Enum { name: "cudaResourceViewFormat", signed: false, variants: &[("cudaResViewFormatNone", 0), ("cudaResViewFormatUnsignedChar1", 1), ("cudaResViewFormatUnsignedChar2", 2), ("cudaResViewFormatUnsignedChar4", 3), ("cudaResViewFormatSignedChar1", 4), ("cudaResViewFormatSignedChar2", 5), ("cudaResViewFormatSignedChar4", 6), ("cudaResViewFormatUnsignedShort1", 7), ("cudaResViewFormatUnsignedShort2", 8), ("cudaResViewFormatUnsignedShort4", 9), ("cudaResViewFormatSignedShort1", 10), ("cudaResViewFormatSignedShort2", 11), ("cudaResViewFormatSignedShort4", 12), ("cudaResViewFormatUnsignedInt1", 13), ("cudaResViewFormatUnsignedInt2", 14), ("cudaResViewFormatUnsignedInt4", 15), ("cudaResViewFormatSignedInt1", 16), ("cudaResViewFormatSignedInt2", 17), ("cudaResViewFormatSignedInt4", 18), ("cudaResViewFormatHalf1", 19), ("cudaResViewFormatHalf2", 20), ("cudaResViewFormatHalf4", 21), ("cudaResViewFormatFloat1", 22), ("cudaResViewFormatFloat2", 23), ("cudaResViewFormatFloat4", 24), ("cudaResViewFormatUnsignedBlockCompressed1", 25), ("cudaResViewFormatUnsignedBlockCompressed2", 26), ("cudaResViewFormatUnsignedBlockCompressed3", 27), ("cudaResViewFormatUnsignedBlockCompressed4", 28), ("cudaResViewFormatSignedBlockCompressed4", 29), ("cudaResViewFormatUnsignedBlockCompressed5", 30), ("cudaResViewFormatSignedBlockCompressed5", 31), ("cudaResViewFormatUnsignedBlockCompressed6H", 32), ("cudaResViewFormatSignedBlockCompressed6H", 33), ("cudaResViewFormatUnsignedBlockCompressed7", 34)] },
     Enum { name: "cudaRoundMode", signed: false, variants: &[("cudaRoundNearest", 0), ("cudaRoundZero", 1), ("cudaRoundPosInf", 2), ("cudaRoundMinInf", 3)] },
@@ -2636,95 +2637,95 @@ pub static CONSTANTS: &[(u16, u16)] = &[
     (120, 15), (120, 9), (120, 6), (120, 7), (120, 10), (120, 8), (120, 3), (120, 5), (120, 11), (120, 12),
     (120, 1), (120, 2), (120, 4), (120, 0), (121, 1), (121, 0), (122, 0), (122, 1), (123, 1), (123, 2), (123, 0),
     (124, 2), (124, 3), (124, 1), (124, 0), (125, 3), (125, 4), (125, 5), (125, 6), (125, 1), (125, 2), (125, 0),
-    (6, 3), (6, 1), (6, 2), (6, 0), (39, 1), (39, 0), (127, 0), (22, 0), (22, 1), (223, 0), (223, 1), (129, 0),
-    (129, 3), (129, 1), (129, 2), (130, 0), (130, 3), (130, 1), (130, 2), (223, 2), (112, 0), (112, 1), (131, 0),
-    (131, 2), (131, 1), (218, 3), (218, 1), (218, 2), (218, 0), (132, 0), (134, 2), (134, 5), (134, 3), (134, 4),
+    (6, 3), (6, 1), (6, 2), (6, 0), (39, 1), (39, 0), (127, 0), (22, 0), (22, 1), (224, 0), (224, 1), (129, 0),
+    (129, 3), (129, 1), (129, 2), (130, 0), (130, 3), (130, 1), (130, 2), (224, 2), (112, 0), (112, 1), (131, 0),
+    (131, 2), (131, 1), (219, 3), (219, 1), (219, 2), (219, 0), (132, 0), (134, 2), (134, 5), (134, 3), (134, 4),
     (134, 0), (134, 1), (134, 6), (133, 5), (133, 9), (133, 8), (133, 10), (133, 12), (133, 11), (133, 0),
-    (133, 4), (133, 3), (133, 2), (133, 1), (133, 6), (133, 7), (215, 1), (215, 2), (215, 0), (135, 1), (135, 0),
-    (135, 2), (136, 2), (136, 4), (136, 3), (136, 0), (136, 24), (136, 26), (136, 28), (136, 14), (136, 15),
-    (136, 16), (136, 11), (136, 12), (136, 13), (136, 1), (136, 41), (136, 43), (136, 45), (136, 35), (136, 37),
-    (136, 39), (136, 32), (136, 33), (136, 40), (136, 42), (136, 44), (136, 34), (136, 36), (136, 38), (136, 17),
-    (136, 18), (136, 19), (136, 20), (136, 21), (136, 22), (136, 23), (136, 25), (136, 27), (136, 29), (136, 30),
-    (136, 31), (136, 8), (136, 9), (136, 10), (136, 5), (136, 6), (136, 7), (137, 0), (137, 2), (137, 3), (137, 1),
-    (138, 0), (138, 1), (138, 3), (138, 2), (144, 39), (144, 137), (144, 96), (144, 18), (144, 89), (144, 140),
-    (144, 12), (144, 112), (144, 73), (144, 74), (144, 19), (144, 88), (144, 30), (144, 87), (144, 93), (144, 127),
-    (144, 113), (144, 99), (144, 31), (144, 109), (144, 108), (144, 110), (144, 77), (144, 36), (144, 14),
-    (144, 129), (144, 130), (144, 134), (144, 84), (144, 126), (144, 132), (144, 133), (144, 105), (144, 97),
-    (144, 17), (144, 117), (144, 82), (144, 16), (144, 37), (144, 78), (144, 138), (144, 141), (144, 81),
-    (144, 143), (144, 102), (144, 1), (144, 2), (144, 3), (144, 100), (144, 4), (144, 5), (144, 6), (144, 101),
-    (144, 10), (144, 11), (144, 80), (144, 7), (144, 95), (144, 79), (144, 60), (144, 59), (144, 53), (144, 55),
-    (144, 62), (144, 63), (144, 61), (144, 54), (144, 58), (144, 57), (144, 56), (144, 66), (144, 65), (144, 64),
-    (144, 42), (144, 41), (144, 67), (144, 75), (144, 20), (144, 44), (144, 43), (144, 22), (144, 27), (144, 28),
-    (144, 26), (144, 69), (144, 70), (144, 68), (144, 72), (144, 71), (144, 21), (144, 25), (144, 47), (144, 24),
-    (144, 46), (144, 23), (144, 45), (144, 52), (144, 51), (144, 50), (144, 0), (144, 38), (144, 118), (144, 35),
-    (144, 111), (144, 107), (144, 125), (144, 83), (144, 15), (144, 122), (144, 123), (144, 136), (144, 139),
-    (144, 86), (144, 98), (144, 32), (144, 33), (144, 48), (144, 114), (144, 115), (144, 116), (144, 119),
-    (144, 120), (144, 121), (144, 124), (144, 131), (144, 135), (144, 90), (144, 91), (144, 92), (144, 94),
-    (144, 103), (144, 85), (144, 104), (144, 76), (144, 29), (144, 34), (144, 142), (144, 13), (144, 49),
-    (144, 106), (144, 8), (144, 40), (144, 128), (144, 9), (146, 1), (146, 3), (146, 2), (146, 4), (146, 0),
-    (140, 0), (140, 1), (140, 3), (140, 2), (141, 1), (141, 0), (141, 2), (141, 3), (142, 0), (142, 1), (143, 0),
-    (143, 1), (145, 0), (145, 1), (147, 0), (147, 1), (147, 2), (148, 14), (148, 12), (148, 4), (148, 16),
-    (148, 29), (148, 13), (148, 47), (148, 73), (148, 49), (148, 48), (148, 46), (148, 74), (148, 51), (148, 77),
-    (148, 78), (148, 76), (148, 53), (148, 52), (148, 75), (148, 50), (148, 55), (148, 57), (148, 56), (148, 54),
-    (148, 59), (148, 61), (148, 60), (148, 58), (148, 69), (148, 43), (148, 72), (148, 71), (148, 45), (148, 44),
-    (148, 66), (148, 68), (148, 67), (148, 65), (148, 70), (148, 42), (148, 6), (148, 7), (148, 15), (148, 5),
-    (148, 112), (148, 11), (148, 110), (148, 111), (148, 25), (148, 101), (148, 24), (148, 79), (148, 21),
-    (148, 89), (148, 88), (148, 103), (148, 102), (148, 91), (148, 90), (148, 92), (148, 20), (148, 105),
-    (148, 104), (148, 96), (148, 95), (148, 23), (148, 107), (148, 106), (148, 22), (148, 109), (148, 108),
-    (148, 98), (148, 97), (148, 0), (148, 82), (148, 86), (148, 32), (148, 1), (148, 80), (148, 84), (148, 35),
-    (148, 2), (148, 31), (148, 3), (148, 34), (148, 8), (148, 30), (148, 9), (148, 33), (148, 99), (148, 28),
-    (148, 10), (148, 26), (148, 64), (148, 83), (148, 87), (148, 38), (148, 19), (148, 81), (148, 85), (148, 41),
-    (148, 63), (148, 37), (148, 18), (148, 40), (148, 62), (148, 36), (148, 17), (148, 39), (148, 100), (148, 27),
-    (148, 94), (148, 93), (149, 0), (149, 1), (150, 0), (150, 1), (167, 0), (167, 1), (167, 2), (154, 19),
-    (154, 57), (154, 55), (154, 138), (154, 54), (154, 93), (154, 30), (154, 125), (154, 116), (154, 117),
-    (154, 109), (154, 73), (154, 92), (154, 103), (154, 4), (154, 63), (154, 47), (154, 51), (154, 35), (154, 34),
-    (154, 33), (154, 32), (154, 61), (154, 129), (154, 136), (154, 76), (154, 131), (154, 128), (154, 135),
-    (154, 97), (154, 95), (154, 96), (154, 85), (154, 98), (154, 81), (154, 36), (154, 3), (154, 29), (154, 74),
-    (154, 100), (154, 17), (154, 130), (154, 9), (154, 46), (154, 44), (154, 14), (154, 23), (154, 66), (154, 13),
-    (154, 50), (154, 18), (154, 24), (154, 101), (154, 11), (154, 65), (154, 133), (154, 80), (154, 132),
-    (154, 75), (154, 31), (154, 12), (154, 15), (154, 16), (154, 1), (154, 70), (154, 68), (154, 102), (154, 41),
-    (154, 40), (154, 88), (154, 39), (154, 86), (154, 43), (154, 87), (154, 82), (154, 52), (154, 2), (154, 27),
-    (154, 99), (154, 37), (154, 25), (154, 115), (154, 110), (154, 113), (154, 114), (154, 111), (154, 112),
-    (154, 45), (154, 56), (154, 58), (154, 59), (154, 60), (154, 105), (154, 84), (154, 106), (154, 26), (154, 67),
-    (154, 79), (154, 89), (154, 90), (154, 64), (154, 38), (154, 7), (154, 8), (154, 5), (154, 6), (154, 91),
-    (154, 78), (154, 77), (154, 48), (154, 49), (154, 124), (154, 119), (154, 123), (154, 120), (154, 122),
-    (154, 121), (154, 118), (154, 126), (154, 134), (154, 28), (154, 83), (154, 42), (154, 22), (154, 108),
-    (154, 107), (154, 104), (154, 20), (154, 21), (154, 127), (154, 94), (154, 137), (154, 53), (154, 72),
-    (154, 71), (154, 62), (154, 69), (154, 10), (155, 5), (155, 6), (155, 3), (155, 4), (155, 7), (155, 0),
-    (155, 1), (155, 2), (156, 4), (156, 3), (156, 6), (156, 7), (156, 5), (156, 0), (156, 1), (156, 2), (156, 8),
-    (156, 9), (157, 1), (157, 2), (157, 0), (158, 1), (158, 0), (219, 1), (219, 0), (159, 0), (159, 1), (161, 0),
-    (160, 1), (160, 0), (216, 1), (216, 0), (162, 2), (162, 7), (162, 9), (162, 0), (162, 6), (162, 1), (162, 5),
-    (162, 4), (162, 3), (162, 8), (163, 3), (163, 2), (163, 0), (163, 1), (164, 0), (164, 1), (164, 2), (165, 0),
-    (165, 1), (165, 2), (166, 2), (166, 0), (166, 1), (168, 1), (168, 0), (168, 2), (169, 0), (170, 0), (170, 2),
-    (170, 1), (171, 10), (171, 5), (171, 6), (171, 7), (171, 9), (171, 4), (171, 8), (171, 1), (171, 11), (171, 2),
-    (171, 3), (171, 0), (172, 0), (172, 1), (173, 1), (173, 8), (173, 4), (173, 3), (173, 6), (173, 5), (173, 2),
-    (173, 7), (173, 0), (175, 5), (175, 1), (174, 0), (174, 2), (174, 1), (174, 3), (175, 2), (175, 4), (175, 3),
-    (175, 0), (176, 3), (176, 1), (176, 0), (176, 2), (177, 2), (177, 3), (177, 0), (177, 1), (178, 12), (178, 16),
-    (178, 5), (178, 7), (178, 8), (178, 9), (178, 15), (178, 4), (178, 3), (178, 0), (178, 10), (178, 11),
-    (178, 1), (178, 13), (178, 2), (178, 14), (178, 6), (179, 0), (179, 2), (179, 1), (222, 0), (180, 1), (180, 3),
-    (180, 5), (180, 0), (180, 2), (180, 4), (181, 0), (181, 1), (181, 2), (182, 0), (182, 1), (182, 3), (182, 4),
-    (182, 2), (183, 0), (183, 1), (184, 12), (185, 2), (185, 1), (185, 0), (184, 5), (184, 6), (184, 8), (184, 9),
-    (184, 11), (184, 3), (184, 4), (184, 10), (184, 0), (184, 15), (184, 14), (184, 7), (184, 16), (184, 13),
-    (184, 1), (184, 2), (187, 1), (187, 3), (187, 2), (187, 0), (188, 1), (188, 4), (188, 5), (188, 2), (188, 13),
-    (188, 0), (188, 12), (188, 10), (188, 9), (188, 15), (188, 16), (188, 11), (188, 14), (188, 8), (188, 7),
-    (188, 6), (188, 17), (188, 3), (190, 0), (190, 1), (189, 2), (189, 0), (189, 1), (191, 1), (191, 0), (192, 4),
-    (192, 3), (192, 2), (192, 5), (192, 7), (192, 6), (192, 1), (192, 0), (193, 0), (193, 1), (194, 0), (194, 1),
-    (194, 2), (204, 4), (204, 2), (204, 0), (204, 5), (204, 3), (204, 1), (196, 0), (196, 2), (196, 3), (196, 1),
-    (195, 4), (195, 0), (195, 1), (195, 2), (195, 3), (197, 2), (197, 7), (197, 3), (197, 4), (197, 5), (197, 0),
-    (197, 6), (197, 1), (198, 8), (198, 9), (198, 13), (198, 14), (198, 10), (198, 11), (198, 12), (198, 3),
-    (198, 4), (198, 5), (198, 6), (198, 7), (198, 2), (198, 1), (198, 0), (199, 2), (199, 3), (199, 7), (199, 6),
-    (199, 1), (199, 5), (199, 4), (199, 0), (202, 4), (202, 3), (202, 2), (201, 0), (201, 1), (202, 1), (202, 0),
-    (200, 1), (200, 2), (200, 0), (203, 3), (203, 2), (203, 0), (203, 4), (203, 1), (205, 2), (205, 1), (205, 3),
-    (205, 0), (186, 1), (186, 0), (220, 0), (220, 1), (207, 22), (207, 23), (207, 24), (207, 19), (207, 20),
-    (207, 21), (207, 0), (207, 29), (207, 31), (207, 33), (207, 4), (207, 5), (207, 6), (207, 16), (207, 17),
-    (207, 18), (207, 10), (207, 11), (207, 12), (207, 25), (207, 26), (207, 27), (207, 28), (207, 30), (207, 32),
-    (207, 34), (207, 1), (207, 2), (207, 3), (207, 13), (207, 14), (207, 15), (207, 7), (207, 8), (207, 9),
-    (206, 0), (206, 2), (206, 1), (206, 3), (208, 3), (208, 0), (208, 2), (208, 1), (210, 0), (210, 2), (210, 1),
-    (211, 2), (211, 3), (211, 0), (211, 4), (211, 1), (209, 0), (209, 1), (209, 2), (214, 0), (212, 0), (212, 2),
-    (212, 1), (213, 1), (213, 2), (213, 0), (214, 1), (154, 0), (217, 0), (217, 3), (217, 1), (217, 2), (221, 0),
-    (225, 4), (224, 9), (224, 6), (224, 7), (224, 8), (224, 10), (224, 11), (226, 7), (224, 2), (224, 4), (224, 0),
-    (226, 3), (226, 4), (226, 5), (225, 2), (225, 3), (225, 1), (226, 6), (226, 0), (225, 0), (226, 2), (224, 3),
-    (224, 5), (224, 1), (226, 1),
+    (133, 4), (133, 3), (133, 2), (133, 1), (133, 6), (133, 7), (216, 1), (216, 2), (216, 0), (135, 1), (135, 0),
+    (135, 2), (206, 1), (136, 2), (136, 4), (136, 3), (136, 0), (136, 24), (136, 26), (136, 28), (136, 14),
+    (136, 15), (136, 16), (136, 11), (136, 12), (136, 13), (136, 1), (136, 41), (136, 43), (136, 45), (136, 35),
+    (136, 37), (136, 39), (136, 32), (136, 33), (136, 40), (136, 42), (136, 44), (136, 34), (136, 36), (136, 38),
+    (136, 17), (136, 18), (136, 19), (136, 20), (136, 21), (136, 22), (136, 23), (136, 25), (136, 27), (136, 29),
+    (136, 30), (136, 31), (136, 8), (136, 9), (136, 10), (136, 5), (136, 6), (136, 7), (137, 0), (137, 2),
+    (137, 3), (137, 1), (138, 0), (138, 1), (138, 3), (138, 2), (144, 39), (144, 137), (144, 96), (144, 18),
+    (144, 89), (144, 140), (144, 12), (144, 112), (144, 73), (144, 74), (144, 19), (144, 88), (144, 30), (144, 87),
+    (144, 93), (144, 127), (144, 113), (144, 99), (144, 31), (144, 109), (144, 108), (144, 110), (144, 77),
+    (144, 36), (144, 14), (144, 129), (144, 130), (144, 134), (144, 84), (144, 126), (144, 132), (144, 133),
+    (144, 105), (144, 97), (144, 17), (144, 117), (144, 82), (144, 16), (144, 37), (144, 78), (144, 138),
+    (144, 141), (144, 81), (144, 143), (144, 102), (144, 1), (144, 2), (144, 3), (144, 100), (144, 4), (144, 5),
+    (144, 6), (144, 101), (144, 10), (144, 11), (144, 80), (144, 7), (144, 95), (144, 79), (144, 60), (144, 59),
+    (144, 53), (144, 55), (144, 62), (144, 63), (144, 61), (144, 54), (144, 58), (144, 57), (144, 56), (144, 66),
+    (144, 65), (144, 64), (144, 42), (144, 41), (144, 67), (144, 75), (144, 20), (144, 44), (144, 43), (144, 22),
+    (144, 27), (144, 28), (144, 26), (144, 69), (144, 70), (144, 68), (144, 72), (144, 71), (144, 21), (144, 25),
+    (144, 47), (144, 24), (144, 46), (144, 23), (144, 45), (144, 52), (144, 51), (144, 50), (144, 0), (144, 38),
+    (144, 118), (144, 35), (144, 111), (144, 107), (144, 125), (144, 83), (144, 15), (144, 122), (144, 123),
+    (144, 136), (144, 139), (144, 86), (144, 98), (144, 32), (144, 33), (144, 48), (144, 114), (144, 115),
+    (144, 116), (144, 119), (144, 120), (144, 121), (144, 124), (144, 131), (144, 135), (144, 90), (144, 91),
+    (144, 92), (144, 94), (144, 103), (144, 85), (144, 104), (144, 76), (144, 29), (144, 34), (144, 142),
+    (144, 13), (144, 49), (144, 106), (144, 8), (144, 40), (144, 128), (144, 9), (146, 1), (146, 3), (146, 2),
+    (146, 4), (146, 0), (140, 0), (140, 1), (140, 3), (140, 2), (141, 1), (141, 0), (141, 2), (141, 3), (142, 0),
+    (142, 1), (143, 0), (143, 1), (145, 0), (145, 1), (147, 0), (147, 1), (147, 2), (148, 14), (148, 12), (148, 4),
+    (148, 16), (148, 29), (148, 13), (148, 47), (148, 73), (148, 49), (148, 48), (148, 46), (148, 74), (148, 51),
+    (148, 77), (148, 78), (148, 76), (148, 53), (148, 52), (148, 75), (148, 50), (148, 55), (148, 57), (148, 56),
+    (148, 54), (148, 59), (148, 61), (148, 60), (148, 58), (148, 69), (148, 43), (148, 72), (148, 71), (148, 45),
+    (148, 44), (148, 66), (148, 68), (148, 67), (148, 65), (148, 70), (148, 42), (148, 6), (148, 7), (148, 15),
+    (148, 5), (148, 112), (148, 11), (148, 110), (148, 111), (148, 25), (148, 101), (148, 24), (148, 79),
+    (148, 21), (148, 89), (148, 88), (148, 103), (148, 102), (148, 91), (148, 90), (148, 92), (148, 20),
+    (148, 105), (148, 104), (148, 96), (148, 95), (148, 23), (148, 107), (148, 106), (148, 22), (148, 109),
+    (148, 108), (148, 98), (148, 97), (148, 0), (148, 82), (148, 86), (148, 32), (148, 1), (148, 80), (148, 84),
+    (148, 35), (148, 2), (148, 31), (148, 3), (148, 34), (148, 8), (148, 30), (148, 9), (148, 33), (148, 99),
+    (148, 28), (148, 10), (148, 26), (148, 64), (148, 83), (148, 87), (148, 38), (148, 19), (148, 81), (148, 85),
+    (148, 41), (148, 63), (148, 37), (148, 18), (148, 40), (148, 62), (148, 36), (148, 17), (148, 39), (148, 100),
+    (148, 27), (148, 94), (148, 93), (149, 0), (149, 1), (150, 0), (150, 1), (167, 0), (167, 1), (167, 2),
+    (154, 19), (154, 57), (154, 55), (154, 138), (154, 54), (154, 93), (154, 30), (154, 125), (154, 116),
+    (154, 117), (154, 109), (154, 73), (154, 92), (154, 103), (154, 4), (154, 63), (154, 47), (154, 51), (154, 35),
+    (154, 34), (154, 33), (154, 32), (154, 61), (154, 129), (154, 136), (154, 76), (154, 131), (154, 128),
+    (154, 135), (154, 97), (154, 95), (154, 96), (154, 85), (154, 98), (154, 81), (154, 36), (154, 3), (154, 29),
+    (154, 74), (154, 100), (154, 17), (154, 130), (154, 9), (154, 46), (154, 44), (154, 14), (154, 23), (154, 66),
+    (154, 13), (154, 50), (154, 18), (154, 24), (154, 101), (154, 11), (154, 65), (154, 133), (154, 80),
+    (154, 132), (154, 75), (154, 31), (154, 12), (154, 15), (154, 16), (154, 1), (154, 70), (154, 68), (154, 102),
+    (154, 41), (154, 40), (154, 88), (154, 39), (154, 86), (154, 43), (154, 87), (154, 82), (154, 52), (154, 2),
+    (154, 27), (154, 99), (154, 37), (154, 25), (154, 115), (154, 110), (154, 113), (154, 114), (154, 111),
+    (154, 112), (154, 45), (154, 56), (154, 58), (154, 59), (154, 60), (154, 105), (154, 84), (154, 106),
+    (154, 26), (154, 67), (154, 79), (154, 89), (154, 90), (154, 64), (154, 38), (154, 7), (154, 8), (154, 5),
+    (154, 6), (154, 91), (154, 78), (154, 77), (154, 48), (154, 49), (154, 124), (154, 119), (154, 123),
+    (154, 120), (154, 122), (154, 121), (154, 118), (154, 126), (154, 134), (154, 28), (154, 83), (154, 42),
+    (154, 22), (154, 108), (154, 107), (154, 104), (154, 20), (154, 21), (154, 127), (154, 94), (154, 137),
+    (154, 53), (154, 72), (154, 71), (154, 62), (154, 69), (154, 10), (155, 5), (155, 6), (155, 3), (155, 4),
+    (155, 7), (155, 0), (155, 1), (155, 2), (156, 4), (156, 3), (156, 6), (156, 7), (156, 5), (156, 0), (156, 1),
+    (156, 2), (156, 8), (156, 9), (157, 1), (157, 2), (157, 0), (158, 1), (158, 0), (220, 1), (220, 0), (159, 0),
+    (159, 1), (161, 0), (160, 1), (160, 0), (217, 1), (217, 0), (162, 2), (162, 7), (162, 9), (162, 0), (162, 6),
+    (162, 1), (162, 5), (162, 4), (162, 3), (162, 8), (163, 3), (163, 2), (163, 0), (163, 1), (164, 0), (164, 1),
+    (164, 2), (165, 0), (165, 1), (165, 2), (166, 2), (166, 0), (166, 1), (168, 1), (168, 0), (168, 2), (169, 0),
+    (170, 0), (170, 2), (170, 1), (171, 10), (171, 5), (171, 6), (171, 7), (171, 9), (171, 4), (171, 8), (171, 1),
+    (171, 11), (171, 2), (171, 3), (171, 0), (172, 0), (172, 1), (173, 1), (173, 8), (173, 4), (173, 3), (173, 6),
+    (173, 5), (173, 2), (173, 7), (173, 0), (175, 5), (175, 1), (174, 0), (174, 2), (174, 1), (174, 3), (175, 2),
+    (175, 4), (175, 3), (175, 0), (176, 3), (176, 1), (176, 0), (176, 2), (177, 2), (177, 3), (177, 0), (177, 1),
+    (178, 12), (178, 16), (178, 5), (178, 7), (178, 8), (178, 9), (178, 15), (178, 4), (178, 3), (178, 0),
+    (178, 10), (178, 11), (178, 1), (178, 13), (178, 2), (178, 14), (178, 6), (179, 0), (179, 2), (179, 1),
+    (223, 0), (180, 1), (180, 3), (180, 5), (180, 0), (180, 2), (180, 4), (181, 0), (181, 1), (181, 2), (182, 0),
+    (182, 1), (182, 3), (182, 4), (182, 2), (183, 0), (183, 1), (184, 12), (185, 2), (185, 1), (185, 0), (184, 5),
+    (184, 6), (184, 8), (184, 9), (184, 11), (184, 3), (184, 4), (184, 10), (184, 0), (184, 15), (184, 14),
+    (184, 7), (184, 16), (184, 13), (184, 1), (184, 2), (187, 1), (187, 3), (187, 2), (187, 0), (206, 0), (188, 1),
+    (188, 4), (188, 5), (188, 2), (188, 13), (188, 0), (188, 12), (188, 10), (188, 9), (188, 15), (188, 16),
+    (188, 11), (188, 14), (188, 8), (188, 7), (188, 6), (188, 17), (188, 3), (190, 0), (190, 1), (189, 2),
+    (189, 0), (189, 1), (191, 1), (191, 0), (192, 4), (192, 3), (192, 2), (192, 5), (192, 7), (192, 6), (192, 1),
+    (192, 0), (193, 0), (193, 1), (194, 0), (194, 1), (194, 2), (204, 4), (204, 2), (204, 0), (204, 5), (204, 3),
+    (204, 1), (196, 0), (196, 2), (196, 3), (196, 1), (195, 4), (195, 0), (195, 1), (195, 2), (195, 3), (197, 2),
+    (197, 7), (197, 3), (197, 4), (197, 5), (197, 0), (197, 6), (197, 1), (198, 8), (198, 9), (198, 13), (198, 14),
+    (198, 10), (198, 11), (198, 12), (198, 3), (198, 4), (198, 5), (198, 6), (198, 7), (198, 2), (198, 1),
+    (198, 0), (199, 2), (199, 3), (199, 7), (199, 6), (199, 1), (199, 5), (199, 4), (199, 0), (202, 4), (202, 3),
+    (202, 2), (201, 0), (201, 1), (202, 1), (202, 0), (200, 1), (200, 2), (200, 0), (203, 3), (203, 2), (203, 0),
+    (203, 4), (203, 1), (205, 2), (205, 1), (205, 3), (205, 0), (186, 1), (186, 0), (221, 0), (221, 1), (208, 22),
+    (208, 23), (208, 24), (208, 19), (208, 20), (208, 21), (208, 0), (208, 29), (208, 31), (208, 33), (208, 4),
+    (208, 5), (208, 6), (208, 16), (208, 17), (208, 18), (208, 10), (208, 11), (208, 12), (208, 25), (208, 26),
+    (208, 27), (208, 28), (208, 30), (208, 32), (208, 34), (208, 1), (208, 2), (208, 3), (208, 13), (208, 14),
+    (208, 15), (208, 7), (208, 8), (208, 9), (207, 0), (207, 2), (207, 1), (207, 3), (209, 3), (209, 0), (209, 2),
+    (209, 1), (211, 0), (211, 2), (211, 1), (212, 2), (212, 3), (212, 0), (212, 4), (212, 1), (210, 0), (210, 1),
+    (210, 2), (215, 0), (213, 0), (213, 2), (213, 1), (214, 1), (214, 2), (214, 0), (215, 1), (154, 0), (218, 0),
+    (218, 3), (218, 1), (218, 2), (222, 0), (226, 4), (225, 9), (225, 6), (225, 7), (225, 8), (225, 10), (225, 11),
+    (227, 7), (225, 2), (225, 4), (225, 0), (227, 3), (227, 4), (227, 5), (226, 2), (226, 3), (226, 1), (227, 6),
+    (227, 0), (226, 0), (227, 2), (225, 3), (225, 5), (225, 1), (227, 1),
 ];
 
 /// Names of types, sorted.
@@ -3289,7 +3290,6 @@ pub static NAMES: &[(&str, TypeId)] = &[
     ("VdpOutputSurface", VdpOutputSurface),
     ("VdpVideoSurface", VdpVideoSurface),
     ("_FastEnum", FastEnum),
-    ("anon_union16", anon_union16),
     ("bool", bool),
     ("char", char),
     ("cl_context_flags", cl_context_flags),
@@ -3491,6 +3491,7 @@ pub static NAMES: &[(&str, TypeId)] = &[
     ("cudaMipmappedArray_const_t", cudaMipmappedArray_const_t),
     ("cudaMipmappedArray_t", cudaMipmappedArray_t),
     ("cudaOffset3D", cudaOffset3D),
+    ("cudaOutputMode", cudaOutputMode),
     ("cudaPitchedPtr", cudaPitchedPtr),
     ("cudaPointerAttributes", cudaPointerAttributes),
     ("cudaPos", cudaPos),
