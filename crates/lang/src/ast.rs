@@ -1,0 +1,365 @@
+//! The script as written. Nothing is resolved: names are text, types are what the user spelled.
+//!
+//! Each variant shows the text that makes it. Every node has its span.
+
+use crate::span::{Span, Spanned};
+
+/// A name with its place.
+pub type Name = Spanned<String>;
+
+/// A whole script.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Script {
+    /// In source order.
+    pub items: Vec<Item>,
+}
+
+/// A thing at the top level.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// `uprobe:libcuda:cuMem* /pid == 3/ { @ = count() }`
+    Clause(Clause),
+    /// `config = { max_map_keys = 1000; }`
+    Config(Vec<ConfigEntry>),
+    /// `#define NAME 12`
+    Define {
+        /// `NAME`
+        name: Name,
+        /// `12`
+        value: Expr,
+    },
+    /// `let @m = lruhash(100);`
+    MapDecl {
+        /// `@m` without the sigil
+        name: Name,
+        /// `lruhash`
+        kind: Name,
+        /// `100`
+        max_entries: Expr,
+    },
+}
+
+/// `max_map_keys = 1000`
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigEntry {
+    /// Key as written.
+    pub key: Name,
+    /// An integer, string or bare word.
+    pub value: Expr,
+}
+
+/// `probe[,probe...] [/predicate/] { body }`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clause {
+    /// At least one.
+    pub probes: Vec<ProbeSpec>,
+    /// `/expr/`
+    pub predicate: Option<Expr>,
+    /// `{ ... }` or `< ... >`
+    pub body: Block,
+    /// The whole clause.
+    pub span: Span,
+}
+
+/// One attach point as written, split at its colons: `uprobe:libcuda:cuMem*` has provider `uprobe` and two parts.
+/// `BEGIN` has none. In `uprobe:libcuda:cuInit,cuMemAlloc` the second spec is `uprobe:libcuda:cuMemAlloc`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeSpec {
+    /// `uprobe`, `u`, `BEGIN`, `interval` ... as written.
+    pub provider: Name,
+    /// What follows, one per colon.
+    pub parts: Vec<Spanned<SpecPart>>,
+    /// The whole spec.
+    pub span: Span,
+}
+
+/// A piece of a probe spec between colons.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SpecPart {
+    /// `libcuda`, `cuMem*`, `/usr/lib/*/libcuda.so*`, `cudaMalloc@libcudart.so.12`, `1`, `f+16`; positional parameters are substituted.
+    Text(String),
+    /// `"cuMemAlloc"`: exactly this.
+    Quoted(String),
+    /// `/cu(Mem|Ctx).*/` as the function: a regular expression over whole names.
+    Regex(String),
+}
+
+/// Statements between braces.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// In order.
+    pub stmts: Vec<Stmt>,
+    /// With its delimiters.
+    pub span: Span,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stmt {
+    /// What it is.
+    pub kind: StmtKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// The kinds of statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StmtKind {
+    /// `f(x);`, `@n++;`, `_ = expr;`
+    Expr(Expr),
+    /// `let $x;` `let $x: uint16 = 3;`
+    Let {
+        /// Without the sigil.
+        name: Name,
+        /// `uint16`
+        ty: Option<TypeName>,
+        /// `3`
+        value: Option<Expr>,
+    },
+    /// `$x = e;` `@m[k] += e;` (`op` is the operator without `=`; the target is a `Var` or a `Map`)
+    Assign {
+        /// Left side.
+        target: Expr,
+        /// `None` for plain `=`.
+        op: Option<BinaryOp>,
+        /// Right side.
+        value: Expr,
+    },
+    /// `if c { } else { }`; `else if` is a block with one `if`.
+    If {
+        /// Condition.
+        cond: Expr,
+        /// Taken when non-zero.
+        then: Block,
+        /// Taken otherwise.
+        otherwise: Option<Block>,
+    },
+    /// `while (c) { }`
+    While {
+        /// Condition, tested first.
+        cond: Expr,
+        /// Body.
+        body: Block,
+    },
+    /// `unroll(8) { }`
+    Unroll {
+        /// A literal or positional parameter.
+        count: Expr,
+        /// Body.
+        body: Block,
+    },
+    /// `for $i : 0..10 { }`
+    ForRange {
+        /// Without the sigil.
+        var: Name,
+        /// First value.
+        start: Expr,
+        /// One past the last value.
+        end: Expr,
+        /// Body.
+        body: Block,
+    },
+    /// `for ($kv : @m) { }`
+    ForMap {
+        /// Without the sigil.
+        var: Name,
+        /// Without the sigil.
+        map: Name,
+        /// Body.
+        body: Block,
+    },
+    /// `{ ... }`
+    Block(Block),
+    /// `break;`
+    Break,
+    /// `continue;`
+    Continue,
+    /// `return;` `return 1;`
+    Return(Option<Expr>),
+}
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expr {
+    /// What it is.
+    pub kind: ExprKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// The kinds of expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExprKind {
+    /// `12`, `0x1f`, `1e6`, `1_000`, `10ms`. `unsigned` when it does not fit int64 or has a `u` suffix.
+    Int {
+        /// Bits.
+        value: u64,
+        /// Does not fit int64.
+        unsigned: bool,
+    },
+    /// `"text"`, escapes resolved; bytes because `\xff` may be written.
+    Str(Vec<u8>),
+    /// `true`
+    Bool(bool),
+    /// `pid`, `args`, `CUDA_SUCCESS`, `arg0`, `count`
+    Ident(String),
+    /// `$x`
+    Var(String),
+    /// `@`, `@m`, `@m[k, 2]`; `keys` is `None` without brackets.
+    Map {
+        /// Without the sigil; empty for `@`.
+        name: String,
+        /// The list in brackets.
+        keys: Option<Vec<Expr>>,
+    },
+    /// `$1` (after substitution the parser leaves only unset ones of use as `Int` 0; so this is `$1` in `str($1)` alone)
+    Positional(u32),
+    /// `$#`
+    PositionalCount,
+    /// `f(a, b)`
+    Call {
+        /// Function name.
+        name: Name,
+        /// Arguments.
+        args: Vec<Expr>,
+    },
+    /// `e.field`, `e->field`
+    Field {
+        /// Left side.
+        base: Box<Expr>,
+        /// Field name.
+        name: Name,
+        /// Written with `->`.
+        arrow: bool,
+    },
+    /// `e.0`
+    TupleIndex {
+        /// Left side.
+        base: Box<Expr>,
+        /// Position from 0.
+        index: u32,
+    },
+    /// `e[i]`
+    Index {
+        /// Left side.
+        base: Box<Expr>,
+        /// Position.
+        index: Box<Expr>,
+    },
+    /// `-e` `!e` `~e` `*e` `&e`
+    Unary {
+        /// Operator.
+        op: UnaryOp,
+        /// Operand.
+        expr: Box<Expr>,
+    },
+    /// `$x++` `--@m[k]`
+    IncDec {
+        /// A `Var` or `Map`.
+        target: Box<Expr>,
+        /// `+1` or `-1`.
+        delta: i8,
+        /// Value of the expression is the old one.
+        postfix: bool,
+    },
+    /// `a + b`
+    Binary {
+        /// Operator.
+        op: BinaryOp,
+        /// Left.
+        lhs: Box<Expr>,
+        /// Right.
+        rhs: Box<Expr>,
+    },
+    /// `c ? a : b`; `then` is `None` in `c ?: b`.
+    Ternary {
+        /// Condition.
+        cond: Box<Expr>,
+        /// Value when non-zero.
+        then: Option<Box<Expr>>,
+        /// Value otherwise.
+        otherwise: Box<Expr>,
+    },
+    /// `(uint32)e`
+    Cast {
+        /// Type between the parentheses.
+        ty: TypeName,
+        /// Operand.
+        expr: Box<Expr>,
+    },
+    /// `(1, "a")`, `(1,)`
+    Tuple(Vec<Expr>),
+    /// `sizeof(uint32)`, `sizeof(struct dim3)`
+    SizeofType(TypeName),
+    /// `sizeof(e)`
+    SizeofExpr(Box<Expr>),
+}
+
+/// A type as spelled in a cast, `let` or `sizeof`: `uint32`, `struct CUlaunchConfig *`, `CUresult`, `char *`, `uint8[8]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeName {
+    /// Base name, `struct`/`union`/`enum` kept in front: `struct dim3`.
+    pub name: String,
+    /// Number of `*`.
+    pub pointers: u32,
+    /// `[8]`
+    pub array: Option<u32>,
+    /// Where.
+    pub span: Span,
+}
+
+/// Prefix operators.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum UnaryOp {
+    /// `-`
+    Neg,
+    /// `!`
+    Not,
+    /// `~`
+    BitNot,
+    /// `*`
+    Deref,
+    /// `&`
+    AddressOf,
+}
+
+/// Infix operators, lowest precedence first.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BinaryOp {
+    /// `||`
+    Or,
+    /// `&&`
+    And,
+    /// `|`
+    BitOr,
+    /// `^`
+    BitXor,
+    /// `&`
+    BitAnd,
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `>`
+    Gt,
+    /// `<=`
+    Le,
+    /// `>=`
+    Ge,
+    /// `<<`
+    Shl,
+    /// `>>`
+    Shr,
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`
+    Div,
+    /// `%`
+    Rem,
+}

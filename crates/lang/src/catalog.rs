@@ -1,0 +1,69 @@
+//! What the language needs to know of this machine, as a question that anybody can answer: the real answers come from
+//! ELF files and `/proc`, those in tests from a literal. Answers hold no paths that the language would interpret.
+
+/// A file that can be probed, as an index into the catalog's own list.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u32);
+
+/// A file that a target name stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct File {
+    /// The catalog's name for it.
+    pub id: FileId,
+    /// What `probe` and messages show.
+    pub path: String,
+    /// Known library and its major version (0: the library has one ABI for all), whose signature tables apply.
+    pub library: Option<(cuda::Library, u32)>,
+}
+
+/// A function of a file. Several symbols at one address are one function with several names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// All names at the address, the preferred (dynamic, global) first; never empty; versions stripped.
+    pub names: Vec<String>,
+    /// ELF symbol version of the first name.
+    pub version: Option<String>,
+    /// File offset of the first instruction.
+    pub offset: u64,
+}
+
+/// Where a probe of a function goes in the file.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Place {
+    /// File offset of the probed instruction.
+    pub offset: u64,
+    /// Bytes that the prologue has already pushed there: stack arguments lie that much higher.
+    pub stack_shift: u32,
+}
+
+/// Why a target name stands for nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TargetError {
+    /// Nothing of this name now; a traced process may still map it. `looked_in` says where we looked.
+    NotYet {
+        /// Places searched, for the message.
+        looked_in: Vec<String>,
+    },
+    /// No such file, not an ELF file, not readable ...: the reason in words.
+    Unusable(String),
+}
+
+/// The machine as the language sees it.
+pub trait Catalog {
+    /// The files that a target (`libcuda`, `/usr/lib/*/libc.so.6`, `./prog`) stands for; never empty when `Ok`.
+    fn files(&self, target: &str) -> Result<Vec<File>, TargetError>;
+
+    /// All functions of a file, each address once, sorted by first name.
+    fn functions(&self, file: FileId) -> &[Function];
+
+    /// Cheapest safe place for an entry probe of the function at `offset`.
+    fn entry_place(&self, file: FileId, offset: u64) -> Place;
+
+    /// Place for a return probe, or a session whose two sides share one place.
+    fn return_place(&self, file: FileId, offset: u64) -> Place;
+
+    /// Library names worth suggesting when a target is misspelled.
+    fn known_targets(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

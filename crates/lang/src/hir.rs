@@ -1,0 +1,741 @@
+//! The checked program: every name resolved, every expression typed, every conversion written out as a `Cast`.
+//! What `codegen` reads; nothing in it can be the user's mistake.
+//!
+//! One [`Probe`] here becomes one BPF program (two where entry and return are separate programs). A clause whose attach
+//! points differ in what the body sees (types or places of the arguments that it uses) yields one `Probe` for each
+//! such layout, not one for each function.
+
+use crate::catalog::{File, FileId, Place};
+use crate::span::Span;
+pub use crate::ast::BinaryOp;
+
+/// A checked script.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    /// Enums that values of this program have.
+    pub enums: Vec<Enum>,
+    /// Structs that are read through pointers or passed by value.
+    pub structs: Vec<Struct>,
+    /// Maps, those of a running program first and unchanged.
+    pub maps: Vec<Map>,
+    /// Files that sites lie in.
+    pub files: Vec<File>,
+    /// Interned names, those of a running program first and unchanged.
+    pub names: Names,
+    /// What to run, in script order.
+    pub probes: Vec<Probe>,
+    /// Settings.
+    pub config: Config,
+}
+
+/// Index into [`Program::enums`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EnumId(pub u32);
+/// Index into [`Program::structs`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StructId(pub u32);
+/// Index into [`Program::maps`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MapId(pub u32);
+/// Index into [`Probe::vars`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VarId(pub u32);
+/// Index into one of the tables of [`Names`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NameId(pub u32);
+
+/// What the BPF program writes as a small integer and the reader prints as text.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum NameKind {
+    /// `func`: the symbol that was hit.
+    Func,
+    /// `api`: its family's name.
+    Api,
+    /// `probe`: `uprobe:PATH:SYMBOL`.
+    Probe,
+}
+
+/// Tables of names; a [`NameId`] indexes the table of its kind. Ids are per name, not per attach point.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Names {
+    /// `func`
+    pub funcs: Vec<String>,
+    /// `api`
+    pub apis: Vec<String>,
+    /// `probe`
+    pub probes: Vec<String>,
+}
+
+impl Names {
+    /// The table of a kind.
+    pub fn table(&self, kind: NameKind) -> &[String] {
+        match kind {
+            NameKind::Func => &self.funcs,
+            NameKind::Api => &self.apis,
+            NameKind::Probe => &self.probes,
+        }
+    }
+}
+
+/// The type of a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// No value.
+    Void,
+    /// 1 byte, 0 or 1.
+    Bool,
+    /// `uint32`: `{ bytes: 4, signed: false }`
+    Int {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// Two's complement.
+        signed: bool,
+    },
+    /// 4 bytes that print as a name.
+    Enum(EnumId),
+    /// User-space pointer, 8 bytes; to `Void` when nothing is known of what it points to (handles).
+    Pointer(Box<Type>),
+    /// NUL-terminated bytes in a buffer of so many bytes, the NUL included; zero-filled behind it when stored.
+    Str(u32),
+    /// A struct as a value: only behind a pointer, or a parameter passed by value.
+    Struct(StructId),
+    /// C array inside a struct.
+    Array(Box<Type>, u32),
+    /// `(1, "a")`; also a key of several values, and `$kv` of a map loop: `(key, value)`.
+    Tuple(Vec<Type>),
+    /// `func`, `api`, `probe`: 4 bytes, an index into [`Names`].
+    Name(NameKind),
+    /// Code address of a process: `usym(x)`, 16 bytes (address, tgid).
+    Usym,
+    /// Stack id, 8 bytes (id, tgid).
+    Stack {
+        /// User or kernel.
+        user: bool,
+        /// Frames kept at most.
+        limit: u32,
+        /// How it prints.
+        mode: StackMode,
+    },
+    /// `strftime(format, ns)`: 8 bytes, boot-clock ns; prints by the format.
+    Timestamp(String),
+}
+
+impl Type {
+    /// `int64`
+    pub const I64: Type = Type::Int { bytes: 8, signed: true };
+    /// `uint64`
+    pub const U64: Type = Type::Int { bytes: 8, signed: false };
+    /// `uint32`
+    pub const U32: Type = Type::Int { bytes: 4, signed: false };
+    /// `int32`
+    pub const I32: Type = Type::Int { bytes: 4, signed: true };
+}
+
+/// How a stack prints.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StackMode {
+    /// 8 spaces and `symbol+offset`.
+    #[default]
+    Bpftrace,
+    /// Tab, hex address, `symbol+offset`, `(file)`.
+    Perf,
+    /// Hex addresses.
+    Raw,
+}
+
+/// An enum of the CUDA tables or of the script.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Enum {
+    /// `CUresult`
+    pub name: String,
+    /// Some value is negative.
+    pub signed: bool,
+    /// `(CUDA_SUCCESS, 0)`, sorted by value.
+    pub variants: Vec<(String, i64)>,
+}
+
+/// A struct of the CUDA tables or of the script.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Struct {
+    /// `CUlaunchConfig`
+    pub name: String,
+    /// Bytes.
+    pub size: u32,
+    /// Bytes.
+    pub align: u32,
+    /// In order.
+    pub fields: Vec<Field>,
+}
+
+/// A member of a struct.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Bytes from the start.
+    pub offset: u32,
+    /// Its type.
+    pub ty: Type,
+}
+
+/// A map.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Map {
+    /// Without the sigil; empty for `@`.
+    pub name: String,
+    /// Types of the key's parts; empty for a scalar map.
+    pub key: Vec<Type>,
+    /// What a cell holds.
+    pub value: MapValue,
+    /// Keys at most.
+    pub max_entries: u32,
+    /// First use.
+    pub span: Span,
+}
+
+/// What a cell of a map holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MapValue {
+    /// `@x = e`
+    Plain(Type),
+    /// `@x = count()`
+    Agg(Agg),
+}
+
+/// An aggregation; cells are per CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Agg {
+    /// `count()`
+    Count,
+    /// `sum(n)`; `signed` is that of its arguments.
+    Sum {
+        /// Signed sum.
+        signed: bool,
+    },
+    /// `min(n)`
+    Min {
+        /// Signed order.
+        signed: bool,
+    },
+    /// `max(n)`
+    Max {
+        /// Signed order.
+        signed: bool,
+    },
+    /// `avg(n)`
+    Avg {
+        /// Signed sum.
+        signed: bool,
+    },
+    /// `stats(n)`
+    Stats {
+        /// Signed sum.
+        signed: bool,
+    },
+    /// `hist(n, bits)`
+    Hist {
+        /// Each power of two has 2^bits parts, 0..=5.
+        bits: u8,
+    },
+    /// `lhist(n, min, max, step)`
+    LHist {
+        /// Lower end.
+        min: i64,
+        /// Upper end.
+        max: i64,
+        /// Width of a bucket.
+        step: i64,
+    },
+}
+
+/// Parameters and result of a probed function as the body sees them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Signature {
+    /// All parameters in order: places follow from the types of those before.
+    pub params: Vec<Param>,
+    /// Result.
+    pub ret: Type,
+}
+
+/// A parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Param {
+    /// `bytesize`
+    pub name: String,
+    /// `uint64`
+    pub ty: Type,
+    /// A `float` or `double`: travels in a vector register, cannot be read, and takes no integer register.
+    pub float: bool,
+}
+
+/// A body and where it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Probe {
+    /// Index of the clause in the script, from 0.
+    pub clause: u32,
+    /// The clause's probe list.
+    pub span: Span,
+    /// Where it runs.
+    pub attach: Attach,
+    /// Known for functions in the CUDA tables. Where sites differ only in parameters that the body does not use, that of the first.
+    pub signature: Option<Signature>,
+    /// Scratch variables; each has one type; zero until set.
+    pub vars: Vec<Var>,
+    /// Condition for running the body; of type `Bool` or an integer.
+    pub predicate: Option<Expr>,
+    /// The body.
+    pub body: Vec<Stmt>,
+}
+
+/// A scratch variable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Var {
+    /// Without the sigil.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+}
+
+/// Where a probe runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Attach {
+    /// `BEGIN`
+    Begin,
+    /// `END`
+    End,
+    /// `interval:s:1`
+    Interval {
+        /// Nanoseconds between two runs.
+        period_ns: u64,
+    },
+    /// `profile:hz:99`, on each CPU.
+    Profile {
+        /// Nanoseconds between two samples.
+        period_ns: u64,
+    },
+    /// `uprobe:...`
+    Entry(Vec<Site>),
+    /// `uretprobe:...`. `Param`, `Arg` and `Duration` mean the values that the call had at entry.
+    Return(Vec<Site>),
+}
+
+/// One function to probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// In which file. `None`: expected in a library that no process has mapped yet; checked, not attached.
+    pub file: Option<FileId>,
+    /// Where in the file.
+    pub place: Place,
+    /// The symbol.
+    pub func: NameId,
+    /// Its family's name.
+    pub api: NameId,
+    /// The attach point's name.
+    pub probe: NameId,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stmt {
+    /// What it does.
+    pub kind: StmtKind,
+    /// Where it was written.
+    pub span: Span,
+}
+
+/// The kinds of statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StmtKind {
+    /// `$x = e;` the types are equal
+    SetVar {
+        /// Target.
+        var: VarId,
+        /// Value.
+        value: Expr,
+    },
+    /// `@m[k] = e;` the types are equal; `key` has one expression for each part of the map's key
+    SetMap {
+        /// Target.
+        map: MapId,
+        /// Key parts.
+        key: Vec<Expr>,
+        /// Value.
+        value: Expr,
+    },
+    /// `@m[k] = hist(e);` the function is the map's; `arg` is 64 bits wide, `None` for `count()`
+    Aggregate {
+        /// Target.
+        map: MapId,
+        /// Key parts.
+        key: Vec<Expr>,
+        /// Sample.
+        arg: Option<Expr>,
+    },
+    /// An expression for its effect.
+    Expr(Expr),
+    /// `if`
+    If {
+        /// Condition.
+        cond: Expr,
+        /// When non-zero.
+        then: Vec<Stmt>,
+        /// When zero.
+        otherwise: Vec<Stmt>,
+    },
+    /// `while`; the run-time limit is `Config::max_loop_iterations`, beyond which the loop ends and a counter tells.
+    While {
+        /// Condition.
+        cond: Expr,
+        /// Body.
+        body: Vec<Stmt>,
+    },
+    /// `unroll(n)`
+    Unroll {
+        /// Copies, 1..=100.
+        count: u32,
+        /// Body.
+        body: Vec<Stmt>,
+    },
+    /// `for $i : a..b`; both bounds int64, evaluated once
+    ForRange {
+        /// Loop variable, of type int64.
+        var: VarId,
+        /// First value.
+        start: Expr,
+        /// One past the last value.
+        end: Expr,
+        /// Body.
+        body: Vec<Stmt>,
+    },
+    /// `for ($kv : @m)`; `var` has type `Tuple([key, value])`, key itself a tuple if it has several parts; values of
+    /// aggregations arrive summed over CPUs, as in [`ExprKind::MapGet`]
+    ForMap {
+        /// Loop variable.
+        var: VarId,
+        /// Map.
+        map: MapId,
+        /// Body.
+        body: Vec<Stmt>,
+    },
+    /// `break`
+    Break,
+    /// `continue`
+    Continue,
+    /// `return`, from the clause.
+    Return,
+    /// `exit(code)`: ends the program; the body goes no further.
+    Exit {
+        /// Exit status.
+        code: Expr,
+    },
+    /// `printf(format, args)`
+    Printf {
+        /// Parsed format.
+        format: Vec<Piece>,
+        /// One for each directive.
+        args: Vec<Expr>,
+    },
+    /// `print(e)`
+    PrintValue(Expr),
+    /// `print(@m[k])`
+    PrintEntry {
+        /// Map.
+        map: MapId,
+        /// Key parts.
+        key: Vec<Expr>,
+    },
+    /// `print(@m, top, div)`
+    PrintMap {
+        /// Map.
+        map: MapId,
+        /// Only so many of the largest; 0: all.
+        top: u32,
+        /// Values are divided by it; 0 counts as 1.
+        div: u32,
+    },
+    /// `clear(@m)`
+    Clear(MapId),
+    /// `zero(@m)`
+    Zero(MapId),
+    /// `time(format)`
+    Time(String),
+}
+
+/// Part of a printf format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Text, `%%` already one `%`.
+    Text(Vec<u8>),
+    /// `%-8d`
+    Directive {
+        /// `-`
+        left: bool,
+        /// `+`
+        plus: bool,
+        /// blank
+        space: bool,
+        /// `#`
+        alternate: bool,
+        /// `0`
+        zero: bool,
+        /// Minimal width in characters.
+        width: u32,
+        /// Digits at least.
+        precision: Option<u32>,
+        /// `d i u x X o c p s r`
+        conversion: char,
+    },
+}
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expr {
+    /// What it is.
+    pub kind: ExprKind,
+    /// Its type.
+    pub ty: Type,
+    /// Where it was written.
+    pub span: Span,
+}
+
+/// Value of an update expression.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Yields {
+    /// `x++`
+    Old,
+    /// `++x`, `x += e`
+    New,
+}
+
+/// The kinds of expression. "The operands" below have been converted: where an operation works on one type, both sides
+/// have it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExprKind {
+    /// `12`, `true`, `CUDA_SUCCESS`: bits in the width of the type.
+    Int(i64),
+    /// `"text"`, without the NUL; the type's capacity is at least one byte more.
+    Str(Vec<u8>),
+    /// `$x`
+    Var(VarId),
+    /// `@m[k]`: zero (or `""`) when missing. Of an aggregation: count, sum, min, max or avg over all CPUs as a 64-bit integer.
+    MapGet {
+        /// Map.
+        map: MapId,
+        /// Key parts.
+        key: Vec<Expr>,
+    },
+    /// `args.bytesize`: a parameter that is a scalar (integer, enum, bool, pointer), by index.
+    Param(u32),
+    /// `args.grid.x`: a scalar field of a parameter that is a struct passed by value.
+    ParamField {
+        /// Parameter index.
+        param: u32,
+        /// Bytes from the start of the struct.
+        offset: u32,
+    },
+    /// `arg0`: the integer argument in the n-th register, or stack slot behind them, as 64 bits, whatever the signature.
+    Arg(u32),
+    /// `reg("sp")`: by the architecture's name; checked to exist by `lang::REGISTERS`.
+    Reg(String),
+    /// `retval`, masked to its type.
+    Retval,
+    /// `duration`: ns of this call, uint64.
+    Duration,
+    /// `pid`: tgid, uint32.
+    Pid,
+    /// `tid`: uint32.
+    Tid,
+    /// `uid`
+    Uid,
+    /// `gid`
+    Gid,
+    /// `cpu`: uint32.
+    Cpu,
+    /// `nsecs`: boot clock, uint64.
+    Nsecs,
+    /// `elapsed`: ns since the start, uint64.
+    Elapsed,
+    /// `comm`: Str(16).
+    Comm,
+    /// `cgroup`: cgroup v2 id, uint64.
+    Cgroup,
+    /// `rand`: uint32.
+    Rand,
+    /// `func`, `api`, `probe`; the type is `Name`.
+    Name(NameKind),
+    /// `func == "cuInit"`, `strcontains(api, "Mem")`: true for the attach points whose name is in the (sorted) list.
+    NameIn {
+        /// Which name.
+        kind: NameKind,
+        /// Names for which it holds.
+        ids: Vec<NameId>,
+    },
+    /// `-e` on int64/uint64
+    Neg(Box<Expr>),
+    /// `~e`
+    BitNot(Box<Expr>),
+    /// `!e`: Bool
+    Not(Box<Expr>),
+    /// `a + b`: on two 64-bit integers of equal signedness, or any two scalars of one type for comparisons (Bool).
+    /// `&&` and `||` take any scalar, evaluate the right side only if needed, and yield Bool. `>>` of a signed value keeps the sign. Division by zero yields 1, the remainder of it 0, both with a counter.
+    Binary {
+        /// Operator.
+        op: BinaryOp,
+        /// Left.
+        lhs: Box<Expr>,
+        /// Right.
+        rhs: Box<Expr>,
+    },
+    /// `a == "text"`, `strncmp(a, b, 3) == 0`: Bool; compares up to a NUL or `limit` bytes.
+    StrEq {
+        /// Left, of type Str.
+        lhs: Box<Expr>,
+        /// Right, of type Str.
+        rhs: Box<Expr>,
+        /// Bytes at most.
+        limit: Option<u32>,
+    },
+    /// `strcontains(a, "text")`: Bool.
+    StrContains {
+        /// Haystack.
+        haystack: Box<Expr>,
+        /// Needle, not empty.
+        needle: Vec<u8>,
+    },
+    /// `(uint32)e`, or a conversion that the checker wrote: integer, bool, enum and pointer among each other (low bits
+    /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple part by part.
+    Cast(Box<Expr>),
+    /// `c ? a : b`
+    Ternary {
+        /// Condition.
+        cond: Box<Expr>,
+        /// When non-zero.
+        then: Box<Expr>,
+        /// When zero.
+        otherwise: Box<Expr>,
+    },
+    /// `*p`, `p->f`, `p[2]`: a scalar of the expression's type in user memory; 0 and a counter when it cannot be read.
+    Load {
+        /// Address.
+        base: Box<Expr>,
+        /// Bytes added to it.
+        offset: i64,
+    },
+    /// `"abc"[1]`: uint8
+    StrIndex {
+        /// String.
+        base: Box<Expr>,
+        /// Index; out of bounds reads 0.
+        index: Box<Expr>,
+    },
+    /// `(a, b)`
+    Tuple(Vec<Expr>),
+    /// `t.0`
+    TupleGet {
+        /// Tuple.
+        base: Box<Expr>,
+        /// Part.
+        index: u32,
+    },
+    /// `str(p, n)`: at most n-1 bytes and at most capacity-1, up to a NUL. `""` and a counter when it cannot be read.
+    ReadStr {
+        /// User address.
+        base: Box<Expr>,
+        /// uint64.
+        limit: Option<Box<Expr>>,
+    },
+    /// `usym(a)`
+    Usym(Box<Expr>),
+    /// `ustack`, `kstack(3)`; all is in the type.
+    Stack,
+    /// `strftime(format, ns)`; the format is in the type.
+    Strftime(Box<Expr>),
+    /// `has_key(@m, k)`: Bool
+    HasKey {
+        /// Map.
+        map: MapId,
+        /// Key parts.
+        key: Vec<Expr>,
+    },
+    /// `len(@m)`: uint64, by counting.
+    Len(MapId),
+    /// `delete(@m, k)`: Bool, it was there.
+    Delete {
+        /// Map.
+        map: MapId,
+        /// Key parts; empty for a scalar map.
+        key: Vec<Expr>,
+    },
+    /// `@m[k] += e`, `@m[k]++`: one atomic update of a 64-bit integer cell; a missing cell starts at 0.
+    UpdateMap {
+        /// Map with a plain int64 or uint64 value.
+        map: MapId,
+        /// Key parts.
+        key: Vec<Expr>,
+        /// Operator.
+        op: BinaryOp,
+        /// Right side, of the cell's type.
+        value: Box<Expr>,
+        /// Old or new value.
+        yields: Yields,
+    },
+    /// `$x += e`, `$x++`
+    UpdateVar {
+        /// An integer variable.
+        var: VarId,
+        /// Operator.
+        op: BinaryOp,
+        /// Right side, of the variable's type.
+        value: Box<Expr>,
+        /// Old or new value.
+        yields: Yields,
+    },
+}
+
+/// Settings that reach the code or the output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `max_map_keys`, default 4096.
+    pub max_map_keys: u32,
+    /// `max_strlen`: capacity of `str()`, the NUL included, default 1024.
+    pub max_strlen: u32,
+    /// `str_trunc_trailer`, default `..`.
+    pub str_trunc_trailer: String,
+    /// `print_maps_on_exit`, default true.
+    pub print_maps_on_exit: bool,
+    /// `stack_mode`
+    pub stack_mode: StackMode,
+    /// Iterations of one `while` at most.
+    pub max_loop_iterations: u32,
+    /// `missing_probes`: `error` (default), `warn`, `ignore`.
+    pub missing_probes: MissingProbes,
+    /// Ring buffer size in bytes, a power of two and of pages; 0: chosen by the runtime.
+    pub ring_bytes: u32,
+}
+
+/// What a probe without attach point means.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum MissingProbes {
+    /// The script is refused.
+    #[default]
+    Error,
+    /// A warning.
+    Warn,
+    /// Nothing is said.
+    Ignore,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            max_map_keys: 4096,
+            max_strlen: 1024,
+            str_trunc_trailer: "..".into(),
+            print_maps_on_exit: true,
+            stack_mode: StackMode::default(),
+            max_loop_iterations: 1 << 20,
+            missing_probes: MissingProbes::default(),
+            ring_bytes: 0,
+        }
+    }
+}
