@@ -168,17 +168,15 @@ def enum_body(tag, body, enum_values):
 
 
 def read_values(module_name):
-    """The values of all enum members, the names of the enum classes, and the preprocessor constants."""
+    """The values of all enum members, and the preprocessor constants."""
     module = importlib.import_module(module_name)
-    values, classes, macros = {}, {}, {}
+    values, macros = {}, {}
     for name, thing in vars(module).items():
         if hasattr(thing, "__members__"):
-            members = {member: int(value) for member, value in thing.__members__.items()}
-            values.update(members)
-            classes[name] = members
+            values.update({member: int(value) for member, value in thing.__members__.items()})
         elif isinstance(thing, int) and re.match(r"CU|cuda|MAX_PLANES", name) and not name.endswith("_AS_INT"):
             macros[name] = int(thing)
-    return values, classes, macros
+    return values, macros
 
 
 def read_prototype(text):
@@ -309,7 +307,7 @@ class Writer:
 
     def __init__(self, world, layout, rules):
         self.world, self.layout, self.rules = world, layout, rules
-        self.types, self.order = {}, []
+        self.idents, self.kinds = {}, {}  # by C type, in the order of first use
         self.canonical = self.canonical_names()
         self.records = sorted((r for r in world.records.values() if r.members), key=lambda r: self.canonical[r.name])
         self.record_ids = {r.name: at for at, r in enumerate(self.records)}
@@ -334,13 +332,11 @@ class Writer:
 
     def type_id(self, t):
         """The Rust constant of a C type, interned."""
-        if t not in self.types:
-            ident = re.sub(r"\W+", "_", t.replace("const ", "c_").replace(" *", "_" + "p" * 1).replace("*", "p"))
-            self.types[t] = ident.strip("_")
-            kind = self.kind(t)
-            self.types[t] = (self.types[t], kind)
-            self.order.append(t)
-        return self.types[t][0]
+        if t not in self.idents:
+            ident = t.replace("const ", "c_").replace(" *", "_p").replace("*", "p")
+            self.idents[t] = re.sub(r"\W+", "_", ident).strip("_")
+            self.kinds[t] = self.kind(t)
+        return self.idents[t]
 
     def kind(self, t):
         if m := re.fullmatch(r"(.*?) ?\[(\d+)\](.*)", t):
@@ -356,7 +352,7 @@ class Writer:
         if bare in self.world.callbacks:
             return "Function"
         if bare in self.world.typedefs:
-            return self.alias_kind(bare)
+            return self.kind(self.layout.resolve(bare))
         if bare in BASE:
             return BASE[bare][0]
         if bare in self.world.enums:
@@ -366,10 +362,6 @@ class Writer:
         if bare not in self.record_ids:
             raise SystemExit(f"{t}: unknown type")
         return f"Struct(StructId({self.record_ids[bare]}))"
-
-    def alias_kind(self, name):
-        target = self.layout.resolve(name)
-        return self.kind(target)
 
     def is_opaque(self, name):
         record = self.world.records.get(name)
@@ -399,7 +391,7 @@ class Writer:
         return f"""{doc}
 
 use super::defs::*;
-use super::{{Direction, Param, Signature, i, io, o}};
+use super::{used(rows)};
 use crate::library::Library;
 use crate::types::TypeId;
 
@@ -413,7 +405,7 @@ const fn s(name: &'static str, majors: (u32, u32), params: &'static [Param], ret
 pub(super) static {static}: &[Signature] = &[
 {rows}
 ];
-""".replace("Direction, ", "").replace("{Param, Signature, i, io, o}", used(rows))
+"""
 
     def structs(self):
         for r in self.records:
@@ -456,12 +448,8 @@ pub(super) static {static}: &[Signature] = &[
             if not self.is_opaque(self.layout.resolve(name)):
                 self.type_id(name)
         structs, enums, names = list(self.structs()), list(self.enum_rows()), self.names()
-        consts = "\n".join(
-            f"pub const {self.types[t][0]}: TypeId = TypeId({at});" for at, t in enumerate(self.order)
-        )
-        types = "\n".join(
-            f'    Type {{ c_name: "{t}", kind: Kind::{self.types[t][1]} }},' for t in self.order
-        )
+        consts = "\n".join(f"pub const {self.idents[t]}: TypeId = TypeId({at});" for at, t in enumerate(self.kinds))
+        types = "\n".join(f'    Type {{ c_name: "{t}", kind: Kind::{kind} }},' for t, kind in self.kinds.items())
         macros = "\n".join(f'    ("{n}", {v}),' for n, v in sorted(self.world.macros.items()))
         lines = "\n".join
         return f"""{doc}
@@ -477,7 +465,7 @@ pub static TYPES: &[Type] = &[
 ];
 
 const fn f(name: &'static str, offset: u32, ty: TypeId) -> Field {{
-    Field {{ name, offset, ty, bits: None }}
+    Field {{ name, offset, ty }}
 }}
 
 pub static STRUCTS: &[Struct] = &[
@@ -539,11 +527,10 @@ def main():
     world = World()
     world.placed = extra["placed"]
     for library, prefix in (("driver", "cydriver"), ("runtime", "cyruntime")):
-        values, classes, macros = read_values(f"cuda.bindings.{library}")
+        values, macros = read_values(f"cuda.bindings.{library}")
         world.macros.update(macros)
         values.update(extra["older_constants"])
         read_types(world, (root / f"{prefix}.pxd").read_text(), values)
-        add_missing_enums(world, classes)
         world.functions[library] += read_functions((root / "_internal" / f"{library}.pxd").read_text())
     world.functions["runtime"] += read_functions((root / "_lib" / "cyruntime" / "cyruntime.pxd").read_text())
     read_extra(world, extra)
@@ -553,14 +540,6 @@ def main():
     write("runtime.rs", writer.functions("runtime", "Runtime", "RUNTIME", header("The runtime API, libcudart.", version)))
     write("nccl.rs", writer.functions("nccl", "Nccl", "NCCL", header("NCCL, by hand from its documentation.", version)))
     write("defs.rs", writer.defs(header("Types, structs, enums and constants.", version)))
-
-
-def add_missing_enums(world, classes):
-    """Enums that the module has and its .pxd does not name."""
-    for name, members in classes.items():
-        known = {tuple(sorted(v for v, _ in e.values)) for e in world.enums.values()}
-        if tuple(sorted(members)) not in known:
-            world.enums[name] = Enum(name, list(members.items()))
 
 
 def write(name, text):

@@ -24,7 +24,7 @@ type Version = (u8, u8);
 /// ends with CUDA 11.0, the oldest whose programs we trace. What was superseded since (`cuMemAdvise` in 12.2, `cuGraphAddNode`
 /// in 12.3) is what programs of the versions before call, so those are live, along with their successors.
 ///
-/// To check: a file's `_v2` symbol without plain form in cuda.h of CUDA 11 (`#define cuMemAlloc cuMemAlloc_v2`).
+/// To check: cudaTypedefs.h names each form with the version that brought it: `PFN_cuMemAlloc_v3020` is `cuMemAlloc_v2`.
 static SUPERSEDED: &[(&str, Version)] = &[
     ("cuArray3DCreate", (3, 2)),
     ("cuArray3DGetDescriptor", (3, 2)),

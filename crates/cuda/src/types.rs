@@ -87,10 +87,8 @@ pub struct Field {
     pub name: &'static str,
     /// In bytes from the start of the struct.
     pub offset: u32,
-    /// Its type.
+    /// Its type. CUDA has no bit-fields.
     pub ty: TypeId,
-    /// The lowest bit and the width, where it is a bit-field of the integer at `offset`.
-    pub bits: Option<(u8, u8)>,
 }
 
 /// An enum: four bytes wide.

@@ -203,6 +203,20 @@ fn a_launch_by_name_and_type() {
 }
 
 #[test]
+fn a_signature_reads_as_c_declares_it() {
+    let shown = |library, symbol| cuda::signature(library, 13, symbol).unwrap().to_string();
+    assert_eq!(
+        shown(Library::Driver, "cuMemAlloc_v2"),
+        "CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)"
+    );
+    assert_eq!(
+        shown(Library::Runtime, "cudaGetErrorName"),
+        "const char *cudaGetErrorName(cudaError_t error)"
+    );
+    assert_eq!(shown(Library::Nccl, "ncclGroupStart"), "ncclResult_t ncclGroupStart()");
+}
+
+#[test]
 fn directions() {
     let dir = |symbol, param| {
         let library = if symbol_is_runtime(symbol) { Library::Runtime } else { Library::Driver };
@@ -294,6 +308,14 @@ fn constants_are_sorted_and_found() {
     assert!(cuda::macro_constants().is_sorted_by(|a, b| a.0 < b.0));
 }
 
+#[test]
+fn names_are_unique() {
+    let enums: Vec<_> = cuda::constants().map(|(_, id, _)| (cuda::enum_def(id).name, id)).collect();
+    for (name, id) in enums {
+        assert_eq!(cuda::find_enum(name), Some(id), "{name}");
+    }
+}
+
 /// Offsets and sizes that gcc gave for NVIDIA's headers of 11.8, 12.9, 13.0 and 13.5.
 #[test]
 fn layouts() {
@@ -301,7 +323,8 @@ fn layouts() {
         cuda::struct_def(cuda::find_struct(name).unwrap()).field(field).unwrap().offset
     };
     let size = |name: &str| cuda::struct_def(cuda::find_struct(name).unwrap()).size;
-    let fields: [(&str, u32, &[(&str, u32)]); 12] = [
+    type Row<'a> = (&'a str, u32, &'a [(&'a str, u32)]);
+    let fields: [Row; 12] = [
         ("dim3", 12, &[("x", 0), ("y", 4), ("z", 8)]),
         (
             "CUlaunchConfig",

@@ -816,216 +816,215 @@ pub const CUlogicalEndpointFlag: TypeId = TypeId(805);
 pub const CUgraphRecaptureStatus: TypeId = TypeId(806);
 pub const CUcliqueType: TypeId = TypeId(807);
 pub const CUfabricCpyOperandType: TypeId = TypeId(808);
-pub const FastEnum: TypeId = TypeId(809);
-pub const cudaMemoryType: TypeId = TypeId(810);
-pub const cudaAccessProperty: TypeId = TypeId(811);
-pub const cudaSynchronizationPolicy: TypeId = TypeId(812);
-pub const cudaClusterSchedulingPolicy: TypeId = TypeId(813);
-pub const cudaStreamUpdateCaptureDependenciesFlags: TypeId = TypeId(814);
-pub const cudaUserObjectFlags: TypeId = TypeId(815);
-pub const cudaUserObjectRetainFlags: TypeId = TypeId(816);
-pub const cudaGraphicsRegisterFlags: TypeId = TypeId(817);
-pub const cudaGraphicsMapFlags: TypeId = TypeId(818);
-pub const cudaGraphicsCubeFace: TypeId = TypeId(819);
-pub const cudaResourceType: TypeId = TypeId(820);
-pub const cudaResourceViewFormat: TypeId = TypeId(821);
-pub const cudaSharedCarveout: TypeId = TypeId(822);
-pub const cudaComputeMode: TypeId = TypeId(823);
-pub const cudaFlushGPUDirectRDMAWritesOptions: TypeId = TypeId(824);
-pub const cudaGPUDirectRDMAWritesOrdering: TypeId = TypeId(825);
-pub const cudaMemLocationType: TypeId = TypeId(826);
-pub const cudaMemcpyFlags: TypeId = TypeId(827);
-pub const cudaMemcpySrcAccessOrder: TypeId = TypeId(828);
-pub const cudaMemcpy3DOperandType: TypeId = TypeId(829);
-pub const cudaExternalMemoryHandleType: TypeId = TypeId(830);
-pub const cudaExternalSemaphoreHandleType: TypeId = TypeId(831);
-pub const cudaJit_CacheMode: TypeId = TypeId(832);
-pub const cudaJit_Fallback: TypeId = TypeId(833);
-pub const cudaCGScope: TypeId = TypeId(834);
-pub const cudaGraphConditionalHandleFlags: TypeId = TypeId(835);
-pub const cudaGraphConditionalNodeType: TypeId = TypeId(836);
-pub const cudaGraphChildGraphNodeOwnership: TypeId = TypeId(837);
-pub const cudaGraphDependencyType: TypeId = TypeId(838);
-pub const cudaGraphInstantiateResult: TypeId = TypeId(839);
-pub const cudaGraphKernelNodeField: TypeId = TypeId(840);
-pub const cudaGetDriverEntryPointFlags: TypeId = TypeId(841);
-pub const cudaGraphDebugDotFlags: TypeId = TypeId(842);
-pub const cudaGraphInstantiateFlags: TypeId = TypeId(843);
-pub const cudaLaunchMemSyncDomain: TypeId = TypeId(844);
-pub const cudaLaunchAttributeID: TypeId = TypeId(845);
-pub const cudaDeviceNumaConfig: TypeId = TypeId(846);
-pub const cudaAsyncNotificationType: TypeId = TypeId(847);
-pub const cudaRoundMode: TypeId = TypeId(848);
-pub const cudaSurfaceBoundaryMode: TypeId = TypeId(849);
-pub const cudaSurfaceFormatMode: TypeId = TypeId(850);
-pub const cudaTextureAddressMode: TypeId = TypeId(851);
-pub const cudaTextureFilterMode: TypeId = TypeId(852);
-pub const cudaTextureReadMode: TypeId = TypeId(853);
-pub const cudaDataType_t: TypeId = TypeId(854);
-pub const cudaEglFrameType: TypeId = TypeId(855);
-pub const cudaEglResourceLocationFlags: TypeId = TypeId(856);
-pub const cudaEglColorFormat: TypeId = TypeId(857);
-pub const cudaGLMapFlags: TypeId = TypeId(858);
-pub const cudaAtomicOperationCapability: TypeId = TypeId(859);
-pub const cudaLogLevel: TypeId = TypeId(860);
-pub const cudaEmulationStrategy_t: TypeId = TypeId(861);
-pub const cudaEmulationMantissaControl_t: TypeId = TypeId(862);
-pub const cudaEmulationSpecialValuesSupport_t: TypeId = TypeId(863);
-pub const cudaDevSmResourceGroup_flags: TypeId = TypeId(864);
-pub const cudaDevSmResourceSplitByCount_flags: TypeId = TypeId(865);
-pub const cudaDevWorkqueueConfigScope: TypeId = TypeId(866);
-pub const cudaHostTaskSyncMode: TypeId = TypeId(867);
-pub const cudaKernelFunctionType: TypeId = TypeId(868);
-pub const cudaLaunchAttributePortableClusterMode: TypeId = TypeId(869);
-pub const cudaSharedMemoryMode: TypeId = TypeId(870);
-pub const cudaGraphRecaptureStatus: TypeId = TypeId(871);
-pub const cudaFabricOpStatusSource: TypeId = TypeId(872);
-pub const cudaFabricOpStatusInfo: TypeId = TypeId(873);
-pub const libraryPropertyType_t: TypeId = TypeId(874);
-pub const unsigned_int_4: TypeId = TypeId(875);
-pub const unsigned_int_16: TypeId = TypeId(876);
-pub const unsigned_int_12: TypeId = TypeId(877);
-pub const unsigned_int_10: TypeId = TypeId(878);
-pub const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_p: TypeId = TypeId(879);
-pub const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_p: TypeId = TypeId(880);
-pub const CUmemAccessDesc_p: TypeId = TypeId(881);
-pub const int_32: TypeId = TypeId(882);
-pub const CUaddress_mode_3: TypeId = TypeId(883);
-pub const float_4: TypeId = TypeId(884);
-pub const int_12: TypeId = TypeId(885);
-pub const unsigned_int_11: TypeId = TypeId(886);
-pub const unsigned_int_2: TypeId = TypeId(887);
-pub const CUcheckpointCustomStorageInfo_p: TypeId = TypeId(888);
-pub const CUcheckpointCustomStorageInfo_pp: TypeId = TypeId(889);
-pub const char_56: TypeId = TypeId(890);
-pub const CUcheckpointCustomStoragePerDeviceData_p: TypeId = TypeId(891);
-pub const cuuint64_t_7: TypeId = TypeId(892);
-pub const CUcheckpointGpuPair_p: TypeId = TypeId(893);
-pub const char_40: TypeId = TypeId(894);
-pub const cuuint64_t_8: TypeId = TypeId(895);
-pub const CUctxCigParam_p: TypeId = TypeId(896);
-pub const unsigned_char_92: TypeId = TypeId(897);
-pub const unsigned_char_40: TypeId = TypeId(898);
-pub const CUdevResource_st: TypeId = TypeId(899);
-pub const CUdevResource_st_p: TypeId = TypeId(900);
-pub const int_3: TypeId = TypeId(901);
-pub const CUarray_3: TypeId = TypeId(902);
-pub const void_p_3: TypeId = TypeId(903);
-pub const unsigned_char_5: TypeId = TypeId(904);
-pub const long_long: TypeId = TypeId(905);
-pub const long_long_29: TypeId = TypeId(906);
-pub const char_232: TypeId = TypeId(907);
-pub const char_64: TypeId = TypeId(908);
-pub const CUgraphDeviceNode: TypeId = TypeId(909);
-pub const CUlaunchAttribute_p: TypeId = TypeId(910);
-pub const unsigned_char_64: TypeId = TypeId(911);
-pub const unsigned_char_4: TypeId = TypeId(912);
-pub const cuuint32_t_p: TypeId = TypeId(913);
-pub const unsigned_char_20: TypeId = TypeId(914);
-pub const unsigned_char_53: TypeId = TypeId(915);
-pub const cuuint64_t_6: TypeId = TypeId(916);
-pub const CUstreamCigParam_p: TypeId = TypeId(917);
-pub const cuuint64_t_16: TypeId = TypeId(918);
-pub const char_16: TypeId = TypeId(919);
-pub const cudaDevResource_st: TypeId = TypeId(920);
-pub const cudaDevResource_st_p: TypeId = TypeId(921);
-pub const char_256: TypeId = TypeId(922);
-pub const char_8: TypeId = TypeId(923);
-pub const int_2: TypeId = TypeId(924);
-pub const int_56: TypeId = TypeId(925);
-pub const int_63: TypeId = TypeId(926);
-pub const cudaEglPlaneDesc_3: TypeId = TypeId(927);
-pub const cudaExternalSemaphoreSignalParams_p: TypeId = TypeId(928);
-pub const cudaExternalSemaphoreWaitParams_p: TypeId = TypeId(929);
-pub const int_14: TypeId = TypeId(930);
-pub const cudaGraphDeviceNode_t: TypeId = TypeId(931);
-pub const cudaGraphRecaptureCallback_t: TypeId = TypeId(932);
-pub const cudaLaunchAttribute_p: TypeId = TypeId(933);
-pub const cudaMemAccessDesc_p: TypeId = TypeId(934);
-pub const long: TypeId = TypeId(935);
-pub const long_7: TypeId = TypeId(936);
-pub const cudaTextureAddressMode_3: TypeId = TypeId(937);
-pub const cudaArray_t_3: TypeId = TypeId(938);
-pub const cudaPitchedPtr_3: TypeId = TypeId(939);
-pub const char_128: TypeId = TypeId(940);
-pub const bool: TypeId = TypeId(941);
-pub const signed_char: TypeId = TypeId(942);
-pub const short: TypeId = TypeId(943);
-pub const unsigned_long: TypeId = TypeId(944);
-pub const int8_t: TypeId = TypeId(945);
-pub const uint8_t: TypeId = TypeId(946);
-pub const int16_t: TypeId = TypeId(947);
-pub const uint16_t: TypeId = TypeId(948);
-pub const int32_t: TypeId = TypeId(949);
-pub const uint32_t: TypeId = TypeId(950);
-pub const int64_t: TypeId = TypeId(951);
-pub const uint64_t: TypeId = TypeId(952);
-pub const CUdeviceptr_v2: TypeId = TypeId(953);
-pub const CUdevice_v1: TypeId = TypeId(954);
-pub const CUtexObject_v1: TypeId = TypeId(955);
-pub const CUsurfObject_v1: TypeId = TypeId(956);
-pub const CUmemFabricHandle_v1: TypeId = TypeId(957);
-pub const CUipcEventHandle_v1: TypeId = TypeId(958);
-pub const CUipcMemHandle_v1: TypeId = TypeId(959);
-pub const CUdevprop_v1: TypeId = TypeId(960);
-pub const CUaccessPolicyWindow_v1: TypeId = TypeId(961);
-pub const CUexecAffinitySmCount_v1: TypeId = TypeId(962);
-pub const CUDA_ARRAY_DESCRIPTOR_v2: TypeId = TypeId(963);
-pub const CUDA_ARRAY3D_DESCRIPTOR_v2: TypeId = TypeId(964);
-pub const CUDA_ARRAY_MEMORY_REQUIREMENTS_v1: TypeId = TypeId(965);
-pub const CUDA_TEXTURE_DESC_v1: TypeId = TypeId(966);
-pub const CUDA_RESOURCE_VIEW_DESC_v1: TypeId = TypeId(967);
-pub const CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1: TypeId = TypeId(968);
-pub const CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1: TypeId = TypeId(969);
-pub const CUmemGenericAllocationHandle_v1: TypeId = TypeId(970);
-pub const CUmulticastObjectProp_v1: TypeId = TypeId(971);
-pub const CUmemPoolPtrExportData_v1: TypeId = TypeId(972);
-pub const CUoffset3D_v1: TypeId = TypeId(973);
-pub const CUextent3D_v1: TypeId = TypeId(974);
-pub const CUDA_FABRIC_COPY_BATCH_OP_v1: TypeId = TypeId(975);
-pub const CUDA_LAUNCH_PARAMS_v1: TypeId = TypeId(976);
-pub const CUgraphExecUpdateResultInfo_v1: TypeId = TypeId(977);
-pub const CUDA_HOST_NODE_PARAMS_v1: TypeId = TypeId(978);
-pub const CUDA_ARRAY_SPARSE_PROPERTIES_v1: TypeId = TypeId(979);
-pub const CUDA_MEMSET_NODE_PARAMS_v1: TypeId = TypeId(980);
-pub const CUDA_MEMCPY2D_v2: TypeId = TypeId(981);
-pub const CUDA_MEMCPY3D_v2: TypeId = TypeId(982);
-pub const CUDA_MEMCPY3D_PEER_v1: TypeId = TypeId(983);
-pub const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1: TypeId = TypeId(984);
-pub const CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1: TypeId = TypeId(985);
-pub const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1: TypeId = TypeId(986);
-pub const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_v1: TypeId = TypeId(987);
-pub const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1: TypeId = TypeId(988);
-pub const CUmemLocation_v1: TypeId = TypeId(989);
-pub const CUstreamBatchMemOpParams_v1: TypeId = TypeId(990);
-pub const CUexecAffinityParam_v1: TypeId = TypeId(991);
-pub const CUarrayMapInfo_v1: TypeId = TypeId(992);
-pub const CUkernelNodeAttrValue_v1: TypeId = TypeId(993);
-pub const CUstreamAttrValue_v1: TypeId = TypeId(994);
-pub const CUDA_FABRIC_CPY_BATCH_NODE_PARAMS: TypeId = TypeId(995);
-pub const CUDA_RESOURCE_DESC_v1: TypeId = TypeId(996);
-pub const CUdevResource_v1: TypeId = TypeId(997);
-pub const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v1: TypeId = TypeId(998);
-pub const CUDA_EXT_SEM_WAIT_NODE_PARAMS_v1: TypeId = TypeId(999);
-pub const CUmemAllocationProp_v1: TypeId = TypeId(1000);
-pub const CUmemAccessDesc_v1: TypeId = TypeId(1001);
-pub const CUmemPoolProps_v1: TypeId = TypeId(1002);
-pub const CUmemcpyAttributes_v1: TypeId = TypeId(1003);
-pub const CUmemcpy3DOperand_v1: TypeId = TypeId(1004);
-pub const CUDA_MEMCPY_BATCH_NODE_PARAMS: TypeId = TypeId(1005);
-pub const CUDA_MEMCPY3D_BATCH_OP_v1: TypeId = TypeId(1006);
-pub const CUeglFrame_v1: TypeId = TypeId(1007);
-pub const cudaDataType: TypeId = TypeId(1008);
-pub const cudaEmulationStrategy: TypeId = TypeId(1009);
-pub const cudaEmulationMantissaControl: TypeId = TypeId(1010);
-pub const cudaEmulationSpecialValuesSupport: TypeId = TypeId(1011);
+pub const cudaMemoryType: TypeId = TypeId(809);
+pub const cudaAccessProperty: TypeId = TypeId(810);
+pub const cudaSynchronizationPolicy: TypeId = TypeId(811);
+pub const cudaClusterSchedulingPolicy: TypeId = TypeId(812);
+pub const cudaStreamUpdateCaptureDependenciesFlags: TypeId = TypeId(813);
+pub const cudaUserObjectFlags: TypeId = TypeId(814);
+pub const cudaUserObjectRetainFlags: TypeId = TypeId(815);
+pub const cudaGraphicsRegisterFlags: TypeId = TypeId(816);
+pub const cudaGraphicsMapFlags: TypeId = TypeId(817);
+pub const cudaGraphicsCubeFace: TypeId = TypeId(818);
+pub const cudaResourceType: TypeId = TypeId(819);
+pub const cudaResourceViewFormat: TypeId = TypeId(820);
+pub const cudaSharedCarveout: TypeId = TypeId(821);
+pub const cudaComputeMode: TypeId = TypeId(822);
+pub const cudaFlushGPUDirectRDMAWritesOptions: TypeId = TypeId(823);
+pub const cudaGPUDirectRDMAWritesOrdering: TypeId = TypeId(824);
+pub const cudaMemLocationType: TypeId = TypeId(825);
+pub const cudaMemcpyFlags: TypeId = TypeId(826);
+pub const cudaMemcpySrcAccessOrder: TypeId = TypeId(827);
+pub const cudaMemcpy3DOperandType: TypeId = TypeId(828);
+pub const cudaExternalMemoryHandleType: TypeId = TypeId(829);
+pub const cudaExternalSemaphoreHandleType: TypeId = TypeId(830);
+pub const cudaJit_CacheMode: TypeId = TypeId(831);
+pub const cudaJit_Fallback: TypeId = TypeId(832);
+pub const cudaCGScope: TypeId = TypeId(833);
+pub const cudaGraphConditionalHandleFlags: TypeId = TypeId(834);
+pub const cudaGraphConditionalNodeType: TypeId = TypeId(835);
+pub const cudaGraphChildGraphNodeOwnership: TypeId = TypeId(836);
+pub const cudaGraphDependencyType: TypeId = TypeId(837);
+pub const cudaGraphInstantiateResult: TypeId = TypeId(838);
+pub const cudaGraphKernelNodeField: TypeId = TypeId(839);
+pub const cudaGetDriverEntryPointFlags: TypeId = TypeId(840);
+pub const cudaGraphDebugDotFlags: TypeId = TypeId(841);
+pub const cudaGraphInstantiateFlags: TypeId = TypeId(842);
+pub const cudaLaunchMemSyncDomain: TypeId = TypeId(843);
+pub const cudaLaunchAttributeID: TypeId = TypeId(844);
+pub const cudaDeviceNumaConfig: TypeId = TypeId(845);
+pub const cudaAsyncNotificationType: TypeId = TypeId(846);
+pub const cudaRoundMode: TypeId = TypeId(847);
+pub const cudaSurfaceBoundaryMode: TypeId = TypeId(848);
+pub const cudaSurfaceFormatMode: TypeId = TypeId(849);
+pub const cudaTextureAddressMode: TypeId = TypeId(850);
+pub const cudaTextureFilterMode: TypeId = TypeId(851);
+pub const cudaTextureReadMode: TypeId = TypeId(852);
+pub const cudaDataType_t: TypeId = TypeId(853);
+pub const cudaEglFrameType: TypeId = TypeId(854);
+pub const cudaEglResourceLocationFlags: TypeId = TypeId(855);
+pub const cudaEglColorFormat: TypeId = TypeId(856);
+pub const cudaGLMapFlags: TypeId = TypeId(857);
+pub const cudaAtomicOperationCapability: TypeId = TypeId(858);
+pub const cudaLogLevel: TypeId = TypeId(859);
+pub const cudaEmulationStrategy_t: TypeId = TypeId(860);
+pub const cudaEmulationMantissaControl_t: TypeId = TypeId(861);
+pub const cudaEmulationSpecialValuesSupport_t: TypeId = TypeId(862);
+pub const cudaDevSmResourceGroup_flags: TypeId = TypeId(863);
+pub const cudaDevSmResourceSplitByCount_flags: TypeId = TypeId(864);
+pub const cudaDevWorkqueueConfigScope: TypeId = TypeId(865);
+pub const cudaHostTaskSyncMode: TypeId = TypeId(866);
+pub const cudaKernelFunctionType: TypeId = TypeId(867);
+pub const cudaLaunchAttributePortableClusterMode: TypeId = TypeId(868);
+pub const cudaSharedMemoryMode: TypeId = TypeId(869);
+pub const cudaGraphRecaptureStatus: TypeId = TypeId(870);
+pub const cudaFabricOpStatusSource: TypeId = TypeId(871);
+pub const cudaFabricOpStatusInfo: TypeId = TypeId(872);
+pub const libraryPropertyType_t: TypeId = TypeId(873);
+pub const unsigned_int_4: TypeId = TypeId(874);
+pub const unsigned_int_16: TypeId = TypeId(875);
+pub const unsigned_int_12: TypeId = TypeId(876);
+pub const unsigned_int_10: TypeId = TypeId(877);
+pub const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_p: TypeId = TypeId(878);
+pub const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_p: TypeId = TypeId(879);
+pub const CUmemAccessDesc_p: TypeId = TypeId(880);
+pub const int_32: TypeId = TypeId(881);
+pub const CUaddress_mode_3: TypeId = TypeId(882);
+pub const float_4: TypeId = TypeId(883);
+pub const int_12: TypeId = TypeId(884);
+pub const unsigned_int_11: TypeId = TypeId(885);
+pub const unsigned_int_2: TypeId = TypeId(886);
+pub const CUcheckpointCustomStorageInfo_p: TypeId = TypeId(887);
+pub const CUcheckpointCustomStorageInfo_pp: TypeId = TypeId(888);
+pub const char_56: TypeId = TypeId(889);
+pub const CUcheckpointCustomStoragePerDeviceData_p: TypeId = TypeId(890);
+pub const cuuint64_t_7: TypeId = TypeId(891);
+pub const CUcheckpointGpuPair_p: TypeId = TypeId(892);
+pub const char_40: TypeId = TypeId(893);
+pub const cuuint64_t_8: TypeId = TypeId(894);
+pub const CUctxCigParam_p: TypeId = TypeId(895);
+pub const unsigned_char_92: TypeId = TypeId(896);
+pub const unsigned_char_40: TypeId = TypeId(897);
+pub const CUdevResource_st: TypeId = TypeId(898);
+pub const CUdevResource_st_p: TypeId = TypeId(899);
+pub const int_3: TypeId = TypeId(900);
+pub const CUarray_3: TypeId = TypeId(901);
+pub const void_p_3: TypeId = TypeId(902);
+pub const unsigned_char_5: TypeId = TypeId(903);
+pub const long_long: TypeId = TypeId(904);
+pub const long_long_29: TypeId = TypeId(905);
+pub const char_232: TypeId = TypeId(906);
+pub const char_64: TypeId = TypeId(907);
+pub const CUgraphDeviceNode: TypeId = TypeId(908);
+pub const CUlaunchAttribute_p: TypeId = TypeId(909);
+pub const unsigned_char_64: TypeId = TypeId(910);
+pub const unsigned_char_4: TypeId = TypeId(911);
+pub const cuuint32_t_p: TypeId = TypeId(912);
+pub const unsigned_char_20: TypeId = TypeId(913);
+pub const unsigned_char_53: TypeId = TypeId(914);
+pub const cuuint64_t_6: TypeId = TypeId(915);
+pub const CUstreamCigParam_p: TypeId = TypeId(916);
+pub const cuuint64_t_16: TypeId = TypeId(917);
+pub const char_16: TypeId = TypeId(918);
+pub const cudaDevResource_st: TypeId = TypeId(919);
+pub const cudaDevResource_st_p: TypeId = TypeId(920);
+pub const char_256: TypeId = TypeId(921);
+pub const char_8: TypeId = TypeId(922);
+pub const int_2: TypeId = TypeId(923);
+pub const int_56: TypeId = TypeId(924);
+pub const int_63: TypeId = TypeId(925);
+pub const cudaEglPlaneDesc_3: TypeId = TypeId(926);
+pub const cudaExternalSemaphoreSignalParams_p: TypeId = TypeId(927);
+pub const cudaExternalSemaphoreWaitParams_p: TypeId = TypeId(928);
+pub const int_14: TypeId = TypeId(929);
+pub const cudaGraphDeviceNode_t: TypeId = TypeId(930);
+pub const cudaGraphRecaptureCallback_t: TypeId = TypeId(931);
+pub const cudaLaunchAttribute_p: TypeId = TypeId(932);
+pub const cudaMemAccessDesc_p: TypeId = TypeId(933);
+pub const long: TypeId = TypeId(934);
+pub const long_7: TypeId = TypeId(935);
+pub const cudaTextureAddressMode_3: TypeId = TypeId(936);
+pub const cudaArray_t_3: TypeId = TypeId(937);
+pub const cudaPitchedPtr_3: TypeId = TypeId(938);
+pub const char_128: TypeId = TypeId(939);
+pub const bool: TypeId = TypeId(940);
+pub const signed_char: TypeId = TypeId(941);
+pub const short: TypeId = TypeId(942);
+pub const unsigned_long: TypeId = TypeId(943);
+pub const int8_t: TypeId = TypeId(944);
+pub const uint8_t: TypeId = TypeId(945);
+pub const int16_t: TypeId = TypeId(946);
+pub const uint16_t: TypeId = TypeId(947);
+pub const int32_t: TypeId = TypeId(948);
+pub const uint32_t: TypeId = TypeId(949);
+pub const int64_t: TypeId = TypeId(950);
+pub const uint64_t: TypeId = TypeId(951);
+pub const CUdeviceptr_v2: TypeId = TypeId(952);
+pub const CUdevice_v1: TypeId = TypeId(953);
+pub const CUtexObject_v1: TypeId = TypeId(954);
+pub const CUsurfObject_v1: TypeId = TypeId(955);
+pub const CUmemFabricHandle_v1: TypeId = TypeId(956);
+pub const CUipcEventHandle_v1: TypeId = TypeId(957);
+pub const CUipcMemHandle_v1: TypeId = TypeId(958);
+pub const CUdevprop_v1: TypeId = TypeId(959);
+pub const CUaccessPolicyWindow_v1: TypeId = TypeId(960);
+pub const CUexecAffinitySmCount_v1: TypeId = TypeId(961);
+pub const CUDA_ARRAY_DESCRIPTOR_v2: TypeId = TypeId(962);
+pub const CUDA_ARRAY3D_DESCRIPTOR_v2: TypeId = TypeId(963);
+pub const CUDA_ARRAY_MEMORY_REQUIREMENTS_v1: TypeId = TypeId(964);
+pub const CUDA_TEXTURE_DESC_v1: TypeId = TypeId(965);
+pub const CUDA_RESOURCE_VIEW_DESC_v1: TypeId = TypeId(966);
+pub const CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1: TypeId = TypeId(967);
+pub const CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1: TypeId = TypeId(968);
+pub const CUmemGenericAllocationHandle_v1: TypeId = TypeId(969);
+pub const CUmulticastObjectProp_v1: TypeId = TypeId(970);
+pub const CUmemPoolPtrExportData_v1: TypeId = TypeId(971);
+pub const CUoffset3D_v1: TypeId = TypeId(972);
+pub const CUextent3D_v1: TypeId = TypeId(973);
+pub const CUDA_FABRIC_COPY_BATCH_OP_v1: TypeId = TypeId(974);
+pub const CUDA_LAUNCH_PARAMS_v1: TypeId = TypeId(975);
+pub const CUgraphExecUpdateResultInfo_v1: TypeId = TypeId(976);
+pub const CUDA_HOST_NODE_PARAMS_v1: TypeId = TypeId(977);
+pub const CUDA_ARRAY_SPARSE_PROPERTIES_v1: TypeId = TypeId(978);
+pub const CUDA_MEMSET_NODE_PARAMS_v1: TypeId = TypeId(979);
+pub const CUDA_MEMCPY2D_v2: TypeId = TypeId(980);
+pub const CUDA_MEMCPY3D_v2: TypeId = TypeId(981);
+pub const CUDA_MEMCPY3D_PEER_v1: TypeId = TypeId(982);
+pub const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1: TypeId = TypeId(983);
+pub const CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1: TypeId = TypeId(984);
+pub const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1: TypeId = TypeId(985);
+pub const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_v1: TypeId = TypeId(986);
+pub const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1: TypeId = TypeId(987);
+pub const CUmemLocation_v1: TypeId = TypeId(988);
+pub const CUstreamBatchMemOpParams_v1: TypeId = TypeId(989);
+pub const CUexecAffinityParam_v1: TypeId = TypeId(990);
+pub const CUarrayMapInfo_v1: TypeId = TypeId(991);
+pub const CUkernelNodeAttrValue_v1: TypeId = TypeId(992);
+pub const CUstreamAttrValue_v1: TypeId = TypeId(993);
+pub const CUDA_FABRIC_CPY_BATCH_NODE_PARAMS: TypeId = TypeId(994);
+pub const CUDA_RESOURCE_DESC_v1: TypeId = TypeId(995);
+pub const CUdevResource_v1: TypeId = TypeId(996);
+pub const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v1: TypeId = TypeId(997);
+pub const CUDA_EXT_SEM_WAIT_NODE_PARAMS_v1: TypeId = TypeId(998);
+pub const CUmemAllocationProp_v1: TypeId = TypeId(999);
+pub const CUmemAccessDesc_v1: TypeId = TypeId(1000);
+pub const CUmemPoolProps_v1: TypeId = TypeId(1001);
+pub const CUmemcpyAttributes_v1: TypeId = TypeId(1002);
+pub const CUmemcpy3DOperand_v1: TypeId = TypeId(1003);
+pub const CUDA_MEMCPY_BATCH_NODE_PARAMS: TypeId = TypeId(1004);
+pub const CUDA_MEMCPY3D_BATCH_OP_v1: TypeId = TypeId(1005);
+pub const CUeglFrame_v1: TypeId = TypeId(1006);
+pub const cudaDataType: TypeId = TypeId(1007);
+pub const cudaEmulationStrategy: TypeId = TypeId(1008);
+pub const cudaEmulationMantissaControl: TypeId = TypeId(1009);
+pub const cudaEmulationSpecialValuesSupport: TypeId = TypeId(1010);
 
 pub static TYPES: &[Type] = &[
     Type { c_name: "CUarray", kind: Kind::Handle },
     Type { c_name: "CUarray *", kind: Kind::Pointer(CUarray) },
     Type { c_name: "CUDA_ARRAY3D_DESCRIPTOR_v1", kind: Kind::Struct(StructId(1)) },
     Type { c_name: "const CUDA_ARRAY3D_DESCRIPTOR_v1 *", kind: Kind::Pointer(CUDA_ARRAY3D_DESCRIPTOR_v1) },
-    Type { c_name: "CUresult", kind: Kind::Enum(EnumId(103)) },
+    Type { c_name: "CUresult", kind: Kind::Enum(EnumId(102)) },
     Type { c_name: "CUDA_ARRAY3D_DESCRIPTOR", kind: Kind::Struct(StructId(0)) },
     Type { c_name: "const CUDA_ARRAY3D_DESCRIPTOR *", kind: Kind::Pointer(CUDA_ARRAY3D_DESCRIPTOR) },
     Type { c_name: "CUDA_ARRAY3D_DESCRIPTOR_v1 *", kind: Kind::Pointer(CUDA_ARRAY3D_DESCRIPTOR_v1) },
@@ -1047,7 +1046,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUcheckpointCheckpointArgs", kind: Kind::Struct(StructId(78)) },
     Type { c_name: "CUcheckpointCheckpointArgs *", kind: Kind::Pointer(CUcheckpointCheckpointArgs) },
     Type { c_name: "int *", kind: Kind::Pointer(int) },
-    Type { c_name: "CUprocessState", kind: Kind::Enum(EnumId(100)) },
+    Type { c_name: "CUprocessState", kind: Kind::Enum(EnumId(99)) },
     Type { c_name: "CUprocessState *", kind: Kind::Pointer(CUprocessState) },
     Type { c_name: "CUcheckpointLockArgs", kind: Kind::Struct(StructId(82)) },
     Type { c_name: "CUcheckpointLockArgs *", kind: Kind::Pointer(CUcheckpointLockArgs) },
@@ -1080,8 +1079,8 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUexecAffinityType", kind: Kind::Enum(EnumId(35)) },
     Type { c_name: "unsigned long long", kind: Kind::Int { bytes: 8, signed: false } },
     Type { c_name: "unsigned long long *", kind: Kind::Pointer(unsigned_long_long) },
-    Type { c_name: "CUlimit", kind: Kind::Enum(EnumId(71)) },
-    Type { c_name: "CUsharedconfig", kind: Kind::Enum(EnumId(106)) },
+    Type { c_name: "CUlimit", kind: Kind::Enum(EnumId(70)) },
+    Type { c_name: "CUsharedconfig", kind: Kind::Enum(EnumId(105)) },
     Type { c_name: "CUsharedconfig *", kind: Kind::Pointer(CUsharedconfig) },
     Type { c_name: "CUevent", kind: Kind::Handle },
     Type { c_name: "CUexternalMemory", kind: Kind::Handle },
@@ -1198,7 +1197,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUgraphExec *", kind: Kind::Pointer(CUgraphExec) },
     Type { c_name: "CUDA_GRAPH_INSTANTIATE_PARAMS", kind: Kind::Struct(StructId(37)) },
     Type { c_name: "CUDA_GRAPH_INSTANTIATE_PARAMS *", kind: Kind::Pointer(CUDA_GRAPH_INSTANTIATE_PARAMS) },
-    Type { c_name: "CUkernelNodeAttrID", kind: Kind::Enum(EnumId(67)) },
+    Type { c_name: "CUkernelNodeAttrID", kind: Kind::Enum(EnumId(66)) },
     Type { c_name: "CUkernelNodeAttrValue", kind: Kind::Struct(StructId(109)) },
     Type { c_name: "CUkernelNodeAttrValue *", kind: Kind::Pointer(CUkernelNodeAttrValue) },
     Type { c_name: "CUDA_KERNEL_NODE_PARAMS_v1 *", kind: Kind::Pointer(CUDA_KERNEL_NODE_PARAMS_v1) },
@@ -1236,7 +1235,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUkernel *", kind: Kind::Pointer(CUkernel) },
     Type { c_name: "CUjit_option", kind: Kind::Enum(EnumId(64)) },
     Type { c_name: "CUjit_option *", kind: Kind::Pointer(CUjit_option) },
-    Type { c_name: "CUlibraryOption", kind: Kind::Enum(EnumId(70)) },
+    Type { c_name: "CUlibraryOption", kind: Kind::Enum(EnumId(69)) },
     Type { c_name: "CUlibraryOption *", kind: Kind::Pointer(CUlibraryOption) },
     Type { c_name: "CUlinkState", kind: Kind::Handle },
     Type { c_name: "CUjitInputType", kind: Kind::Enum(EnumId(61)) },
@@ -1245,7 +1244,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUmemGenericAllocationHandle", kind: Kind::Int { bytes: 8, signed: false } },
     Type { c_name: "CUlogicalEndpointProp", kind: Kind::Struct(StructId(119)) },
     Type { c_name: "const CUlogicalEndpointProp *", kind: Kind::Pointer(CUlogicalEndpointProp) },
-    Type { c_name: "CUlogicalEndpointIpcHandleType", kind: Kind::Enum(EnumId(74)) },
+    Type { c_name: "CUlogicalEndpointIpcHandleType", kind: Kind::Enum(EnumId(73)) },
     Type { c_name: "cuuint32_t", kind: Kind::Int { bytes: 4, signed: false } },
     Type { c_name: "CUlogicalEndpointId *", kind: Kind::Pointer(CUlogicalEndpointId) },
     Type { c_name: "CUlogIterator", kind: Kind::Int { bytes: 4, signed: false } },
@@ -1253,7 +1252,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUlogsCallback", kind: Kind::Function },
     Type { c_name: "CUlogsCallbackHandle", kind: Kind::Handle },
     Type { c_name: "CUlogsCallbackHandle *", kind: Kind::Pointer(CUlogsCallbackHandle) },
-    Type { c_name: "CUmem_advise", kind: Kind::Enum(EnumId(89)) },
+    Type { c_name: "CUmem_advise", kind: Kind::Enum(EnumId(88)) },
     Type { c_name: "CUmemLocation", kind: Kind::Struct(StructId(127)) },
     Type { c_name: "CUmemDecompressParams", kind: Kind::Struct(StructId(125)) },
     Type { c_name: "CUmemDecompressParams *", kind: Kind::Pointer(CUmemDecompressParams) },
@@ -1261,24 +1260,24 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUmemAllocationProp", kind: Kind::Struct(StructId(123)) },
     Type { c_name: "const CUmemAllocationProp *", kind: Kind::Pointer(CUmemAllocationProp) },
     Type { c_name: "CUmemLocation *", kind: Kind::Pointer(CUmemLocation) },
-    Type { c_name: "CUmemAllocationHandleType", kind: Kind::Enum(EnumId(79)) },
+    Type { c_name: "CUmemAllocationHandleType", kind: Kind::Enum(EnumId(78)) },
     Type { c_name: "const CUmemLocation *", kind: Kind::Pointer(CUmemLocation) },
-    Type { c_name: "CUmemAllocationGranularity_flags", kind: Kind::Enum(EnumId(78)) },
+    Type { c_name: "CUmemAllocationGranularity_flags", kind: Kind::Enum(EnumId(77)) },
     Type { c_name: "CUmemAllocationProp *", kind: Kind::Pointer(CUmemAllocationProp) },
-    Type { c_name: "CUmemAllocationType", kind: Kind::Enum(EnumId(80)) },
-    Type { c_name: "CUmemRangeHandleType", kind: Kind::Enum(EnumId(88)) },
+    Type { c_name: "CUmemAllocationType", kind: Kind::Enum(EnumId(79)) },
+    Type { c_name: "CUmemRangeHandleType", kind: Kind::Enum(EnumId(87)) },
     Type { c_name: "CUarrayMapInfo", kind: Kind::Struct(StructId(69)) },
     Type { c_name: "CUarrayMapInfo *", kind: Kind::Pointer(CUarrayMapInfo) },
     Type { c_name: "CUmemPoolProps", kind: Kind::Struct(StructId(129)) },
     Type { c_name: "const CUmemPoolProps *", kind: Kind::Pointer(CUmemPoolProps) },
     Type { c_name: "CUmemPoolPtrExportData", kind: Kind::Struct(StructId(130)) },
     Type { c_name: "CUmemPoolPtrExportData *", kind: Kind::Pointer(CUmemPoolPtrExportData) },
-    Type { c_name: "CUmemAccess_flags", kind: Kind::Enum(EnumId(76)) },
+    Type { c_name: "CUmemAccess_flags", kind: Kind::Enum(EnumId(75)) },
     Type { c_name: "CUmemAccess_flags *", kind: Kind::Pointer(CUmemAccess_flags) },
-    Type { c_name: "CUmemPool_attribute", kind: Kind::Enum(EnumId(86)) },
+    Type { c_name: "CUmemPool_attribute", kind: Kind::Enum(EnumId(85)) },
     Type { c_name: "CUmemAccessDesc", kind: Kind::Struct(StructId(122)) },
     Type { c_name: "const CUmemAccessDesc *", kind: Kind::Pointer(CUmemAccessDesc) },
-    Type { c_name: "CUmem_range_attribute", kind: Kind::Enum(EnumId(90)) },
+    Type { c_name: "CUmem_range_attribute", kind: Kind::Enum(EnumId(89)) },
     Type { c_name: "CUmem_range_attribute *", kind: Kind::Pointer(CUmem_range_attribute) },
     Type { c_name: "CUDA_MEMCPY2D_v1", kind: Kind::Struct(StructId(45)) },
     Type { c_name: "const CUDA_MEMCPY2D_v1 *", kind: Kind::Pointer(CUDA_MEMCPY2D_v1) },
@@ -1294,7 +1293,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUmemcpyAttributes *", kind: Kind::Pointer(CUmemcpyAttributes) },
     Type { c_name: "unsigned short", kind: Kind::Int { bytes: 2, signed: false } },
     Type { c_name: "unsigned char", kind: Kind::Int { bytes: 1, signed: false } },
-    Type { c_name: "CUmoduleLoadingMode", kind: Kind::Enum(EnumId(95)) },
+    Type { c_name: "CUmoduleLoadingMode", kind: Kind::Enum(EnumId(94)) },
     Type { c_name: "CUmoduleLoadingMode *", kind: Kind::Pointer(CUmoduleLoadingMode) },
     Type { c_name: "CUsurfref", kind: Kind::Handle },
     Type { c_name: "CUsurfref *", kind: Kind::Pointer(CUsurfref) },
@@ -1302,11 +1301,11 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUtexref *", kind: Kind::Pointer(CUtexref) },
     Type { c_name: "CUmulticastObjectProp", kind: Kind::Struct(StructId(136)) },
     Type { c_name: "const CUmulticastObjectProp *", kind: Kind::Pointer(CUmulticastObjectProp) },
-    Type { c_name: "CUmulticastGranularity_flags", kind: Kind::Enum(EnumId(96)) },
+    Type { c_name: "CUmulticastGranularity_flags", kind: Kind::Enum(EnumId(95)) },
     Type { c_name: "CUoccupancyB2DSize", kind: Kind::Function },
-    Type { c_name: "CUpointer_attribute", kind: Kind::Enum(EnumId(99)) },
+    Type { c_name: "CUpointer_attribute", kind: Kind::Enum(EnumId(98)) },
     Type { c_name: "CUpointer_attribute *", kind: Kind::Pointer(CUpointer_attribute) },
-    Type { c_name: "CUoutput_mode", kind: Kind::Enum(EnumId(98)) },
+    Type { c_name: "CUoutput_mode", kind: Kind::Enum(EnumId(97)) },
     Type { c_name: "const CUexternalSemaphore *", kind: Kind::Pointer(CUexternalSemaphore) },
     Type { c_name: "CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS", kind: Kind::Struct(StructId(21)) },
     Type { c_name: "const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *", kind: Kind::Pointer(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS) },
@@ -1315,12 +1314,12 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUstreamBatchMemOpParams *", kind: Kind::Pointer(CUstreamBatchMemOpParams) },
     Type { c_name: "CUstreamCigCaptureParams", kind: Kind::Struct(StructId(144)) },
     Type { c_name: "CUstreamCigCaptureParams *", kind: Kind::Pointer(CUstreamCigCaptureParams) },
-    Type { c_name: "CUstreamCaptureMode", kind: Kind::Enum(EnumId(110)) },
+    Type { c_name: "CUstreamCaptureMode", kind: Kind::Enum(EnumId(109)) },
     Type { c_name: "CUgraphRecaptureCallback", kind: Kind::Function },
-    Type { c_name: "CUstreamAttrID", kind: Kind::Enum(EnumId(67)) },
+    Type { c_name: "CUstreamAttrID", kind: Kind::Enum(EnumId(66)) },
     Type { c_name: "CUstreamAttrValue", kind: Kind::Struct(StructId(109)) },
     Type { c_name: "CUstreamAttrValue *", kind: Kind::Pointer(CUstreamAttrValue) },
-    Type { c_name: "CUstreamCaptureStatus", kind: Kind::Enum(EnumId(111)) },
+    Type { c_name: "CUstreamCaptureStatus", kind: Kind::Enum(EnumId(110)) },
     Type { c_name: "CUstreamCaptureStatus *", kind: Kind::Pointer(CUstreamCaptureStatus) },
     Type { c_name: "const CUgraphNode **", kind: Kind::Pointer(c_CUgraphNode_p) },
     Type { c_name: "const CUgraphEdgeData **", kind: Kind::Pointer(c_CUgraphEdgeData_p) },
@@ -1332,16 +1331,16 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_RESOURCE_DESC *", kind: Kind::Pointer(CUDA_RESOURCE_DESC) },
     Type { c_name: "CUtensorMap", kind: Kind::Struct(StructId(146)) },
     Type { c_name: "CUtensorMap *", kind: Kind::Pointer(CUtensorMap) },
-    Type { c_name: "CUtensorMapDataType", kind: Kind::Enum(EnumId(120)) },
+    Type { c_name: "CUtensorMapDataType", kind: Kind::Enum(EnumId(119)) },
     Type { c_name: "const cuuint64_t *", kind: Kind::Pointer(cuuint64_t) },
     Type { c_name: "const int *", kind: Kind::Pointer(int) },
     Type { c_name: "const cuuint32_t *", kind: Kind::Pointer(cuuint32_t) },
-    Type { c_name: "CUtensorMapInterleave", kind: Kind::Enum(EnumId(123)) },
-    Type { c_name: "CUtensorMapSwizzle", kind: Kind::Enum(EnumId(125)) },
-    Type { c_name: "CUtensorMapL2promotion", kind: Kind::Enum(EnumId(124)) },
-    Type { c_name: "CUtensorMapFloatOOBfill", kind: Kind::Enum(EnumId(121)) },
-    Type { c_name: "CUtensorMapIm2ColWideMode", kind: Kind::Enum(EnumId(122)) },
-    Type { c_name: "CUtensorMapAllocClass", kind: Kind::Enum(EnumId(119)) },
+    Type { c_name: "CUtensorMapInterleave", kind: Kind::Enum(EnumId(122)) },
+    Type { c_name: "CUtensorMapSwizzle", kind: Kind::Enum(EnumId(124)) },
+    Type { c_name: "CUtensorMapL2promotion", kind: Kind::Enum(EnumId(123)) },
+    Type { c_name: "CUtensorMapFloatOOBfill", kind: Kind::Enum(EnumId(120)) },
+    Type { c_name: "CUtensorMapIm2ColWideMode", kind: Kind::Enum(EnumId(121)) },
+    Type { c_name: "CUtensorMapAllocClass", kind: Kind::Enum(EnumId(118)) },
     Type { c_name: "CUtensorMapAllocClass *", kind: Kind::Pointer(CUtensorMapAllocClass) },
     Type { c_name: "CUtexObject", kind: Kind::Int { bytes: 8, signed: false } },
     Type { c_name: "CUtexObject *", kind: Kind::Pointer(CUtexObject) },
@@ -1365,7 +1364,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *", kind: Kind::Pointer(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS) },
     Type { c_name: "cudaKernel_t", kind: Kind::Handle },
     Type { c_name: "cudaKernel_t *", kind: Kind::Pointer(cudaKernel_t) },
-    Type { c_name: "cudaError_t", kind: Kind::Enum(EnumId(154)) },
+    Type { c_name: "cudaError_t", kind: Kind::Enum(EnumId(152)) },
     Type { c_name: "dim3", kind: Kind::Struct(StructId(255)) },
     Type { c_name: "cudaStream_t", kind: Kind::Handle },
     Type { c_name: "dim3 *", kind: Kind::Pointer(dim3) },
@@ -1392,7 +1391,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const cudaDeviceProp_12 *", kind: Kind::Pointer(cudaDeviceProp_12) },
     Type { c_name: "cudaDeviceProp", kind: Kind::Struct(StructId(163)) },
     Type { c_name: "const cudaDeviceProp *", kind: Kind::Pointer(cudaDeviceProp) },
-    Type { c_name: "cudaChannelFormatKind", kind: Kind::Enum(EnumId(136)) },
+    Type { c_name: "cudaChannelFormatKind", kind: Kind::Enum(EnumId(134)) },
     Type { c_name: "cudaSurfaceObject_t", kind: Kind::Int { bytes: 8, signed: false } },
     Type { c_name: "cudaSurfaceObject_t *", kind: Kind::Pointer(cudaSurfaceObject_t) },
     Type { c_name: "cudaResourceDesc", kind: Kind::Struct(StructId(243)) },
@@ -1412,22 +1411,22 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const cudaDevResource *", kind: Kind::Pointer(cudaDevResource) },
     Type { c_name: "cudaDevSmResourceGroupParams", kind: Kind::Struct(StructId(160)) },
     Type { c_name: "cudaDevSmResourceGroupParams *", kind: Kind::Pointer(cudaDevSmResourceGroupParams) },
-    Type { c_name: "cudaFlushGPUDirectRDMAWritesTarget", kind: Kind::Enum(EnumId(161)) },
-    Type { c_name: "cudaFlushGPUDirectRDMAWritesScope", kind: Kind::Enum(EnumId(160)) },
-    Type { c_name: "cudaDeviceAttr", kind: Kind::Enum(EnumId(144)) },
-    Type { c_name: "cudaFuncCache", kind: Kind::Enum(EnumId(163)) },
+    Type { c_name: "cudaFlushGPUDirectRDMAWritesTarget", kind: Kind::Enum(EnumId(159)) },
+    Type { c_name: "cudaFlushGPUDirectRDMAWritesScope", kind: Kind::Enum(EnumId(158)) },
+    Type { c_name: "cudaDeviceAttr", kind: Kind::Enum(EnumId(142)) },
+    Type { c_name: "cudaFuncCache", kind: Kind::Enum(EnumId(161)) },
     Type { c_name: "cudaFuncCache *", kind: Kind::Pointer(cudaFuncCache) },
     Type { c_name: "cudaMemPool_t", kind: Kind::Handle },
     Type { c_name: "cudaMemPool_t *", kind: Kind::Pointer(cudaMemPool_t) },
-    Type { c_name: "cudaDevResourceType", kind: Kind::Enum(EnumId(140)) },
+    Type { c_name: "cudaDevResourceType", kind: Kind::Enum(EnumId(138)) },
     Type { c_name: "cudaExecutionContext_t", kind: Kind::Handle },
     Type { c_name: "cudaExecutionContext_t *", kind: Kind::Pointer(cudaExecutionContext_t) },
-    Type { c_name: "cudaGraphMemAttributeType", kind: Kind::Enum(EnumId(177)) },
-    Type { c_name: "cudaAtomicOperation", kind: Kind::Enum(EnumId(133)) },
+    Type { c_name: "cudaGraphMemAttributeType", kind: Kind::Enum(EnumId(175)) },
+    Type { c_name: "cudaAtomicOperation", kind: Kind::Enum(EnumId(131)) },
     Type { c_name: "const cudaAtomicOperation *", kind: Kind::Pointer(cudaAtomicOperation) },
-    Type { c_name: "cudaLimit", kind: Kind::Enum(EnumId(192)) },
-    Type { c_name: "cudaDeviceP2PAttr", kind: Kind::Enum(EnumId(146)) },
-    Type { c_name: "cudaSharedMemConfig", kind: Kind::Enum(EnumId(211)) },
+    Type { c_name: "cudaLimit", kind: Kind::Enum(EnumId(190)) },
+    Type { c_name: "cudaDeviceP2PAttr", kind: Kind::Enum(EnumId(144)) },
+    Type { c_name: "cudaSharedMemConfig", kind: Kind::Enum(EnumId(209)) },
     Type { c_name: "cudaSharedMemConfig *", kind: Kind::Pointer(cudaSharedMemConfig) },
     Type { c_name: "cudaAsyncCallback", kind: Kind::Function },
     Type { c_name: "cudaAsyncCallbackHandle_t", kind: Kind::Handle },
@@ -1449,12 +1448,12 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const cudaExternalMemoryMipmappedArrayDesc *", kind: Kind::Pointer(cudaExternalMemoryMipmappedArrayDesc) },
     Type { c_name: "cudaFuncAttributes", kind: Kind::Struct(StructId(193)) },
     Type { c_name: "cudaFuncAttributes *", kind: Kind::Pointer(cudaFuncAttributes) },
-    Type { c_name: "cudaFuncAttribute", kind: Kind::Enum(EnumId(162)) },
-    Type { c_name: "cudaGLDeviceList", kind: Kind::Enum(EnumId(164)) },
+    Type { c_name: "cudaFuncAttribute", kind: Kind::Enum(EnumId(160)) },
+    Type { c_name: "cudaGLDeviceList", kind: Kind::Enum(EnumId(162)) },
     Type { c_name: "cudaDeviceProp_11 *", kind: Kind::Pointer(cudaDeviceProp_11) },
     Type { c_name: "cudaDeviceProp *", kind: Kind::Pointer(cudaDeviceProp) },
     Type { c_name: "cudaDeviceProp_12 *", kind: Kind::Pointer(cudaDeviceProp_12) },
-    Type { c_name: "cudaDriverEntryPointQueryResult", kind: Kind::Enum(EnumId(147)) },
+    Type { c_name: "cudaDriverEntryPointQueryResult", kind: Kind::Enum(EnumId(145)) },
     Type { c_name: "cudaDriverEntryPointQueryResult *", kind: Kind::Pointer(cudaDriverEntryPointQueryResult) },
     Type { c_name: "cudaUUID_t", kind: Kind::Struct(StructId(252)) },
     Type { c_name: "const cudaUUID_t *", kind: Kind::Pointer(cudaUUID_t) },
@@ -1483,7 +1482,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "cudaMemAllocNodeParams *", kind: Kind::Pointer(cudaMemAllocNodeParams) },
     Type { c_name: "cudaMemcpy3DParms", kind: Kind::Struct(StructId(232)) },
     Type { c_name: "const cudaMemcpy3DParms *", kind: Kind::Pointer(cudaMemcpy3DParms) },
-    Type { c_name: "cudaMemcpyKind", kind: Kind::Enum(EnumId(202)) },
+    Type { c_name: "cudaMemcpyKind", kind: Kind::Enum(EnumId(200)) },
     Type { c_name: "cudaMemsetParams", kind: Kind::Struct(StructId(237)) },
     Type { c_name: "const cudaMemsetParams *", kind: Kind::Pointer(cudaMemsetParams) },
     Type { c_name: "cudaGraphNodeParams", kind: Kind::Struct(StructId(200)) },
@@ -1492,7 +1491,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "cudaGraphConditionalHandle", kind: Kind::Int { bytes: 8, signed: false } },
     Type { c_name: "cudaGraphConditionalHandle *", kind: Kind::Pointer(cudaGraphConditionalHandle) },
     Type { c_name: "cudaGraphExec_t", kind: Kind::Handle },
-    Type { c_name: "cudaGraphExecUpdateResult", kind: Kind::Enum(EnumId(173)) },
+    Type { c_name: "cudaGraphExecUpdateResult", kind: Kind::Enum(EnumId(171)) },
     Type { c_name: "cudaGraphExecUpdateResult *", kind: Kind::Pointer(cudaGraphExecUpdateResult) },
     Type { c_name: "cudaGraphExecUpdateResultInfo", kind: Kind::Struct(StructId(195)) },
     Type { c_name: "cudaGraphExecUpdateResultInfo *", kind: Kind::Pointer(cudaGraphExecUpdateResultInfo) },
@@ -1503,14 +1502,14 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "cudaGraphExec_t *", kind: Kind::Pointer(cudaGraphExec_t) },
     Type { c_name: "cudaGraphInstantiateParams", kind: Kind::Struct(StructId(196)) },
     Type { c_name: "cudaGraphInstantiateParams *", kind: Kind::Pointer(cudaGraphInstantiateParams) },
-    Type { c_name: "cudaKernelNodeAttrID", kind: Kind::Enum(EnumId(188)) },
+    Type { c_name: "cudaKernelNodeAttrID", kind: Kind::Enum(EnumId(186)) },
     Type { c_name: "cudaKernelNodeAttrValue", kind: Kind::Struct(StructId(209)) },
     Type { c_name: "cudaKernelNodeAttrValue *", kind: Kind::Pointer(cudaKernelNodeAttrValue) },
     Type { c_name: "cudaKernelNodeParams *", kind: Kind::Pointer(cudaKernelNodeParams) },
     Type { c_name: "const cudaKernelNodeAttrValue *", kind: Kind::Pointer(cudaKernelNodeAttrValue) },
     Type { c_name: "cudaMemcpy3DParms *", kind: Kind::Pointer(cudaMemcpy3DParms) },
     Type { c_name: "cudaMemsetParams *", kind: Kind::Pointer(cudaMemsetParams) },
-    Type { c_name: "cudaGraphNodeType", kind: Kind::Enum(EnumId(178)) },
+    Type { c_name: "cudaGraphNodeType", kind: Kind::Enum(EnumId(176)) },
     Type { c_name: "cudaGraphNodeType *", kind: Kind::Pointer(cudaGraphNodeType) },
     Type { c_name: "cudaUserObject_t", kind: Kind::Handle },
     Type { c_name: "cudaGraphicsResource *", kind: Kind::Handle },
@@ -1532,9 +1531,9 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const cudaLaunchConfig_t *", kind: Kind::Pointer(cudaLaunchConfig_t) },
     Type { c_name: "cudaLibrary_t", kind: Kind::Handle },
     Type { c_name: "cudaLibrary_t *", kind: Kind::Pointer(cudaLibrary_t) },
-    Type { c_name: "cudaJitOption", kind: Kind::Enum(EnumId(184)) },
+    Type { c_name: "cudaJitOption", kind: Kind::Enum(EnumId(182)) },
     Type { c_name: "cudaJitOption *", kind: Kind::Pointer(cudaJitOption) },
-    Type { c_name: "cudaLibraryOption", kind: Kind::Enum(EnumId(191)) },
+    Type { c_name: "cudaLibraryOption", kind: Kind::Enum(EnumId(189)) },
     Type { c_name: "cudaLibraryOption *", kind: Kind::Pointer(cudaLibraryOption) },
     Type { c_name: "cudaLogIterator", kind: Kind::Int { bytes: 4, signed: false } },
     Type { c_name: "cudaLogIterator *", kind: Kind::Pointer(cudaLogIterator) },
@@ -1543,21 +1542,21 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "cudaLogsCallbackHandle *", kind: Kind::Pointer(cudaLogsCallbackHandle) },
     Type { c_name: "cudaPitchedPtr", kind: Kind::Struct(StructId(240)) },
     Type { c_name: "cudaPitchedPtr *", kind: Kind::Pointer(cudaPitchedPtr) },
-    Type { c_name: "cudaMemoryAdvise", kind: Kind::Enum(EnumId(204)) },
+    Type { c_name: "cudaMemoryAdvise", kind: Kind::Enum(EnumId(202)) },
     Type { c_name: "cudaMemLocation", kind: Kind::Struct(StructId(223)) },
     Type { c_name: "cudaMemLocation *", kind: Kind::Pointer(cudaMemLocation) },
-    Type { c_name: "cudaMemAllocationType", kind: Kind::Enum(EnumId(196)) },
+    Type { c_name: "cudaMemAllocationType", kind: Kind::Enum(EnumId(194)) },
     Type { c_name: "cudaMemPoolProps", kind: Kind::Struct(StructId(225)) },
     Type { c_name: "const cudaMemPoolProps *", kind: Kind::Pointer(cudaMemPoolProps) },
     Type { c_name: "cudaMemPoolPtrExportData", kind: Kind::Struct(StructId(226)) },
     Type { c_name: "cudaMemPoolPtrExportData *", kind: Kind::Pointer(cudaMemPoolPtrExportData) },
-    Type { c_name: "cudaMemAllocationHandleType", kind: Kind::Enum(EnumId(195)) },
-    Type { c_name: "cudaMemAccessFlags", kind: Kind::Enum(EnumId(194)) },
+    Type { c_name: "cudaMemAllocationHandleType", kind: Kind::Enum(EnumId(193)) },
+    Type { c_name: "cudaMemAccessFlags", kind: Kind::Enum(EnumId(192)) },
     Type { c_name: "cudaMemAccessFlags *", kind: Kind::Pointer(cudaMemAccessFlags) },
-    Type { c_name: "cudaMemPoolAttr", kind: Kind::Enum(EnumId(198)) },
+    Type { c_name: "cudaMemPoolAttr", kind: Kind::Enum(EnumId(196)) },
     Type { c_name: "cudaMemAccessDesc", kind: Kind::Struct(StructId(218)) },
     Type { c_name: "const cudaMemAccessDesc *", kind: Kind::Pointer(cudaMemAccessDesc) },
-    Type { c_name: "cudaMemRangeAttribute", kind: Kind::Enum(EnumId(199)) },
+    Type { c_name: "cudaMemRangeAttribute", kind: Kind::Enum(EnumId(197)) },
     Type { c_name: "cudaMemRangeAttribute *", kind: Kind::Pointer(cudaMemRangeAttribute) },
     Type { c_name: "cudaMemcpy3DBatchOp", kind: Kind::Struct(StructId(227)) },
     Type { c_name: "cudaMemcpy3DBatchOp *", kind: Kind::Pointer(cudaMemcpy3DBatchOp) },
@@ -1568,7 +1567,7 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const size_t *", kind: Kind::Pointer(size_t) },
     Type { c_name: "cudaPointerAttributes", kind: Kind::Struct(StructId(241)) },
     Type { c_name: "cudaPointerAttributes *", kind: Kind::Pointer(cudaPointerAttributes) },
-    Type { c_name: "cudaOutputMode", kind: Kind::Enum(EnumId(206)) },
+    Type { c_name: "cudaOutputMode", kind: Kind::Enum(EnumId(204)) },
     Type { c_name: "double", kind: Kind::Float { bytes: 8 } },
     Type { c_name: "double *", kind: Kind::Pointer(double) },
     Type { c_name: "const cudaExternalSemaphore_t *", kind: Kind::Pointer(cudaExternalSemaphore_t) },
@@ -1576,13 +1575,13 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "cudaExternalSemaphoreSignalParams", kind: Kind::Struct(StructId(181)) },
     Type { c_name: "const cudaExternalSemaphoreSignalParams *", kind: Kind::Pointer(cudaExternalSemaphoreSignalParams) },
     Type { c_name: "cudaStreamCallback_t", kind: Kind::Function },
-    Type { c_name: "cudaStreamCaptureMode", kind: Kind::Enum(EnumId(213)) },
+    Type { c_name: "cudaStreamCaptureMode", kind: Kind::Enum(EnumId(211)) },
     Type { c_name: "cudaGraphRecaptureCallbackData", kind: Kind::Struct(StructId(201)) },
     Type { c_name: "cudaGraphRecaptureCallbackData *", kind: Kind::Pointer(cudaGraphRecaptureCallbackData) },
-    Type { c_name: "cudaStreamAttrID", kind: Kind::Enum(EnumId(188)) },
+    Type { c_name: "cudaStreamAttrID", kind: Kind::Enum(EnumId(186)) },
     Type { c_name: "cudaStreamAttrValue", kind: Kind::Struct(StructId(209)) },
     Type { c_name: "cudaStreamAttrValue *", kind: Kind::Pointer(cudaStreamAttrValue) },
-    Type { c_name: "cudaStreamCaptureStatus", kind: Kind::Enum(EnumId(214)) },
+    Type { c_name: "cudaStreamCaptureStatus", kind: Kind::Enum(EnumId(212)) },
     Type { c_name: "cudaStreamCaptureStatus *", kind: Kind::Pointer(cudaStreamCaptureStatus) },
     Type { c_name: "const cudaGraphNode_t **", kind: Kind::Pointer(c_cudaGraphNode_t_p) },
     Type { c_name: "const cudaGraphEdgeData **", kind: Kind::Pointer(c_cudaGraphEdgeData_p) },
@@ -1592,10 +1591,10 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "const cudaExternalSemaphoreWaitParams_v1 *", kind: Kind::Handle },
     Type { c_name: "cudaExternalSemaphoreWaitParams", kind: Kind::Struct(StructId(188)) },
     Type { c_name: "const cudaExternalSemaphoreWaitParams *", kind: Kind::Pointer(cudaExternalSemaphoreWaitParams) },
-    Type { c_name: "ncclDataType_t", kind: Kind::Enum(EnumId(225)) },
+    Type { c_name: "ncclDataType_t", kind: Kind::Enum(EnumId(223)) },
     Type { c_name: "ncclComm_t", kind: Kind::Handle },
-    Type { c_name: "ncclResult_t", kind: Kind::Enum(EnumId(227)) },
-    Type { c_name: "ncclRedOp_t", kind: Kind::Enum(EnumId(226)) },
+    Type { c_name: "ncclResult_t", kind: Kind::Enum(EnumId(225)) },
+    Type { c_name: "ncclRedOp_t", kind: Kind::Enum(EnumId(224)) },
     Type { c_name: "ncclResult_t *", kind: Kind::Pointer(ncclResult_t) },
     Type { c_name: "ncclComm_t *", kind: Kind::Pointer(ncclComm_t) },
     Type { c_name: "ncclUniqueId", kind: Kind::Struct(StructId(256)) },
@@ -1750,24 +1749,24 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "cudaMemcpy3DOperand", kind: Kind::Struct(StructId(228)) },
     Type { c_name: "cudaLaunchAttribute", kind: Kind::Struct(StructId(208)) },
     Type { c_name: "CUipcMem_flags", kind: Kind::Enum(EnumId(60)) },
-    Type { c_name: "CUmemAttach_flags", kind: Kind::Enum(EnumId(81)) },
+    Type { c_name: "CUmemAttach_flags", kind: Kind::Enum(EnumId(80)) },
     Type { c_name: "CUctx_flags", kind: Kind::Enum(EnumId(18)) },
     Type { c_name: "CUevent_sched_flags", kind: Kind::Enum(EnumId(33)) },
-    Type { c_name: "cl_event_flags", kind: Kind::Enum(EnumId(130)) },
-    Type { c_name: "cl_context_flags", kind: Kind::Enum(EnumId(129)) },
-    Type { c_name: "CUstream_flags", kind: Kind::Enum(EnumId(117)) },
+    Type { c_name: "cl_event_flags", kind: Kind::Enum(EnumId(128)) },
+    Type { c_name: "cl_context_flags", kind: Kind::Enum(EnumId(127)) },
+    Type { c_name: "CUstream_flags", kind: Kind::Enum(EnumId(116)) },
     Type { c_name: "CUevent_flags", kind: Kind::Enum(EnumId(31)) },
     Type { c_name: "CUevent_record_flags", kind: Kind::Enum(EnumId(32)) },
     Type { c_name: "CUevent_wait_flags", kind: Kind::Enum(EnumId(34)) },
-    Type { c_name: "CUstreamWaitValue_flags", kind: Kind::Enum(EnumId(115)) },
-    Type { c_name: "CUstreamWriteValue_flags", kind: Kind::Enum(EnumId(116)) },
-    Type { c_name: "CUstreamBatchMemOpType", kind: Kind::Enum(EnumId(109)) },
-    Type { c_name: "CUstreamMemoryBarrier_flags", kind: Kind::Enum(EnumId(113)) },
-    Type { c_name: "CUoccupancy_flags", kind: Kind::Enum(EnumId(97)) },
-    Type { c_name: "CUstreamUpdateCaptureDependencies_flags", kind: Kind::Enum(EnumId(114)) },
+    Type { c_name: "CUstreamWaitValue_flags", kind: Kind::Enum(EnumId(114)) },
+    Type { c_name: "CUstreamWriteValue_flags", kind: Kind::Enum(EnumId(115)) },
+    Type { c_name: "CUstreamBatchMemOpType", kind: Kind::Enum(EnumId(108)) },
+    Type { c_name: "CUstreamMemoryBarrier_flags", kind: Kind::Enum(EnumId(112)) },
+    Type { c_name: "CUoccupancy_flags", kind: Kind::Enum(EnumId(96)) },
+    Type { c_name: "CUstreamUpdateCaptureDependencies_flags", kind: Kind::Enum(EnumId(113)) },
     Type { c_name: "CUasyncNotificationType", kind: Kind::Enum(EnumId(10)) },
-    Type { c_name: "CUshared_carveout", kind: Kind::Enum(EnumId(105)) },
-    Type { c_name: "CUmemorytype", kind: Kind::Enum(EnumId(94)) },
+    Type { c_name: "CUshared_carveout", kind: Kind::Enum(EnumId(104)) },
+    Type { c_name: "CUmemorytype", kind: Kind::Enum(EnumId(93)) },
     Type { c_name: "CUcomputemode", kind: Kind::Enum(EnumId(16)) },
     Type { c_name: "CUjit_target", kind: Kind::Enum(EnumId(65)) },
     Type { c_name: "CUjit_fallback", kind: Kind::Enum(EnumId(63)) },
@@ -1775,127 +1774,126 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUgraphicsRegisterFlags", kind: Kind::Enum(EnumId(57)) },
     Type { c_name: "CUgraphicsMapResourceFlags", kind: Kind::Enum(EnumId(56)) },
     Type { c_name: "CUarray_cubemap_face", kind: Kind::Enum(EnumId(8)) },
-    Type { c_name: "CUresourcetype", kind: Kind::Enum(EnumId(102)) },
+    Type { c_name: "CUresourcetype", kind: Kind::Enum(EnumId(101)) },
     Type { c_name: "CUaccessProperty", kind: Kind::Enum(EnumId(5)) },
     Type { c_name: "CUgraphConditionalNodeType", kind: Kind::Enum(EnumId(47)) },
     Type { c_name: "CUgraphDependencyType", kind: Kind::Enum(EnumId(49)) },
     Type { c_name: "CUgraphInstantiateResult", kind: Kind::Enum(EnumId(51)) },
-    Type { c_name: "CUsynchronizationPolicy", kind: Kind::Enum(EnumId(118)) },
+    Type { c_name: "CUsynchronizationPolicy", kind: Kind::Enum(EnumId(117)) },
     Type { c_name: "CUclusterSchedulingPolicy", kind: Kind::Enum(EnumId(15)) },
-    Type { c_name: "CUlaunchMemSyncDomain", kind: Kind::Enum(EnumId(69)) },
-    Type { c_name: "CUlaunchAttributeID", kind: Kind::Enum(EnumId(67)) },
+    Type { c_name: "CUlaunchMemSyncDomain", kind: Kind::Enum(EnumId(68)) },
+    Type { c_name: "CUlaunchAttributeID", kind: Kind::Enum(EnumId(66)) },
     Type { c_name: "CUdriverProcAddress_flags", kind: Kind::Enum(EnumId(27)) },
     Type { c_name: "CUcigDataType", kind: Kind::Enum(EnumId(13)) },
-    Type { c_name: "CUresourceViewFormat", kind: Kind::Enum(EnumId(101)) },
+    Type { c_name: "CUresourceViewFormat", kind: Kind::Enum(EnumId(100)) },
     Type { c_name: "CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS", kind: Kind::Enum(EnumId(1)) },
     Type { c_name: "CUexternalMemoryHandleType", kind: Kind::Enum(EnumId(36)) },
     Type { c_name: "CUexternalSemaphoreHandleType", kind: Kind::Enum(EnumId(37)) },
-    Type { c_name: "CUmemLocationType", kind: Kind::Enum(EnumId(84)) },
-    Type { c_name: "CUmemRangeFlags", kind: Kind::Enum(EnumId(87)) },
+    Type { c_name: "CUmemLocationType", kind: Kind::Enum(EnumId(83)) },
+    Type { c_name: "CUmemRangeFlags", kind: Kind::Enum(EnumId(86)) },
     Type { c_name: "CUarraySparseSubresourceType", kind: Kind::Enum(EnumId(7)) },
-    Type { c_name: "CUmemOperationType", kind: Kind::Enum(EnumId(85)) },
-    Type { c_name: "CUmemHandleType", kind: Kind::Enum(EnumId(83)) },
-    Type { c_name: "CUmemAllocationCompType", kind: Kind::Enum(EnumId(77)) },
-    Type { c_name: "CUmemcpyFlags", kind: Kind::Enum(EnumId(92)) },
-    Type { c_name: "CUmemcpySrcAccessOrder", kind: Kind::Enum(EnumId(93)) },
-    Type { c_name: "CUmemcpy3DOperandType", kind: Kind::Enum(EnumId(91)) },
+    Type { c_name: "CUmemOperationType", kind: Kind::Enum(EnumId(84)) },
+    Type { c_name: "CUmemHandleType", kind: Kind::Enum(EnumId(82)) },
+    Type { c_name: "CUmemAllocationCompType", kind: Kind::Enum(EnumId(76)) },
+    Type { c_name: "CUmemcpyFlags", kind: Kind::Enum(EnumId(91)) },
+    Type { c_name: "CUmemcpySrcAccessOrder", kind: Kind::Enum(EnumId(92)) },
+    Type { c_name: "CUmemcpy3DOperandType", kind: Kind::Enum(EnumId(90)) },
     Type { c_name: "CUgraphChildGraphNodeOwnership", kind: Kind::Enum(EnumId(46)) },
     Type { c_name: "CUflushGPUDirectRDMAWritesOptions", kind: Kind::Enum(EnumId(40)) },
     Type { c_name: "CUGPUDirectRDMAWritesOrdering", kind: Kind::Enum(EnumId(4)) },
     Type { c_name: "CUgraphDebugDot_flags", kind: Kind::Enum(EnumId(48)) },
-    Type { c_name: "CUuserObject_flags", kind: Kind::Enum(EnumId(127)) },
-    Type { c_name: "CUuserObjectRetain_flags", kind: Kind::Enum(EnumId(126)) },
+    Type { c_name: "CUuserObject_flags", kind: Kind::Enum(EnumId(126)) },
+    Type { c_name: "CUuserObjectRetain_flags", kind: Kind::Enum(EnumId(125)) },
     Type { c_name: "CUgraphInstantiate_flags", kind: Kind::Enum(EnumId(52)) },
     Type { c_name: "CUdeviceNumaConfig", kind: Kind::Enum(EnumId(23)) },
-    Type { c_name: "CUmemDecompressAlgorithm", kind: Kind::Enum(EnumId(82)) },
+    Type { c_name: "CUmemDecompressAlgorithm", kind: Kind::Enum(EnumId(81)) },
     Type { c_name: "CUCoredumpGenerationFlags", kind: Kind::Enum(EnumId(0)) },
     Type { c_name: "CUgreenCtxCreate_flags", kind: Kind::Enum(EnumId(58)) },
-    Type { c_name: "CUlogLevel", kind: Kind::Enum(EnumId(72)) },
+    Type { c_name: "CUlogLevel", kind: Kind::Enum(EnumId(71)) },
     Type { c_name: "CUeglFrameType", kind: Kind::Enum(EnumId(29)) },
     Type { c_name: "CUeglResourceLocationFlags", kind: Kind::Enum(EnumId(30)) },
     Type { c_name: "CUeglColorFormat", kind: Kind::Enum(EnumId(28)) },
     Type { c_name: "CUGLmap_flags", kind: Kind::Enum(EnumId(3)) },
     Type { c_name: "CUatomicOperationCapability", kind: Kind::Enum(EnumId(12)) },
-    Type { c_name: "CUstreamAtomicReductionOpType", kind: Kind::Enum(EnumId(108)) },
-    Type { c_name: "CUstreamAtomicReductionDataType", kind: Kind::Enum(EnumId(107)) },
+    Type { c_name: "CUstreamAtomicReductionOpType", kind: Kind::Enum(EnumId(107)) },
+    Type { c_name: "CUstreamAtomicReductionDataType", kind: Kind::Enum(EnumId(106)) },
     Type { c_name: "CUdevSmResourceGroup_flags", kind: Kind::Enum(EnumId(20)) },
     Type { c_name: "CUdevSmResourceSplitByCount_flags", kind: Kind::Enum(EnumId(21)) },
     Type { c_name: "CUdevWorkqueueConfigScope", kind: Kind::Enum(EnumId(22)) },
     Type { c_name: "CUhostTaskSyncMode", kind: Kind::Enum(EnumId(59)) },
-    Type { c_name: "CUlaunchAttributePortableClusterMode", kind: Kind::Enum(EnumId(68)) },
-    Type { c_name: "CUsharedMemoryMode", kind: Kind::Enum(EnumId(104)) },
-    Type { c_name: "CUstreamCigDataType", kind: Kind::Enum(EnumId(112)) },
-    Type { c_name: "CUlogicalEndpointType", kind: Kind::Enum(EnumId(75)) },
-    Type { c_name: "CUlogicalEndpointFlag", kind: Kind::Enum(EnumId(73)) },
+    Type { c_name: "CUlaunchAttributePortableClusterMode", kind: Kind::Enum(EnumId(67)) },
+    Type { c_name: "CUsharedMemoryMode", kind: Kind::Enum(EnumId(103)) },
+    Type { c_name: "CUstreamCigDataType", kind: Kind::Enum(EnumId(111)) },
+    Type { c_name: "CUlogicalEndpointType", kind: Kind::Enum(EnumId(74)) },
+    Type { c_name: "CUlogicalEndpointFlag", kind: Kind::Enum(EnumId(72)) },
     Type { c_name: "CUgraphRecaptureStatus", kind: Kind::Enum(EnumId(55)) },
     Type { c_name: "CUcliqueType", kind: Kind::Enum(EnumId(14)) },
     Type { c_name: "CUfabricCpyOperandType", kind: Kind::Enum(EnumId(38)) },
-    Type { c_name: "_FastEnum", kind: Kind::Enum(EnumId(128)) },
-    Type { c_name: "cudaMemoryType", kind: Kind::Enum(EnumId(205)) },
-    Type { c_name: "cudaAccessProperty", kind: Kind::Enum(EnumId(131)) },
-    Type { c_name: "cudaSynchronizationPolicy", kind: Kind::Enum(EnumId(218)) },
-    Type { c_name: "cudaClusterSchedulingPolicy", kind: Kind::Enum(EnumId(137)) },
-    Type { c_name: "cudaStreamUpdateCaptureDependenciesFlags", kind: Kind::Enum(EnumId(215)) },
-    Type { c_name: "cudaUserObjectFlags", kind: Kind::Enum(EnumId(222)) },
-    Type { c_name: "cudaUserObjectRetainFlags", kind: Kind::Enum(EnumId(223)) },
-    Type { c_name: "cudaGraphicsRegisterFlags", kind: Kind::Enum(EnumId(182)) },
-    Type { c_name: "cudaGraphicsMapFlags", kind: Kind::Enum(EnumId(181)) },
-    Type { c_name: "cudaGraphicsCubeFace", kind: Kind::Enum(EnumId(180)) },
-    Type { c_name: "cudaResourceType", kind: Kind::Enum(EnumId(207)) },
-    Type { c_name: "cudaResourceViewFormat", kind: Kind::Enum(EnumId(208)) },
-    Type { c_name: "cudaSharedCarveout", kind: Kind::Enum(EnumId(210)) },
-    Type { c_name: "cudaComputeMode", kind: Kind::Enum(EnumId(138)) },
-    Type { c_name: "cudaFlushGPUDirectRDMAWritesOptions", kind: Kind::Enum(EnumId(159)) },
-    Type { c_name: "cudaGPUDirectRDMAWritesOrdering", kind: Kind::Enum(EnumId(166)) },
-    Type { c_name: "cudaMemLocationType", kind: Kind::Enum(EnumId(197)) },
-    Type { c_name: "cudaMemcpyFlags", kind: Kind::Enum(EnumId(201)) },
-    Type { c_name: "cudaMemcpySrcAccessOrder", kind: Kind::Enum(EnumId(203)) },
-    Type { c_name: "cudaMemcpy3DOperandType", kind: Kind::Enum(EnumId(200)) },
-    Type { c_name: "cudaExternalMemoryHandleType", kind: Kind::Enum(EnumId(155)) },
-    Type { c_name: "cudaExternalSemaphoreHandleType", kind: Kind::Enum(EnumId(156)) },
-    Type { c_name: "cudaJit_CacheMode", kind: Kind::Enum(EnumId(185)) },
-    Type { c_name: "cudaJit_Fallback", kind: Kind::Enum(EnumId(186)) },
-    Type { c_name: "cudaCGScope", kind: Kind::Enum(EnumId(135)) },
-    Type { c_name: "cudaGraphConditionalHandleFlags", kind: Kind::Enum(EnumId(169)) },
-    Type { c_name: "cudaGraphConditionalNodeType", kind: Kind::Enum(EnumId(170)) },
-    Type { c_name: "cudaGraphChildGraphNodeOwnership", kind: Kind::Enum(EnumId(168)) },
-    Type { c_name: "cudaGraphDependencyType", kind: Kind::Enum(EnumId(172)) },
-    Type { c_name: "cudaGraphInstantiateResult", kind: Kind::Enum(EnumId(175)) },
-    Type { c_name: "cudaGraphKernelNodeField", kind: Kind::Enum(EnumId(176)) },
-    Type { c_name: "cudaGetDriverEntryPointFlags", kind: Kind::Enum(EnumId(167)) },
-    Type { c_name: "cudaGraphDebugDotFlags", kind: Kind::Enum(EnumId(171)) },
-    Type { c_name: "cudaGraphInstantiateFlags", kind: Kind::Enum(EnumId(174)) },
-    Type { c_name: "cudaLaunchMemSyncDomain", kind: Kind::Enum(EnumId(190)) },
-    Type { c_name: "cudaLaunchAttributeID", kind: Kind::Enum(EnumId(188)) },
-    Type { c_name: "cudaDeviceNumaConfig", kind: Kind::Enum(EnumId(145)) },
-    Type { c_name: "cudaAsyncNotificationType", kind: Kind::Enum(EnumId(132)) },
-    Type { c_name: "cudaRoundMode", kind: Kind::Enum(EnumId(209)) },
-    Type { c_name: "cudaSurfaceBoundaryMode", kind: Kind::Enum(EnumId(216)) },
-    Type { c_name: "cudaSurfaceFormatMode", kind: Kind::Enum(EnumId(217)) },
-    Type { c_name: "cudaTextureAddressMode", kind: Kind::Enum(EnumId(219)) },
-    Type { c_name: "cudaTextureFilterMode", kind: Kind::Enum(EnumId(220)) },
-    Type { c_name: "cudaTextureReadMode", kind: Kind::Enum(EnumId(221)) },
-    Type { c_name: "cudaDataType_t", kind: Kind::Enum(EnumId(139)) },
-    Type { c_name: "cudaEglFrameType", kind: Kind::Enum(EnumId(149)) },
-    Type { c_name: "cudaEglResourceLocationFlags", kind: Kind::Enum(EnumId(150)) },
-    Type { c_name: "cudaEglColorFormat", kind: Kind::Enum(EnumId(148)) },
-    Type { c_name: "cudaGLMapFlags", kind: Kind::Enum(EnumId(165)) },
-    Type { c_name: "cudaAtomicOperationCapability", kind: Kind::Enum(EnumId(134)) },
-    Type { c_name: "cudaLogLevel", kind: Kind::Enum(EnumId(193)) },
-    Type { c_name: "cudaEmulationStrategy_t", kind: Kind::Enum(EnumId(153)) },
-    Type { c_name: "cudaEmulationMantissaControl_t", kind: Kind::Enum(EnumId(151)) },
-    Type { c_name: "cudaEmulationSpecialValuesSupport_t", kind: Kind::Enum(EnumId(152)) },
-    Type { c_name: "cudaDevSmResourceGroup_flags", kind: Kind::Enum(EnumId(141)) },
-    Type { c_name: "cudaDevSmResourceSplitByCount_flags", kind: Kind::Enum(EnumId(142)) },
-    Type { c_name: "cudaDevWorkqueueConfigScope", kind: Kind::Enum(EnumId(143)) },
-    Type { c_name: "cudaHostTaskSyncMode", kind: Kind::Enum(EnumId(183)) },
-    Type { c_name: "cudaKernelFunctionType", kind: Kind::Enum(EnumId(187)) },
-    Type { c_name: "cudaLaunchAttributePortableClusterMode", kind: Kind::Enum(EnumId(189)) },
-    Type { c_name: "cudaSharedMemoryMode", kind: Kind::Enum(EnumId(212)) },
-    Type { c_name: "cudaGraphRecaptureStatus", kind: Kind::Enum(EnumId(179)) },
-    Type { c_name: "cudaFabricOpStatusSource", kind: Kind::Enum(EnumId(158)) },
-    Type { c_name: "cudaFabricOpStatusInfo", kind: Kind::Enum(EnumId(157)) },
-    Type { c_name: "libraryPropertyType_t", kind: Kind::Enum(EnumId(224)) },
+    Type { c_name: "cudaMemoryType", kind: Kind::Enum(EnumId(203)) },
+    Type { c_name: "cudaAccessProperty", kind: Kind::Enum(EnumId(129)) },
+    Type { c_name: "cudaSynchronizationPolicy", kind: Kind::Enum(EnumId(216)) },
+    Type { c_name: "cudaClusterSchedulingPolicy", kind: Kind::Enum(EnumId(135)) },
+    Type { c_name: "cudaStreamUpdateCaptureDependenciesFlags", kind: Kind::Enum(EnumId(213)) },
+    Type { c_name: "cudaUserObjectFlags", kind: Kind::Enum(EnumId(220)) },
+    Type { c_name: "cudaUserObjectRetainFlags", kind: Kind::Enum(EnumId(221)) },
+    Type { c_name: "cudaGraphicsRegisterFlags", kind: Kind::Enum(EnumId(180)) },
+    Type { c_name: "cudaGraphicsMapFlags", kind: Kind::Enum(EnumId(179)) },
+    Type { c_name: "cudaGraphicsCubeFace", kind: Kind::Enum(EnumId(178)) },
+    Type { c_name: "cudaResourceType", kind: Kind::Enum(EnumId(205)) },
+    Type { c_name: "cudaResourceViewFormat", kind: Kind::Enum(EnumId(206)) },
+    Type { c_name: "cudaSharedCarveout", kind: Kind::Enum(EnumId(208)) },
+    Type { c_name: "cudaComputeMode", kind: Kind::Enum(EnumId(136)) },
+    Type { c_name: "cudaFlushGPUDirectRDMAWritesOptions", kind: Kind::Enum(EnumId(157)) },
+    Type { c_name: "cudaGPUDirectRDMAWritesOrdering", kind: Kind::Enum(EnumId(164)) },
+    Type { c_name: "cudaMemLocationType", kind: Kind::Enum(EnumId(195)) },
+    Type { c_name: "cudaMemcpyFlags", kind: Kind::Enum(EnumId(199)) },
+    Type { c_name: "cudaMemcpySrcAccessOrder", kind: Kind::Enum(EnumId(201)) },
+    Type { c_name: "cudaMemcpy3DOperandType", kind: Kind::Enum(EnumId(198)) },
+    Type { c_name: "cudaExternalMemoryHandleType", kind: Kind::Enum(EnumId(153)) },
+    Type { c_name: "cudaExternalSemaphoreHandleType", kind: Kind::Enum(EnumId(154)) },
+    Type { c_name: "cudaJit_CacheMode", kind: Kind::Enum(EnumId(183)) },
+    Type { c_name: "cudaJit_Fallback", kind: Kind::Enum(EnumId(184)) },
+    Type { c_name: "cudaCGScope", kind: Kind::Enum(EnumId(133)) },
+    Type { c_name: "cudaGraphConditionalHandleFlags", kind: Kind::Enum(EnumId(167)) },
+    Type { c_name: "cudaGraphConditionalNodeType", kind: Kind::Enum(EnumId(168)) },
+    Type { c_name: "cudaGraphChildGraphNodeOwnership", kind: Kind::Enum(EnumId(166)) },
+    Type { c_name: "cudaGraphDependencyType", kind: Kind::Enum(EnumId(170)) },
+    Type { c_name: "cudaGraphInstantiateResult", kind: Kind::Enum(EnumId(173)) },
+    Type { c_name: "cudaGraphKernelNodeField", kind: Kind::Enum(EnumId(174)) },
+    Type { c_name: "cudaGetDriverEntryPointFlags", kind: Kind::Enum(EnumId(165)) },
+    Type { c_name: "cudaGraphDebugDotFlags", kind: Kind::Enum(EnumId(169)) },
+    Type { c_name: "cudaGraphInstantiateFlags", kind: Kind::Enum(EnumId(172)) },
+    Type { c_name: "cudaLaunchMemSyncDomain", kind: Kind::Enum(EnumId(188)) },
+    Type { c_name: "cudaLaunchAttributeID", kind: Kind::Enum(EnumId(186)) },
+    Type { c_name: "cudaDeviceNumaConfig", kind: Kind::Enum(EnumId(143)) },
+    Type { c_name: "cudaAsyncNotificationType", kind: Kind::Enum(EnumId(130)) },
+    Type { c_name: "cudaRoundMode", kind: Kind::Enum(EnumId(207)) },
+    Type { c_name: "cudaSurfaceBoundaryMode", kind: Kind::Enum(EnumId(214)) },
+    Type { c_name: "cudaSurfaceFormatMode", kind: Kind::Enum(EnumId(215)) },
+    Type { c_name: "cudaTextureAddressMode", kind: Kind::Enum(EnumId(217)) },
+    Type { c_name: "cudaTextureFilterMode", kind: Kind::Enum(EnumId(218)) },
+    Type { c_name: "cudaTextureReadMode", kind: Kind::Enum(EnumId(219)) },
+    Type { c_name: "cudaDataType_t", kind: Kind::Enum(EnumId(137)) },
+    Type { c_name: "cudaEglFrameType", kind: Kind::Enum(EnumId(147)) },
+    Type { c_name: "cudaEglResourceLocationFlags", kind: Kind::Enum(EnumId(148)) },
+    Type { c_name: "cudaEglColorFormat", kind: Kind::Enum(EnumId(146)) },
+    Type { c_name: "cudaGLMapFlags", kind: Kind::Enum(EnumId(163)) },
+    Type { c_name: "cudaAtomicOperationCapability", kind: Kind::Enum(EnumId(132)) },
+    Type { c_name: "cudaLogLevel", kind: Kind::Enum(EnumId(191)) },
+    Type { c_name: "cudaEmulationStrategy_t", kind: Kind::Enum(EnumId(151)) },
+    Type { c_name: "cudaEmulationMantissaControl_t", kind: Kind::Enum(EnumId(149)) },
+    Type { c_name: "cudaEmulationSpecialValuesSupport_t", kind: Kind::Enum(EnumId(150)) },
+    Type { c_name: "cudaDevSmResourceGroup_flags", kind: Kind::Enum(EnumId(139)) },
+    Type { c_name: "cudaDevSmResourceSplitByCount_flags", kind: Kind::Enum(EnumId(140)) },
+    Type { c_name: "cudaDevWorkqueueConfigScope", kind: Kind::Enum(EnumId(141)) },
+    Type { c_name: "cudaHostTaskSyncMode", kind: Kind::Enum(EnumId(181)) },
+    Type { c_name: "cudaKernelFunctionType", kind: Kind::Enum(EnumId(185)) },
+    Type { c_name: "cudaLaunchAttributePortableClusterMode", kind: Kind::Enum(EnumId(187)) },
+    Type { c_name: "cudaSharedMemoryMode", kind: Kind::Enum(EnumId(210)) },
+    Type { c_name: "cudaGraphRecaptureStatus", kind: Kind::Enum(EnumId(177)) },
+    Type { c_name: "cudaFabricOpStatusSource", kind: Kind::Enum(EnumId(156)) },
+    Type { c_name: "cudaFabricOpStatusInfo", kind: Kind::Enum(EnumId(155)) },
+    Type { c_name: "libraryPropertyType_t", kind: Kind::Enum(EnumId(222)) },
     Type { c_name: "unsigned int [4]", kind: Kind::Array(unsigned_int, 4) },
     Type { c_name: "unsigned int [16]", kind: Kind::Array(unsigned_int, 16) },
     Type { c_name: "unsigned int [12]", kind: Kind::Array(unsigned_int, 12) },
@@ -2029,14 +2027,14 @@ pub static TYPES: &[Type] = &[
     Type { c_name: "CUDA_MEMCPY_BATCH_NODE_PARAMS", kind: Kind::Struct(StructId(50)) },
     Type { c_name: "CUDA_MEMCPY3D_BATCH_OP_v1", kind: Kind::Struct(StructId(47)) },
     Type { c_name: "CUeglFrame_v1", kind: Kind::Struct(StructId(93)) },
-    Type { c_name: "cudaDataType", kind: Kind::Enum(EnumId(139)) },
-    Type { c_name: "cudaEmulationStrategy", kind: Kind::Enum(EnumId(153)) },
-    Type { c_name: "cudaEmulationMantissaControl", kind: Kind::Enum(EnumId(151)) },
-    Type { c_name: "cudaEmulationSpecialValuesSupport", kind: Kind::Enum(EnumId(152)) },
+    Type { c_name: "cudaDataType", kind: Kind::Enum(EnumId(137)) },
+    Type { c_name: "cudaEmulationStrategy", kind: Kind::Enum(EnumId(151)) },
+    Type { c_name: "cudaEmulationMantissaControl", kind: Kind::Enum(EnumId(149)) },
+    Type { c_name: "cudaEmulationSpecialValuesSupport", kind: Kind::Enum(EnumId(150)) },
 ];
 
 const fn f(name: &'static str, offset: u32, ty: TypeId) -> Field {
-    Field { name, offset, ty, bits: None }
+    Field { name, offset, ty }
 }
 
 pub static STRUCTS: &[Struct] = &[
@@ -2367,7 +2365,6 @@ pub static ENUMS: &[Enum] = &[
     Enum { name: "CUjit_fallback", signed: false, variants: &[("CU_PREFER_PTX", 0), ("CU_PREFER_BINARY", 1)] },
     Enum { name: "CUjit_option", signed: false, variants: &[("CU_JIT_MAX_REGISTERS", 0), ("CU_JIT_THREADS_PER_BLOCK", 1), ("CU_JIT_WALL_TIME", 2), ("CU_JIT_INFO_LOG_BUFFER", 3), ("CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES", 4), ("CU_JIT_ERROR_LOG_BUFFER", 5), ("CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES", 6), ("CU_JIT_OPTIMIZATION_LEVEL", 7), ("CU_JIT_TARGET_FROM_CUCONTEXT", 8), ("CU_JIT_TARGET", 9), ("CU_JIT_FALLBACK_STRATEGY", 10), ("CU_JIT_GENERATE_DEBUG_INFO", 11), ("CU_JIT_LOG_VERBOSE", 12), ("CU_JIT_GENERATE_LINE_INFO", 13), ("CU_JIT_CACHE_MODE", 14), ("CU_JIT_NEW_SM3X_OPT", 15), ("CU_JIT_FAST_COMPILE", 16), ("CU_JIT_GLOBAL_SYMBOL_NAMES", 17), ("CU_JIT_GLOBAL_SYMBOL_ADDRESSES", 18), ("CU_JIT_GLOBAL_SYMBOL_COUNT", 19), ("CU_JIT_LTO", 20), ("CU_JIT_FTZ", 21), ("CU_JIT_PREC_DIV", 22), ("CU_JIT_PREC_SQRT", 23), ("CU_JIT_FMA", 24), ("CU_JIT_REFERENCED_KERNEL_NAMES", 25), ("CU_JIT_REFERENCED_KERNEL_COUNT", 26), ("CU_JIT_REFERENCED_VARIABLE_NAMES", 27), ("CU_JIT_REFERENCED_VARIABLE_COUNT", 28), ("CU_JIT_OPTIMIZE_UNUSED_DEVICE_VARIABLES", 29), ("CU_JIT_POSITION_INDEPENDENT_CODE", 30), ("CU_JIT_MIN_CTA_PER_SM", 31), ("CU_JIT_MAX_THREADS_PER_BLOCK", 32), ("CU_JIT_OVERRIDE_DIRECTIVE_VALUES", 33), ("CU_JIT_SPLIT_COMPILE", 34), ("CU_JIT_BINARY_LOADER_THREAD_COUNT", 35), ("CU_JIT_NUM_OPTIONS", 36)] },
     Enum { name: "CUjit_target", signed: false, variants: &[("CU_TARGET_COMPUTE_30", 30), ("CU_TARGET_COMPUTE_32", 32), ("CU_TARGET_COMPUTE_35", 35), ("CU_TARGET_COMPUTE_37", 37), ("CU_TARGET_COMPUTE_50", 50), ("CU_TARGET_COMPUTE_52", 52), ("CU_TARGET_COMPUTE_53", 53), ("CU_TARGET_COMPUTE_60", 60), ("CU_TARGET_COMPUTE_61", 61), ("CU_TARGET_COMPUTE_62", 62), ("CU_TARGET_COMPUTE_70", 70), ("CU_TARGET_COMPUTE_72", 72), ("CU_TARGET_COMPUTE_75", 75), ("CU_TARGET_COMPUTE_80", 80), ("CU_TARGET_COMPUTE_86", 86), ("CU_TARGET_COMPUTE_87", 87), ("CU_TARGET_COMPUTE_89", 89), ("CU_TARGET_COMPUTE_90", 90), ("CU_TARGET_COMPUTE_100", 100), ("CU_TARGET_COMPUTE_101", 101), ("CU_TARGET_COMPUTE_103", 103), ("CU_TARGET_COMPUTE_107", 107), ("CU_TARGET_COMPUTE_110", 110), ("CU_TARGET_COMPUTE_120", 120), ("CU_TARGET_COMPUTE_121", 121), ("CU_TARGET_COMPUTE_90A", 65626), ("CU_TARGET_COMPUTE_100A", 65636), ("CU_TARGET_COMPUTE_101A", 65637), ("CU_TARGET_COMPUTE_103A", 65639), ("CU_TARGET_COMPUTE_107A", 65643), ("CU_TARGET_COMPUTE_110A", 65646), ("CU_TARGET_COMPUTE_120A", 65656), ("CU_TARGET_COMPUTE_121A", 65657), ("CU_TARGET_COMPUTE_100F", 131172), ("CU_TARGET_COMPUTE_101F", 131173), ("CU_TARGET_COMPUTE_103F", 131175), ("CU_TARGET_COMPUTE_107F", 131179), ("CU_TARGET_COMPUTE_110F", 131182), ("CU_TARGET_COMPUTE_120F", 131192), ("CU_TARGET_COMPUTE_121F", 131193)] },
-    Enum { name: "CUjit_target", signed: false, variants: &[("CU_TARGET_COMPUTE_30", 30), ("CU_TARGET_COMPUTE_32", 32), ("CU_TARGET_COMPUTE_35", 35), ("CU_TARGET_COMPUTE_37", 37), ("CU_TARGET_COMPUTE_50", 50), ("CU_TARGET_COMPUTE_52", 52), ("CU_TARGET_COMPUTE_53", 53), ("CU_TARGET_COMPUTE_60", 60), ("CU_TARGET_COMPUTE_61", 61), ("CU_TARGET_COMPUTE_62", 62), ("CU_TARGET_COMPUTE_70", 70), ("CU_TARGET_COMPUTE_72", 72), ("CU_TARGET_COMPUTE_75", 75), ("CU_TARGET_COMPUTE_80", 80), ("CU_TARGET_COMPUTE_86", 86), ("CU_TARGET_COMPUTE_87", 87), ("CU_TARGET_COMPUTE_89", 89), ("CU_TARGET_COMPUTE_90", 90), ("CU_TARGET_COMPUTE_100", 100), ("CU_TARGET_COMPUTE_103", 103), ("CU_TARGET_COMPUTE_107", 107), ("CU_TARGET_COMPUTE_110", 110), ("CU_TARGET_COMPUTE_120", 120), ("CU_TARGET_COMPUTE_121", 121), ("CU_TARGET_COMPUTE_90A", 65626), ("CU_TARGET_COMPUTE_100A", 65636), ("CU_TARGET_COMPUTE_103A", 65639), ("CU_TARGET_COMPUTE_107A", 65643), ("CU_TARGET_COMPUTE_110A", 65646), ("CU_TARGET_COMPUTE_120A", 65656), ("CU_TARGET_COMPUTE_121A", 65657), ("CU_TARGET_COMPUTE_100F", 131172), ("CU_TARGET_COMPUTE_103F", 131175), ("CU_TARGET_COMPUTE_107F", 131179), ("CU_TARGET_COMPUTE_110F", 131182), ("CU_TARGET_COMPUTE_120F", 131192), ("CU_TARGET_COMPUTE_121F", 131193)] },
     Enum { name: "CUlaunchAttributeID", signed: false, variants: &[("CU_LAUNCH_ATTRIBUTE_IGNORE", 0), ("CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW", 1), ("CU_LAUNCH_ATTRIBUTE_COOPERATIVE", 2), ("CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY", 3), ("CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", 4), ("CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE", 5), ("CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", 6), ("CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT", 7), ("CU_LAUNCH_ATTRIBUTE_PRIORITY", 8), ("CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP", 9), ("CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN", 10), ("CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION", 11), ("CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT", 12), ("CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE", 13), ("CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT", 14), ("CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING", 16), ("CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE", 17), ("CU_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE", 18)] },
     Enum { name: "CUlaunchAttributePortableClusterMode", signed: false, variants: &[("CU_LAUNCH_PORTABLE_CLUSTER_MODE_DEFAULT", 0), ("CU_LAUNCH_PORTABLE_CLUSTER_MODE_REQUIRE_PORTABLE", 1), ("CU_LAUNCH_PORTABLE_CLUSTER_MODE_ALLOW_NON_PORTABLE", 2)] },
     Enum { name: "CUlaunchMemSyncDomain", signed: false, variants: &[("CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT", 0), ("CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE", 1)] },
@@ -2429,14 +2426,13 @@ pub static ENUMS: &[Enum] = &[
     Enum { name: "CUtensorMapSwizzle", signed: false, variants: &[("CU_TENSOR_MAP_SWIZZLE_NONE", 0), ("CU_TENSOR_MAP_SWIZZLE_32B", 1), ("CU_TENSOR_MAP_SWIZZLE_64B", 2), ("CU_TENSOR_MAP_SWIZZLE_128B", 3), ("CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B", 4), ("CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B_FLIP_8B", 5), ("CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B", 6)] },
     Enum { name: "CUuserObjectRetain_flags", signed: false, variants: &[("CU_GRAPH_USER_OBJECT_MOVE", 1)] },
     Enum { name: "CUuserObject_flags", signed: false, variants: &[("CU_USER_OBJECT_NO_DESTRUCTOR_SYNC", 1)] },
-    Enum { name: "_FastEnum", signed: false, variants: &[] },
     Enum { name: "cl_context_flags", signed: false, variants: &[("NVCL_CTX_SCHED_AUTO", 0), ("NVCL_CTX_SCHED_SPIN", 1), ("NVCL_CTX_SCHED_YIELD", 2), ("NVCL_CTX_SCHED_BLOCKING_SYNC", 4)] },
     Enum { name: "cl_event_flags", signed: false, variants: &[("NVCL_EVENT_SCHED_AUTO", 0), ("NVCL_EVENT_SCHED_SPIN", 1), ("NVCL_EVENT_SCHED_YIELD", 2), ("NVCL_EVENT_SCHED_BLOCKING_SYNC", 4)] },
     Enum { name: "cudaAccessProperty", signed: false, variants: &[("cudaAccessPropertyNormal", 0), ("cudaAccessPropertyStreaming", 1), ("cudaAccessPropertyPersisting", 2)] },
     Enum { name: "cudaAsyncNotificationType", signed: false, variants: &[("cudaAsyncNotificationTypeOverBudget", 1)] },
     Enum { name: "cudaAtomicOperation", signed: false, variants: &[("cudaAtomicOperationIntegerAdd", 0), ("cudaAtomicOperationIntegerMin", 1), ("cudaAtomicOperationIntegerMax", 2), ("cudaAtomicOperationIntegerIncrement", 3), ("cudaAtomicOperationIntegerDecrement", 4), ("cudaAtomicOperationAnd", 5), ("cudaAtomicOperationOr", 6), ("cudaAtomicOperationXOR", 7), ("cudaAtomicOperationExchange", 8), ("cudaAtomicOperationCAS", 9), ("cudaAtomicOperationFloatAdd", 10), ("cudaAtomicOperationFloatMin", 11), ("cudaAtomicOperationFloatMax", 12)] },
     Enum { name: "cudaAtomicOperationCapability", signed: false, variants: &[("cudaAtomicCapabilitySigned", 1), ("cudaAtomicCapabilityUnsigned", 2), ("cudaAtomicCapabilityReduction", 4), ("cudaAtomicCapabilityScalar32", 8), ("cudaAtomicCapabilityScalar64", 16), ("cudaAtomicCapabilityScalar128", 32), ("cudaAtomicCapabilityVector32x4", 64)] },
-    Enum { name: "cudaCGScope", signed: false, variants: &[("cudaCGScopeInvalid", 0), ("cudaCGScopeGrid", 1), ("cudaCGScopeReserved", 2)] },
+    Enum { name: "cudaCGScope", signed: false, variants: &[("cudaCGScopeInvalid", 0), ("cudaCGScopeGrid", 1), ("cudaCGScopeReserved", 2), ("cudaCGScopeMultiGrid", 2)] },
     Enum { name: "cudaChannelFormatKind", signed: false, variants: &[("cudaChannelFormatKindSigned", 0), ("cudaChannelFormatKindUnsigned", 1), ("cudaChannelFormatKindFloat", 2), ("cudaChannelFormatKindNone", 3), ("cudaChannelFormatKindNV12", 4), ("cudaChannelFormatKindUnsignedNormalized8X1", 5), ("cudaChannelFormatKindUnsignedNormalized8X2", 6), ("cudaChannelFormatKindUnsignedNormalized8X4", 7), ("cudaChannelFormatKindUnsignedNormalized16X1", 8), ("cudaChannelFormatKindUnsignedNormalized16X2", 9), ("cudaChannelFormatKindUnsignedNormalized16X4", 10), ("cudaChannelFormatKindSignedNormalized8X1", 11), ("cudaChannelFormatKindSignedNormalized8X2", 12), ("cudaChannelFormatKindSignedNormalized8X4", 13), ("cudaChannelFormatKindSignedNormalized16X1", 14), ("cudaChannelFormatKindSignedNormalized16X2", 15), ("cudaChannelFormatKindSignedNormalized16X4", 16), ("cudaChannelFormatKindUnsignedBlockCompressed1", 17), ("cudaChannelFormatKindUnsignedBlockCompressed1SRGB", 18), ("cudaChannelFormatKindUnsignedBlockCompressed2", 19), ("cudaChannelFormatKindUnsignedBlockCompressed2SRGB", 20), ("cudaChannelFormatKindUnsignedBlockCompressed3", 21), ("cudaChannelFormatKindUnsignedBlockCompressed3SRGB", 22), ("cudaChannelFormatKindUnsignedBlockCompressed4", 23), ("cudaChannelFormatKindSignedBlockCompressed4", 24), ("cudaChannelFormatKindUnsignedBlockCompressed5", 25), ("cudaChannelFormatKindSignedBlockCompressed5", 26), ("cudaChannelFormatKindUnsignedBlockCompressed6H", 27), ("cudaChannelFormatKindSignedBlockCompressed6H", 28), ("cudaChannelFormatKindUnsignedBlockCompressed7", 29), ("cudaChannelFormatKindUnsignedBlockCompressed7SRGB", 30), ("cudaChannelFormatKindUnsignedNormalized1010102", 31), ("cudaChannelFormatKindUnsigned8Packed422", 32), ("cudaChannelFormatKindUnsigned8Packed444", 33), ("cudaChannelFormatKindUnsigned8SemiPlanar420", 34), ("cudaChannelFormatKindUnsigned16SemiPlanar420", 35), ("cudaChannelFormatKindUnsigned8SemiPlanar422", 36), ("cudaChannelFormatKindUnsigned16SemiPlanar422", 37), ("cudaChannelFormatKindUnsigned8SemiPlanar444", 38), ("cudaChannelFormatKindUnsigned16SemiPlanar444", 39), ("cudaChannelFormatKindUnsigned8Planar420", 40), ("cudaChannelFormatKindUnsigned16Planar420", 41), ("cudaChannelFormatKindUnsigned8Planar422", 42), ("cudaChannelFormatKindUnsigned16Planar422", 43), ("cudaChannelFormatKindUnsigned8Planar444", 44), ("cudaChannelFormatKindUnsigned16Planar444", 45)] },
     Enum { name: "cudaClusterSchedulingPolicy", signed: false, variants: &[("cudaClusterSchedulingPolicyDefault", 0), ("cudaClusterSchedulingPolicySpread", 1), ("cudaClusterSchedulingPolicyLoadBalancing", 2), ("cudaClusterSchedulingPolicyRubinDsmemLocality", 3)] },
     Enum { name: "cudaComputeMode", signed: false, variants: &[("cudaComputeModeDefault", 0), ("cudaComputeModeExclusive", 1), ("cudaComputeModeProhibited", 2), ("cudaComputeModeExclusiveProcess", 3)] },
@@ -2445,7 +2441,7 @@ pub static ENUMS: &[Enum] = &[
     Enum { name: "cudaDevSmResourceGroup_flags", signed: false, variants: &[("cudaDevSmResourceGroupDefault", 0), ("cudaDevSmResourceGroupBackfill", 1), ("cudaDevSmResourceGroupLocalityDomainId", 2), ("cudaDevSmResourceGroupLocalityDomainSupplementalSms", 4)] },
     Enum { name: "cudaDevSmResourceSplitByCount_flags", signed: false, variants: &[("cudaDevSmResourceSplitIgnoreSmCoscheduling", 1), ("cudaDevSmResourceSplitMaxPotentialClusterSize", 2)] },
     Enum { name: "cudaDevWorkqueueConfigScope", signed: false, variants: &[("cudaDevWorkqueueConfigScopeDeviceCtx", 0), ("cudaDevWorkqueueConfigScopeGreenCtxBalanced", 1)] },
-    Enum { name: "cudaDeviceAttr", signed: false, variants: &[("cudaDevAttrMaxThreadsPerBlock", 1), ("cudaDevAttrMaxBlockDimX", 2), ("cudaDevAttrMaxBlockDimY", 3), ("cudaDevAttrMaxBlockDimZ", 4), ("cudaDevAttrMaxGridDimX", 5), ("cudaDevAttrMaxGridDimY", 6), ("cudaDevAttrMaxGridDimZ", 7), ("cudaDevAttrMaxSharedMemoryPerBlock", 8), ("cudaDevAttrTotalConstantMemory", 9), ("cudaDevAttrWarpSize", 10), ("cudaDevAttrMaxPitch", 11), ("cudaDevAttrMaxRegistersPerBlock", 12), ("cudaDevAttrClockRate", 13), ("cudaDevAttrTextureAlignment", 14), ("cudaDevAttrGpuOverlap", 15), ("cudaDevAttrMultiProcessorCount", 16), ("cudaDevAttrKernelExecTimeout", 17), ("cudaDevAttrIntegrated", 18), ("cudaDevAttrCanMapHostMemory", 19), ("cudaDevAttrComputeMode", 20), ("cudaDevAttrMaxTexture1DWidth", 21), ("cudaDevAttrMaxTexture2DWidth", 22), ("cudaDevAttrMaxTexture2DHeight", 23), ("cudaDevAttrMaxTexture3DWidth", 24), ("cudaDevAttrMaxTexture3DHeight", 25), ("cudaDevAttrMaxTexture3DDepth", 26), ("cudaDevAttrMaxTexture2DLayeredWidth", 27), ("cudaDevAttrMaxTexture2DLayeredHeight", 28), ("cudaDevAttrMaxTexture2DLayeredLayers", 29), ("cudaDevAttrSurfaceAlignment", 30), ("cudaDevAttrConcurrentKernels", 31), ("cudaDevAttrEccEnabled", 32), ("cudaDevAttrPciBusId", 33), ("cudaDevAttrPciDeviceId", 34), ("cudaDevAttrTccDriver", 35), ("cudaDevAttrMemoryClockRate", 36), ("cudaDevAttrGlobalMemoryBusWidth", 37), ("cudaDevAttrL2CacheSize", 38), ("cudaDevAttrMaxThreadsPerMultiProcessor", 39), ("cudaDevAttrAsyncEngineCount", 40), ("cudaDevAttrUnifiedAddressing", 41), ("cudaDevAttrMaxTexture1DLayeredWidth", 42), ("cudaDevAttrMaxTexture1DLayeredLayers", 43), ("cudaDevAttrMaxTexture2DGatherWidth", 45), ("cudaDevAttrMaxTexture2DGatherHeight", 46), ("cudaDevAttrMaxTexture3DWidthAlt", 47), ("cudaDevAttrMaxTexture3DHeightAlt", 48), ("cudaDevAttrMaxTexture3DDepthAlt", 49), ("cudaDevAttrPciDomainId", 50), ("cudaDevAttrTexturePitchAlignment", 51), ("cudaDevAttrMaxTextureCubemapWidth", 52), ("cudaDevAttrMaxTextureCubemapLayeredWidth", 53), ("cudaDevAttrMaxTextureCubemapLayeredLayers", 54), ("cudaDevAttrMaxSurface1DWidth", 55), ("cudaDevAttrMaxSurface2DWidth", 56), ("cudaDevAttrMaxSurface2DHeight", 57), ("cudaDevAttrMaxSurface3DWidth", 58), ("cudaDevAttrMaxSurface3DHeight", 59), ("cudaDevAttrMaxSurface3DDepth", 60), ("cudaDevAttrMaxSurface1DLayeredWidth", 61), ("cudaDevAttrMaxSurface1DLayeredLayers", 62), ("cudaDevAttrMaxSurface2DLayeredWidth", 63), ("cudaDevAttrMaxSurface2DLayeredHeight", 64), ("cudaDevAttrMaxSurface2DLayeredLayers", 65), ("cudaDevAttrMaxSurfaceCubemapWidth", 66), ("cudaDevAttrMaxSurfaceCubemapLayeredWidth", 67), ("cudaDevAttrMaxSurfaceCubemapLayeredLayers", 68), ("cudaDevAttrMaxTexture1DLinearWidth", 69), ("cudaDevAttrMaxTexture2DLinearWidth", 70), ("cudaDevAttrMaxTexture2DLinearHeight", 71), ("cudaDevAttrMaxTexture2DLinearPitch", 72), ("cudaDevAttrMaxTexture2DMipmappedWidth", 73), ("cudaDevAttrMaxTexture2DMipmappedHeight", 74), ("cudaDevAttrComputeCapabilityMajor", 75), ("cudaDevAttrComputeCapabilityMinor", 76), ("cudaDevAttrMaxTexture1DMipmappedWidth", 77), ("cudaDevAttrStreamPrioritiesSupported", 78), ("cudaDevAttrGlobalL1CacheSupported", 79), ("cudaDevAttrLocalL1CacheSupported", 80), ("cudaDevAttrMaxSharedMemoryPerMultiprocessor", 81), ("cudaDevAttrMaxRegistersPerMultiprocessor", 82), ("cudaDevAttrManagedMemory", 83), ("cudaDevAttrIsMultiGpuBoard", 84), ("cudaDevAttrMultiGpuBoardGroupID", 85), ("cudaDevAttrHostNativeAtomicSupported", 86), ("cudaDevAttrSingleToDoublePrecisionPerfRatio", 87), ("cudaDevAttrPageableMemoryAccess", 88), ("cudaDevAttrConcurrentManagedAccess", 89), ("cudaDevAttrComputePreemptionSupported", 90), ("cudaDevAttrCanUseHostPointerForRegisteredMem", 91), ("cudaDevAttrReserved92", 92), ("cudaDevAttrReserved93", 93), ("cudaDevAttrReserved94", 94), ("cudaDevAttrCooperativeLaunch", 95), ("cudaDevAttrReserved96", 96), ("cudaDevAttrMaxSharedMemoryPerBlockOptin", 97), ("cudaDevAttrCanFlushRemoteWrites", 98), ("cudaDevAttrHostRegisterSupported", 99), ("cudaDevAttrPageableMemoryAccessUsesHostPageTables", 100), ("cudaDevAttrDirectManagedMemAccessFromHost", 101), ("cudaDevAttrMaxBlocksPerMultiprocessor", 106), ("cudaDevAttrMaxPersistingL2CacheSize", 108), ("cudaDevAttrMaxAccessPolicyWindowSize", 109), ("cudaDevAttrReservedSharedMemoryPerBlock", 111), ("cudaDevAttrSparseCudaArraySupported", 112), ("cudaDevAttrHostRegisterReadOnlySupported", 113), ("cudaDevAttrTimelineSemaphoreInteropSupported", 114), ("cudaDevAttrMemoryPoolsSupported", 115), ("cudaDevAttrGPUDirectRDMASupported", 116), ("cudaDevAttrGPUDirectRDMAFlushWritesOptions", 117), ("cudaDevAttrGPUDirectRDMAWritesOrdering", 118), ("cudaDevAttrMemoryPoolSupportedHandleTypes", 119), ("cudaDevAttrClusterLaunch", 120), ("cudaDevAttrDeferredMappingCudaArraySupported", 121), ("cudaDevAttrReserved122", 122), ("cudaDevAttrReserved123", 123), ("cudaDevAttrReserved124", 124), ("cudaDevAttrIpcEventSupport", 125), ("cudaDevAttrMemSyncDomainCount", 126), ("cudaDevAttrReserved127", 127), ("cudaDevAttrReserved128", 128), ("cudaDevAttrReserved129", 129), ("cudaDevAttrNumaConfig", 130), ("cudaDevAttrNumaId", 131), ("cudaDevAttrReserved132", 132), ("cudaDevAttrMpsEnabled", 133), ("cudaDevAttrHostNumaId", 134), ("cudaDevAttrD3D12CigSupported", 135), ("cudaDevAttrVulkanCigSupported", 138), ("cudaDevAttrGpuPciDeviceId", 139), ("cudaDevAttrGpuPciSubsystemId", 140), ("cudaDevAttrReserved141", 141), ("cudaDevAttrHostNumaMemoryPoolsSupported", 142), ("cudaDevAttrHostNumaMultinodeIpcSupported", 143), ("cudaDevAttrHostMemoryPoolsSupported", 144), ("cudaDevAttrReserved145", 145), ("cudaDevAttrOnlyPartialHostNativeAtomicSupported", 147), ("cudaDevAttrAtomicReductionSupported", 148), ("cudaDevAttrLocalityDomainCount", 149), ("cudaDevAttrOversizedSharedMemoryPerBlock", 150), ("cudaDevAttrCigStreamsSupported", 151), ("cudaDevAttrLocalityDomainMultiprocessorCount", 157), ("cudaDevAttrTensorMapLargeTensorMinSize", 160), ("cudaDevAttrMax", 161)] },
+    Enum { name: "cudaDeviceAttr", signed: false, variants: &[("cudaDevAttrMaxThreadsPerBlock", 1), ("cudaDevAttrMaxBlockDimX", 2), ("cudaDevAttrMaxBlockDimY", 3), ("cudaDevAttrMaxBlockDimZ", 4), ("cudaDevAttrMaxGridDimX", 5), ("cudaDevAttrMaxGridDimY", 6), ("cudaDevAttrMaxGridDimZ", 7), ("cudaDevAttrMaxSharedMemoryPerBlock", 8), ("cudaDevAttrTotalConstantMemory", 9), ("cudaDevAttrWarpSize", 10), ("cudaDevAttrMaxPitch", 11), ("cudaDevAttrMaxRegistersPerBlock", 12), ("cudaDevAttrClockRate", 13), ("cudaDevAttrTextureAlignment", 14), ("cudaDevAttrGpuOverlap", 15), ("cudaDevAttrMultiProcessorCount", 16), ("cudaDevAttrKernelExecTimeout", 17), ("cudaDevAttrIntegrated", 18), ("cudaDevAttrCanMapHostMemory", 19), ("cudaDevAttrComputeMode", 20), ("cudaDevAttrMaxTexture1DWidth", 21), ("cudaDevAttrMaxTexture2DWidth", 22), ("cudaDevAttrMaxTexture2DHeight", 23), ("cudaDevAttrMaxTexture3DWidth", 24), ("cudaDevAttrMaxTexture3DHeight", 25), ("cudaDevAttrMaxTexture3DDepth", 26), ("cudaDevAttrMaxTexture2DLayeredWidth", 27), ("cudaDevAttrMaxTexture2DLayeredHeight", 28), ("cudaDevAttrMaxTexture2DLayeredLayers", 29), ("cudaDevAttrSurfaceAlignment", 30), ("cudaDevAttrConcurrentKernels", 31), ("cudaDevAttrEccEnabled", 32), ("cudaDevAttrPciBusId", 33), ("cudaDevAttrPciDeviceId", 34), ("cudaDevAttrTccDriver", 35), ("cudaDevAttrMemoryClockRate", 36), ("cudaDevAttrGlobalMemoryBusWidth", 37), ("cudaDevAttrL2CacheSize", 38), ("cudaDevAttrMaxThreadsPerMultiProcessor", 39), ("cudaDevAttrAsyncEngineCount", 40), ("cudaDevAttrUnifiedAddressing", 41), ("cudaDevAttrMaxTexture1DLayeredWidth", 42), ("cudaDevAttrMaxTexture1DLayeredLayers", 43), ("cudaDevAttrMaxTexture2DGatherWidth", 45), ("cudaDevAttrMaxTexture2DGatherHeight", 46), ("cudaDevAttrMaxTexture3DWidthAlt", 47), ("cudaDevAttrMaxTexture3DHeightAlt", 48), ("cudaDevAttrMaxTexture3DDepthAlt", 49), ("cudaDevAttrPciDomainId", 50), ("cudaDevAttrTexturePitchAlignment", 51), ("cudaDevAttrMaxTextureCubemapWidth", 52), ("cudaDevAttrMaxTextureCubemapLayeredWidth", 53), ("cudaDevAttrMaxTextureCubemapLayeredLayers", 54), ("cudaDevAttrMaxSurface1DWidth", 55), ("cudaDevAttrMaxSurface2DWidth", 56), ("cudaDevAttrMaxSurface2DHeight", 57), ("cudaDevAttrMaxSurface3DWidth", 58), ("cudaDevAttrMaxSurface3DHeight", 59), ("cudaDevAttrMaxSurface3DDepth", 60), ("cudaDevAttrMaxSurface1DLayeredWidth", 61), ("cudaDevAttrMaxSurface1DLayeredLayers", 62), ("cudaDevAttrMaxSurface2DLayeredWidth", 63), ("cudaDevAttrMaxSurface2DLayeredHeight", 64), ("cudaDevAttrMaxSurface2DLayeredLayers", 65), ("cudaDevAttrMaxSurfaceCubemapWidth", 66), ("cudaDevAttrMaxSurfaceCubemapLayeredWidth", 67), ("cudaDevAttrMaxSurfaceCubemapLayeredLayers", 68), ("cudaDevAttrMaxTexture1DLinearWidth", 69), ("cudaDevAttrMaxTexture2DLinearWidth", 70), ("cudaDevAttrMaxTexture2DLinearHeight", 71), ("cudaDevAttrMaxTexture2DLinearPitch", 72), ("cudaDevAttrMaxTexture2DMipmappedWidth", 73), ("cudaDevAttrMaxTexture2DMipmappedHeight", 74), ("cudaDevAttrComputeCapabilityMajor", 75), ("cudaDevAttrComputeCapabilityMinor", 76), ("cudaDevAttrMaxTexture1DMipmappedWidth", 77), ("cudaDevAttrStreamPrioritiesSupported", 78), ("cudaDevAttrGlobalL1CacheSupported", 79), ("cudaDevAttrLocalL1CacheSupported", 80), ("cudaDevAttrMaxSharedMemoryPerMultiprocessor", 81), ("cudaDevAttrMaxRegistersPerMultiprocessor", 82), ("cudaDevAttrManagedMemory", 83), ("cudaDevAttrIsMultiGpuBoard", 84), ("cudaDevAttrMultiGpuBoardGroupID", 85), ("cudaDevAttrHostNativeAtomicSupported", 86), ("cudaDevAttrSingleToDoublePrecisionPerfRatio", 87), ("cudaDevAttrPageableMemoryAccess", 88), ("cudaDevAttrConcurrentManagedAccess", 89), ("cudaDevAttrComputePreemptionSupported", 90), ("cudaDevAttrCanUseHostPointerForRegisteredMem", 91), ("cudaDevAttrReserved92", 92), ("cudaDevAttrReserved93", 93), ("cudaDevAttrReserved94", 94), ("cudaDevAttrCooperativeLaunch", 95), ("cudaDevAttrReserved96", 96), ("cudaDevAttrCooperativeMultiDeviceLaunch", 96), ("cudaDevAttrMaxSharedMemoryPerBlockOptin", 97), ("cudaDevAttrCanFlushRemoteWrites", 98), ("cudaDevAttrHostRegisterSupported", 99), ("cudaDevAttrPageableMemoryAccessUsesHostPageTables", 100), ("cudaDevAttrDirectManagedMemAccessFromHost", 101), ("cudaDevAttrMaxBlocksPerMultiprocessor", 106), ("cudaDevAttrMaxPersistingL2CacheSize", 108), ("cudaDevAttrMaxAccessPolicyWindowSize", 109), ("cudaDevAttrReservedSharedMemoryPerBlock", 111), ("cudaDevAttrSparseCudaArraySupported", 112), ("cudaDevAttrHostRegisterReadOnlySupported", 113), ("cudaDevAttrTimelineSemaphoreInteropSupported", 114), ("cudaDevAttrMaxTimelineSemaphoreInteropSupported", 114), ("cudaDevAttrMemoryPoolsSupported", 115), ("cudaDevAttrGPUDirectRDMASupported", 116), ("cudaDevAttrGPUDirectRDMAFlushWritesOptions", 117), ("cudaDevAttrGPUDirectRDMAWritesOrdering", 118), ("cudaDevAttrMemoryPoolSupportedHandleTypes", 119), ("cudaDevAttrClusterLaunch", 120), ("cudaDevAttrDeferredMappingCudaArraySupported", 121), ("cudaDevAttrReserved122", 122), ("cudaDevAttrReserved123", 123), ("cudaDevAttrReserved124", 124), ("cudaDevAttrIpcEventSupport", 125), ("cudaDevAttrMemSyncDomainCount", 126), ("cudaDevAttrReserved127", 127), ("cudaDevAttrReserved128", 128), ("cudaDevAttrReserved129", 129), ("cudaDevAttrNumaConfig", 130), ("cudaDevAttrNumaId", 131), ("cudaDevAttrReserved132", 132), ("cudaDevAttrMpsEnabled", 133), ("cudaDevAttrHostNumaId", 134), ("cudaDevAttrD3D12CigSupported", 135), ("cudaDevAttrVulkanCigSupported", 138), ("cudaDevAttrGpuPciDeviceId", 139), ("cudaDevAttrGpuPciSubsystemId", 140), ("cudaDevAttrReserved141", 141), ("cudaDevAttrHostNumaMemoryPoolsSupported", 142), ("cudaDevAttrHostNumaMultinodeIpcSupported", 143), ("cudaDevAttrHostMemoryPoolsSupported", 144), ("cudaDevAttrReserved145", 145), ("cudaDevAttrOnlyPartialHostNativeAtomicSupported", 147), ("cudaDevAttrAtomicReductionSupported", 148), ("cudaDevAttrLocalityDomainCount", 149), ("cudaDevAttrOversizedSharedMemoryPerBlock", 150), ("cudaDevAttrCigStreamsSupported", 151), ("cudaDevAttrLocalityDomainMultiprocessorCount", 157), ("cudaDevAttrTensorMapLargeTensorMinSize", 160), ("cudaDevAttrMax", 161)] },
     Enum { name: "cudaDeviceNumaConfig", signed: false, variants: &[("cudaDeviceNumaConfigNone", 0), ("cudaDeviceNumaConfigNumaNode", 1)] },
     Enum { name: "cudaDeviceP2PAttr", signed: false, variants: &[("cudaDevP2PAttrPerformanceRank", 1), ("cudaDevP2PAttrAccessSupported", 2), ("cudaDevP2PAttrNativeAtomicSupported", 3), ("cudaDevP2PAttrCudaArrayAccessSupported", 4), ("cudaDevP2PAttrOnlyPartialNativeAtomicSupported", 5)] },
     Enum { name: "cudaDriverEntryPointQueryResult", signed: false, variants: &[("cudaDriverEntryPointSuccess", 0), ("cudaDriverEntryPointSymbolNotFound", 1), ("cudaDriverEntryPointVersionNotSufficent", 2)] },
@@ -2533,23 +2529,23 @@ pub static ENUMS: &[Enum] = &[
 
 /// (enum, variant), sorted by the variant's name.
 pub static CONSTANTS: &[(u16, u16)] = &[
-    (13, 0), (13, 1), (139, 15), (139, 6), (139, 21), (139, 23), (139, 4), (139, 11), (139, 13), (139, 17),
-    (139, 19), (139, 5), (139, 25), (139, 27), (139, 7), (139, 9), (151, 0), (151, 1), (152, 3), (152, 1),
-    (152, 2), (152, 0), (153, 0), (153, 2), (153, 1), (103, 24), (103, 22), (103, 21), (103, 60), (103, 10),
-    (103, 92), (103, 83), (103, 84), (103, 76), (103, 40), (103, 18), (103, 30), (103, 59), (103, 70), (103, 4),
-    (103, 15), (103, 11), (103, 28), (103, 96), (103, 104), (103, 43), (103, 98), (103, 95), (103, 103), (103, 64),
-    (103, 62), (103, 63), (103, 52), (103, 65), (103, 48), (103, 41), (103, 67), (103, 97), (103, 17), (103, 14),
-    (103, 33), (103, 47), (103, 16), (103, 68), (103, 32), (103, 100), (103, 99), (103, 42), (103, 1), (103, 37),
-    (103, 35), (103, 101), (103, 69), (103, 55), (103, 53), (103, 54), (103, 49), (103, 19), (103, 66), (103, 82),
-    (103, 77), (103, 80), (103, 81), (103, 78), (103, 79), (103, 12), (103, 50), (103, 3), (103, 25), (103, 26),
-    (103, 27), (103, 72), (103, 51), (103, 73), (103, 23), (103, 13), (103, 34), (103, 46), (103, 2), (103, 56),
-    (103, 57), (103, 31), (103, 58), (103, 7), (103, 8), (103, 5), (103, 6), (103, 45), (103, 44), (103, 91),
-    (103, 86), (103, 90), (103, 87), (103, 89), (103, 88), (103, 85), (103, 93), (103, 102), (103, 9), (103, 75),
-    (103, 74), (103, 71), (103, 94), (103, 61), (103, 105), (103, 20), (103, 39), (103, 38), (103, 29), (103, 36),
-    (51, 5), (51, 1), (52, 0), (52, 2), (52, 1), (52, 3), (51, 2), (51, 4), (51, 3), (51, 0), (139, 14), (139, 2),
-    (139, 20), (139, 22), (139, 0), (139, 10), (139, 12), (139, 34), (139, 16), (139, 18), (139, 1), (139, 24),
-    (139, 26), (139, 32), (139, 33), (139, 28), (139, 30), (139, 29), (139, 35), (139, 31), (139, 3), (139, 8),
-    (103, 0), (5, 0), (5, 2), (5, 1), (9, 45), (9, 23), (9, 24), (9, 25), (9, 26), (9, 27), (9, 28), (9, 30),
+    (13, 0), (13, 1), (137, 15), (137, 6), (137, 21), (137, 23), (137, 4), (137, 11), (137, 13), (137, 17),
+    (137, 19), (137, 5), (137, 25), (137, 27), (137, 7), (137, 9), (149, 0), (149, 1), (150, 3), (150, 1),
+    (150, 2), (150, 0), (151, 0), (151, 2), (151, 1), (102, 24), (102, 22), (102, 21), (102, 60), (102, 10),
+    (102, 92), (102, 83), (102, 84), (102, 76), (102, 40), (102, 18), (102, 30), (102, 59), (102, 70), (102, 4),
+    (102, 15), (102, 11), (102, 28), (102, 96), (102, 104), (102, 43), (102, 98), (102, 95), (102, 103), (102, 64),
+    (102, 62), (102, 63), (102, 52), (102, 65), (102, 48), (102, 41), (102, 67), (102, 97), (102, 17), (102, 14),
+    (102, 33), (102, 47), (102, 16), (102, 68), (102, 32), (102, 100), (102, 99), (102, 42), (102, 1), (102, 37),
+    (102, 35), (102, 101), (102, 69), (102, 55), (102, 53), (102, 54), (102, 49), (102, 19), (102, 66), (102, 82),
+    (102, 77), (102, 80), (102, 81), (102, 78), (102, 79), (102, 12), (102, 50), (102, 3), (102, 25), (102, 26),
+    (102, 27), (102, 72), (102, 51), (102, 73), (102, 23), (102, 13), (102, 34), (102, 46), (102, 2), (102, 56),
+    (102, 57), (102, 31), (102, 58), (102, 7), (102, 8), (102, 5), (102, 6), (102, 45), (102, 44), (102, 91),
+    (102, 86), (102, 90), (102, 87), (102, 89), (102, 88), (102, 85), (102, 93), (102, 102), (102, 9), (102, 75),
+    (102, 74), (102, 71), (102, 94), (102, 61), (102, 105), (102, 20), (102, 39), (102, 38), (102, 29), (102, 36),
+    (51, 5), (51, 1), (52, 0), (52, 2), (52, 1), (52, 3), (51, 2), (51, 4), (51, 3), (51, 0), (137, 14), (137, 2),
+    (137, 20), (137, 22), (137, 0), (137, 10), (137, 12), (137, 34), (137, 16), (137, 18), (137, 1), (137, 24),
+    (137, 26), (137, 32), (137, 33), (137, 28), (137, 30), (137, 29), (137, 35), (137, 31), (137, 3), (137, 8),
+    (102, 0), (5, 0), (5, 2), (5, 1), (9, 45), (9, 23), (9, 24), (9, 25), (9, 26), (9, 27), (9, 28), (9, 30),
     (9, 29), (9, 32), (9, 31), (9, 34), (9, 33), (9, 35), (9, 36), (9, 7), (9, 6), (9, 65), (9, 47), (9, 39),
     (9, 37), (9, 38), (9, 40), (9, 41), (9, 4), (9, 5), (9, 3), (9, 62), (9, 63), (9, 64), (9, 59), (9, 60),
     (9, 61), (9, 18), (9, 20), (9, 22), (9, 12), (9, 14), (9, 16), (9, 9), (9, 10), (9, 17), (9, 19), (9, 21),
@@ -2602,130 +2598,130 @@ pub static CONSTANTS: &[(u16, u16)] = &[
     (48, 16), (48, 3), (48, 4), (48, 11), (48, 12), (48, 1), (48, 0), (49, 0), (49, 1), (50, 1), (50, 8), (50, 4),
     (50, 3), (50, 6), (50, 5), (50, 2), (50, 7), (50, 0), (53, 2), (53, 3), (53, 0), (53, 1), (54, 12), (54, 13),
     (54, 5), (54, 7), (54, 16), (54, 8), (54, 9), (54, 17), (54, 4), (54, 3), (54, 0), (54, 1), (54, 14), (54, 2),
-    (54, 10), (54, 11), (54, 15), (54, 6), (55, 0), (55, 2), (55, 1), (126, 0), (58, 1), (58, 0), (59, 0), (59, 1),
+    (54, 10), (54, 11), (54, 15), (54, 6), (55, 0), (55, 2), (55, 1), (125, 0), (58, 1), (58, 0), (59, 0), (59, 1),
     (60, 0), (64, 35), (64, 14), (62, 2), (62, 1), (62, 0), (64, 5), (64, 6), (64, 10), (64, 16), (64, 24),
     (64, 21), (64, 11), (64, 13), (64, 18), (64, 19), (64, 17), (64, 3), (64, 4), (61, 0), (61, 2), (61, 4),
     (61, 5), (61, 3), (61, 1), (64, 12), (64, 20), (64, 0), (64, 32), (64, 31), (64, 15), (61, 6), (64, 36),
     (64, 7), (64, 29), (64, 33), (64, 30), (64, 22), (64, 23), (64, 26), (64, 25), (64, 28), (64, 27), (64, 34),
-    (64, 9), (64, 8), (64, 1), (64, 2), (67, 1), (67, 4), (67, 5), (67, 2), (67, 13), (67, 0), (67, 12), (67, 10),
-    (67, 9), (67, 15), (67, 16), (67, 11), (67, 14), (67, 8), (67, 7), (67, 6), (67, 17), (67, 3), (69, 0),
-    (69, 1), (68, 2), (68, 0), (68, 1), (70, 1), (70, 0), (70, 2), (71, 8), (71, 9), (71, 4), (71, 3), (71, 2),
-    (71, 11), (71, 5), (71, 6), (71, 10), (71, 1), (71, 7), (71, 0), (73, 1), (73, 0), (74, 1), (74, 0), (75, 0),
-    (75, 2), (75, 1), (72, 0), (72, 1), (92, 0), (92, 1), (91, 1), (91, 2), (91, 0), (93, 3), (93, 2), (93, 0),
-    (93, 4), (93, 1), (94, 2), (94, 1), (94, 0), (94, 3), (86, 8), (86, 9), (86, 13), (86, 14), (86, 10), (86, 11),
-    (86, 12), (86, 3), (86, 4), (86, 5), (86, 2), (86, 1), (86, 0), (86, 6), (86, 7), (76, 3), (76, 0), (76, 1),
-    (76, 2), (89, 4), (89, 2), (89, 0), (89, 5), (89, 3), (89, 1), (77, 1), (77, 0), (80, 0), (80, 2), (80, 3),
-    (80, 1), (78, 0), (78, 1), (81, 0), (81, 1), (81, 2), (82, 1), (82, 3), (82, 2), (82, 0), (79, 4), (83, 0),
-    (79, 5), (79, 0), (79, 1), (79, 2), (79, 3), (84, 2), (84, 7), (84, 3), (84, 4), (84, 5), (84, 0), (84, 6),
-    (84, 8), (84, 1), (85, 0), (85, 1), (90, 2), (90, 3), (90, 7), (90, 6), (90, 1), (90, 5), (90, 4), (90, 0),
-    (87, 0), (88, 0), (88, 1), (95, 0), (95, 1), (96, 0), (96, 1), (97, 0), (97, 1), (98, 1), (98, 0), (99, 15),
-    (1, 0), (1, 1), (1, 2), (99, 13), (99, 6), (99, 0), (99, 8), (99, 2), (99, 3), (99, 14), (99, 20), (99, 9),
-    (99, 7), (99, 21), (99, 12), (99, 18), (99, 17), (99, 19), (99, 1), (99, 16), (99, 4), (99, 11), (99, 10),
-    (99, 5), (63, 1), (63, 0), (100, 2), (100, 4), (100, 3), (100, 1), (100, 5), (100, 0), (102, 0), (102, 2),
-    (102, 1), (102, 3), (101, 19), (101, 22), (101, 20), (101, 23), (101, 21), (101, 24), (101, 0), (101, 29),
-    (101, 31), (101, 33), (101, 10), (101, 16), (101, 4), (101, 11), (101, 17), (101, 5), (101, 12), (101, 18),
-    (101, 6), (101, 7), (101, 13), (101, 1), (101, 8), (101, 14), (101, 2), (101, 9), (101, 15), (101, 3),
-    (101, 25), (101, 26), (101, 27), (101, 28), (101, 30), (101, 32), (101, 34), (105, 0), (105, 1), (105, 2),
-    (104, 2), (104, 3), (104, 0), (104, 4), (104, 1), (106, 0), (106, 2), (106, 1), (114, 0), (108, 0), (108, 1),
-    (108, 2), (107, 0), (107, 1), (110, 0), (110, 2), (110, 1), (111, 1), (111, 2), (111, 0), (117, 0), (113, 1),
-    (113, 0), (109, 6), (109, 5), (109, 2), (109, 0), (109, 3), (109, 1), (109, 4), (117, 1), (114, 1), (115, 2),
-    (115, 1), (115, 4), (115, 0), (115, 3), (116, 0), (116, 1), (118, 0), (118, 3), (118, 1), (118, 2), (65, 18),
-    (65, 26), (65, 33), (65, 19), (65, 27), (65, 34), (65, 20), (65, 28), (65, 35), (65, 21), (65, 29), (65, 36),
-    (65, 22), (65, 30), (65, 37), (65, 23), (65, 31), (65, 38), (65, 24), (65, 32), (65, 39), (65, 0), (65, 1),
-    (65, 2), (65, 3), (65, 4), (65, 5), (65, 6), (65, 7), (65, 8), (65, 9), (65, 10), (65, 11), (65, 12), (65, 13),
-    (65, 14), (65, 15), (65, 16), (65, 17), (65, 25), (119, 0), (119, 2), (119, 1), (120, 14), (120, 13),
-    (120, 15), (120, 9), (120, 6), (120, 7), (120, 10), (120, 8), (120, 3), (120, 5), (120, 11), (120, 12),
-    (120, 1), (120, 2), (120, 4), (120, 0), (121, 1), (121, 0), (122, 0), (122, 1), (123, 1), (123, 2), (123, 0),
-    (124, 2), (124, 3), (124, 1), (124, 0), (125, 3), (125, 4), (125, 5), (125, 6), (125, 1), (125, 2), (125, 0),
-    (6, 3), (6, 1), (6, 2), (6, 0), (39, 1), (39, 0), (127, 0), (22, 0), (22, 1), (224, 0), (224, 1), (129, 0),
-    (129, 3), (129, 1), (129, 2), (130, 0), (130, 3), (130, 1), (130, 2), (224, 2), (112, 0), (112, 1), (131, 0),
-    (131, 2), (131, 1), (219, 3), (219, 1), (219, 2), (219, 0), (132, 0), (134, 2), (134, 5), (134, 3), (134, 4),
-    (134, 0), (134, 1), (134, 6), (133, 5), (133, 9), (133, 8), (133, 10), (133, 12), (133, 11), (133, 0),
-    (133, 4), (133, 3), (133, 2), (133, 1), (133, 6), (133, 7), (216, 1), (216, 2), (216, 0), (135, 1), (135, 0),
-    (135, 2), (206, 1), (136, 2), (136, 4), (136, 3), (136, 0), (136, 24), (136, 26), (136, 28), (136, 14),
-    (136, 15), (136, 16), (136, 11), (136, 12), (136, 13), (136, 1), (136, 41), (136, 43), (136, 45), (136, 35),
-    (136, 37), (136, 39), (136, 32), (136, 33), (136, 40), (136, 42), (136, 44), (136, 34), (136, 36), (136, 38),
-    (136, 17), (136, 18), (136, 19), (136, 20), (136, 21), (136, 22), (136, 23), (136, 25), (136, 27), (136, 29),
-    (136, 30), (136, 31), (136, 8), (136, 9), (136, 10), (136, 5), (136, 6), (136, 7), (137, 0), (137, 2),
-    (137, 3), (137, 1), (138, 0), (138, 1), (138, 3), (138, 2), (144, 39), (144, 137), (144, 96), (144, 18),
-    (144, 89), (144, 140), (144, 12), (144, 112), (144, 73), (144, 74), (144, 19), (144, 88), (144, 30), (144, 87),
-    (144, 93), (144, 127), (144, 113), (144, 99), (144, 31), (144, 109), (144, 108), (144, 110), (144, 77),
-    (144, 36), (144, 14), (144, 129), (144, 130), (144, 134), (144, 84), (144, 126), (144, 132), (144, 133),
-    (144, 105), (144, 97), (144, 17), (144, 117), (144, 82), (144, 16), (144, 37), (144, 78), (144, 138),
-    (144, 141), (144, 81), (144, 143), (144, 102), (144, 1), (144, 2), (144, 3), (144, 100), (144, 4), (144, 5),
-    (144, 6), (144, 101), (144, 10), (144, 11), (144, 80), (144, 7), (144, 95), (144, 79), (144, 60), (144, 59),
-    (144, 53), (144, 55), (144, 62), (144, 63), (144, 61), (144, 54), (144, 58), (144, 57), (144, 56), (144, 66),
-    (144, 65), (144, 64), (144, 42), (144, 41), (144, 67), (144, 75), (144, 20), (144, 44), (144, 43), (144, 22),
-    (144, 27), (144, 28), (144, 26), (144, 69), (144, 70), (144, 68), (144, 72), (144, 71), (144, 21), (144, 25),
-    (144, 47), (144, 24), (144, 46), (144, 23), (144, 45), (144, 52), (144, 51), (144, 50), (144, 0), (144, 38),
-    (144, 118), (144, 35), (144, 111), (144, 107), (144, 125), (144, 83), (144, 15), (144, 122), (144, 123),
-    (144, 136), (144, 139), (144, 86), (144, 98), (144, 32), (144, 33), (144, 48), (144, 114), (144, 115),
-    (144, 116), (144, 119), (144, 120), (144, 121), (144, 124), (144, 131), (144, 135), (144, 90), (144, 91),
-    (144, 92), (144, 94), (144, 103), (144, 85), (144, 104), (144, 76), (144, 29), (144, 34), (144, 142),
-    (144, 13), (144, 49), (144, 106), (144, 8), (144, 40), (144, 128), (144, 9), (146, 1), (146, 3), (146, 2),
-    (146, 4), (146, 0), (140, 0), (140, 1), (140, 3), (140, 2), (141, 1), (141, 0), (141, 2), (141, 3), (142, 0),
-    (142, 1), (143, 0), (143, 1), (145, 0), (145, 1), (147, 0), (147, 1), (147, 2), (148, 14), (148, 12), (148, 4),
-    (148, 16), (148, 29), (148, 13), (148, 47), (148, 73), (148, 49), (148, 48), (148, 46), (148, 74), (148, 51),
-    (148, 77), (148, 78), (148, 76), (148, 53), (148, 52), (148, 75), (148, 50), (148, 55), (148, 57), (148, 56),
-    (148, 54), (148, 59), (148, 61), (148, 60), (148, 58), (148, 69), (148, 43), (148, 72), (148, 71), (148, 45),
-    (148, 44), (148, 66), (148, 68), (148, 67), (148, 65), (148, 70), (148, 42), (148, 6), (148, 7), (148, 15),
-    (148, 5), (148, 112), (148, 11), (148, 110), (148, 111), (148, 25), (148, 101), (148, 24), (148, 79),
-    (148, 21), (148, 89), (148, 88), (148, 103), (148, 102), (148, 91), (148, 90), (148, 92), (148, 20),
-    (148, 105), (148, 104), (148, 96), (148, 95), (148, 23), (148, 107), (148, 106), (148, 22), (148, 109),
-    (148, 108), (148, 98), (148, 97), (148, 0), (148, 82), (148, 86), (148, 32), (148, 1), (148, 80), (148, 84),
-    (148, 35), (148, 2), (148, 31), (148, 3), (148, 34), (148, 8), (148, 30), (148, 9), (148, 33), (148, 99),
-    (148, 28), (148, 10), (148, 26), (148, 64), (148, 83), (148, 87), (148, 38), (148, 19), (148, 81), (148, 85),
-    (148, 41), (148, 63), (148, 37), (148, 18), (148, 40), (148, 62), (148, 36), (148, 17), (148, 39), (148, 100),
-    (148, 27), (148, 94), (148, 93), (149, 0), (149, 1), (150, 0), (150, 1), (167, 0), (167, 1), (167, 2),
-    (154, 19), (154, 57), (154, 55), (154, 138), (154, 54), (154, 93), (154, 30), (154, 125), (154, 116),
-    (154, 117), (154, 109), (154, 73), (154, 92), (154, 103), (154, 4), (154, 63), (154, 47), (154, 51), (154, 35),
-    (154, 34), (154, 33), (154, 32), (154, 61), (154, 129), (154, 136), (154, 76), (154, 131), (154, 128),
-    (154, 135), (154, 97), (154, 95), (154, 96), (154, 85), (154, 98), (154, 81), (154, 36), (154, 3), (154, 29),
-    (154, 74), (154, 100), (154, 17), (154, 130), (154, 9), (154, 46), (154, 44), (154, 14), (154, 23), (154, 66),
-    (154, 13), (154, 50), (154, 18), (154, 24), (154, 101), (154, 11), (154, 65), (154, 133), (154, 80),
-    (154, 132), (154, 75), (154, 31), (154, 12), (154, 15), (154, 16), (154, 1), (154, 70), (154, 68), (154, 102),
-    (154, 41), (154, 40), (154, 88), (154, 39), (154, 86), (154, 43), (154, 87), (154, 82), (154, 52), (154, 2),
-    (154, 27), (154, 99), (154, 37), (154, 25), (154, 115), (154, 110), (154, 113), (154, 114), (154, 111),
-    (154, 112), (154, 45), (154, 56), (154, 58), (154, 59), (154, 60), (154, 105), (154, 84), (154, 106),
-    (154, 26), (154, 67), (154, 79), (154, 89), (154, 90), (154, 64), (154, 38), (154, 7), (154, 8), (154, 5),
-    (154, 6), (154, 91), (154, 78), (154, 77), (154, 48), (154, 49), (154, 124), (154, 119), (154, 123),
-    (154, 120), (154, 122), (154, 121), (154, 118), (154, 126), (154, 134), (154, 28), (154, 83), (154, 42),
-    (154, 22), (154, 108), (154, 107), (154, 104), (154, 20), (154, 21), (154, 127), (154, 94), (154, 137),
-    (154, 53), (154, 72), (154, 71), (154, 62), (154, 69), (154, 10), (155, 5), (155, 6), (155, 3), (155, 4),
-    (155, 7), (155, 0), (155, 1), (155, 2), (156, 4), (156, 3), (156, 6), (156, 7), (156, 5), (156, 0), (156, 1),
-    (156, 2), (156, 8), (156, 9), (157, 1), (157, 2), (157, 0), (158, 1), (158, 0), (220, 1), (220, 0), (159, 0),
-    (159, 1), (161, 0), (160, 1), (160, 0), (217, 1), (217, 0), (162, 2), (162, 7), (162, 9), (162, 0), (162, 6),
-    (162, 1), (162, 5), (162, 4), (162, 3), (162, 8), (163, 3), (163, 2), (163, 0), (163, 1), (164, 0), (164, 1),
-    (164, 2), (165, 0), (165, 1), (165, 2), (166, 2), (166, 0), (166, 1), (168, 1), (168, 0), (168, 2), (169, 0),
-    (170, 0), (170, 2), (170, 1), (171, 10), (171, 5), (171, 6), (171, 7), (171, 9), (171, 4), (171, 8), (171, 1),
-    (171, 11), (171, 2), (171, 3), (171, 0), (172, 0), (172, 1), (173, 1), (173, 8), (173, 4), (173, 3), (173, 6),
-    (173, 5), (173, 2), (173, 7), (173, 0), (175, 5), (175, 1), (174, 0), (174, 2), (174, 1), (174, 3), (175, 2),
-    (175, 4), (175, 3), (175, 0), (176, 3), (176, 1), (176, 0), (176, 2), (177, 2), (177, 3), (177, 0), (177, 1),
-    (178, 12), (178, 16), (178, 5), (178, 7), (178, 8), (178, 9), (178, 15), (178, 4), (178, 3), (178, 0),
-    (178, 10), (178, 11), (178, 1), (178, 13), (178, 2), (178, 14), (178, 6), (179, 0), (179, 2), (179, 1),
-    (223, 0), (180, 1), (180, 3), (180, 5), (180, 0), (180, 2), (180, 4), (181, 0), (181, 1), (181, 2), (182, 0),
-    (182, 1), (182, 3), (182, 4), (182, 2), (183, 0), (183, 1), (184, 12), (185, 2), (185, 1), (185, 0), (184, 5),
-    (184, 6), (184, 8), (184, 9), (184, 11), (184, 3), (184, 4), (184, 10), (184, 0), (184, 15), (184, 14),
-    (184, 7), (184, 16), (184, 13), (184, 1), (184, 2), (187, 1), (187, 3), (187, 2), (187, 0), (206, 0), (188, 1),
-    (188, 4), (188, 5), (188, 2), (188, 13), (188, 0), (188, 12), (188, 10), (188, 9), (188, 15), (188, 16),
-    (188, 11), (188, 14), (188, 8), (188, 7), (188, 6), (188, 17), (188, 3), (190, 0), (190, 1), (189, 2),
-    (189, 0), (189, 1), (191, 1), (191, 0), (192, 4), (192, 3), (192, 2), (192, 5), (192, 7), (192, 6), (192, 1),
-    (192, 0), (193, 0), (193, 1), (194, 0), (194, 1), (194, 2), (204, 4), (204, 2), (204, 0), (204, 5), (204, 3),
-    (204, 1), (196, 0), (196, 2), (196, 3), (196, 1), (195, 4), (195, 0), (195, 1), (195, 2), (195, 3), (197, 2),
-    (197, 7), (197, 3), (197, 4), (197, 5), (197, 0), (197, 6), (197, 1), (198, 8), (198, 9), (198, 13), (198, 14),
-    (198, 10), (198, 11), (198, 12), (198, 3), (198, 4), (198, 5), (198, 6), (198, 7), (198, 2), (198, 1),
-    (198, 0), (199, 2), (199, 3), (199, 7), (199, 6), (199, 1), (199, 5), (199, 4), (199, 0), (202, 4), (202, 3),
-    (202, 2), (201, 0), (201, 1), (202, 1), (202, 0), (200, 1), (200, 2), (200, 0), (203, 3), (203, 2), (203, 0),
-    (203, 4), (203, 1), (205, 2), (205, 1), (205, 3), (205, 0), (186, 1), (186, 0), (221, 0), (221, 1), (208, 22),
-    (208, 23), (208, 24), (208, 19), (208, 20), (208, 21), (208, 0), (208, 29), (208, 31), (208, 33), (208, 4),
-    (208, 5), (208, 6), (208, 16), (208, 17), (208, 18), (208, 10), (208, 11), (208, 12), (208, 25), (208, 26),
-    (208, 27), (208, 28), (208, 30), (208, 32), (208, 34), (208, 1), (208, 2), (208, 3), (208, 13), (208, 14),
-    (208, 15), (208, 7), (208, 8), (208, 9), (207, 0), (207, 2), (207, 1), (207, 3), (209, 3), (209, 0), (209, 2),
-    (209, 1), (211, 0), (211, 2), (211, 1), (212, 2), (212, 3), (212, 0), (212, 4), (212, 1), (210, 0), (210, 1),
-    (210, 2), (215, 0), (213, 0), (213, 2), (213, 1), (214, 1), (214, 2), (214, 0), (215, 1), (154, 0), (218, 0),
-    (218, 3), (218, 1), (218, 2), (222, 0), (226, 4), (225, 9), (225, 6), (225, 7), (225, 8), (225, 10), (225, 11),
-    (227, 7), (225, 2), (225, 4), (225, 0), (227, 3), (227, 4), (227, 5), (226, 2), (226, 3), (226, 1), (227, 6),
-    (227, 0), (226, 0), (227, 2), (225, 3), (225, 5), (225, 1), (227, 1),
+    (64, 9), (64, 8), (64, 1), (64, 2), (66, 1), (66, 4), (66, 5), (66, 2), (66, 13), (66, 0), (66, 12), (66, 10),
+    (66, 9), (66, 15), (66, 16), (66, 11), (66, 14), (66, 8), (66, 7), (66, 6), (66, 17), (66, 3), (68, 0),
+    (68, 1), (67, 2), (67, 0), (67, 1), (69, 1), (69, 0), (69, 2), (70, 8), (70, 9), (70, 4), (70, 3), (70, 2),
+    (70, 11), (70, 5), (70, 6), (70, 10), (70, 1), (70, 7), (70, 0), (72, 1), (72, 0), (73, 1), (73, 0), (74, 0),
+    (74, 2), (74, 1), (71, 0), (71, 1), (91, 0), (91, 1), (90, 1), (90, 2), (90, 0), (92, 3), (92, 2), (92, 0),
+    (92, 4), (92, 1), (93, 2), (93, 1), (93, 0), (93, 3), (85, 8), (85, 9), (85, 13), (85, 14), (85, 10), (85, 11),
+    (85, 12), (85, 3), (85, 4), (85, 5), (85, 2), (85, 1), (85, 0), (85, 6), (85, 7), (75, 3), (75, 0), (75, 1),
+    (75, 2), (88, 4), (88, 2), (88, 0), (88, 5), (88, 3), (88, 1), (76, 1), (76, 0), (79, 0), (79, 2), (79, 3),
+    (79, 1), (77, 0), (77, 1), (80, 0), (80, 1), (80, 2), (81, 1), (81, 3), (81, 2), (81, 0), (78, 4), (82, 0),
+    (78, 5), (78, 0), (78, 1), (78, 2), (78, 3), (83, 2), (83, 7), (83, 3), (83, 4), (83, 5), (83, 0), (83, 6),
+    (83, 8), (83, 1), (84, 0), (84, 1), (89, 2), (89, 3), (89, 7), (89, 6), (89, 1), (89, 5), (89, 4), (89, 0),
+    (86, 0), (87, 0), (87, 1), (94, 0), (94, 1), (95, 0), (95, 1), (96, 0), (96, 1), (97, 1), (97, 0), (98, 15),
+    (1, 0), (1, 1), (1, 2), (98, 13), (98, 6), (98, 0), (98, 8), (98, 2), (98, 3), (98, 14), (98, 20), (98, 9),
+    (98, 7), (98, 21), (98, 12), (98, 18), (98, 17), (98, 19), (98, 1), (98, 16), (98, 4), (98, 11), (98, 10),
+    (98, 5), (63, 1), (63, 0), (99, 2), (99, 4), (99, 3), (99, 1), (99, 5), (99, 0), (101, 0), (101, 2), (101, 1),
+    (101, 3), (100, 19), (100, 22), (100, 20), (100, 23), (100, 21), (100, 24), (100, 0), (100, 29), (100, 31),
+    (100, 33), (100, 10), (100, 16), (100, 4), (100, 11), (100, 17), (100, 5), (100, 12), (100, 18), (100, 6),
+    (100, 7), (100, 13), (100, 1), (100, 8), (100, 14), (100, 2), (100, 9), (100, 15), (100, 3), (100, 25),
+    (100, 26), (100, 27), (100, 28), (100, 30), (100, 32), (100, 34), (104, 0), (104, 1), (104, 2), (103, 2),
+    (103, 3), (103, 0), (103, 4), (103, 1), (105, 0), (105, 2), (105, 1), (113, 0), (107, 0), (107, 1), (107, 2),
+    (106, 0), (106, 1), (109, 0), (109, 2), (109, 1), (110, 1), (110, 2), (110, 0), (116, 0), (112, 1), (112, 0),
+    (108, 6), (108, 5), (108, 2), (108, 0), (108, 3), (108, 1), (108, 4), (116, 1), (113, 1), (114, 2), (114, 1),
+    (114, 4), (114, 0), (114, 3), (115, 0), (115, 1), (117, 0), (117, 3), (117, 1), (117, 2), (65, 18), (65, 26),
+    (65, 33), (65, 19), (65, 27), (65, 34), (65, 20), (65, 28), (65, 35), (65, 21), (65, 29), (65, 36), (65, 22),
+    (65, 30), (65, 37), (65, 23), (65, 31), (65, 38), (65, 24), (65, 32), (65, 39), (65, 0), (65, 1), (65, 2),
+    (65, 3), (65, 4), (65, 5), (65, 6), (65, 7), (65, 8), (65, 9), (65, 10), (65, 11), (65, 12), (65, 13),
+    (65, 14), (65, 15), (65, 16), (65, 17), (65, 25), (118, 0), (118, 2), (118, 1), (119, 14), (119, 13),
+    (119, 15), (119, 9), (119, 6), (119, 7), (119, 10), (119, 8), (119, 3), (119, 5), (119, 11), (119, 12),
+    (119, 1), (119, 2), (119, 4), (119, 0), (120, 1), (120, 0), (121, 0), (121, 1), (122, 1), (122, 2), (122, 0),
+    (123, 2), (123, 3), (123, 1), (123, 0), (124, 3), (124, 4), (124, 5), (124, 6), (124, 1), (124, 2), (124, 0),
+    (6, 3), (6, 1), (6, 2), (6, 0), (39, 1), (39, 0), (126, 0), (22, 0), (22, 1), (222, 0), (222, 1), (127, 0),
+    (127, 3), (127, 1), (127, 2), (128, 0), (128, 3), (128, 1), (128, 2), (222, 2), (111, 0), (111, 1), (129, 0),
+    (129, 2), (129, 1), (217, 3), (217, 1), (217, 2), (217, 0), (130, 0), (132, 2), (132, 5), (132, 3), (132, 4),
+    (132, 0), (132, 1), (132, 6), (131, 5), (131, 9), (131, 8), (131, 10), (131, 12), (131, 11), (131, 0),
+    (131, 4), (131, 3), (131, 2), (131, 1), (131, 6), (131, 7), (214, 1), (214, 2), (214, 0), (133, 1), (133, 0),
+    (133, 3), (133, 2), (204, 1), (134, 2), (134, 4), (134, 3), (134, 0), (134, 24), (134, 26), (134, 28),
+    (134, 14), (134, 15), (134, 16), (134, 11), (134, 12), (134, 13), (134, 1), (134, 41), (134, 43), (134, 45),
+    (134, 35), (134, 37), (134, 39), (134, 32), (134, 33), (134, 40), (134, 42), (134, 44), (134, 34), (134, 36),
+    (134, 38), (134, 17), (134, 18), (134, 19), (134, 20), (134, 21), (134, 22), (134, 23), (134, 25), (134, 27),
+    (134, 29), (134, 30), (134, 31), (134, 8), (134, 9), (134, 10), (134, 5), (134, 6), (134, 7), (135, 0),
+    (135, 2), (135, 3), (135, 1), (136, 0), (136, 1), (136, 3), (136, 2), (142, 39), (142, 139), (142, 97),
+    (142, 18), (142, 89), (142, 142), (142, 12), (142, 114), (142, 73), (142, 74), (142, 19), (142, 88), (142, 30),
+    (142, 87), (142, 93), (142, 95), (142, 129), (142, 115), (142, 100), (142, 31), (142, 111), (142, 110),
+    (142, 112), (142, 77), (142, 36), (142, 14), (142, 131), (142, 132), (142, 136), (142, 84), (142, 128),
+    (142, 134), (142, 135), (142, 106), (142, 98), (142, 17), (142, 119), (142, 82), (142, 16), (142, 37),
+    (142, 78), (142, 140), (142, 143), (142, 81), (142, 145), (142, 103), (142, 1), (142, 2), (142, 3), (142, 101),
+    (142, 4), (142, 5), (142, 6), (142, 102), (142, 10), (142, 11), (142, 80), (142, 7), (142, 96), (142, 79),
+    (142, 60), (142, 59), (142, 53), (142, 55), (142, 62), (142, 63), (142, 61), (142, 54), (142, 58), (142, 57),
+    (142, 56), (142, 66), (142, 65), (142, 64), (142, 42), (142, 41), (142, 67), (142, 75), (142, 20), (142, 44),
+    (142, 43), (142, 22), (142, 27), (142, 28), (142, 26), (142, 69), (142, 70), (142, 68), (142, 72), (142, 71),
+    (142, 21), (142, 25), (142, 47), (142, 24), (142, 46), (142, 23), (142, 45), (142, 52), (142, 51), (142, 50),
+    (142, 0), (142, 38), (142, 108), (142, 120), (142, 35), (142, 113), (142, 109), (142, 127), (142, 83),
+    (142, 15), (142, 124), (142, 125), (142, 138), (142, 141), (142, 86), (142, 99), (142, 32), (142, 33),
+    (142, 48), (142, 116), (142, 117), (142, 118), (142, 121), (142, 122), (142, 123), (142, 126), (142, 133),
+    (142, 137), (142, 90), (142, 91), (142, 92), (142, 94), (142, 104), (142, 85), (142, 105), (142, 76),
+    (142, 29), (142, 34), (142, 144), (142, 13), (142, 49), (142, 107), (142, 8), (142, 40), (142, 130), (142, 9),
+    (144, 1), (144, 3), (144, 2), (144, 4), (144, 0), (138, 0), (138, 1), (138, 3), (138, 2), (139, 1), (139, 0),
+    (139, 2), (139, 3), (140, 0), (140, 1), (141, 0), (141, 1), (143, 0), (143, 1), (145, 0), (145, 1), (145, 2),
+    (146, 14), (146, 12), (146, 4), (146, 16), (146, 29), (146, 13), (146, 47), (146, 73), (146, 49), (146, 48),
+    (146, 46), (146, 74), (146, 51), (146, 77), (146, 78), (146, 76), (146, 53), (146, 52), (146, 75), (146, 50),
+    (146, 55), (146, 57), (146, 56), (146, 54), (146, 59), (146, 61), (146, 60), (146, 58), (146, 69), (146, 43),
+    (146, 72), (146, 71), (146, 45), (146, 44), (146, 66), (146, 68), (146, 67), (146, 65), (146, 70), (146, 42),
+    (146, 6), (146, 7), (146, 15), (146, 5), (146, 112), (146, 11), (146, 110), (146, 111), (146, 25), (146, 101),
+    (146, 24), (146, 79), (146, 21), (146, 89), (146, 88), (146, 103), (146, 102), (146, 91), (146, 90), (146, 92),
+    (146, 20), (146, 105), (146, 104), (146, 96), (146, 95), (146, 23), (146, 107), (146, 106), (146, 22),
+    (146, 109), (146, 108), (146, 98), (146, 97), (146, 0), (146, 82), (146, 86), (146, 32), (146, 1), (146, 80),
+    (146, 84), (146, 35), (146, 2), (146, 31), (146, 3), (146, 34), (146, 8), (146, 30), (146, 9), (146, 33),
+    (146, 99), (146, 28), (146, 10), (146, 26), (146, 64), (146, 83), (146, 87), (146, 38), (146, 19), (146, 81),
+    (146, 85), (146, 41), (146, 63), (146, 37), (146, 18), (146, 40), (146, 62), (146, 36), (146, 17), (146, 39),
+    (146, 100), (146, 27), (146, 94), (146, 93), (147, 0), (147, 1), (148, 0), (148, 1), (165, 0), (165, 1),
+    (165, 2), (152, 19), (152, 57), (152, 55), (152, 138), (152, 54), (152, 93), (152, 30), (152, 125), (152, 116),
+    (152, 117), (152, 109), (152, 73), (152, 92), (152, 103), (152, 4), (152, 63), (152, 47), (152, 51), (152, 35),
+    (152, 34), (152, 33), (152, 32), (152, 61), (152, 129), (152, 136), (152, 76), (152, 131), (152, 128),
+    (152, 135), (152, 97), (152, 95), (152, 96), (152, 85), (152, 98), (152, 81), (152, 36), (152, 3), (152, 29),
+    (152, 74), (152, 100), (152, 17), (152, 130), (152, 9), (152, 46), (152, 44), (152, 14), (152, 23), (152, 66),
+    (152, 13), (152, 50), (152, 18), (152, 24), (152, 101), (152, 11), (152, 65), (152, 133), (152, 80),
+    (152, 132), (152, 75), (152, 31), (152, 12), (152, 15), (152, 16), (152, 1), (152, 70), (152, 68), (152, 102),
+    (152, 41), (152, 40), (152, 88), (152, 39), (152, 86), (152, 43), (152, 87), (152, 82), (152, 52), (152, 2),
+    (152, 27), (152, 99), (152, 37), (152, 25), (152, 115), (152, 110), (152, 113), (152, 114), (152, 111),
+    (152, 112), (152, 45), (152, 56), (152, 58), (152, 59), (152, 60), (152, 105), (152, 84), (152, 106),
+    (152, 26), (152, 67), (152, 79), (152, 89), (152, 90), (152, 64), (152, 38), (152, 7), (152, 8), (152, 5),
+    (152, 6), (152, 91), (152, 78), (152, 77), (152, 48), (152, 49), (152, 124), (152, 119), (152, 123),
+    (152, 120), (152, 122), (152, 121), (152, 118), (152, 126), (152, 134), (152, 28), (152, 83), (152, 42),
+    (152, 22), (152, 108), (152, 107), (152, 104), (152, 20), (152, 21), (152, 127), (152, 94), (152, 137),
+    (152, 53), (152, 72), (152, 71), (152, 62), (152, 69), (152, 10), (153, 5), (153, 6), (153, 3), (153, 4),
+    (153, 7), (153, 0), (153, 1), (153, 2), (154, 4), (154, 3), (154, 6), (154, 7), (154, 5), (154, 0), (154, 1),
+    (154, 2), (154, 8), (154, 9), (155, 1), (155, 2), (155, 0), (156, 1), (156, 0), (218, 1), (218, 0), (157, 0),
+    (157, 1), (159, 0), (158, 1), (158, 0), (215, 1), (215, 0), (160, 2), (160, 7), (160, 9), (160, 0), (160, 6),
+    (160, 1), (160, 5), (160, 4), (160, 3), (160, 8), (161, 3), (161, 2), (161, 0), (161, 1), (162, 0), (162, 1),
+    (162, 2), (163, 0), (163, 1), (163, 2), (164, 2), (164, 0), (164, 1), (166, 1), (166, 0), (166, 2), (167, 0),
+    (168, 0), (168, 2), (168, 1), (169, 10), (169, 5), (169, 6), (169, 7), (169, 9), (169, 4), (169, 8), (169, 1),
+    (169, 11), (169, 2), (169, 3), (169, 0), (170, 0), (170, 1), (171, 1), (171, 8), (171, 4), (171, 3), (171, 6),
+    (171, 5), (171, 2), (171, 7), (171, 0), (173, 5), (173, 1), (172, 0), (172, 2), (172, 1), (172, 3), (173, 2),
+    (173, 4), (173, 3), (173, 0), (174, 3), (174, 1), (174, 0), (174, 2), (175, 2), (175, 3), (175, 0), (175, 1),
+    (176, 12), (176, 16), (176, 5), (176, 7), (176, 8), (176, 9), (176, 15), (176, 4), (176, 3), (176, 0),
+    (176, 10), (176, 11), (176, 1), (176, 13), (176, 2), (176, 14), (176, 6), (177, 0), (177, 2), (177, 1),
+    (221, 0), (178, 1), (178, 3), (178, 5), (178, 0), (178, 2), (178, 4), (179, 0), (179, 1), (179, 2), (180, 0),
+    (180, 1), (180, 3), (180, 4), (180, 2), (181, 0), (181, 1), (182, 12), (183, 2), (183, 1), (183, 0), (182, 5),
+    (182, 6), (182, 8), (182, 9), (182, 11), (182, 3), (182, 4), (182, 10), (182, 0), (182, 15), (182, 14),
+    (182, 7), (182, 16), (182, 13), (182, 1), (182, 2), (185, 1), (185, 3), (185, 2), (185, 0), (204, 0), (186, 1),
+    (186, 4), (186, 5), (186, 2), (186, 13), (186, 0), (186, 12), (186, 10), (186, 9), (186, 15), (186, 16),
+    (186, 11), (186, 14), (186, 8), (186, 7), (186, 6), (186, 17), (186, 3), (188, 0), (188, 1), (187, 2),
+    (187, 0), (187, 1), (189, 1), (189, 0), (190, 4), (190, 3), (190, 2), (190, 5), (190, 7), (190, 6), (190, 1),
+    (190, 0), (191, 0), (191, 1), (192, 0), (192, 1), (192, 2), (202, 4), (202, 2), (202, 0), (202, 5), (202, 3),
+    (202, 1), (194, 0), (194, 2), (194, 3), (194, 1), (193, 4), (193, 0), (193, 1), (193, 2), (193, 3), (195, 2),
+    (195, 7), (195, 3), (195, 4), (195, 5), (195, 0), (195, 6), (195, 1), (196, 8), (196, 9), (196, 13), (196, 14),
+    (196, 10), (196, 11), (196, 12), (196, 3), (196, 4), (196, 5), (196, 6), (196, 7), (196, 2), (196, 1),
+    (196, 0), (197, 2), (197, 3), (197, 7), (197, 6), (197, 1), (197, 5), (197, 4), (197, 0), (200, 4), (200, 3),
+    (200, 2), (199, 0), (199, 1), (200, 1), (200, 0), (198, 1), (198, 2), (198, 0), (201, 3), (201, 2), (201, 0),
+    (201, 4), (201, 1), (203, 2), (203, 1), (203, 3), (203, 0), (184, 1), (184, 0), (219, 0), (219, 1), (206, 22),
+    (206, 23), (206, 24), (206, 19), (206, 20), (206, 21), (206, 0), (206, 29), (206, 31), (206, 33), (206, 4),
+    (206, 5), (206, 6), (206, 16), (206, 17), (206, 18), (206, 10), (206, 11), (206, 12), (206, 25), (206, 26),
+    (206, 27), (206, 28), (206, 30), (206, 32), (206, 34), (206, 1), (206, 2), (206, 3), (206, 13), (206, 14),
+    (206, 15), (206, 7), (206, 8), (206, 9), (205, 0), (205, 2), (205, 1), (205, 3), (207, 3), (207, 0), (207, 2),
+    (207, 1), (209, 0), (209, 2), (209, 1), (210, 2), (210, 3), (210, 0), (210, 4), (210, 1), (208, 0), (208, 1),
+    (208, 2), (213, 0), (211, 0), (211, 2), (211, 1), (212, 1), (212, 2), (212, 0), (213, 1), (152, 0), (216, 0),
+    (216, 3), (216, 1), (216, 2), (220, 0), (224, 4), (223, 9), (223, 6), (223, 7), (223, 8), (223, 10), (223, 11),
+    (225, 7), (223, 2), (223, 4), (223, 0), (225, 3), (225, 4), (225, 5), (224, 2), (224, 3), (224, 1), (225, 6),
+    (225, 0), (224, 0), (225, 2), (223, 3), (223, 5), (223, 1), (225, 1),
 ];
 
 /// Names of types, sorted.
@@ -3289,7 +3285,6 @@ pub static NAMES: &[(&str, TypeId)] = &[
     ("VdpGetProcAddress", VdpGetProcAddress),
     ("VdpOutputSurface", VdpOutputSurface),
     ("VdpVideoSurface", VdpVideoSurface),
-    ("_FastEnum", FastEnum),
     ("bool", bool),
     ("char", char),
     ("cl_context_flags", cl_context_flags),

@@ -12,9 +12,11 @@ mod nccl;
 #[rustfmt::skip]
 mod runtime;
 
+use std::fmt;
+
 use crate::family::strip_stream_suffix;
 use crate::library::Library;
-use crate::types::TypeId;
+use crate::types::{TypeId, ty};
 
 /// How an argument is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,6 +61,21 @@ impl Signature {
     pub fn param(&self, name: &str) -> Option<(usize, &'static Param)> {
         self.params.iter().enumerate().find(|(_, param)| param.name == name)
     }
+}
+
+/// As C declares it: `CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)`.
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let params: Vec<_> = self.params.iter().map(|param| declared(param.ty, param.name)).collect();
+        write!(f, "{}({})", declared(self.ret, self.name), params.join(", "))
+    }
+}
+
+/// `CUdeviceptr *dptr`, `size_t bytesize`: a star stands at the name.
+fn declared(id: TypeId, name: &str) -> String {
+    let c_name = ty(id).c_name;
+    let space = if c_name.ends_with('*') { "" } else { " " };
+    format!("{c_name}{space}{name}")
 }
 
 /// The signature of an exported symbol, `@VERSION` left out. `_ptsz` and `_ptds` forms have that of the plain form.
