@@ -92,6 +92,10 @@ static SUPERSEDED: &[(&str, Version)] = &[
     ("cuVDPAUCtxCreate", (3, 2)),
 ];
 
+/// The one name whose macro leads to a symbol that is no numbered form of it: since CUDA 12.0, source that says the
+/// first calls the second.
+const RENAMED: (&str, &str) = ("cuGraphInstantiate", "cuGraphInstantiateWithFlags");
+
 /// The name of the logical call: `cuMemAlloc` for `cuMemAlloc_v2`, `cuMemcpyAsync` for `cuMemcpyAsync_ptsz`, with any
 /// `@VERSION` left out. This is what scripts see as `api`.
 pub fn base_name(library: Library, symbol: &str) -> &str {
@@ -113,7 +117,9 @@ pub fn is_live_member(library: Library, family: &str, symbol: &str, exported: im
     if base_name(library, family) != family {
         return without_elf_version(symbol) == without_elf_version(family);
     }
-    base_name(library, symbol) == family && !is_dead(library, symbol, exported)
+    let base = base_name(library, symbol);
+    let is_member = base == family || (library == Library::Driver && (family, base) == RENAMED);
+    is_member && !is_dead(library, symbol, exported)
 }
 
 /// The CUDA version that replaced a form of a driver function, if that was before any program that we trace was built.

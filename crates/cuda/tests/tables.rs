@@ -80,6 +80,8 @@ fn families_of_the_driver() {
     assert_eq!(family("cuMemAdvise"), ["cuMemAdvise", "cuMemAdvise_v2"]);
     assert_eq!(family("cuLaunchKernel"), ["cuLaunchKernel", "cuLaunchKernel_ptsz"]);
     assert_eq!(family("cuTexRefSetAddress2D"), ["cuTexRefSetAddress2D_v3"]);
+    assert_eq!(family("cuGraphInstantiate"), ["cuGraphInstantiateWithFlags", "cuGraphInstantiate_v2"]);
+    assert_eq!(family("cuGraphInstantiateWithFlags"), ["cuGraphInstantiateWithFlags"]);
     assert_eq!(family("cuMemAlloc_v2"), ["cuMemAlloc_v2"], "a suffix is exact");
     assert_eq!(family("cuMemAllocAsync").len(), 2);
     assert!(family("cuMem").is_empty());
