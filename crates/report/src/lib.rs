@@ -1,1 +1,121 @@
-//! What a run says, and the formats it is said in.
+//! What a run says, and the formats it is said in. Takes values and writes to a given `io::Write`; reads no clock, no
+//! kernel, no file.
+
+use std::io;
+use wire::decode::Header;
+use wire::{CounterKind, Manifest, Value};
+
+/// Merged contents of a map at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Index of the map in the manifest.
+    pub map: u32,
+    /// Keys and cells, in the order of the kernel; keys of scalar maps are empty.
+    pub entries: Vec<(Vec<Value>, Cell)>,
+    /// Entries to show, 0 for all.
+    pub top: u32,
+    /// Divide values by it; 0 counts as 1.
+    pub div: u32,
+}
+
+/// A cell, merged over CPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// A value.
+    Plain(Value),
+    /// `count`, `sum`, `min`, `max`, `avg` (already divided): the number it prints as.
+    Number {
+        /// The bits.
+        bits: i64,
+        /// How to read them.
+        signed: bool,
+    },
+    /// `stats`
+    Stats {
+        /// Samples.
+        count: u64,
+        /// Bits of the sum.
+        total: i64,
+        /// Signed sum.
+        signed: bool,
+    },
+    /// `hist` and `lhist`: samples in each bucket, as `wire::map` orders them.
+    Buckets(Vec<u64>),
+}
+
+/// A counter that is not zero, summed over CPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trouble {
+    /// What happened.
+    pub kind: CounterKind,
+    /// How often.
+    pub count: u64,
+    /// Line of the script, 0: none.
+    pub line: u32,
+    /// Column.
+    pub column: u32,
+}
+
+/// One thing that a run says, in the order in which it happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// All is attached; so many attach points.
+    Attached {
+        /// Attach points.
+        probes: usize,
+    },
+    /// A record: `printf`, `print(value)`, `print(@m[k])`, `time()`. `event` indexes the manifest.
+    Event {
+        /// Who, when, which.
+        header: Header,
+        /// The record's values; for `PrintEntry` the key's parts.
+        values: Vec<Value>,
+        /// For `PrintEntry`: the cell, if the key is there.
+        cell: Option<Cell>,
+    },
+    /// `print(@m)`, and every map at the end.
+    Map(Snapshot),
+    /// The run ends; maps follow.
+    End,
+    /// Told once, at the end, after the maps.
+    Trouble(Vec<Trouble>),
+}
+
+/// Turns ids into text; given by the command line, since it reads this machine.
+pub trait Names {
+    /// `sym+off` or hex of a user-space address of a process.
+    fn user_symbol(&self, tgid: u32, address: u64) -> String;
+    /// Frames of a stack, innermost first: address, `symbol+offset` if known, module if known.
+    fn stack(&self, user: bool, tgid: u32, addresses: &[u64]) -> Vec<Frame>;
+    /// Addresses of a stack by its map and key, as the runtime read them; empty if it is not there.
+    fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64>;
+    /// Wall-clock ns since 1970 of a boot-clock time.
+    fn wall_clock_ns(&self, boot_ns: u64) -> i128;
+    /// Local time of a wall-clock time by a strftime format, `%f` being microseconds.
+    fn strftime(&self, format: &str, wall_ns: i128) -> String;
+}
+
+/// One frame of a stack.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Frame {
+    /// Return address.
+    pub address: u64,
+    /// Demangled name.
+    pub symbol: Option<String>,
+    /// Bytes from the symbol's start.
+    pub offset: u64,
+    /// File that it lies in.
+    pub module: Option<String>,
+    /// Source file and line.
+    pub source: Option<(String, u32)>,
+    /// Inlined into the frame behind it.
+    pub inlined: bool,
+}
+
+/// A format. Called in order; a write error ends the sink, not the trace: the caller decides.
+pub trait Sink {
+    /// Writes one thing.
+    fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()>;
+    /// Brings buffered bytes out.
+    fn flush(&mut self) -> io::Result<()>;
+}

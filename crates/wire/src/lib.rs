@@ -1,1 +1,23 @@
-//! The contract between a BPF program and its reader: layouts, manifest, decoding.
+//! The contract between a BPF program and its reader.
+//!
+//! Both sides ask this crate where a byte lies: `codegen` for the offset that it stores to, `runtime` for the offset that
+//! it reads from. The [`manifest::Manifest`] carries everything that a reader needs, so a foreign tool can read the stream
+//! from the manifest alone.
+//!
+//! Rules: natural alignment; every pad byte is written (zero); the first word of a record is its event id, an index into
+//! the manifest; an unknown id is counted and reported, never a panic.
+
+pub mod counter;
+pub mod decode;
+pub mod features;
+pub mod layout;
+pub mod manifest;
+pub mod map;
+pub mod types;
+
+pub use counter::{Counter, CounterKind};
+pub use decode::Value;
+pub use features::Features;
+pub use layout::{Field, Record};
+pub use manifest::Manifest;
+pub use types::{NameKind, Type};

@@ -1,0 +1,46 @@
+//! Counters that programs keep of what went wrong, in the per-CPU array map [`COUNTERS_MAP`], one u64 each.
+
+use serde::{Deserialize, Serialize};
+
+/// Name of the counters' map in the object.
+pub const COUNTERS_MAP: &str = "ct_counters";
+
+/// One counter; its index in the manifest is its index in the map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// What it counts.
+    pub kind: CounterKind,
+    /// Line of the script that it concerns, from 1; 0: none.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+}
+
+/// What a counter counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CounterKind {
+    /// Records of this event that found no room in the ring buffer.
+    LostEvent(u32),
+    /// Updates of this map that found no room for a new key.
+    MapFull(u32),
+    /// Reads of user memory that failed (the value was taken as 0 or "").
+    UserRead,
+    /// Divisions by zero.
+    DivisionByZero,
+    /// Loops that were cut off.
+    LoopLimit,
+    /// Stacks that could not be stored.
+    LostStack,
+    /// Calls that found no scratch space; their body did not run.
+    NoScratch,
+    /// Calls for which the saved entry state had no room; their return body does not run.
+    NoCallSlot,
+    /// Calls of a paired program seen at entry. Minus `Returned`: the unpaired ones.
+    Entered(u32),
+    /// Calls of a paired program seen at return with their entry.
+    Returned(u32),
+    /// Returns without entry (attached in mid-call); the body did not run.
+    NoEntry(u32),
+    /// `delete()` of a key that was not there, where nobody looked at the result.
+    MissingKey(u32),
+}

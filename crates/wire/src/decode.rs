@@ -1,0 +1,174 @@
+//! Bytes to values. Never panics: a short or odd record is an error with words.
+
+use crate::layout::{self, Record};
+use crate::types::{NameKind, StackMode, Type};
+
+/// A value as read from a record or a map. Not yet text: names, enums, symbols and stacks are still ids.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Value {
+    /// `true`
+    Bool(bool),
+    /// Signed integer of `bytes` bytes.
+    Int(i64, u8),
+    /// Unsigned integer of `bytes` bytes.
+    Uint(u64, u8),
+    /// Value of the enum with this index in the manifest.
+    Enum(u32, i64),
+    /// Address or handle.
+    Pointer(u64),
+    /// Bytes without NUL, and whether they were cut.
+    Str(Vec<u8>, bool),
+    /// `(a, b)`
+    Tuple(Vec<Value>),
+    /// Index into a table of names.
+    Name(NameKind, u32),
+    /// Code address in a process.
+    Usym {
+        /// Address.
+        address: u64,
+        /// Process.
+        tgid: u32,
+    },
+    /// Key of a stack map.
+    Stack {
+        /// Index of the stack map in the manifest.
+        map: u32,
+        /// Key, `u32::MAX` for none.
+        id: u32,
+        /// Process.
+        tgid: u32,
+        /// How it prints.
+        mode: StackMode,
+    },
+    /// Boot-clock ns, and the index-free format they print by.
+    Timestamp(u64, String),
+}
+
+/// Head of a record.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Index into the manifest's events.
+    pub event: u32,
+    /// CPU that wrote it.
+    pub cpu: u32,
+    /// Boot-clock ns.
+    pub time_ns: u64,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+}
+
+/// Why bytes are not a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// It ends before a value that its layout has.
+    Short {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes there.
+        found: usize,
+    },
+}
+
+impl std::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let DecodeError::Short { needed, found } = self;
+        write!(f, "record ends after {found} bytes, expected {needed}")
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+fn bytes<const N: usize>(data: &[u8], at: usize) -> Result<[u8; N], DecodeError> {
+    let slice = slice(data, at, N)?;
+    Ok(slice.try_into().expect("of length N"))
+}
+
+fn slice(data: &[u8], at: usize, len: usize) -> Result<&[u8], DecodeError> {
+    let needed = at.saturating_add(len);
+    data.get(at..needed).ok_or(DecodeError::Short { needed, found: data.len() })
+}
+
+fn unsigned(data: &[u8], at: usize, size: u8) -> Result<u64, DecodeError> {
+    let mut word = [0; 8];
+    word[..size as usize].copy_from_slice(slice(data, at, size as usize)?);
+    Ok(u64::from_le_bytes(word))
+}
+
+fn sign_extend(value: u64, size: u8) -> i64 {
+    let shift = 64 - 8 * u32::from(size);
+    ((value << shift) as i64) >> shift
+}
+
+/// Reads a record's header.
+pub fn header(data: &[u8]) -> Result<Header, DecodeError> {
+    let thread = u64::from_le_bytes(bytes(data, layout::RECORD_THREAD as usize)?);
+    Ok(Header {
+        event: u32::from_le_bytes(bytes(data, layout::RECORD_EVENT as usize)?),
+        cpu: u32::from_le_bytes(bytes(data, layout::RECORD_CPU as usize)?),
+        time_ns: u64::from_le_bytes(bytes(data, layout::RECORD_TIME as usize)?),
+        tgid: (thread >> 32) as u32,
+        tid: thread as u32,
+    })
+}
+
+/// Reads the values of a record.
+pub fn record(data: &[u8], record: &Record) -> Result<Vec<Value>, DecodeError> {
+    let mut tail = record.head_size as usize;
+    let mut values = Vec::with_capacity(record.fields.len());
+    for field in &record.fields {
+        let at = field.offset as usize;
+        values.push(match &field.ty {
+            Type::Str(_) => {
+                let word = u16::from_le_bytes(bytes(data, at)?);
+                let len = (word & !layout::LENGTH_TRUNCATED) as usize;
+                let text = slice(data, tail, len)?.to_vec();
+                tail += len;
+                Value::Str(text, word & layout::LENGTH_TRUNCATED != 0)
+            }
+            other => value(data, at, other)?,
+        });
+    }
+    Ok(values)
+}
+
+/// Reads a value of type `ty` at `at`, in its form in memory (maps, keys).
+pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
+    Ok(match ty {
+        Type::Bool => Value::Bool(unsigned(data, at, 1)? != 0),
+        Type::Int { bytes, signed: true } => {
+            Value::Int(sign_extend(unsigned(data, at, *bytes)?, *bytes), *bytes)
+        }
+        Type::Int { bytes, signed: false } => Value::Uint(unsigned(data, at, *bytes)?, *bytes),
+        Type::Enum(id) => Value::Enum(*id, sign_extend(unsigned(data, at, 4)?, 4)),
+        Type::Pointer => Value::Pointer(unsigned(data, at, 8)?),
+        Type::Str(capacity) => {
+            let text = slice(data, at, *capacity as usize)?;
+            let end = text.iter().position(|&b| b == 0);
+            Value::Str(text[..end.unwrap_or(text.len())].to_vec(), end.is_none())
+        }
+        Type::Tuple(parts) => {
+            let offsets = layout::tuple(parts).offsets;
+            let part = |(ty, offset): (&Type, u32)| value(data, at + offset as usize, ty);
+            Value::Tuple(parts.iter().zip(offsets).map(part).collect::<Result<_, _>>()?)
+        }
+        Type::Name(kind) => Value::Name(*kind, unsigned(data, at, 4)? as u32),
+        Type::Usym => {
+            Value::Usym { address: unsigned(data, at, 8)?, tgid: unsigned(data, at + 8, 4)? as u32 }
+        }
+        Type::Stack { map, mode } => Value::Stack {
+            map: *map,
+            id: unsigned(data, at, 4)? as u32,
+            tgid: unsigned(data, at + 4, 4)? as u32,
+            mode: *mode,
+        },
+        Type::Timestamp(format) => Value::Timestamp(unsigned(data, at, 8)?, format.clone()),
+    })
+}
+
+/// Reads a map's key.
+pub fn key(data: &[u8], parts: &[Type]) -> Result<Vec<Value>, DecodeError> {
+    let offsets = layout::key(parts).offsets;
+    parts.iter().zip(offsets).map(|(ty, offset)| value(data, offset as usize, ty)).collect()
+}

@@ -1,0 +1,50 @@
+//! What this kernel can do, as found by trying; the compiler chooses by it, the runtime fills it in.
+
+use serde::{Deserialize, Serialize};
+
+/// Kernel features that change what is generated or how it is attached.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Features {
+    /// Multi-uprobe links (6.6).
+    pub uprobe_multi: bool,
+    /// Session programs: entry and return in one, with 8 bytes per call (6.13).
+    pub uprobe_session: bool,
+    /// The session kfuncs take the context as argument (7.0).
+    pub session_takes_context: bool,
+    /// Sleepable uprobe programs may use `bpf_copy_from_user` (single 6.0, multi 6.6).
+    pub sleepable: bool,
+    /// `bpf_loop` (5.17).
+    pub bpf_loop: bool,
+    /// `bpf_map_lookup_percpu_elem` (5.19).
+    pub percpu_lookup: bool,
+    /// `bpf_for_each_map_elem` (5.13).
+    pub for_each_map: bool,
+    /// Kernel BTF is there.
+    pub btf: bool,
+}
+
+impl Features {
+    /// The floor: Linux 5.15 with nothing beyond it.
+    pub const FLOOR: Features = Features {
+        uprobe_multi: false,
+        uprobe_session: false,
+        session_takes_context: false,
+        sleepable: false,
+        bpf_loop: false,
+        percpu_lookup: false,
+        for_each_map: true,
+        btf: false,
+    };
+
+    /// All that cudatrace knows to use, as on Linux 6.18.
+    pub const ALL: Features = Features {
+        uprobe_multi: true,
+        uprobe_session: true,
+        session_takes_context: false,
+        sleepable: true,
+        bpf_loop: true,
+        percpu_lookup: true,
+        for_each_map: true,
+        btf: true,
+    };
+}

@@ -1,0 +1,288 @@
+//! What a reader and loader must know of a compiled script; travels beside the object, and inside it in section
+//! [`SECTION`].
+//!
+//! A running session may be extended by further objects ("modules"): the manifest of a module begins with all that of the
+//! session before it (maps, events, counters, names keep their indices) and adds its own programs.
+
+use crate::counter::Counter;
+use crate::layout::Record;
+use crate::map::Map;
+use crate::types::NameKind;
+use serde::{Deserialize, Serialize};
+
+/// Version of this format; a reader refuses another.
+pub const VERSION: u32 = 1;
+/// ELF section with the manifest as JSON.
+pub const SECTION: &str = ".cudatrace";
+/// Name of the ring buffer's map.
+pub const RING_MAP: &str = "ct_ring";
+/// Hash map u32 tgid -> u8: the processes to trace. Programs look at it only if [`Manifest::pid_filter`].
+pub const PIDS_MAP: &str = "ct_pids";
+/// Array map with one cell, see [`CONTROL_*`](CONTROL_START): written by the runtime before attaching.
+pub const CONTROL_MAP: &str = "ct_control";
+/// u64 in the control cell: boot-clock ns of the start, for `elapsed`.
+pub const CONTROL_START: u32 = 0;
+/// u64 in the control cell: non-zero once `exit()` ran; probe bodies do nothing from then on. END still runs.
+pub const CONTROL_EXITED: u32 = 8;
+/// Bytes of the control cell.
+pub const CONTROL_SIZE: u32 = 16;
+
+/// A compiled script.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compiled {
+    /// Relocatable BPF object.
+    pub elf: Vec<u8>,
+    /// What it contains.
+    pub manifest: Manifest,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`VERSION`]
+    pub version: u32,
+    /// Name of the script in messages.
+    pub source: String,
+    /// Files that attach points lie in; indices are the catalog's file ids.
+    pub files: Vec<File>,
+    /// Programs of this module.
+    pub programs: Vec<Program>,
+    /// Maps of the script.
+    pub maps: Vec<Map>,
+    /// Stack maps: name of each in the object and frames at most; index is that of [`crate::Type::Stack`].
+    pub stacks: Vec<StackMap>,
+    /// Other maps of the object, for completeness (scratch, call slots).
+    pub internal_maps: Vec<String>,
+    /// Kinds of record; the index is the event id.
+    pub events: Vec<Event>,
+    /// Counters; the index is that in the counters' map.
+    pub counters: Vec<Counter>,
+    /// Tables of names.
+    pub names: Names,
+    /// Enums of printed values.
+    pub enums: Vec<Enum>,
+    /// Programs drop calls of processes that are not in [`PIDS_MAP`].
+    pub pid_filter: bool,
+    /// Print the maps at the end.
+    pub print_maps_on_exit: bool,
+    /// What follows a cut string.
+    pub truncation_trailer: String,
+    /// Ring buffer size asked for in bytes; 0: the runtime chooses.
+    pub ring_bytes: u32,
+}
+
+/// A file with attach points.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// The catalog's id.
+    pub id: u32,
+    /// As shown.
+    pub path: String,
+}
+
+/// A stack map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackMap {
+    /// In the object.
+    pub symbol: String,
+    /// User or kernel stacks.
+    pub user: bool,
+    /// Frames at most.
+    pub limit: u32,
+}
+
+/// A BPF program and what to attach it to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Its symbol in the object.
+    pub symbol: String,
+    /// Index of the clause.
+    pub clause: u32,
+    /// Line of the clause, from 1.
+    pub line: u32,
+    /// The clause's probe list as written, for messages.
+    pub text: String,
+    /// Where it runs.
+    pub attach: Attach,
+}
+
+/// Where a program runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attach {
+    /// Once before everything, by BPF_PROG_TEST_RUN (a raw tracepoint program).
+    Begin,
+    /// Once after everything is detached, likewise.
+    End,
+    /// On one CPU, a perf event program on the CPU clock.
+    Interval {
+        /// Nanoseconds.
+        period_ns: u64,
+    },
+    /// On each CPU.
+    Profile {
+        /// Nanoseconds.
+        period_ns: u64,
+    },
+    /// Functions of files.
+    Uprobes {
+        /// Which side.
+        side: Side,
+        /// The functions.
+        sites: Vec<Site>,
+    },
+    /// Tracepoint sched:sched_process_fork or _exit, to keep [`PIDS_MAP`] up to date. Attached before all uprobes.
+    Follow {
+        /// `sched_process_fork`
+        tracepoint: String,
+    },
+}
+
+/// Which side of a call a program is for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Side {
+    /// Entry.
+    Entry,
+    /// Return.
+    Return,
+    /// Both, as a session program.
+    Session,
+}
+
+/// One place to probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// The catalog's id of the file.
+    pub file: u32,
+    /// Offset in the file.
+    pub offset: u64,
+    /// What the program finds as its attach cookie.
+    pub cookie: u64,
+    /// Index of the attach point's name in `names.probes`, for messages.
+    pub probe: u32,
+}
+
+/// A kind of record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// What the reader does with it.
+    pub kind: EventKind,
+    /// Where its values lie.
+    pub record: Record,
+    /// Line of the statement, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+}
+
+/// What the reader does with a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventKind {
+    /// `printf`: one value for each directive.
+    Printf {
+        /// Parsed format.
+        format: Vec<Piece>,
+    },
+    /// `print(e)`: one value.
+    Print,
+    /// `print(@m[k])`: the key's parts, then the value (aggregations: the reader looks the key up).
+    PrintEntry {
+        /// Map index.
+        map: u32,
+    },
+    /// `print(@m, top, div)`
+    PrintMap {
+        /// Map index.
+        map: u32,
+        /// 0: all.
+        top: u32,
+        /// 0 counts as 1.
+        div: u32,
+    },
+    /// `clear(@m)`
+    Clear {
+        /// Map index.
+        map: u32,
+    },
+    /// `zero(@m)`
+    Zero {
+        /// Map index.
+        map: u32,
+    },
+    /// `exit(code)`: one int64 value.
+    Exit,
+    /// `time(format)`
+    Time {
+        /// strftime format.
+        format: String,
+    },
+}
+
+/// Part of a printf format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Piece {
+    /// Text.
+    Text(Vec<u8>),
+    /// `%-8d`
+    Directive(Directive),
+}
+
+/// A conversion of printf.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directive {
+    /// `-`
+    pub left: bool,
+    /// `+`
+    pub plus: bool,
+    /// blank
+    pub space: bool,
+    /// `#`
+    pub alternate: bool,
+    /// `0`
+    pub zero: bool,
+    /// Characters at least.
+    pub width: u32,
+    /// Digits at least.
+    pub precision: Option<u32>,
+    /// `d i u x X o c p s r`
+    pub conversion: char,
+}
+
+/// Tables of names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// `func`
+    pub funcs: Vec<String>,
+    /// `api`
+    pub apis: Vec<String>,
+    /// `probe`
+    pub probes: Vec<String>,
+}
+
+impl Names {
+    /// The name with this id, if there is one.
+    pub fn get(&self, kind: NameKind, id: u32) -> Option<&str> {
+        let table = match kind {
+            NameKind::Func => &self.funcs,
+            NameKind::Api => &self.apis,
+            NameKind::Probe => &self.probes,
+        };
+        table.get(id as usize).map(String::as_str)
+    }
+}
+
+/// An enum of printed values.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enum {
+    /// `CUresult`
+    pub name: String,
+    /// Names by value, sorted by value.
+    pub variants: Vec<(String, i64)>,
+}
+
+impl Enum {
+    /// The (first) name of a value.
+    pub fn name_of(&self, value: i64) -> Option<&str> {
+        let at = self.variants.partition_point(|(_, v)| *v < value);
+        self.variants.get(at).filter(|(_, v)| *v == value).map(|(name, _)| name.as_str())
+    }
+}

@@ -1,0 +1,219 @@
+//! Maps as the script declared them, and the layout of their cells.
+//!
+//! A cell's words are u64 unless said otherwise:
+//!
+//! ```text
+//! plain, in a hash        the value
+//! plain, in an array      u64 set (0 or 1), then the value at 8
+//! count                   n
+//! sum                     n, total          (n tells a key that was never touched)
+//! min, max                n, extreme
+//! avg, stats              n, total
+//! hist                    buckets, see hist_buckets
+//! lhist                   below min, buckets..., from max on
+//! ```
+
+use crate::types::Type;
+use serde::{Deserialize, Serialize};
+
+/// A map of the script.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Map {
+    /// Without the sigil; empty for `@`.
+    pub name: String,
+    /// Name of the BPF map in the object: at most 15 bytes, `[A-Za-z0-9_]`, unique.
+    pub symbol: String,
+    /// Parts of the key; empty for a scalar map.
+    pub key: Vec<Type>,
+    /// What a cell holds.
+    pub value: MapValue,
+    /// How it is stored.
+    pub storage: Storage,
+    /// Keys at most.
+    pub max_entries: u32,
+}
+
+/// What a cell holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MapValue {
+    /// A value.
+    Plain(Type),
+    /// An aggregation.
+    Agg(Agg),
+}
+
+/// Kind of BPF map.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Storage {
+    /// BPF_MAP_TYPE_HASH
+    Hash,
+    /// BPF_MAP_TYPE_PERCPU_HASH
+    PerCpuHash,
+    /// BPF_MAP_TYPE_ARRAY: scalar maps (index 0).
+    Array,
+    /// BPF_MAP_TYPE_PERCPU_ARRAY: scalar aggregations, and those keyed by one dense small integer (a `Name`).
+    PerCpuArray,
+}
+
+impl Storage {
+    /// Cells exist from the start; whether one was touched is read from it.
+    pub fn is_array(self) -> bool {
+        matches!(self, Storage::Array | Storage::PerCpuArray)
+    }
+
+    /// One cell for each CPU.
+    pub fn is_per_cpu(self) -> bool {
+        matches!(self, Storage::PerCpuHash | Storage::PerCpuArray)
+    }
+}
+
+/// An aggregation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Agg {
+    /// Number of samples.
+    Count,
+    /// Their sum.
+    Sum {
+        /// Of signed samples.
+        signed: bool,
+    },
+    /// The smallest.
+    Min {
+        /// Of signed samples.
+        signed: bool,
+    },
+    /// The largest.
+    Max {
+        /// Of signed samples.
+        signed: bool,
+    },
+    /// Their mean, rounded to zero.
+    Avg {
+        /// Of signed samples.
+        signed: bool,
+    },
+    /// Count, mean and sum.
+    Stats {
+        /// Of signed samples.
+        signed: bool,
+    },
+    /// Powers of two in 2^bits parts each.
+    Hist {
+        /// 0..=5
+        bits: u8,
+    },
+    /// Equal steps.
+    LHist {
+        /// Lower end.
+        min: i64,
+        /// Upper end.
+        max: i64,
+        /// Width.
+        step: i64,
+    },
+}
+
+impl Agg {
+    /// Words (u64) of a cell.
+    pub fn words(&self) -> u32 {
+        match self {
+            Agg::Count => 1,
+            Agg::Sum { .. } | Agg::Min { .. } | Agg::Max { .. } | Agg::Avg { .. } | Agg::Stats { .. } => 2,
+            Agg::Hist { bits } => hist_buckets(*bits),
+            Agg::LHist { min, max, step } => lhist_steps(*min, *max, *step) + 2,
+        }
+    }
+}
+
+/// Steps between the two open ends of an lhist; the last may be cut by `max`.
+pub fn lhist_steps(min: i64, max: i64, step: i64) -> u32 {
+    ((i128::from(max) - i128::from(min) + i128::from(step) - 1) / i128::from(step)) as u32
+}
+
+/// Buckets of a `hist` whose powers of two have 2^bits parts:
+/// bucket 0 holds negative samples, 1 + n the sample n for n < 2^(bits+1), and so on by [`hist_bucket`].
+pub fn hist_buckets(bits: u8) -> u32 {
+    // The largest sample is i64::MAX, with 63 significant bits.
+    1 + hist_index(i64::MAX as u64, bits) + 1
+}
+
+/// The bucket of a sample.
+pub fn hist_bucket(sample: i64, bits: u8) -> u32 {
+    if sample < 0 { 0 } else { 1 + hist_index(sample as u64, bits) }
+}
+
+/// Index of a non-negative sample: itself below 2^bits, else octave and the next `bits` bits below the leading one.
+fn hist_index(sample: u64, bits: u8) -> u32 {
+    if sample < 1 << bits {
+        return sample as u32;
+    }
+    let shift = 63 - sample.leading_zeros() - u32::from(bits);
+    (shift << bits) + (sample >> shift) as u32
+}
+
+/// Inclusive lower and exclusive upper end of a bucket; bucket 0 has neither lower end nor 0.
+pub fn hist_range(bucket: u32, bits: u8) -> (Option<i64>, Option<i64>) {
+    if bucket == 0 {
+        return (None, Some(0));
+    }
+    let low = |index: u32| -> Option<i64> {
+        let octaves = index >> bits;
+        if octaves <= 1 {
+            return Some(i64::from(index));
+        }
+        let shift = octaves - 1;
+        let mantissa = i64::from((index & ((1 << bits) - 1)) | (1 << bits));
+        mantissa.checked_shl(shift).filter(|low| low >> shift == mantissa)
+    };
+    (low(bucket - 1), low(bucket))
+}
+
+impl Map {
+    /// Bytes of the BPF map's key.
+    pub fn key_size(&self) -> u32 {
+        crate::layout::key(&self.key).size
+    }
+
+    /// Bytes before the value in a cell.
+    pub fn value_offset(&self) -> u32 {
+        match (&self.value, self.storage) {
+            (MapValue::Plain(_), Storage::Array | Storage::PerCpuArray) => 8,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of a cell, a multiple of 8.
+    pub fn value_size(&self) -> u32 {
+        match &self.value {
+            MapValue::Plain(ty) => (self.value_offset() + ty.size()).next_multiple_of(8),
+            MapValue::Agg(agg) => 8 * agg.words(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_lies_in_its_bucket_and_buckets_follow_each_other() {
+        for bits in 0..=5 {
+            let mut samples: Vec<i64> =
+                (0..63).flat_map(|s| [-1, 0, 1, 3].map(|d| (1i64 << s) + d)).collect();
+            samples.push(i64::MAX);
+            for sample in samples.into_iter().filter(|s| *s >= 0) {
+                let bucket = hist_bucket(sample, bits);
+                assert!(bucket < hist_buckets(bits));
+                let (low, high) = hist_range(bucket, bits);
+                assert!(
+                    low.unwrap() <= sample && high.is_none_or(|h| sample < h),
+                    "{sample} {bits} {low:?} {high:?}"
+                );
+            }
+            for bucket in 1..hist_buckets(bits) - 1 {
+                assert_eq!(hist_range(bucket, bits).1, hist_range(bucket + 1, bits).0, "{bucket} {bits}");
+            }
+        }
+        assert_eq!(hist_buckets(0), 65);
+    }
+}

@@ -1,0 +1,87 @@
+//! Types of values on the wire and in maps, and how many bytes they take.
+
+use serde::{Deserialize, Serialize};
+
+/// What the program writes as a small integer and the reader prints as text.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum NameKind {
+    /// `func`
+    Func,
+    /// `api`
+    Api,
+    /// `probe`
+    Probe,
+}
+
+/// How a stack prints.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum StackMode {
+    /// 8 spaces and `symbol+offset`.
+    #[default]
+    Bpftrace,
+    /// Tab, hex address, `symbol+offset`, `(file)`.
+    Perf,
+    /// Hex addresses.
+    Raw,
+}
+
+/// The type of a value. In memory: little endian, size and alignment as given by [`Type::size`] and [`Type::align`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Type {
+    /// 1 byte.
+    Bool,
+    /// 1, 2, 4 or 8 bytes.
+    Int {
+        /// Size.
+        bytes: u8,
+        /// Two's complement.
+        signed: bool,
+    },
+    /// 4 bytes; an index into [`crate::Manifest::enums`].
+    Enum(u32),
+    /// 8 bytes, printed in hex.
+    Pointer,
+    /// Text up to a NUL in so many bytes, zero-filled behind it.
+    Str(u32),
+    /// One after the other, aligned.
+    Tuple(Vec<Type>),
+    /// 4 bytes; an index into the manifest's table of names of that kind.
+    Name(NameKind),
+    /// `u64 address, u32 tgid, u32 0`.
+    Usym,
+    /// `u32 id, u32 tgid`; the id is a key of stack map [`crate::manifest::Manifest::stacks`]`[map]`; `u32::MAX`: no stack.
+    Stack {
+        /// Index into the manifest's stack maps.
+        map: u32,
+        /// How it prints.
+        mode: StackMode,
+    },
+    /// 8 bytes: boot-clock ns, printed by the strftime format.
+    Timestamp(String),
+}
+
+impl Type {
+    /// Bytes in memory.
+    pub fn size(&self) -> u32 {
+        match self {
+            Type::Bool => 1,
+            Type::Int { bytes, .. } => u32::from(*bytes),
+            Type::Enum(_) | Type::Name(_) => 4,
+            Type::Pointer | Type::Timestamp(_) | Type::Stack { .. } => 8,
+            Type::Usym => 16,
+            Type::Str(capacity) => *capacity,
+            Type::Tuple(parts) => crate::layout::tuple(parts).size,
+        }
+    }
+
+    /// Alignment in bytes.
+    pub fn align(&self) -> u32 {
+        match self {
+            Type::Str(_) => 1,
+            Type::Stack { .. } => 4,
+            Type::Usym => 8,
+            Type::Tuple(parts) => parts.iter().map(Type::align).max().unwrap_or(1),
+            scalar => scalar.size(),
+        }
+    }
+}
