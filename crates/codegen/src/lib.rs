@@ -1,1 +1,59 @@
-//! Checked program to relocatable BPF object and manifest.
+//! Checked program to relocatable BPF object and manifest. Pure: no I/O, no CUDA knowledge (`abi` knows the machine's
+//! calling convention, the checked program the types).
+//!
+//! ```text
+//! hir::Program -> lower -> ir::Module -> opt -> select + regalloc -> BPF instructions -> object (ELF, BTF, line info)
+//! ```
+
+pub mod ir;
+
+use wire::Features;
+
+/// The machine that the probed functions run on.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Arch {
+    /// System V on x86-64.
+    #[default]
+    X86_64,
+    /// AAPCS64.
+    Aarch64,
+}
+
+/// What to compile for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Machine.
+    pub arch: Arch,
+    /// Kernel.
+    pub features: Features,
+    /// Possible CPUs, for choosing between arrays and hashes.
+    pub cpus: u32,
+    /// Drop calls of processes that are not in `ct_pids`.
+    pub pid_filter: bool,
+    /// With `pid_filter`: also programs that follow forks and exits, by the tracepoints' field offsets.
+    pub follow: Option<Follow>,
+    /// Device and inode of the tracer's pid namespace, if it is not the initial one: pids are said in it.
+    pub pid_namespace: Option<(u64, u64)>,
+    /// Which optimisations run.
+    pub optimise: Passes,
+    /// Manifest of the running session that this module extends.
+    pub base: Option<wire::Manifest>,
+}
+
+/// Where the tracepoints keep their fields, in bytes from the start of the record.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Follow {
+    /// `child_pid` of sched:sched_process_fork.
+    pub fork_child_pid: u32,
+}
+
+/// Which optimisations run; all by default, some in tests.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Passes {
+    /// All, in their order.
+    All,
+    /// None.
+    None,
+    /// Only the one with this index in `opt::PASSES`.
+    Only(usize),
+}

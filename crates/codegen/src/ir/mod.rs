@@ -1,0 +1,281 @@
+//! The intermediate representation: functions of basic blocks over virtual registers. Not SSA: scripts are small, and
+//! liveness with a linear scan does.
+//!
+//! Every virtual register holds 64 bits. Narrow values are kept extended to 64 bits by the signedness of their type, so
+//! that no operation needs a width but memory accesses and [`Op::Extend`].
+//!
+//! ```text
+//! func probe0 (uprobe.multi)
+//! b0: v0 = ctx
+//!     v1 = load.u64 [v0 + 112]
+//!     branch v1 == 0, b1, b2
+//! ```
+//!
+//! Not here: what a script means (`lower`), which machine register a value lives in (`regalloc`).
+
+use lang::span::Span;
+use wire::manifest;
+
+/// A whole object before it is bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Module {
+    /// Programs and their callbacks.
+    pub funcs: Vec<Func>,
+    /// BPF maps, those of the script and ours.
+    pub maps: Vec<MapDef>,
+    /// Constant bytes, one read-only section that programs address by [`Op::DataAddr`].
+    pub data: Vec<u8>,
+}
+
+/// A value of 64 bits.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VReg(pub u32);
+/// Index into [`Func::blocks`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(pub u32);
+/// Index into [`Func::slots`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SlotId(pub u32);
+/// Index into [`Module::maps`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MapRef(pub u32);
+/// Index into [`Module::funcs`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FuncRef(pub u32);
+
+/// A BPF map of the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapDef {
+    /// Symbol: at most 15 bytes, `[A-Za-z0-9_]`.
+    pub name: String,
+    /// `BPF_MAP_TYPE_*`
+    pub kind: u32,
+    /// Bytes.
+    pub key_size: u32,
+    /// Bytes; of a ring buffer both sizes are 0.
+    pub value_size: u32,
+    /// Keys at most; bytes of a ring buffer.
+    pub max_entries: u32,
+    /// `BPF_F_*`
+    pub flags: u32,
+}
+
+/// A program or a callback.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Func {
+    /// Symbol.
+    pub name: String,
+    /// What it is.
+    pub kind: FuncKind,
+    /// Blocks; the first is the entry.
+    pub blocks: Vec<Block>,
+    /// Number of virtual registers in use.
+    pub vregs: u32,
+    /// Bytes on the BPF stack, addressed by [`Op::SlotAddr`].
+    pub slots: Vec<Slot>,
+    /// The probe list, for line info of generated code.
+    pub span: Span,
+}
+
+/// What a function is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FuncKind {
+    /// A program in this ELF section (`uprobe.multi`, `uprobe.session`, `uprobe`, `perf_event`, `raw_tp`, `tracepoint`). The context is its argument.
+    Program {
+        /// Section name that libbpf knows.
+        section: String,
+        /// What it is for, without attach points.
+        info: ProgramInfo,
+    },
+    /// A function called by a helper (`bpf_loop`, `bpf_for_each_map_elem`): static, in `.text`, with so many arguments.
+    Callback {
+        /// 1 to 5.
+        args: u8,
+    },
+}
+
+/// What the manifest says of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramInfo {
+    /// Clause index.
+    pub clause: u32,
+    /// Where it runs.
+    pub attach: manifest::Attach,
+}
+
+/// A stack slot.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Bytes.
+    pub size: u32,
+    /// Alignment in bytes, at most 8.
+    pub align: u32,
+}
+
+/// Straight-line code with one way in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Block {
+    /// In order.
+    pub ops: Vec<Inst>,
+    /// How it ends.
+    pub term: Term,
+    /// Script text of the terminator.
+    pub span: Span,
+}
+
+/// An operation and the script text that it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inst {
+    /// What.
+    pub op: Op,
+    /// Whence.
+    pub span: Span,
+}
+
+/// A register or a constant.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// `v1`
+    Reg(VReg),
+    /// `12`
+    Const(i64),
+}
+
+impl From<VReg> for Operand {
+    fn from(reg: VReg) -> Operand {
+        Operand::Reg(reg)
+    }
+}
+
+impl From<i64> for Operand {
+    fn from(value: i64) -> Operand {
+        Operand::Const(value)
+    }
+}
+
+/// Size of a memory access.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Width {
+    /// 1 byte
+    B8,
+    /// 2 bytes
+    B16,
+    /// 4 bytes
+    B32,
+    /// 8 bytes
+    B64,
+}
+
+/// Arithmetic. Division and remainder are unsigned and by non-zero divisors only (`lower` tests; signed ones are said in smaller terms).
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Bin {
+    Add,
+    Sub,
+    Mul,
+    /// Unsigned.
+    Div,
+    /// Unsigned.
+    Rem,
+    And,
+    Or,
+    Xor,
+    Shl,
+    /// Zero fill.
+    Shr,
+    /// Sign fill.
+    Sar,
+}
+
+/// Comparison of 64-bit values.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Cmp {
+    Eq,
+    Ne,
+    /// Some bit of both is set.
+    Test,
+    Ult,
+    Ule,
+    Ugt,
+    Uge,
+    Slt,
+    Sle,
+    Sgt,
+    Sge,
+}
+
+/// Atomic update of memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum AtomicOp {
+    Add,
+    And,
+    Or,
+    Xor,
+    Xchg,
+}
+
+/// An operation. `dst` is written, all else read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// `v0 = ctx`: the program's context; only in the entry block.
+    Ctx { dst: VReg },
+    /// `v0 = param 1`: n-th argument of a callback, from 0; only in the entry block.
+    Param { dst: VReg, index: u8 },
+    /// `v0 = v1`, `v0 = 7`
+    Mov { dst: VReg, src: Operand },
+    /// `v0 = add v1, 4`
+    Bin { op: Bin, dst: VReg, lhs: Operand, rhs: Operand },
+    /// `v0 = neg v1`
+    Neg { dst: VReg, src: VReg },
+    /// `v0 = extend.s32 v1`: the low bytes of `src`, sign- or zero-extended
+    Extend { dst: VReg, src: VReg, width: Width, signed: bool },
+    /// `v0 = cmp.slt v1, v2`: 0 or 1
+    Compare { dst: VReg, cmp: Cmp, lhs: Operand, rhs: Operand },
+    /// `v0 = load.u32 [v1 + 8]`: zero- or sign-extended
+    Load { dst: VReg, base: VReg, offset: i16, width: Width, signed: bool },
+    /// `store.32 [v0 + 8], v1`
+    Store { base: VReg, offset: i16, width: Width, src: Operand },
+    /// `atomic.add.64 [v0 + 8], v1`; `fetch` receives the old value. Widths 32 and 64.
+    Atomic { op: AtomicOp, base: VReg, offset: i16, width: Width, src: VReg, fetch: Option<VReg> },
+    /// `v0 = cmpxchg.64 [v1 + 8], v2 -> v3`: if memory equals `expected` it becomes `new`; `dst` is what was there
+    CmpXchg { dst: VReg, base: VReg, offset: i16, width: Width, expected: VReg, new: VReg },
+    /// `v0 = slot s1`: address of a stack slot
+    SlotAddr { dst: VReg, slot: SlotId },
+    /// `v0 = map @m`: for helpers
+    MapAddr { dst: VReg, map: MapRef },
+    /// `v0 = data 16`: address of byte 16 of [`Module::data`] (an array map's value)
+    DataAddr { dst: VReg, offset: u32 },
+    /// `v0 = func f1`: address of a callback
+    FuncAddr { dst: VReg, func: FuncRef },
+    /// `v0 = call map_lookup_elem(v1, v2)`
+    Call { dst: Option<VReg>, helper: u32, args: Vec<Operand> },
+    /// `v0 = kfunc bpf_session_cookie()`: through an extern in `.ksyms`
+    Kfunc { dst: Option<VReg>, name: String, args: Vec<Operand> },
+}
+
+/// How a block ends.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Term {
+    /// `jump b1`
+    Jump(BlockId),
+    /// `branch v0 <s 3, b1, b2`
+    Branch { cmp: Cmp, lhs: VReg, rhs: Operand, then: BlockId, otherwise: BlockId },
+    /// `return 0`
+    Return(Operand),
+}
+
+impl Func {
+    /// A fresh virtual register.
+    pub fn vreg(&mut self) -> VReg {
+        self.vregs += 1;
+        VReg(self.vregs - 1)
+    }
+
+    /// A fresh stack slot.
+    pub fn slot(&mut self, size: u32, align: u32) -> SlotId {
+        self.slots.push(Slot { size, align });
+        SlotId(self.slots.len() as u32 - 1)
+    }
+}
