@@ -6,6 +6,7 @@
 
 pub mod ast;
 pub mod catalog;
+pub mod codes;
 pub mod diagnostic;
 pub mod hir;
 pub mod span;
