@@ -5,6 +5,7 @@
 //! hir::Program -> lower -> ir::Module -> opt -> select + regalloc -> BPF instructions -> object (ELF, BTF, line info)
 //! ```
 
+pub mod bpf;
 pub mod ir;
 
 use wire::Features;
