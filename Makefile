@@ -1,0 +1,36 @@
+# Thin: one line or two for each thing that one does here.
+
+BINARY := target/release/cudatrace
+CARGO  ?= cargo
+
+.PHONY: demo test check bless bench deps build examples clean
+
+build: deps              ## the release binary
+	$(CARGO) build --release --quiet
+
+demo: build examples     ## trace the workload: on a GPU if there is one, else on the simulated CUDA
+	bash examples/demo.sh $(BINARY)
+
+test: build examples     ## everything that can be tested on this machine; live tests need root
+	$(CARGO) test --workspace --quiet
+	$(MAKE) --no-print-directory -C examples/cuda check
+
+check:                   ## formatting and lints
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+
+bless:                   ## rewrite the golden files; read the diff
+	BLESS=1 $(CARGO) test --workspace --quiet
+
+bench: build examples    ## what a probe hit costs, as a ratio to an empty probe
+	bash examples/bench.sh $(BINARY)
+
+examples:                ## the simulated CUDA and the workloads
+	$(MAKE) --no-print-directory -C examples/cuda
+
+deps:                    ## what the build needs and this machine lacks
+	@bash scripts/deps.sh
+
+clean:
+	$(CARGO) clean
+	$(MAKE) -C examples/cuda clean

@@ -1,0 +1,203 @@
+//! The command line's definitions, and which kind of thing its first word is.
+
+use clap::{ArgAction, Parser, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  cudatrace -e 'uprobe:libcuda:cuMem* { @[func] = count() }'
+      count the calls of each memory function, of every process, until Ctrl-C
+  cudatrace -e 'uretprobe:libcuda:cuMemAlloc { printf(\"%d bytes: %s\\n\", args.bytesize, retval) }' -- python3 train.py
+      sizes and results of a program's allocations
+  cudatrace latency -p 4242
+      an embedded script, on a running process
+  cudatrace -l 'uprobe:libcuda:cuMemcpy*'
+      functions that can be probed; with -v their parameters
+
+Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wrong script, 255 when loading fails.";
+
+/// A scriptable tracer for CUDA.
+#[derive(Debug, Parser)]
+#[command(name = "cudatrace", disable_version_flag = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// Subcommand (doctor, scripts), embedded script, script file or `-`; then the script's positional parameters
+    #[arg(value_name = "SCRIPT")]
+    pub words: Vec<String>,
+
+    /// The script itself
+    #[arg(short = 'e', long = "execute", value_name = "PROGRAM")]
+    pub execute: Option<String>,
+
+    /// Trace this command (one string, quoted as for a shell)
+    #[arg(short = 'c', long = "command", value_name = "COMMAND", conflicts_with = "argv")]
+    pub command: Option<String>,
+
+    /// Trace this process and its children; may be given several times; ends when all of them have ended
+    #[arg(short = 'p', long = "pid", value_name = "PID")]
+    pub pids: Vec<u32>,
+
+    /// Trace this command
+    #[arg(last = true, value_name = "COMMAND")]
+    pub argv: Vec<OsString>,
+
+    /// List what can be probed: a pattern such as `uprobe:libcuda:cuMem*` follows; with -v its parameters
+    #[arg(short = 'l', long = "list")]
+    pub list: bool,
+
+    /// How to print
+    #[arg(short = 'f', long = "format", value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+
+    /// Write the output to a file
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// No messages but errors
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+
+    /// Say which files are taken and why, and how long each step took
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+
+    /// Print the version
+    #[arg(short = 'V', long)]
+    pub version: bool,
+
+    /// Print a stage of the compiler and go on; may be given several times
+    #[arg(short = 'd', long = "debug", value_name = "STAGE")]
+    pub debug: Vec<Stage>,
+
+    /// Stop before loading; needs no rights
+    #[arg(long)]
+    pub check: bool,
+
+    /// Stop before attaching
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Write the BPF object to a file and stop
+    #[arg(long, value_name = "FILE")]
+    pub emit: Option<PathBuf>,
+
+    /// Allow functions that change the traced system
+    #[arg(long = "unsafe")]
+    pub allow_unsafe: bool,
+
+    /// Run the command as this user (default: ours)
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+
+    /// Take this file for a library name: `--lib libcuda=/opt/driver/libcuda.so.1`
+    #[arg(long = "lib", value_name = "NAME=PATH", value_parser = parse_lib)]
+    pub libs: Vec<(String, PathBuf)>,
+
+    /// Do without a kernel feature: uprobe_multi, uprobe_session, bpf_loop, percpu_lookup (for tests)
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',', action = ArgAction::Append)]
+    pub no_feature: Vec<String>,
+
+    /// Colour messages
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub color: Color,
+}
+
+/// Formats of `-f`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people, as bpftrace prints.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// When to colour.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Stages that `-d` prints.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stage {
+    /// The script as parsed.
+    Ast,
+    /// Resolved and typed.
+    Hir,
+    /// As lowered.
+    Ir,
+    /// After optimisation.
+    Opt,
+    /// Instructions, with the script's lines and their number.
+    Bpf,
+    /// What the reader gets beside the object.
+    Manifest,
+}
+
+/// What the first word of the command line names.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Word<'a> {
+    /// `doctor`
+    Subcommand(Subcommand),
+    /// A script that the binary carries.
+    Embedded(&'a str),
+    /// A script file; `-` is standard input.
+    File(&'a str),
+}
+
+/// Words that are commands.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Subcommand {
+    /// What this machine can do, and what it lacks.
+    Doctor,
+    /// The embedded scripts.
+    Scripts,
+}
+
+const SUBCOMMANDS: &[(&str, Subcommand)] = &[("doctor", Subcommand::Doctor), ("scripts", Subcommand::Scripts)];
+
+/// A word is a subcommand, else an embedded script, else a file; what looks like a path is always a file.
+pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> {
+    if word == "-" || word.contains('/') || word.ends_with(".ct") || word.ends_with(".bt") {
+        return Word::File(word);
+    }
+    match SUBCOMMANDS.iter().find(|(name, _)| *name == word) {
+        Some((_, command)) => Word::Subcommand(*command),
+        None if embedded(word) => Word::Embedded(word),
+        None => Word::File(word),
+    }
+}
+
+fn parse_lib(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.into(), path.into())),
+        _ => Err("expected NAME=PATH, as in `libcuda=/opt/driver/libcuda.so.1`".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_word_is_a_subcommand_then_a_script_then_a_file() {
+        let embedded = |name: &str| name == "latency" || name == "doctor";
+        assert_eq!(classify("doctor", embedded), Word::Subcommand(Subcommand::Doctor));
+        assert_eq!(classify("latency", embedded), Word::Embedded("latency"));
+        assert_eq!(classify("latency.ct", embedded), Word::File("latency.ct"));
+        assert_eq!(classify("./latency", embedded), Word::File("./latency"));
+        assert_eq!(classify("other", embedded), Word::File("other"));
+        assert_eq!(classify("-", embedded), Word::File("-"));
+    }
+}

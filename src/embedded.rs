@@ -1,0 +1,45 @@
+//! Scripts that the binary carries: `cudatrace NAME` runs `scripts/NAME.ct`.
+
+/// A script by name.
+pub struct Script {
+    /// What the user types.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+macro_rules! scripts {
+    ($($name:literal),*) => { &[$(Script { name: $name, text: include_str!(concat!("../scripts/", $name, ".ct")) }),*] };
+}
+
+/// All of them, by name.
+pub const SCRIPTS: &[Script] = scripts!["errors", "kernels", "latency", "memory"];
+
+/// The script with this name.
+pub fn find(name: &str) -> Option<&'static Script> {
+    SCRIPTS.iter().find(|script| script.name == name)
+}
+
+impl Script {
+    /// The first comment line: what question it answers.
+    pub fn summary(&self) -> &'static str {
+        self.text.lines().find_map(|line| line.strip_prefix("// ")).unwrap_or("")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_in_the_folder_is_embedded_and_says_what_it_answers() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".ct").map(String::from))
+            .collect();
+        files.sort();
+        assert_eq!(files, SCRIPTS.iter().map(|s| s.name).collect::<Vec<_>>());
+        assert!(SCRIPTS.iter().all(|s| !s.summary().is_empty()));
+    }
+}
