@@ -1,0 +1,211 @@
+//! Live tests: a real script on a real library and process, through the real kernel.
+//!
+//! Each `tests/live/*.test` holds cases of this form; a line that starts with blanks continues the one before.
+//!
+//! ```text
+//! NAME     what holds
+//! ARGS     more arguments for cudatrace
+//! SCRIPT   uprobe:libcuda:cuInit { @ = count() }
+//! RUN      {examples}/workload_driver --threads 2
+//! EXPECT   this exact line is printed
+//! MATCH    a line matches this regular expression
+//! ABSENT   no line, of messages neither, matches this one
+//! MESSAGE  a line on standard error matches this one
+//! TRUTH    count {0} {1} => @[{0}]: {1}
+//! STATUS   0
+//! ```
+//!
+//! `TRUTH`: for each line of the traced program that has the left form, the right one must be printed. `RUN` goes behind
+//! `--`; `{examples}` is where the examples are built. No sleeps: a case ends when its program does.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use regex::Regex;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, Default)]
+struct Case {
+    name: String,
+    directives: Vec<(String, String)>,
+}
+
+impl Case {
+    fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.directives.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
+    fn last(&self, key: &str) -> Option<&str> {
+        self.directives.iter().rev().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let required = std::env::var_os("CUDATRACE_LIVE").is_some_and(|value| value == "required");
+    let obstacle = obstacle();
+    if let (true, Some(reason)) = (required, &obstacle) {
+        eprintln!("live tests are required here, but {reason}");
+        return ExitCode::FAILURE;
+    }
+    if let Some(reason) = &obstacle {
+        eprintln!("live tests skipped: {reason}");
+    }
+    let trials = cases()
+        .into_iter()
+        .map(|case| {
+            let name = case.name.clone();
+            Trial::test(name, move || run(&case)).with_ignored_flag(obstacle.is_some())
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn obstacle() -> Option<String> {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return Some("they need root".into());
+    }
+    let build = examples();
+    (!build.join("libcuda.so.1").exists())
+        .then(|| format!("{} lacks the simulated CUDA; run `make examples`", build.display()))
+}
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/build")
+}
+
+fn cases() -> Vec<Case> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().filter(|file| file.extension().is_some_and(|e| e == "test")).flat_map(|file| parse(file)).collect()
+}
+
+fn parse(file: &Path) -> Vec<Case> {
+    let stem = file.file_stem().unwrap().to_string_lossy();
+    let mut cases: Vec<Case> = Vec::new();
+    for line in std::fs::read_to_string(file).unwrap().lines() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if line.starts_with([' ', '\t']) {
+            let (_, value) = cases.last_mut().unwrap().directives.last_mut().expect("a line to continue");
+            value.push('\n');
+            value.push_str(line.trim_start());
+            continue;
+        }
+        let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        if key == "NAME" {
+            cases.push(Case { name: format!("{stem}: {}", value.trim()), directives: vec![] });
+        } else {
+            let case = cases.last_mut().expect("NAME comes first");
+            case.directives.push((key.into(), value.trim().into()));
+        }
+    }
+    cases
+}
+
+fn run(case: &Case) -> Result<(), Failed> {
+    let known = ["ARGS", "SCRIPT", "RUN", "EXPECT", "MATCH", "ABSENT", "MESSAGE", "TRUTH", "STATUS", "ENV"];
+    if let Some((key, _)) = case.directives.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+        return Err(format!("unknown directive {key}").into());
+    }
+    let output = trace(case)?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    verdict(case, &stdout, &stderr, output.status.code())
+        .map_err(|wrong| format!("{wrong}\n--- stdout\n{}--- stderr\n{}", cut(&stdout), cut(&stderr)).into())
+}
+
+fn cut(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let shown = lines.iter().take(60).map(|line| format!("{line}\n")).collect::<String>();
+    if lines.len() > 60 { format!("{shown}... {} more lines\n", lines.len() - 60) } else { shown }
+}
+
+fn trace(case: &Case) -> Result<Output, Failed> {
+    let build = examples();
+    let fill = |text: &str| text.replace("{examples}", &build.to_string_lossy());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
+    command.env("LD_LIBRARY_PATH", &build).env("CUDASIM_FAST", "1").stdin(Stdio::null());
+    for pair in case.all("ENV") {
+        let (name, value) = pair.split_once('=').ok_or("ENV wants NAME=VALUE")?;
+        command.env(name, fill(value));
+    }
+    for args in case.all("ARGS") {
+        command.args(shell_words::split(&fill(args)).map_err(|e| e.to_string())?);
+    }
+    if let Some(script) = case.last("SCRIPT") {
+        command.arg("-e").arg(fill(script));
+    }
+    if let Some(program) = case.last("RUN") {
+        command.arg("--").args(shell_words::split(&fill(program)).map_err(|e| e.to_string())?);
+    }
+    finish(command)
+}
+
+/// Runs a command to its end; kills it past the time limit.
+fn finish(mut command: Command) -> Result<Output, Failed> {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let pid = child.id() as i32;
+    let waiter = std::thread::spawn(move || child.wait_with_output());
+    let start = Instant::now();
+    while !waiter.is_finished() {
+        if start.elapsed() > TIME_LIMIT {
+            // SAFETY: the child has not been waited for, so the pid is still its own.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            return Err(format!("not finished after {TIME_LIMIT:?}").into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(waiter.join().expect("the waiter does not panic")?)
+}
+
+fn verdict(case: &Case, stdout: &str, stderr: &str, status: Option<i32>) -> Result<(), String> {
+    let has = |wanted: &str| stdout.lines().any(|line| line.trim_end() == wanted.trim_end());
+    for wanted in case.all("EXPECT").flat_map(str::lines).filter(|wanted| !has(wanted)) {
+        return Err(format!("expected the line `{wanted}`"));
+    }
+    for (key, text) in [("MATCH", stdout), ("MESSAGE", stderr)] {
+        for pattern in case.all(key) {
+            if !text.lines().any(|line| regex(pattern).is_match(line)) {
+                return Err(format!("no line matches {key} `{pattern}`"));
+            }
+        }
+    }
+    for pattern in case.all("ABSENT") {
+        if let Some(line) = stdout.lines().chain(stderr.lines()).find(|line| regex(pattern).is_match(line)) {
+            return Err(format!("`{line}` matches ABSENT `{pattern}`"));
+        }
+    }
+    for rule in case.all("TRUTH") {
+        truth(rule, stdout)?;
+    }
+    let wanted = case.last("STATUS").map_or(0, |text| text.parse().expect("STATUS is a number"));
+    if status != Some(wanted) { Err(format!("expected exit status {wanted}, found {status:?}")) } else { Ok(()) }
+}
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn truth(rule: &str, stdout: &str) -> Result<(), String> {
+    let (left, right) = rule.split_once("=>").ok_or("TRUTH wants `left => right`")?;
+    let word = |form: &str| regex(r"\\\{\d\\\}").replace_all(&regex::escape(form.trim()), r"(\S+)").into_owned();
+    let pattern = regex(&format!("^{}$", word(left)));
+    let mut seen = 0;
+    for captures in stdout.lines().filter_map(|line| pattern.captures(line)) {
+        let mut wanted = right.trim().to_string();
+        for (at, group) in captures.iter().skip(1).flatten().enumerate() {
+            wanted = wanted.replace(&format!("{{{at}}}"), group.as_str());
+        }
+        if !stdout.lines().any(|line| line == wanted) {
+            return Err(format!("the program says `{}`, so `{wanted}` was expected", &captures[0]));
+        }
+        seen += 1;
+    }
+    if seen == 0 { Err(format!("the program printed nothing like `{}`", left.trim())) } else { Ok(()) }
+}
