@@ -1,0 +1,84 @@
+/*
+ * Events: the moment at which the work queued before them is done.
+ */
+#include "sim.h"
+
+struct event {
+    struct object head;
+    unsigned flags;
+    _Atomic uint64_t at; /* 0: never recorded */
+};
+
+static CUresult event_of(CUevent handle, struct event **out) {
+    TRY(need_init());
+    *out = (struct event *)handle;
+    return object_is(handle, EVENT) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult SIM(cuEventCreate)(CUevent *out, unsigned flags) {
+    struct context *context;
+    TRY(need_context(&context));
+    if (!out || flags > 7) return CUDA_ERROR_INVALID_VALUE;
+    struct event *event = object_new(EVENT);
+    if (!event) return CUDA_ERROR_OUT_OF_MEMORY;
+    event->flags = flags;
+    *out = (CUevent)event;
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuEventDestroy_v2)(CUevent handle) {
+    struct event *event;
+    TRY(event_of(handle, &event));
+    object_delete(event);
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuEventRecordWithFlags)(CUevent handle, CUstream on, unsigned flags) {
+    struct event *event;
+    struct stream *stream;
+    TRY(event_of(handle, &event));
+    TRY(stream_of(on, &stream));
+    if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
+    uint64_t now = now_ns(), ready = stream->ready_at;
+    event->at = ready > now ? ready : now;
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuEventRecord)(CUevent handle, CUstream on) {
+    return SIM(cuEventRecordWithFlags)(handle, on, 0);
+}
+
+CUresult SIM(cuEventQuery)(CUevent handle) {
+    struct event *event;
+    TRY(event_of(handle, &event));
+    return event->at > now_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+CUresult SIM(cuEventSynchronize)(CUevent handle) {
+    struct event *event;
+    TRY(event_of(handle, &event));
+    wait_until_ns(event->at);
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuEventElapsedTime_v2)(float *ms, CUevent start, CUevent end) {
+    struct event *from, *to;
+    TRY(event_of(start, &from));
+    TRY(event_of(end, &to));
+    if (!ms) return CUDA_ERROR_INVALID_VALUE;
+    if (!from->at || !to->at || ((from->flags | to->flags) & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_HANDLE;
+    if (to->at > now_ns()) return CUDA_ERROR_NOT_READY;
+    *ms = (float)((double)(int64_t)(to->at - from->at) / 1e6);
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuStreamWaitEvent)(CUstream handle, CUevent on, unsigned flags) {
+    struct event *event;
+    struct stream *stream;
+    TRY(stream_of(handle, &stream));
+    TRY(event_of(on, &event));
+    if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
+    uint64_t at = event->at, seen = atomic_load(&stream->ready_at);
+    while (seen < at && !atomic_compare_exchange_weak(&stream->ready_at, &seen, at)) continue;
+    return CUDA_SUCCESS;
+}

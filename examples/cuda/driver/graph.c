@@ -1,0 +1,173 @@
+/*
+ * Graphs, as far as capture and replay need them: a list of work in the order it was added.
+ *
+ * That order satisfies every dependency a program can name, since a node can only depend on nodes made before it; so
+ * dependencies are accepted and not stored. Nodes cannot be edited.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+struct node {
+    struct object head;
+    struct work work;
+};
+struct graph {
+    struct object head;
+    pthread_mutex_t lock;
+    size_t count, room;
+    struct node **nodes;
+};
+struct graph_exec {
+    struct object head;
+    size_t count;
+    struct work *work;
+};
+
+struct graph *graph_new(void) {
+    struct graph *g = object_new(GRAPH);
+    if (g) pthread_mutex_init(&g->lock, NULL);
+    return g;
+}
+
+static bool grow(struct graph *g) {
+    size_t room = g->room ? 2 * g->room : 16;
+    struct node **nodes = realloc(g->nodes, room * sizeof *nodes);
+    if (!nodes) return false;
+    g->nodes = nodes;
+    g->room = room;
+    return true;
+}
+
+CUresult graph_append(struct graph *g, const struct work *work, CUgraphNode *out) {
+    struct node *node = object_new(NODE);
+    if (!node) return CUDA_ERROR_OUT_OF_MEMORY;
+    node->work = *work;
+    pthread_mutex_lock(&g->lock);
+    bool fits = g->count < g->room || grow(g);
+    if (fits) g->nodes[g->count++] = node;
+    pthread_mutex_unlock(&g->lock);
+    if (!fits) {
+        object_delete(node);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (out) *out = (CUgraphNode)node;
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_of(CUgraph handle, struct graph **out) {
+    TRY(need_init());
+    *out = (struct graph *)handle;
+    return object_is(handle, GRAPH) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult SIM(cuGraphCreate)(CUgraph *out, unsigned flags) {
+    TRY(need_init());
+    if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
+    *out = (CUgraph)graph_new();
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult SIM(cuGraphDestroy)(CUgraph handle) {
+    struct graph *g;
+    TRY(graph_of(handle, &g));
+    for (size_t i = 0; i < g->count; i++) object_delete(g->nodes[i]);
+    free(g->nodes);
+    object_delete(g);
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuGraphAddEmptyNode)(CUgraphNode *out, CUgraph handle, const CUgraphNode *after, size_t count) {
+    struct graph *g;
+    (void)after, (void)count;
+    TRY(graph_of(handle, &g));
+    return graph_append(g, &(struct work){.kind = WORK_NOTHING}, out);
+}
+
+/* `p` ends after `extra` in the first form; `func` may be NULL in the second, which then has `kern`. */
+static CUresult add_kernel(CUgraphNode *out, CUgraph handle, const CUDA_KERNEL_NODE_PARAMS *p, const void *kernel) {
+    struct graph *g;
+    struct work work = {.kind = WORK_KERNEL};
+    TRY(graph_of(handle, &g));
+    unsigned grid[] = {p->gridDimX, p->gridDimY, p->gridDimZ}, block[] = {p->blockDimX, p->blockDimY, p->blockDimZ};
+    TRY(launch_prepare(&work.kernel, kernel, grid, block, p->sharedMemBytes, p->kernelParams, p->extra));
+    return graph_append(g, &work, out);
+}
+
+CUresult SIM(cuGraphAddKernelNode)(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
+                                   const CUDA_KERNEL_NODE_PARAMS *p) {
+    (void)after, (void)count;
+    return p ? add_kernel(out, graph, p, p->func) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult SIM(cuGraphAddKernelNode_v2)(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
+                                      const CUDA_KERNEL_NODE_PARAMS *p) {
+    (void)after, (void)count;
+    if (!p) return CUDA_ERROR_INVALID_VALUE;
+    return add_kernel(out, graph, p, p->func ? (void *)p->func : (void *)p->kern);
+}
+
+CUresult SIM(cuGraphGetNodes)(CUgraph handle, CUgraphNode *out, size_t *count) {
+    struct graph *g;
+    TRY(graph_of(handle, &g));
+    if (!count) return CUDA_ERROR_INVALID_VALUE;
+    if (!out) {
+        *count = g->count;
+        return CUDA_SUCCESS;
+    }
+    if (*count > g->count) *count = g->count;
+    for (size_t i = 0; i < *count; i++) out[i] = (CUgraphNode)g->nodes[i];
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuGraphInstantiateWithFlags)(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
+    struct graph *g;
+    (void)flags;
+    TRY(graph_of(handle, &g));
+    if (!out) return CUDA_ERROR_INVALID_VALUE;
+    struct graph_exec *exec = object_new(GRAPH_EXEC);
+    if (!exec || !(exec->work = calloc(g->count + 1, sizeof *exec->work))) return CUDA_ERROR_OUT_OF_MEMORY;
+    exec->count = g->count;
+    for (size_t i = 0; i < g->count; i++) exec->work[i] = g->nodes[i]->work;
+    spend_ns(NS_LOAD);
+    *out = (CUgraphExec)exec;
+    return CUDA_SUCCESS;
+}
+
+/* The form before CUDA 12, with a place for a message about the first bad node; there is never one. */
+CUresult SIM(cuGraphInstantiate_v2)(CUgraphExec *out, CUgraph handle, CUgraphNode *bad, char *log, size_t room) {
+    if (bad) *bad = NULL;
+    if (log && room) *log = 0;
+    return SIM(cuGraphInstantiateWithFlags)(out, handle, 0);
+}
+
+static CUresult exec_of(CUgraphExec handle, struct graph_exec **out) {
+    TRY(need_init());
+    *out = (struct graph_exec *)handle;
+    return object_is(handle, GRAPH_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult SIM(cuGraphLaunch)(CUgraphExec handle, CUstream stream) {
+    struct graph_exec *exec;
+    TRY(exec_of(handle, &exec));
+    spend_ns(NS_LAUNCH);
+    for (size_t i = 0; i < exec->count; i++) TRY(stream_submit(stream, &exec->work[i], false));
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuGraphUpload)(CUgraphExec handle, CUstream stream) {
+    struct graph_exec *exec;
+    struct stream *unused;
+    TRY(exec_of(handle, &exec));
+    return stream_of(stream, &unused);
+}
+
+CUresult SIM(cuGraphExecDestroy)(CUgraphExec handle) {
+    struct graph_exec *exec;
+    TRY(exec_of(handle, &exec));
+    free(exec->work);
+    object_delete(exec);
+    return CUDA_SUCCESS;
+}
