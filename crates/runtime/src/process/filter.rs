@@ -1,0 +1,76 @@
+//! The seccomp filter of a traced program: executable mappings of files are reported, all else passes.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Offsets in `struct seccomp_data`; of an argument, its low half.
+const DATA_NR: u32 = 0;
+const DATA_ARCH: u32 = 4;
+const fn data_arg(n: u32) -> u32 {
+    16 + 8 * n
+}
+
+#[cfg(target_arch = "x86_64")]
+const AUDIT_ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const AUDIT_ARCH: u32 = 0xc000_00b7;
+
+/// `prot` and `flags` of mmap(2).
+const ARG_PROT: u32 = data_arg(2);
+const ARG_FLAGS: u32 = data_arg(3);
+
+const fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const IF_SET: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+
+/// The system call number decides alone for all but mmap, so the kernel caches "allow" for those.
+static FILTER: [libc::sock_filter; 10] = [
+    statement(LOAD, DATA_ARCH),
+    jump(IF_EQUAL, AUDIT_ARCH, 0, 7),
+    statement(LOAD, DATA_NR),
+    jump(IF_EQUAL, libc::SYS_mmap as u32, 0, 5),
+    statement(LOAD, ARG_PROT),
+    jump(IF_SET, libc::PROT_EXEC as u32, 0, 3),
+    statement(LOAD, ARG_FLAGS),
+    jump(IF_SET, libc::MAP_ANONYMOUS as u32, 1, 0),
+    statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
+    statement(RETURN, libc::SECCOMP_RET_ALLOW),
+];
+
+/// Puts the filter on this process and all that it starts; the result is where the reports arrive. Makes nothing but
+/// system calls, so it may run between fork and exec.
+///
+/// # Errors
+/// The kernel's; EBUSY when another tracer listens already, EACCES when new privileges are neither given up nor ours.
+pub fn install() -> io::Result<OwnedFd> {
+    let program = libc::sock_fprog { len: FILTER.len() as u16, filter: FILTER.as_ptr().cast_mut() };
+    let base = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+    // A caller that a signal interrupts must not see EINTR from mmap; kernels before 5.19 lack the flag.
+    seccomp(base | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &program).or_else(|error| {
+        match error.raw_os_error() {
+            Some(libc::EINVAL) => seccomp(base, &program),
+            _ => Err(error),
+        }
+    })
+}
+
+fn seccomp(flags: libc::c_ulong, program: &libc::sock_fprog) -> io::Result<OwnedFd> {
+    // SAFETY: `program` points to a filter that lives as long as the call; the kernel copies it.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, std::ptr::from_ref(program))
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: with NEW_LISTENER the kernel returns a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

@@ -1,0 +1,61 @@
+//! Programs that we start, and the libraries that they map later.
+//!
+//! [`Child`] starts a program that waits until it is released, so that probes are in place before its first instruction. With
+//! `watch_mappings`, a seccomp filter reports each executable mapping of a file before it happens: the mapping thread
+//! waits inside its system call, sees no signal and no changed result, and neither does its parent. The `doorman`, a
+//! small process of ours, answers at once for files that were seen before, asks us about new ones, and lets all pass
+//! when we are gone.
+//!
+//! Not here: processes that were running before us (`watch`).
+
+mod child;
+mod doorman;
+mod filter;
+
+pub use child::{Child, Command, SpawnError};
+pub use doorman::{Mapping, Mappings};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn command(argv: &[&str]) -> Command {
+        let argv = argv.iter().map(Into::into).collect();
+        Command { argv, user: None, watch_mappings: true, known: HashSet::new() }
+    }
+
+    #[test]
+    fn a_program_is_asked_about_each_file_once_and_keeps_its_exit_status() {
+        // Two programs after each other map libc; the second time nobody asks.
+        let mut child = Child::spawn(&command(&["sh", "-c", "ls / >/dev/null; exit 3"])).unwrap();
+        let Some(mut mappings) = child.mappings.take() else {
+            eprintln!("skipped: {:?}", child.unwatched);
+            return;
+        };
+        child.release().unwrap();
+        let mut seen = Vec::new();
+        while let Some(mapping) = mappings.next().unwrap() {
+            seen.push(mapping.identity);
+            mappings.answer().unwrap();
+        }
+        assert!(!seen.is_empty());
+        assert_eq!(seen.len(), seen.iter().collect::<HashSet<_>>().len());
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+    }
+
+    #[test]
+    fn a_program_goes_on_when_its_tracer_stops_answering() {
+        let mut child = Child::spawn(&command(&["sh", "-c", "ls / >/dev/null; exit 4"])).unwrap();
+        drop(child.mappings.take());
+        child.release().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(4));
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_named() {
+        let mut child = Child::spawn(&command(&["no-such-program"])).unwrap();
+        let error = child.release().unwrap_err().to_string();
+        assert!(error.starts_with("cannot start `no-such-program`"), "{error}");
+    }
+}
