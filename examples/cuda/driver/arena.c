@@ -89,7 +89,10 @@ static uint32_t split_off(struct arena *a, unsigned order) {
     if (have > a->top) return NONE;
     uint32_t unit = a->first_free[have];
     take_free(a, unit, have);
-    while (have > order) push_free(a, unit + (1u << --have), have);
+    while (have > order) {
+        have--;
+        push_free(a, unit + (1u << have), have);
+    }
     return unit;
 }
 

@@ -11,6 +11,7 @@
 
 struct image {
     const void *wrapper;
+    bool complete; /* all of its functions are registered */
     CUlibrary library;
 };
 struct kernel {
@@ -32,7 +33,10 @@ API void **__cudaRegisterFatBinary(void *wrapper) {
 }
 
 API void __cudaRegisterFatBinaryEnd(void **handle) {
-    (void)handle; /* the runtime may look at all of the image's functions here; this one has no use for it */
+    struct image *image = (struct image *)handle;
+    pthread_mutex_lock(&lock);
+    if (image) image->complete = true;
+    pthread_mutex_unlock(&lock);
 }
 
 static void forget_kernels(const struct image *image) {
@@ -74,9 +78,9 @@ static struct kernel *find(const void *symbol) {
 }
 
 static CUresult load(const struct driver *d, struct kernel *k) {
-    CUresult result = CUDA_SUCCESS;
     struct image *image = k->image;
-    if (!image->library) result = d->cuLibraryLoadData(&image->library, image->wrapper, NULL, NULL, 0, NULL, NULL, 0);
+    CUresult result = image->complete ? CUDA_SUCCESS : (CUresult)cudaErrorInitializationError;
+    if (!result && !image->library) result = d->cuLibraryLoadData(&image->library, image->wrapper, NULL, NULL, 0, NULL, NULL, 0);
     if (!result) result = d->cuLibraryGetKernel(&k->kernel, image->library, k->name);
     if (!result) result = d->cuKernelGetFunction(&k->function, k->kernel);
     return result;
