@@ -149,6 +149,8 @@ static void capture_and_replay(void) {
     FUNCTION(CUresult, cuGraphInstantiateWithFlags, CUgraphExec *, CUgraph, unsigned long long);
     FUNCTION(CUresult, cuGraphLaunch, CUgraphExec, CUstream);
     FUNCTION(CUresult, cuGraphGetNodes, CUgraph, CUgraphNode *, size_t *);
+    FUNCTION(CUresult, cuGraphDestroy, CUgraph);
+    FUNCTION(CUresult, cuGraphExecDestroy, CUgraphExec);
     CUstream s;
     CUgraph g;
     CUgraphExec x;
@@ -169,6 +171,10 @@ static void capture_and_replay(void) {
     OK(cuGraphLaunch(x, s));
     OK(cuMemcpyDtoH_v2(host, p, 4));
     EXPECT(host[3] == 9);
+    OK(cuGraphDestroy(g));
+    OK(cuGraphLaunch(x, s)); /* what was instantiated does not need the graph */
+    OK(cuGraphExecDestroy(x));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecDestroy(x));
     OK(cuMemFree_v2(p));
     OK(cuStreamDestroy_v2(s));
 }
