@@ -1,1 +1,23 @@
-//! This machine: ELF files, processes, libraries, stacks.
+//! This machine: ELF files, libraries, processes, stacks.
+//!
+//! The rim of the compiler: answers the questions of [`lang::Catalog`] from files and `/proc`, and gives names to
+//! addresses. Nothing here needs root, but less is visible without: other users' processes, files of containers, and
+//! deleted ones.
+//!
+//! - [`elf`]: what a file defines; [`prologue`]: where in a function a probe goes
+//! - [`locate`]: what a target's name accepts; [`search`]: where on disk libraries lie; [`machine`]: puts them together
+//! - [`process`]: `/proc`; [`stack`]: names of addresses
+
+pub mod elf;
+mod identity;
+mod ldcache;
+pub mod locate;
+pub mod machine;
+pub mod process;
+pub mod prologue;
+pub mod search;
+pub mod stack;
+
+pub use elf::{ElfError, ElfFile};
+pub use machine::{Machine, Scope};
+pub use stack::{Frame, Symbols};

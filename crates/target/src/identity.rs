@@ -1,0 +1,106 @@
+//! When two paths are one file to a uprobe.
+//!
+//! The kernel registers a uprobe on the *real* inode. On overlayfs that is the inode of the layer: two containers from
+//! one image have different device numbers for a library and share the inode below, and probing both counts each call
+//! twice. `stat` on an overlay passes on the size and times of the layer's inode, its inode number too (the low half
+//! of it, where several file systems are merged), so these tell whether two overlay files are one. A file that was
+//! copied up into a container has times of its own.
+
+use std::ffi::CString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// `OVERLAYFS_SUPER_MAGIC`
+const OVERLAYFS: i64 = 0x794c_7630;
+
+/// What tells files apart.
+#[derive(Copy, Clone, Debug)]
+pub struct Identity {
+    /// Device as `stat` shows it.
+    pub device: u64,
+    /// Inode as `stat` shows it.
+    pub inode: u64,
+    on_overlay: bool,
+    /// Size in bytes; modification, change and birth time.
+    content: Content,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Content {
+    size: u64,
+    times: [(i64, u32); 3],
+}
+
+impl Identity {
+    /// Of the file that a path leads to.
+    pub fn of(path: &Path) -> io::Result<Identity> {
+        let name = CString::new(path.as_os_str().as_bytes())?;
+        let stat = statx(&name)?;
+        let time = |t: libc::statx_timestamp| (t.tv_sec, t.tv_nsec);
+        Ok(Identity {
+            device: libc::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            on_overlay: file_system(&name)? == OVERLAYFS,
+            content: Content {
+                size: stat.stx_size,
+                times: [time(stat.stx_mtime), time(stat.stx_ctime), time(stat.stx_btime)],
+            },
+        })
+    }
+
+    /// A uprobe on one is a uprobe on the other.
+    pub fn is_same_file(&self, other: &Identity) -> bool {
+        if (self.device, self.inode) == (other.device, other.inode) {
+            return true;
+        }
+        // Only the low half of an inode number is the layer's where overlayfs combines layers of several file systems.
+        let same_number = self.inode as u32 == other.inode as u32;
+        (self.on_overlay || other.on_overlay) && same_number && self.content == other.content
+    }
+}
+
+fn statx(path: &CString) -> io::Result<libc::statx> {
+    let mut stat = MaybeUninit::<libc::statx>::zeroed();
+    let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    // SAFETY: the path is NUL-terminated, and the buffer is a `statx` that the call fills.
+    let rc = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), 0, mask, stat.as_mut_ptr()) };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was zeroed, which is a valid value, and then filled.
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// Magic number of the file system that a path lies on.
+fn file_system(path: &CString) -> io::Result<i64> {
+    let mut stat = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the path is NUL-terminated, and the buffer is a `statfs` that the call fills.
+    if unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was zeroed, which is a valid value, and then filled.
+    Ok(unsafe { stat.assume_init() }.f_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hard_link_is_the_same_file_and_a_copy_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (a, link, copy) = (dir.path().join("a"), dir.path().join("link"), dir.path().join("copy"));
+        std::fs::write(&a, "x").expect("written");
+        std::fs::hard_link(&a, &link).expect("linked");
+        std::fs::copy(&a, &copy).expect("copied");
+        let identity = |path: &Path| Identity::of(path).expect("stat");
+        assert!(identity(&a).is_same_file(&identity(&link)));
+        assert!(!identity(&a).is_same_file(&identity(&copy)));
+        assert_eq!(
+            Identity::of(&dir.path().join("none")).expect_err("missing").kind(),
+            io::ErrorKind::NotFound
+        );
+    }
+}

@@ -1,0 +1,635 @@
+//! The catalog of this machine: answers the language from ELF files, `/proc` and the disk.
+//!
+//! A target's name is resolved in the order: an override; the files that the traced processes have mapped; for a
+//! command, or when nothing is mapped yet, the disk as that process sees it. Without processes and command (system
+//! wide) it is the mapped files of all processes and the disk. Each file is taken once, however many names, mounts and
+//! processes lead to it, and it is recorded why.
+//!
+//! Files are read when asked for and never forgotten: a [`FileId`] stays valid, and answers are borrowed from here.
+//! Not here: watching processes for files that they map later; whoever does that hands those in ([`Machine::add_mapped`]).
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cuda::Library;
+use elsa::sync::FrozenVec;
+use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
+
+use crate::elf::{ElfError, ElfFile, Functions};
+use crate::identity::Identity;
+use crate::locate::{self, Verdict, Wanted};
+use crate::process::{self, Mapping, MappingName};
+use crate::prologue::{self, Body, Shifted};
+use crate::search::View;
+
+/// Environment variables that say where a library is.
+const OVERRIDES: [(&str, &str); 2] = [("CUDATRACE_LIBCUDA", "libcuda"), ("CUDATRACE_LIBCUDART", "libcudart")];
+/// Code around a function that the search for branches may look at, in bytes.
+const CODE_AROUND: u64 = 4 << 20;
+
+/// What is traced.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// Running processes.
+    pub pids: Vec<u32>,
+    /// A command to be started: program and arguments.
+    pub command: Option<Vec<OsString>>,
+    /// Changes to our environment that the command gets.
+    pub environment: HashMap<OsString, OsString>,
+    /// `--lib libcuda=PATH`; several for one name are all taken.
+    pub lib_overrides: Vec<(String, PathBuf)>,
+}
+
+impl Scope {
+    /// Neither processes nor a command: everything that runs.
+    pub fn is_system_wide(&self) -> bool {
+        self.pids.is_empty() && self.command.is_none()
+    }
+}
+
+/// A file that was taken.
+#[derive(Debug)]
+struct Taken {
+    open_path: PathBuf,
+    shown: PathBuf,
+    reason: String,
+    identity: Identity,
+    elf: ElfFile,
+    library: OnceLock<Option<(Library, u32)>>,
+    functions: OnceLock<Functions>,
+}
+
+impl Taken {
+    fn library(&self) -> Option<(Library, u32)> {
+        *self.library.get_or_init(|| locate::known_library(&self.shown, &self.elf))
+    }
+
+    fn functions(&self) -> &Functions {
+        self.functions.get_or_init(|| self.elf.functions())
+    }
+}
+
+/// This machine, as far as it concerns a scope.
+#[derive(Debug)]
+pub struct Machine {
+    scope: Scope,
+    directory: PathBuf,
+    files: FrozenVec<Box<Taken>>,
+    /// Held while a file is looked for and added, so that it is added once.
+    adding: Mutex<()>,
+    /// Targets that were found.
+    found: Mutex<HashMap<String, Vec<FileId>>>,
+}
+
+impl Machine {
+    /// Nothing is read yet.
+    pub fn new(scope: Scope) -> Machine {
+        let directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
+        Machine {
+            scope,
+            directory,
+            files: FrozenVec::new(),
+            adding: Mutex::default(),
+            found: Mutex::default(),
+        }
+    }
+
+    /// Why the file was taken, for `-v`: `mapped by process 42 (python3)`.
+    pub fn why(&self, file: FileId) -> &str {
+        &self.file(file).reason
+    }
+
+    /// A path at which this process can open the file: into another root, or a mapping, where need be.
+    pub fn open_path(&self, file: FileId) -> &Path {
+        &self.file(file).open_path
+    }
+
+    /// The path to show.
+    pub fn shown_path(&self, file: FileId) -> &Path {
+        &self.file(file).shown
+    }
+
+    /// Device and inode as `stat` shows them.
+    pub fn identity(&self, file: FileId) -> (u64, u64) {
+        let identity = &self.file(file).identity;
+        (identity.device, identity.inode)
+    }
+
+    /// GNU build id, in hex.
+    pub fn build_id(&self, file: FileId) -> Option<String> {
+        Some(self.file(file).elf.build_id()?.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// `DT_SONAME`
+    pub fn soname(&self, file: FileId) -> Option<&str> {
+        self.file(file).elf.soname()
+    }
+
+    /// Made by the Go compiler: return probes would kill it, because its stacks move.
+    pub fn is_go(&self, file: FileId) -> bool {
+        self.file(file).elf.is_go()
+    }
+
+    /// Size in bytes of the function at an offset; 0 if unknown.
+    pub fn function_size(&self, file: FileId, offset: u64) -> u64 {
+        self.file(file).functions().size_at(offset).unwrap_or(0)
+    }
+
+    /// Why a function that was asked for may be missing from this file, and what to do.
+    pub fn missing_function_hint(&self, file: FileId) -> Option<String> {
+        let taken = self.file(file);
+        let path = taken.shown.display();
+        if locate::hides_static_runtime(&taken.elf) {
+            return Some(hidden_runtime(&taken.shown));
+        }
+        let none = taken.functions().list.is_empty();
+        let advice = "use a build with symbols, or probe a library that it calls";
+        match (none, taken.elf.has_symtab()) {
+            (true, false) => Some(format!("`{path}` has no symbols at all (stripped): {advice}")),
+            (false, false) => {
+                Some(format!("`{path}` is stripped: only the functions that it exports have names"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The files taken so far, in the order in which they were found.
+    pub fn files_taken(&self) -> Vec<File> {
+        (0..self.files.len()).map(|index| self.describe(FileId(index as u32))).collect()
+    }
+
+    /// Forgets which files target names stand for, so that the next question looks again. Ids stay valid.
+    pub fn refresh(&self) {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Takes a file, unless the same is taken already: then that one's id is returned.
+    pub fn add_file(&self, open_path: &Path, shown_path: &Path, reason: &str) -> Result<FileId, ElfError> {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let identity = Identity::of(open_path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => ElfError::NotFound { path: shown_path.into() },
+            _ => ElfError::Unreadable { path: shown_path.into(), source },
+        })?;
+        let known = (0..self.files.len())
+            .find(|&at| self.files.get(at).is_some_and(|f| f.identity.is_same_file(&identity)));
+        if let Some(index) = known {
+            return Ok(FileId(index as u32));
+        }
+        let elf = ElfFile::open(open_path)?;
+        self.files.push(Box::new(Taken {
+            open_path: open_path.into(),
+            shown: shown_path.into(),
+            reason: reason.into(),
+            identity,
+            elf,
+            library: OnceLock::new(),
+            functions: OnceLock::new(),
+        }));
+        Ok(FileId(self.files.len() as u32 - 1))
+    }
+
+    /// Takes a file that a process has mapped. `None`: there is no file, or it cannot be reached.
+    pub fn add_mapped(&self, pid: u32, mapping: &Mapping, reason: &str) -> Option<Result<FileId, ElfError>> {
+        let open_path =
+            reachable(&View { prefix: process::root_prefix(pid), ..View::default() }, pid, mapping)?;
+        Some(self.add_file(&open_path, mapping.name.path()?, reason))
+    }
+
+    /// By its path, a file may belong to a target; [`Machine::belongs`] says for certain.
+    pub fn matches(&self, target: &str, shown_path: &Path) -> bool {
+        let overridden = self.overrides(target);
+        if !overridden.is_empty() {
+            return overridden.iter().any(|(path, _)| path == shown_path);
+        }
+        let wanted = self.wanted(target);
+        !locate::is_stub(shown_path) && wanted.judge(shown_path) != Verdict::No
+    }
+
+    /// The file belongs to the target: by its name, by its soname, or as a program with the CUDA runtime linked in.
+    pub fn belongs(&self, target: &str, file: FileId) -> bool {
+        let taken = self.file(file);
+        let wanted = self.wanted(target);
+        match self.overrides(target).as_slice() {
+            [] => accepts(&wanted, &taken.shown, &taken.elf),
+            paths => paths
+                .iter()
+                .any(|(path, _)| Identity::of(path).is_ok_and(|i| i.is_same_file(&taken.identity))),
+        }
+    }
+
+    fn file(&self, file: FileId) -> &Taken {
+        self.files.get(file.0 as usize).expect("a FileId of another machine is a bug of ours")
+    }
+
+    fn describe(&self, id: FileId) -> File {
+        let taken = self.file(id);
+        File { id, path: taken.shown.to_string_lossy().into_owned(), library: taken.library() }
+    }
+
+    fn wanted(&self, target: &str) -> Wanted {
+        Wanted::parse(target, &self.directory)
+    }
+
+    /// Paths that the user gave for a library, with the reason to show.
+    fn overrides(&self, target: &str) -> Vec<(PathBuf, String)> {
+        let wanted = self.wanted(target);
+        let is_meant = |name: &str| {
+            name == target || self.wanted(name).library().is_some_and(|l| wanted == Wanted::Library(l))
+        };
+        let given = self.scope.lib_overrides.iter().filter(|(name, _)| is_meant(name));
+        let mut paths: Vec<_> =
+            given.map(|(name, path)| (self.directory.join(path), format!("given by --lib {name}"))).collect();
+        if paths.is_empty() {
+            let set = OVERRIDES.iter().filter(|(_, name)| is_meant(name));
+            let values = set.filter_map(|(variable, _)| {
+                Some((*variable, std::env::var_os(variable).filter(|v| !v.is_empty())?))
+            });
+            paths.extend(
+                values.map(|(variable, path)| (self.directory.join(path), format!("given by {variable}"))),
+            );
+        }
+        paths
+    }
+
+    fn find(&self, target: &str) -> Result<Vec<FileId>, TargetError> {
+        let overrides = self.overrides(target);
+        if !overrides.is_empty() {
+            let taken: Result<Vec<_>, _> =
+                overrides.iter().map(|(path, why)| self.take_path(&View::default(), path, why)).collect();
+            return taken.map_err(|error| TargetError::Unusable(error.to_string())).map(unique);
+        }
+        let mut hunt = Hunt::new(self, self.wanted(target));
+        match hunt.wanted.clone() {
+            Wanted::Path(path) => return self.find_path(&path),
+            Wanted::Pattern(pattern) => hunt.pattern(pattern.as_str()),
+            _ => hunt.by_name(),
+        }
+        hunt.outcome()
+    }
+
+    /// A path is looked up in the root of each traced process, else in ours.
+    fn find_path(&self, path: &Path) -> Result<Vec<FileId>, TargetError> {
+        let views = self.scope.pids.iter().map(|&pid| (pid, process::root_prefix(pid)));
+        let containers = views.filter(|(_, prefix)| !prefix.as_os_str().is_empty());
+        let mut files = Vec::new();
+        for (pid, prefix) in containers {
+            let view = View { prefix, ..View::default() };
+            files
+                .extend(self.take_path(&view, path, &format!("the path, in the root of process {pid}")).ok());
+        }
+        if files.is_empty() {
+            let taken = self.take_path(&View::default(), path, "the path");
+            files.push(taken.map_err(|error| TargetError::Unusable(error.to_string()))?);
+        }
+        Ok(unique(files))
+    }
+
+    /// Takes a path as a view sees it, its links followed.
+    fn take_path(&self, view: &View, path: &Path, why: &str) -> Result<FileId, ElfError> {
+        let open_path = view.resolve(&view.outside(path));
+        self.add_file(&open_path, &view.inside(&open_path), why)
+    }
+
+    /// How the command to be started will see the disk, or how we do.
+    fn view_of_command(&self) -> View {
+        let mut view = View::own(&self.scope.environment);
+        let program = self.scope.command.as_ref().and_then(|argv| argv.first());
+        if let Some(path) = program.and_then(|name| self.program_path(&view, name)) {
+            view.programs = with_interpreters(&view, path);
+        }
+        view
+    }
+
+    fn program_path(&self, view: &View, name: &OsStr) -> Option<PathBuf> {
+        match Path::new(name).components().count() {
+            1 if !name.as_encoded_bytes().contains(&b'/') => view.program(name),
+            _ => Some(self.directory.join(name)),
+        }
+    }
+}
+
+impl Catalog for Machine {
+    fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
+        let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(target).cloned();
+        let ids = match known {
+            Some(ids) => ids,
+            None => {
+                let ids = self.find(target)?;
+                self.found
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(target.to_owned(), ids.clone());
+                ids
+            }
+        };
+        Ok(ids.into_iter().map(|id| self.describe(id)).collect())
+    }
+
+    fn functions(&self, file: FileId) -> &[Function] {
+        &self.file(file).functions().list
+    }
+
+    fn entry_place(&self, file: FileId, offset: u64) -> Place {
+        place(self.file(file), offset, prologue::entry_place)
+    }
+
+    fn return_place(&self, file: FileId, offset: u64) -> Place {
+        place(self.file(file), offset, prologue::return_place)
+    }
+
+    fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64> {
+        self.file(file).elf.code_offset(address)
+    }
+
+    fn known_targets(&self) -> Vec<String> {
+        Library::all().map(|library| library.alias().to_owned()).collect()
+    }
+}
+
+fn place(taken: &Taken, offset: u64, choose: impl Fn(Body<'_>) -> Shifted) -> Place {
+    if !taken.elf.is_x86_64() {
+        return Place { offset, stack_shift: 0 };
+    }
+    let functions = taken.functions();
+    let before = offset.min(CODE_AROUND);
+    let moved = choose(Body {
+        code: taken.elf.code(offset, functions.size_at(offset).unwrap_or(0).saturating_add(CODE_AROUND)),
+        before: taken.elf.code(offset - before, before),
+        size: functions.size_at(offset).unwrap_or(0),
+        next_symbol: functions.next_after(offset).map_or(u64::MAX, |next| next - offset),
+    });
+    Place { offset: offset + moved.bytes, stack_shift: moved.stack_shift }
+}
+
+fn accepts(wanted: &Wanted, path: &Path, elf: &ElfFile) -> bool {
+    !locate::is_stub(path)
+        && (wanted.accepts(path, elf) || (wanted.is_runtime() && locate::has_static_runtime(path, elf)))
+}
+
+/// A script is run by an interpreter, which may be found through `env`.
+fn with_interpreters(view: &View, program: PathBuf) -> Vec<PathBuf> {
+    let mut programs = vec![program];
+    // As deep as the kernel goes.
+    while programs.len() < 5 {
+        let Some(next) = programs.last().and_then(|path| interpreter(view, path)) else { break };
+        programs.push(next);
+    }
+    programs
+}
+
+fn interpreter(view: &View, script: &Path) -> Option<PathBuf> {
+    use std::io::Read;
+    let mut head = Vec::new();
+    std::fs::File::open(view.outside(script)).ok()?.take(256).read_to_end(&mut head).ok()?;
+    let line =
+        String::from_utf8_lossy(head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?).into_owned();
+    let mut words = line.split_ascii_whitespace();
+    let program = Path::new(words.next()?);
+    if program.file_name() != Some(OsStr::new("env")) {
+        return Some(program.to_path_buf());
+    }
+    view.program(OsStr::new(words.find(|word| !word.starts_with('-') && !word.contains('='))?))
+}
+
+/// The path at which we reach a mapped file: as the process knows it if that is still the same file, else its mapping.
+fn reachable(view: &View, pid: u32, mapping: &Mapping) -> Option<PathBuf> {
+    let link = mapping.link(pid);
+    let mapped = Identity::of(&link).ok();
+    if let MappingName::File(path) = &mapping.name {
+        let by_path = view.outside(path);
+        let is_same = Identity::of(&by_path).is_ok_and(|found| match &mapped {
+            Some(mapped) => found.is_same_file(mapped),
+            None => found.inode == mapping.inode,
+        });
+        if is_same {
+            return Some(by_path);
+        }
+    }
+    mapped.map(|_| link)
+}
+
+fn unique(mut files: Vec<FileId>) -> Vec<FileId> {
+    let mut seen = HashSet::new();
+    files.retain(|file| seen.insert(*file));
+    files
+}
+
+fn hidden_runtime(program: &Path) -> String {
+    let path = program.display();
+    format!(
+        "`{path}` has the CUDA runtime linked in and is stripped, so its functions have no names; probe `libcuda`, which every runtime call that does something ends in"
+    )
+}
+
+/// One search for a target's files.
+struct Hunt<'a> {
+    machine: &'a Machine,
+    wanted: Wanted,
+    files: Vec<FileId>,
+    looked_in: Vec<String>,
+    /// Files of the right name that cannot be used, with the reason.
+    rejected: Vec<String>,
+    /// Programs whose runtime cannot be probed.
+    hidden: Vec<PathBuf>,
+    /// Mappings judged before, by device and inode.
+    seen: HashSet<((u32, u32), u64)>,
+}
+
+impl<'a> Hunt<'a> {
+    fn new(machine: &'a Machine, wanted: Wanted) -> Hunt<'a> {
+        Hunt {
+            machine,
+            wanted,
+            files: Vec::new(),
+            looked_in: Vec::new(),
+            rejected: Vec::new(),
+            hidden: Vec::new(),
+            seen: HashSet::new(),
+        }
+    }
+
+    fn outcome(mut self) -> Result<Vec<FileId>, TargetError> {
+        if !self.files.is_empty() {
+            return Ok(unique(self.files));
+        }
+        if let Some(program) = self.hidden.first() {
+            return Err(TargetError::Unusable(hidden_runtime(program)));
+        }
+        self.rejected.dedup();
+        self.looked_in.extend(self.rejected);
+        let mut seen = HashSet::new();
+        self.looked_in.retain(|place| seen.insert(place.clone()));
+        Err(TargetError::NotYet { looked_in: self.looked_in })
+    }
+
+    fn by_name(&mut self) {
+        let scope = &self.machine.scope;
+        for &pid in &scope.pids {
+            self.mapped(pid, true);
+        }
+        if !scope.pids.is_empty() && self.files.is_empty() {
+            scope.pids.iter().for_each(|&pid| self.on_disk(&View::of_process(pid)));
+        }
+        if scope.command.is_some() {
+            self.on_disk(&self.machine.view_of_command());
+        }
+        if scope.is_system_wide() {
+            process::all_pids().into_iter().for_each(|pid| self.mapped(pid, false));
+            self.on_disk(&self.machine.view_of_command());
+        }
+    }
+
+    /// Takes what a process has mapped. `thorough`: any mapped file may have the runtime linked in, not just the program.
+    fn mapped(&mut self, pid: u32, thorough: bool) {
+        if thorough {
+            self.looked_in.push(format!("mapped files of process {pid}"));
+        }
+        let program = process::executable(pid);
+        let mut view = None;
+        for mapping in
+            process::mappings(pid).iter().filter(|mapping| mapping.executable && mapping.inode != 0)
+        {
+            let Some(path) = mapping.name.path().filter(|path| !locate::is_stub(path)) else { continue };
+            let may_hold_runtime = self.wanted.is_runtime() && (thorough || program.as_deref() == Some(path));
+            if self.wanted.judge(path) == Verdict::No && !may_hold_runtime
+                || !self.seen.insert((mapping.device, mapping.inode))
+            {
+                continue;
+            }
+            let view =
+                view.get_or_insert_with(|| View { prefix: process::root_prefix(pid), ..View::default() });
+            if let Some(open_path) = reachable(view, pid, mapping) {
+                let name = process::comm(pid).unwrap_or_default();
+                self.offer(&open_path, path, &format!("mapped by process {pid} ({})", name.escape_debug()));
+            }
+        }
+    }
+
+    fn on_disk(&mut self, view: &View) {
+        self.programs(view);
+        if matches!(self.wanted, Wanted::Name(_)) && !self.files.is_empty() {
+            return;
+        }
+        for place in view.needed_libraries() {
+            self.offer_named(view, &place.path, &place.origin);
+        }
+        let in_cache = self.loader_cache(view);
+        let mut directories = view.directories();
+        if !in_cache {
+            directories.extend(view.default_directories());
+        }
+        for place in directories {
+            self.directory(view, &place.path, &place.origin);
+        }
+    }
+
+    /// A program by name, and the programs of the view, which may have the runtime linked in.
+    fn programs(&mut self, view: &View) {
+        if let Wanted::Name(name) = &self.wanted {
+            self.looked_in.push("PATH".into());
+            let found = if name.starts_with("lib") { None } else { view.program(OsStr::new(name)) };
+            let reason = "the program on PATH";
+            if let Some(path) = found {
+                self.take(&view.resolve(&view.outside(&path)), view, reason);
+            }
+        }
+        if self.wanted.is_runtime() {
+            for program in &view.programs {
+                let path = view.resolve(&view.outside(program));
+                self.offer(
+                    &path,
+                    &view.inside(&path),
+                    "the traced program, which has the CUDA runtime linked in",
+                );
+            }
+        }
+    }
+
+    fn loader_cache(&mut self, view: &View) -> bool {
+        self.looked_in.push("/etc/ld.so.cache".into());
+        let mut found = false;
+        for (soname, path) in view.loader_cache() {
+            if self.wanted.judge(Path::new(&soname)) != Verdict::No {
+                found |= self.offer_named(view, &path, "listed in /etc/ld.so.cache");
+            }
+        }
+        found
+    }
+
+    fn directory(&mut self, view: &View, directory: &Path, origin: &str) {
+        self.looked_in.push(format!("{} ({origin})", view.inside(directory).display()));
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            self.offer_named(
+                view,
+                &path,
+                &format!("found in {} ({origin})", view.inside(directory).display()),
+            );
+        }
+    }
+
+    fn pattern(&mut self, pattern: &str) {
+        let scope = &self.machine.scope;
+        let own = std::iter::once(View::default());
+        let containers =
+            scope.pids.iter().map(|&pid| View { prefix: process::root_prefix(pid), ..View::default() });
+        let views: Vec<View> =
+            containers.filter(|view| !view.prefix.as_os_str().is_empty()).chain(own).collect();
+        self.looked_in.push(pattern.to_owned());
+        for view in views {
+            for path in view.expand(pattern) {
+                self.take(&view.resolve(&path), &view, "matches the pattern");
+            }
+        }
+    }
+
+    /// Takes a file on disk if its name, before or after following links, is the right one.
+    fn offer_named(&mut self, view: &View, path: &Path, reason: &str) -> bool {
+        let inside = view.inside(path);
+        if self.wanted.judge(&inside) == Verdict::No || locate::is_stub(path) || !path.exists() {
+            return false;
+        }
+        let resolved = view.resolve(path);
+        let shown = view.inside(&resolved);
+        // A link's own name may be the soname that the file it leads to does not carry.
+        let by_name = self.wanted.judge(&inside) == Verdict::Yes && !locate::is_stub(&resolved);
+        if by_name { self.take(&resolved, view, reason) } else { self.offer(&resolved, &shown, reason) }
+    }
+
+    /// Takes a file if it is what is wanted by name, soname or content.
+    fn offer(&mut self, open_path: &Path, shown: &Path, reason: &str) -> bool {
+        match ElfFile::open(open_path) {
+            Ok(elf) if accepts(&self.wanted, shown, &elf) => {
+                self.keep(self.machine.add_file(open_path, shown, reason))
+            }
+            Ok(elf) => {
+                if self.wanted.is_runtime() && locate::hides_static_runtime(&elf) {
+                    self.hidden.push(shown.into());
+                }
+                false
+            }
+            Err(error) => self.wanted.judge(shown) != Verdict::No && self.keep(Err(error)),
+        }
+    }
+
+    fn take(&mut self, resolved: &Path, view: &View, reason: &str) -> bool {
+        self.keep(self.machine.add_file(resolved, &view.inside(resolved), reason))
+    }
+
+    fn keep(&mut self, taken: Result<FileId, ElfError>) -> bool {
+        match taken {
+            Ok(file) => {
+                self.files.push(file);
+                true
+            }
+            Err(error) => {
+                self.rejected.push(error.to_string());
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Processes as `/proc` shows them: mappings, children, namespaces, environment.
+//!
+//! A process may go away between any two reads; what cannot be read then is `None` or empty.
+//! Not here: which of the mapped files matter (`locate`), names of addresses (`stack`).
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Inode of the initial pid namespace (`PROC_PID_INIT_INO`).
+const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// May be executed.
+    pub executable: bool,
+    /// Where in the file it starts, in bytes.
+    pub offset: u64,
+    /// Device as the kernel shows it here; on overlayfs and btrfs not the one that `stat` shows.
+    pub device: (u32, u32),
+    /// 0: no file behind it.
+    pub inode: u64,
+    /// What is mapped.
+    pub name: MappingName,
+}
+
+/// What is mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MappingName {
+    /// Plain memory.
+    Anonymous,
+    /// `/usr/lib/libc.so.6`
+    File(PathBuf),
+    /// `/tmp/libx.so (deleted)`, `/memfd:x (deleted)`: reachable through `/proc/PID/map_files` alone.
+    Deleted(PathBuf),
+    /// `[vdso]`, `[stack]`
+    Special(String),
+}
+
+impl MappingName {
+    /// The path of a file, deleted or not.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            MappingName::File(path) | MappingName::Deleted(path) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl Mapping {
+    /// Reads one line; `None` if it is none.
+    pub fn parse(line: &[u8]) -> Option<Mapping> {
+        let mut rest = line;
+        let range = word(&mut rest)?;
+        let flags = word(&mut rest)?;
+        let offset = hex(word(&mut rest)?)?;
+        let device = word(&mut rest)?;
+        let inode = std::str::from_utf8(word(&mut rest)?).ok()?.parse().ok()?;
+        let (start, end) = split_at_byte(range, b'-')?;
+        let (major, minor) = split_at_byte(device, b':')?;
+        Some(Mapping {
+            start: hex(start)?,
+            end: hex(end)?,
+            executable: flags.get(2) == Some(&b'x'),
+            offset,
+            device: (u32::try_from(hex(major)?).ok()?, u32::try_from(hex(minor)?).ok()?),
+            inode,
+            name: mapping_name(rest.trim_ascii_start()),
+        })
+    }
+
+    /// The link to the mapped file under `/proc/PID/map_files`; following it takes CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
+    pub fn link(&self, pid: u32) -> PathBuf {
+        PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end))
+    }
+}
+
+/// Splits at the first separator byte.
+fn split_at_byte(text: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let at = memchr::memchr(separator, text)?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+/// Takes the next word off `rest`.
+fn word<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let text = rest.trim_ascii_start();
+    let end = memchr::memchr(b' ', text).unwrap_or(text.len());
+    let (word, behind) = text.split_at(end);
+    *rest = behind;
+    (!word.is_empty()).then_some(word)
+}
+
+fn hex(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+fn mapping_name(text: &[u8]) -> MappingName {
+    match text.first() {
+        None => MappingName::Anonymous,
+        Some(b'/') => match text.strip_suffix(b" (deleted)") {
+            Some(path) => MappingName::Deleted(unescape(path)),
+            None => MappingName::File(unescape(text)),
+        },
+        Some(_) => MappingName::Special(String::from_utf8_lossy(text).into_owned()),
+    }
+}
+
+/// The kernel writes a newline in a path as `\012` and leaves everything else as it is.
+fn unescape(text: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = memchr::memmem::find(rest, b"\\012") {
+        path.extend_from_slice(&rest[..at]);
+        path.push(b'\n');
+        rest = &rest[at + 4..];
+    }
+    path.extend_from_slice(rest);
+    PathBuf::from(OsString::from_vec(path))
+}
+
+/// All mappings of a process; empty when it has gone or may not be looked at.
+pub fn mappings(pid: u32) -> Vec<Mapping> {
+    let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    text.split(|&byte| byte == b'\n').filter_map(Mapping::parse).collect()
+}
+
+/// All processes that `/proc` shows, in ascending order.
+pub fn all_pids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// The process is there and not a zombie.
+pub fn is_alive(pid: u32) -> bool {
+    stat_fields(pid).is_some_and(|fields| !matches!(fields.state, 'Z' | 'X'))
+}
+
+/// Processes that `pid` has started, of all its threads.
+pub fn children(pid: u32) -> Vec<u32> {
+    all_pids()
+        .into_iter()
+        .filter(|&other| stat_fields(other).is_some_and(|fields| fields.parent == pid))
+        .collect()
+}
+
+/// `pids` and everything that they have started, in ascending order.
+pub fn with_descendants(pids: &[u32]) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> =
+        all_pids().into_iter().filter_map(|pid| Some((pid, stat_fields(pid)?.parent))).collect();
+    let mut family = pids.to_vec();
+    let mut next = 0;
+    while let Some(&parent) = family.get(next) {
+        let young =
+            parents.iter().filter(|(pid, of)| *of == parent && !family.contains(pid)).map(|(pid, _)| *pid);
+        let young: Vec<u32> = young.collect();
+        family.extend(young);
+        next += 1;
+    }
+    family.sort_unstable();
+    family.dedup();
+    family
+}
+
+struct StatFields {
+    state: char,
+    parent: u32,
+}
+
+/// Fields of `/proc/PID/stat` behind the name, which may itself contain blanks and parentheses.
+fn stat_fields(pid: u32) -> Option<StatFields> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let behind = memchr::memrchr(b')', &text)?;
+    let mut fields = std::str::from_utf8(text.get(behind + 1..)?).ok()?.split_ascii_whitespace();
+    Some(StatFields { state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
+}
+
+/// Name of the process as the kernel keeps it: at most 15 bytes, which the process can set.
+pub fn comm(pid: u32) -> Option<String> {
+    let text = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(text.strip_suffix(b"\n").unwrap_or(&text)).into_owned())
+}
+
+/// The program that it runs, as a path in its own root.
+pub fn executable(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+/// Its environment at its start.
+pub fn environment(pid: u32) -> HashMap<OsString, OsString> {
+    let text = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let pairs = text.split(|&byte| byte == 0).filter_map(|pair| split_at_byte(pair, b'='));
+    pairs.map(|(name, value)| (OsStr::from_bytes(name).into(), OsStr::from_bytes(value).into())).collect()
+}
+
+/// What to put before a path that the process knows: empty when it sees the same files as we do.
+pub fn root_prefix(pid: u32) -> PathBuf {
+    let same_mounts = namespace(pid, "mnt").is_some_and(|its| own_namespace("mnt") == Some(its));
+    let root = fs::metadata(format!("/proc/{pid}/root/")).ok().map(|m| (m.dev(), m.ino()));
+    let own_root = fs::metadata("/").ok().map(|m| (m.dev(), m.ino()));
+    if root.is_none() || (same_mounts && root == own_root) {
+        PathBuf::new()
+    } else {
+        format!("/proc/{pid}/root").into()
+    }
+}
+
+/// A namespace: device and inode of its file.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Namespace {
+    /// Device of the file system that holds namespaces.
+    pub device: u64,
+    /// Number of the namespace.
+    pub inode: u64,
+}
+
+impl Namespace {
+    /// The pid namespace that the kernel itself counts in: BPF's plain pid helper gives the numbers seen here.
+    pub fn is_initial_pid(self) -> bool {
+        self.inode == INITIAL_PID_NAMESPACE
+    }
+}
+
+/// Our own pid namespace, as `bpf_get_ns_current_pid_tgid` takes it.
+pub fn own_pid_namespace() -> Option<Namespace> {
+    own_namespace("pid")
+}
+
+/// The pid namespace of a process.
+pub fn pid_namespace(pid: u32) -> Option<Namespace> {
+    namespace(pid, "pid")
+}
+
+fn namespace(pid: u32, kind: &str) -> Option<Namespace> {
+    namespace_at(&format!("/proc/{pid}/ns/{kind}"))
+}
+
+fn own_namespace(kind: &str) -> Option<Namespace> {
+    namespace_at(&format!("/proc/self/ns/{kind}"))
+}
+
+fn namespace_at(path: &str) -> Option<Namespace> {
+    let metadata = fs::metadata(path).ok()?;
+    Some(Namespace { device: metadata.dev(), inode: metadata.ino() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_maps_is_read() {
+        let line = b"7f00-7f10 r-xp 00001000 fe:01 42                   /usr/lib/a b\\012c.so";
+        let mapping = Mapping::parse(line).expect("a mapping");
+        assert_eq!((mapping.start, mapping.end, mapping.offset), (0x7f00, 0x7f10, 0x1000));
+        assert_eq!((mapping.executable, mapping.device, mapping.inode), (true, (0xfe, 1), 42));
+        assert_eq!(mapping.name, MappingName::File("/usr/lib/a b\nc.so".into()));
+    }
+
+    #[test]
+    fn kinds_of_names_are_told_apart() {
+        let name =
+            |text: &str| Mapping::parse(format!("1-2 rw-p 0 00:00 0 {text}").as_bytes()).map(|m| m.name);
+        assert_eq!(name(""), Some(MappingName::Anonymous));
+        assert_eq!(name("[vdso]"), Some(MappingName::Special("[vdso]".into())));
+        assert_eq!(name("/memfd:jit (deleted)"), Some(MappingName::Deleted("/memfd:jit".into())));
+    }
+
+    #[test]
+    fn what_is_no_line_of_maps_is_none() {
+        for text in ["", "1-2", "x-y r-xp 0 0:0 0", "1 r-xp 0 0:0 0", "1-2 r-xp 0 00 0", "1-2 r-xp 0 0:0 z"] {
+            assert_eq!(Mapping::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn own_code_is_among_own_mappings() {
+        let here = own_code_is_among_own_mappings as *const () as u64;
+        let mapping = mappings(std::process::id())
+            .into_iter()
+            .find(|m| (m.start..m.end).contains(&here))
+            .expect("mapped");
+        assert!(mapping.executable);
+        assert_eq!(mapping.name.path(), executable(std::process::id()).as_deref());
+    }
+
+    #[test]
+    fn a_child_is_a_descendant_until_it_ends() {
+        let own = std::process::id();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        assert!(children(own).contains(&child.id()));
+        assert!(with_descendants(&[own]).contains(&child.id()));
+        assert!(is_alive(child.id()));
+        assert_eq!(root_prefix(child.id()), PathBuf::new());
+        assert_eq!(pid_namespace(child.id()), own_pid_namespace());
+        child.kill().expect("killed");
+        child.wait().expect("waited");
+        assert!(!is_alive(child.id()));
+        assert!(mappings(child.id()).is_empty());
+    }
+}

@@ -1,0 +1,328 @@
+//! Where in a function a probe goes: on the cheapest instruction that sees what the first one sees.
+//!
+//! The kernel emulates a few instructions (`push reg`, `nop`, relative `call` and jumps) and single-steps all others,
+//! which costs ten times as much. Many functions start with `endbr64`, `sub` or `mov`; a probe a few bytes further is
+//! then cheaper. It must not change what the probe means:
+//!
+//! - all that is passed over is straight-line code, so that whoever enters the function arrives at the new place;
+//! - nothing passed over writes an argument: an argument register, or memory that is not a local of the function;
+//! - what it does to the stack pointer is known, so that stack arguments can still be found ([`Shifted::stack_shift`]);
+//! - nothing in the function jumps to a byte passed over or to the new place, else calls would be counted twice.
+//!
+//! A return probe finds the return address at the stack pointer, so it may pass an `endbr64` and nothing else.
+//!
+//! The emulated set is that of `arch/x86/kernel/uprobes.c` (`push_setup_xol_ops`, `branch_setup_xol_ops`).
+//! Not here: reading the file (`elf`), other instruction sets, whose probes stay at the start.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic,
+    OpAccess, OpKind, Register, UsedMemory,
+};
+
+/// Most bytes that an entry probe moves.
+const MAX_MOVE: u64 = 64;
+/// Most bytes of one function that are searched for branches; a larger function keeps its probe at the start.
+const MAX_BODY: usize = 1 << 20;
+/// Most instructions of a part outside the function (its cold half) that are searched.
+const MAX_FRAGMENT: usize = 256;
+/// Most such parts.
+const MAX_FRAGMENTS: usize = 64;
+
+/// What the decoder may read.
+#[derive(Copy, Clone, Debug)]
+pub struct Body<'a> {
+    /// From the first instruction to the end of the executable segment, or less.
+    pub code: &'a [u8],
+    /// Code before the first instruction, its last byte directly in front: cold parts may lie there.
+    pub before: &'a [u8],
+    /// Bytes of the function; 0: unknown.
+    pub size: u64,
+    /// Bytes to the next symbol; probes never move onto or over it.
+    pub next_symbol: u64,
+}
+
+/// A place relative to the first instruction.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shifted {
+    /// Bytes behind the start.
+    pub bytes: u64,
+    /// Bytes by which the stack pointer is lower there than at the start.
+    pub stack_shift: u32,
+}
+
+/// Where an entry probe goes.
+pub fn entry_place(body: Body<'_>) -> Shifted {
+    let known_size = body.size != 0;
+    match straight_line(body.code, body.next_symbol, known_size) {
+        Some(place) if place.bytes > 0 && is_reached_from_start_only(body, place.bytes) => place,
+        _ => return_place(body),
+    }
+}
+
+/// Where a return probe, or a session, goes.
+pub fn return_place(body: Body<'_>) -> Shifted {
+    let mut decoder = decoder(body.code, 0);
+    let passes = decoder.decode().code() == Code::Endbr64 && is_cheap(&decoder.decode());
+    let length = ENDBR64.len() as u64;
+    let allowed = passes && length < body.next_symbol && is_reached_from_start_only(body, length);
+    Shifted { bytes: if allowed { length } else { 0 }, stack_shift: 0 }
+}
+
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+
+fn decoder(code: &[u8], ip: u64) -> Decoder<'_> {
+    Decoder::with_ip(64, code, ip, DecoderOptions::NONE)
+}
+
+/// The kernel emulates it, or patches it (the 5-byte `nop`, from 6.18 on). Longer `nop`s are single-stepped.
+fn is_cheap(instruction: &Instruction) -> bool {
+    match instruction.code() {
+        Code::Push_r64 | Code::Nopd | Code::Nopw => true,
+        Code::Nop_rm32 => instruction.len() == 5,
+        Code::Call_rel32_64 | Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => true,
+        _ => instruction.is_jcc_short() || instruction.is_jcc_near(),
+    }
+}
+
+/// The first cheap instruction along the straight line of the prologue.
+fn straight_line(code: &[u8], limit: u64, beyond_endbr: bool) -> Option<Shifted> {
+    let mut info = InstructionInfoFactory::new();
+    let mut decoder = decoder(code, 0);
+    let mut stack_shift = 0;
+    while decoder.ip() < limit.min(MAX_MOVE) {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return None;
+        }
+        if is_cheap(&instruction) {
+            let stack_shift = u32::try_from(stack_shift).ok()?;
+            return Some(Shifted { bytes: instruction.ip(), stack_shift });
+        }
+        let is_first_endbr = instruction.code() == Code::Endbr64 && instruction.ip() == 0;
+        if !is_first_endbr && (!beyond_endbr || !keeps_arguments(&instruction, &mut info, stack_shift)) {
+            return None;
+        }
+        stack_shift += pushed(&instruction)?;
+    }
+    None
+}
+
+/// Passing over this instruction leaves every argument where it was.
+fn keeps_arguments(instruction: &Instruction, info: &mut InstructionInfoFactory, stack_shift: i64) -> bool {
+    // A landing pad further in is one that somebody jumps to.
+    if instruction.flow_control() != FlowControl::Next
+        || instruction.code() == Code::Endbr64
+        || instruction.has_lock_prefix()
+    {
+        return false;
+    }
+    let used = info.info(instruction);
+    let registers_kept =
+        used.used_registers().iter().all(|used| !writes(used.access()) || !is_argument(used.register()));
+    registers_kept
+        && used.used_memory().iter().all(|used| !writes(used.access()) || is_local(used, stack_shift))
+}
+
+fn writes(access: OpAccess) -> bool {
+    !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+}
+
+/// Registers that carry arguments by the System V ABI, `%al`'s count of vector registers left out.
+fn is_argument(register: Register) -> bool {
+    let vector = register.is_vector_register() && register.number() < 8;
+    let integer = matches!(
+        register.full_register(),
+        Register::RDI | Register::RSI | Register::RDX | Register::RCX | Register::R8 | Register::R9
+    );
+    vector || integer || register.is_segment_register()
+}
+
+/// The memory lies wholly below the return address.
+fn is_local(used: &UsedMemory, stack_shift: i64) -> bool {
+    let size = match used.memory_size() {
+        MemorySize::Unknown => return false,
+        size => size.size() as i64,
+    };
+    let displacement = used.displacement() as i64;
+    used.base() == Register::RSP
+        && used.index() == Register::None
+        && displacement.checked_add(size).is_some_and(|end| size > 0 && end <= stack_shift)
+}
+
+/// Bytes by which the stack pointer goes down; `None` when it changes in a way that is not followed.
+fn pushed(instruction: &Instruction) -> Option<i64> {
+    let is_rsp = |operand| {
+        instruction.op_kind(operand) == OpKind::Register && instruction.op_register(operand) == Register::RSP
+    };
+    if instruction.is_stack_instruction() {
+        let bytes = -i64::from(instruction.stack_pointer_increment());
+        return (instruction.mnemonic() == Mnemonic::Push && bytes > 0).then_some(bytes);
+    }
+    if instruction.op_count() == 0 || !is_rsp(0) {
+        let full = |operand| {
+            instruction.op_kind(operand) == OpKind::Register
+                && instruction.op_register(operand).full_register() == Register::RSP
+        };
+        // `esp`, or the stack pointer as a later operand that is written (`xchg`).
+        let touched = (0..instruction.op_count()).any(full) && instruction.mnemonic() == Mnemonic::Xchg;
+        let partly = instruction.op_count() > 0 && full(0);
+        return (!touched && !partly).then_some(0);
+    }
+    let bytes = match instruction.mnemonic() {
+        Mnemonic::Sub => immediate(instruction)?,
+        Mnemonic::Lea
+            if instruction.memory_base() == Register::RSP && instruction.memory_index() == Register::None =>
+        {
+            (instruction.memory_displacement64() as i64).checked_neg()?
+        }
+        // These only read it.
+        Mnemonic::Cmp | Mnemonic::Test => 0,
+        _ => return None,
+    };
+    // Beyond a few pages the function probes its stack, and a loop follows.
+    (0..=1 << 20).contains(&bytes).then_some(bytes)
+}
+
+fn immediate(instruction: &Instruction) -> Option<i64> {
+    matches!(instruction.op_kind(1), OpKind::Immediate8to64 | OpKind::Immediate32to64)
+        .then(|| instruction.immediate(1) as i64)
+}
+
+/// Nothing jumps to `(start, start + moved]`. With an unknown size this can only be assumed, and is for `endbr64` alone.
+fn is_reached_from_start_only(body: Body<'_>, moved: u64) -> bool {
+    if body.size == 0 {
+        return moved == ENDBR64.len() as u64;
+    }
+    let Ok(size) = usize::try_from(body.size) else { return false };
+    match body.code.get(..size) {
+        Some(code) if size <= MAX_BODY => {
+            let indirect = indirect_jumps(code, moved);
+            Branches { body, moved, indirect, pending: Vec::new(), seen: Vec::new() }.none_lands(code)
+        }
+        _ => false,
+    }
+}
+
+/// What may be assumed of indirect jumps in a function.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Indirect {
+    /// They lead elsewhere: only a `push` is at stake, which compilers keep out of loops and cases.
+    Harmless,
+    /// Those that are not marked with `notrack` are tail calls. Compilers that write `endbr64` mark jump tables.
+    HarmlessUnmarked,
+    /// Any may be a jump table with an entry for the head of a loop.
+    Suspect,
+}
+
+fn indirect_jumps(code: &[u8], moved: u64) -> Indirect {
+    let is_push = |at: &Instruction| at.code() == Code::Push_r64;
+    let behind_endbr = code.strip_prefix(&ENDBR64).filter(|_| moved == ENDBR64.len() as u64);
+    match behind_endbr {
+        Some(rest) if is_push(&decoder(rest, 0).decode()) => Indirect::Harmless,
+        _ if code.starts_with(&ENDBR64) => Indirect::HarmlessUnmarked,
+        _ => Indirect::Suspect,
+    }
+}
+
+/// The search for branches into the bytes passed over.
+struct Branches<'a> {
+    body: Body<'a>,
+    moved: u64,
+    indirect: Indirect,
+    /// Targets outside the function, still to be searched.
+    pending: Vec<u64>,
+    seen: Vec<u64>,
+}
+
+impl<'a> Branches<'a> {
+    fn none_lands(&mut self, code: &[u8]) -> bool {
+        decoder(code, 0).into_iter().all(|i| self.is_harmless(&i)) && self.none_lands_from_outside()
+    }
+
+    /// Follows jumps out of the function: compilers put unlikely parts elsewhere, and those jump back.
+    fn none_lands_from_outside(&mut self) -> bool {
+        while let Some(target) = self.pending.pop() {
+            if self.seen.contains(&target) {
+                continue;
+            }
+            if self.seen.len() == MAX_FRAGMENTS {
+                return false;
+            }
+            self.seen.push(target);
+            // Out of reach of what we were given: another section of the file, such as the PLT.
+            let Some(code) = self.code_at(target) else { continue };
+            for instruction in decoder(code, target).into_iter().take(MAX_FRAGMENT) {
+                // Code that we do not understand there is not part of this function.
+                if instruction.is_invalid() {
+                    break;
+                }
+                if !self.is_harmless(&instruction)
+                    && instruction.flow_control() != FlowControl::IndirectBranch
+                {
+                    return false;
+                }
+                if ends_flow(&instruction) {
+                    break;
+                }
+            }
+        }
+        true
+    }
+
+    fn code_at(&self, target: u64) -> Option<&'a [u8]> {
+        match target as i64 {
+            forward @ 0.. => self.body.code.get(forward as usize..),
+            back => {
+                let distance = usize::try_from(back.unsigned_abs()).ok()?;
+                self.body.before.get(self.body.before.len().checked_sub(distance)?..)
+            }
+        }
+    }
+
+    /// The instruction does not lead into the bytes passed over, as far as can be seen.
+    fn is_harmless(&mut self, instruction: &Instruction) -> bool {
+        if instruction.is_invalid() {
+            return false;
+        }
+        match instruction.flow_control() {
+            FlowControl::IndirectBranch => match self.indirect {
+                Indirect::Harmless => true,
+                Indirect::HarmlessUnmarked => !has_notrack(instruction),
+                Indirect::Suspect => false,
+            },
+            FlowControl::UnconditionalBranch
+            | FlowControl::ConditionalBranch
+            | FlowControl::Call
+            | FlowControl::XbeginXabortXend => !is_near(instruction) || self.lands_elsewhere(instruction),
+            _ => true,
+        }
+    }
+
+    fn lands_elsewhere(&mut self, instruction: &Instruction) -> bool {
+        let target = instruction.near_branch_target();
+        let outside = target >= self.body.size;
+        if outside && instruction.flow_control() != FlowControl::Call {
+            self.pending.push(target);
+        }
+        !(1..=self.moved).contains(&target)
+    }
+}
+
+fn is_near(instruction: &Instruction) -> bool {
+    instruction.op_count() > 0 && instruction.op_kind(0) == OpKind::NearBranch64
+}
+
+fn has_notrack(instruction: &Instruction) -> bool {
+    instruction.segment_prefix() == Register::DS
+}
+
+fn ends_flow(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Return
+            | FlowControl::Exception
+            | FlowControl::Interrupt
+    )
+}

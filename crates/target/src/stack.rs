@@ -1,0 +1,252 @@
+//! Names of code addresses: of processes, also of those that have gone meanwhile, and of the kernel.
+//!
+//! A process's mappings are remembered when it is first seen. What its files are called then is still found after its
+//! end: a file that our own path does not lead to (a container's, a deleted one) is held open.
+//!
+//! Not here: how a frame prints, and which addresses a stack has.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use blazesym::MaybeDefault;
+use blazesym::symbolize::source::{Elf, Kernel, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+
+use crate::process::{self, Mapping, MappingName};
+
+/// What is known of a code address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// Function, demangled.
+    pub symbol: Option<String>,
+    /// Bytes from the start of the function; 0 without one.
+    pub offset: u64,
+    /// The address that was asked for.
+    pub address: u64,
+    /// File, `[vdso]`, or kernel module.
+    pub module: Option<String>,
+    /// Source file and line.
+    pub source: Option<(String, u32)>,
+    /// The compiler put this function into the one of the next frame.
+    pub inlined: bool,
+}
+
+impl Frame {
+    fn unknown(address: u64, module: Option<String>) -> Frame {
+        Frame { address, module, ..Frame::default() }
+    }
+}
+
+/// Names of addresses. Not for sharing between threads.
+#[derive(Debug)]
+pub struct Symbols {
+    symbolizer: Symbolizer,
+    with_source: bool,
+    processes: HashMap<u32, Vec<Region>>,
+    /// Files that our own path does not lead to, by device and inode of the mapping.
+    held: HashMap<((u32, u32), u64), File>,
+    frames: HashMap<(u32, u64), Vec<Frame>>,
+    kernel_frames: HashMap<u64, Frame>,
+    kernel_readable: OnceCell<bool>,
+}
+
+/// Executable memory of a process.
+#[derive(Clone, Debug)]
+struct Region {
+    start: u64,
+    end: u64,
+    offset: u64,
+    module: Option<String>,
+    /// Where the symbols are.
+    file: Option<PathBuf>,
+}
+
+impl Symbols {
+    /// `with_source`: also find source lines and inlined functions, which takes debug information and time.
+    pub fn new(with_source: bool) -> Symbols {
+        let symbolizer = Symbolizer::builder()
+            .enable_code_info(with_source)
+            .enable_inlined_fns(with_source)
+            .enable_demangling(true)
+            .enable_auto_reload(false)
+            .build();
+        Symbols {
+            symbolizer,
+            with_source,
+            processes: HashMap::new(),
+            held: HashMap::new(),
+            frames: HashMap::new(),
+            kernel_frames: HashMap::new(),
+            kernel_readable: OnceCell::new(),
+        }
+    }
+
+    /// Notes what a process has mapped, unless that is known.
+    pub fn remember(&mut self, pid: u32) {
+        if !self.processes.contains_key(&pid) {
+            self.look(pid);
+        }
+    }
+
+    /// Drops what is known of a process: it runs another program now, or another process has its number.
+    pub fn forget(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+        self.frames.retain(|(of, _), _| *of != pid);
+    }
+
+    /// Frames of an address in a process, innermost first: inlined functions, then the one that holds the address.
+    /// Never empty.
+    pub fn user(&mut self, pid: u32, address: u64) -> Vec<Frame> {
+        if let Some(frames) = self.frames.get(&(pid, address)) {
+            return frames.clone();
+        }
+        let frames = match self.region(pid, address) {
+            Some(region) => self.frames_in(&region, address),
+            None => vec![Frame::unknown(address, None)],
+        };
+        self.frames.insert((pid, address), frames.clone());
+        frames
+    }
+
+    /// The frame of an address in the kernel. Without a readable `/proc/kallsyms` it has no name.
+    pub fn kernel(&mut self, address: u64) -> Frame {
+        if let Some(frame) = self.kernel_frames.get(&address) {
+            return frame.clone();
+        }
+        let frame = self.kernel_frame(address).unwrap_or_else(|| Frame::unknown(address, None));
+        self.kernel_frames.insert(address, frame.clone());
+        frame
+    }
+
+    /// The region of an address. An address that is in none may be in a library loaded since the last look.
+    fn region(&mut self, pid: u32, address: u64) -> Option<Region> {
+        if let Some(region) = self.known_region(pid, address) {
+            return Some(region);
+        }
+        self.look(pid);
+        self.known_region(pid, address)
+    }
+
+    fn known_region(&self, pid: u32, address: u64) -> Option<Region> {
+        let regions = self.processes.get(&pid)?;
+        regions.iter().find(|region| (region.start..region.end).contains(&address)).cloned()
+    }
+
+    /// Reads a process's mappings; what is known of one that has gone stays.
+    fn look(&mut self, pid: u32) {
+        let mappings = process::mappings(pid);
+        if mappings.is_empty() {
+            return;
+        }
+        let prefix = process::root_prefix(pid);
+        let executable = mappings.iter().filter(|mapping| mapping.executable);
+        let regions = executable.map(|mapping| Region {
+            start: mapping.start,
+            end: mapping.end,
+            offset: mapping.offset,
+            module: module_name(&mapping.name),
+            file: self.lasting_path(pid, mapping, prefix.as_os_str().is_empty()),
+        });
+        let regions = regions.collect();
+        self.processes.insert(pid, regions);
+    }
+
+    /// A path that leads to the mapped file also when the process has gone.
+    fn lasting_path(&mut self, pid: u32, mapping: &Mapping, sees_our_files: bool) -> Option<PathBuf> {
+        let path = mapping.name.path().filter(|_| mapping.inode != 0)?;
+        let is_there = || path.metadata().is_ok_and(|metadata| metadata.ino() == mapping.inode);
+        if sees_our_files && matches!(mapping.name, MappingName::File(_)) && is_there() {
+            return Some(path.to_path_buf());
+        }
+        let file = match self.held.entry((mapping.device, mapping.inode)) {
+            std::collections::hash_map::Entry::Occupied(held) => held.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => place.insert(open_mapped(pid, mapping)?),
+        };
+        Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+    }
+
+    fn frames_in(&self, region: &Region, address: u64) -> Vec<Frame> {
+        let unknown = || vec![Frame::unknown(address, region.module.clone())];
+        let Some(path) = &region.file else { return unknown() };
+        let mut elf = Elf::new(path);
+        elf.debug_syms = self.with_source;
+        let at = Input::FileOffset(address - region.start + region.offset);
+        match self.symbolizer.symbolize_single(&Source::Elf(elf), at) {
+            Ok(Symbolized::Sym(sym)) => frames(&sym, address, region.module.as_deref()),
+            _ => unknown(),
+        }
+    }
+
+    fn kernel_frame(&self, address: u64) -> Option<Frame> {
+        if !self.kernel_readable.get_or_init(kernel_symbols_readable) {
+            return None;
+        }
+        let mut kernel = Kernel { vmlinux: MaybeDefault::None, ..Kernel::default() };
+        kernel.debug_syms = false;
+        match self.symbolizer.symbolize_single(&Source::Kernel(kernel), Input::AbsAddr(address)) {
+            Ok(Symbolized::Sym(sym)) => frames(&sym, address, None).pop(),
+            _ => None,
+        }
+    }
+}
+
+/// Through its mapping, or through the process's root if that is not allowed.
+fn open_mapped(pid: u32, mapping: &Mapping) -> Option<File> {
+    let through_root = || {
+        let inside = mapping.name.path()?.strip_prefix("/").ok()?;
+        let file = File::open(PathBuf::from(format!("/proc/{pid}/root")).join(inside)).ok()?;
+        (file.metadata().ok()?.ino() == mapping.inode).then_some(file)
+    };
+    File::open(mapping.link(pid)).ok().or_else(through_root)
+}
+
+/// Without the right to see them, all addresses read as 0.
+fn kernel_symbols_readable() -> bool {
+    use std::io::Read;
+    let mut head = String::new();
+    let read = File::open("/proc/kallsyms").and_then(|file| file.take(4096).read_to_string(&mut head));
+    read.is_ok()
+        && head
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .any(|address| address.bytes().any(|b| b != b'0'))
+}
+
+fn module_name(name: &MappingName) -> Option<String> {
+    match name {
+        MappingName::Anonymous => None,
+        MappingName::File(path) | MappingName::Deleted(path) => Some(path.to_string_lossy().into_owned()),
+        MappingName::Special(name) => Some(name.clone()),
+    }
+}
+
+/// Inlined functions, innermost first, then the function itself. Each line is where the frame within is called from.
+fn frames(sym: &Sym<'_>, address: u64, module: Option<&str>) -> Vec<Frame> {
+    let module =
+        module.map(str::to_owned).or_else(|| Some(sym.module.as_ref()?.to_string_lossy().into_owned()));
+    let outer = Frame {
+        symbol: Some(sym.name.to_string()),
+        offset: sym.offset as u64,
+        address,
+        module: module.clone(),
+        source: sym.code_info.as_deref().and_then(source),
+        inlined: false,
+    };
+    let inlined = sym.inlined.iter().rev().map(|function| Frame {
+        symbol: Some(function.name.to_string()),
+        address,
+        module: module.clone(),
+        source: function.code_info.as_ref().and_then(source),
+        inlined: true,
+        ..Frame::default()
+    });
+    inlined.chain([outer]).collect()
+}
+
+fn source(info: &CodeInfo<'_>) -> Option<(String, u32)> {
+    Some((info.to_path().to_string_lossy().into_owned(), info.line?))
+}

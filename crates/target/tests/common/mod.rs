@@ -1,0 +1,63 @@
+//! What the tests share: a compiler, and processes that load a library and wait.
+#![allow(dead_code, reason = "each test file uses a part of this")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Compiles C into a file.
+pub fn gcc(source: &str, output: &Path, flags: &[&str]) {
+    let file = output.with_extension("c");
+    std::fs::create_dir_all(output.parent().expect("a directory")).expect("made");
+    std::fs::write(&file, source).expect("written");
+    let status = Command::new("gcc").arg(&file).arg("-o").arg(output).args(flags).status().expect("gcc runs");
+    assert!(status.success(), "gcc failed on {}", output.display());
+}
+
+/// Compiles C into a shared library with a soname.
+pub fn library(source: &str, output: &Path, soname: &str) {
+    gcc(source, output, &["-shared", "-fPIC", &format!("-Wl,-soname,{soname}")]);
+}
+
+/// A program that loads the libraries it is given, says so, and waits.
+pub fn loader(directory: &Path) -> PathBuf {
+    let program = directory.join("loader");
+    let source = r#"
+        #include <dlfcn.h>
+        #include <stdio.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            for (int i = 1; i < argc; i++)
+                if (!dlopen(argv[i], RTLD_NOW)) { fprintf(stderr, "%s\n", dlerror()); return 1; }
+            puts("ready");
+            fflush(stdout);
+            for (;;) pause();
+        }"#;
+    gcc(source, &program, &["-ldl"]);
+    program
+}
+
+/// A running process that ends with the test.
+pub struct Running(pub Child);
+
+impl Running {
+    /// Starts a command and waits for the line that says it is ready.
+    pub fn start(command: &mut Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("started");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+        Running(child)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,102 @@
+//! Names of addresses of living, gone and deleted things.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use common::{gcc, library};
+use target::Symbols;
+
+/// Prints an address inside a function of its own and one of a library, then waits.
+const PROGRAM: &str = r#"
+    #include <dlfcn.h>
+    #include <stdio.h>
+    #include <unistd.h>
+    __attribute__((noinline)) int marked_function(int a) { return a + 1; }
+    int main(int argc, char **argv) {
+        void *library = dlopen(argv[1], RTLD_NOW);
+        printf("%lu %lu\n", (unsigned long)marked_function + 2, (unsigned long)dlsym(library, "_ZN3api4callEi") + 1);
+        fflush(stdout);
+        for (;;) pause();
+    }"#;
+
+struct Sample {
+    process: std::process::Child,
+    own: u64,
+    library: u64,
+}
+
+fn start(dir: &std::path::Path) -> Sample {
+    let (program, lib) = (dir.join("prog"), dir.join("libapi.so"));
+    gcc(PROGRAM, &program, &["-ldl", "-g"]);
+    library("int _ZN3api4callEi(int a) { return a * 7; }", &lib, "libapi.so");
+    let mut process = Command::new(&program).arg(&lib).stdout(Stdio::piped()).spawn().expect("started");
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let mut numbers = line.split_whitespace().map(|word| word.parse().expect("a number"));
+    Sample { own: numbers.next().expect("own"), library: numbers.next().expect("library"), process }
+}
+
+fn end(mut sample: Sample) {
+    sample.process.kill().expect("killed");
+    sample.process.wait().expect("waited");
+}
+
+#[test]
+fn addresses_of_a_living_process_have_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let sample = start(dir.path());
+    let mut symbols = Symbols::new(true);
+    let pid = sample.process.id();
+    let own = symbols.user(pid, sample.own);
+    let last = own.last().expect("a frame");
+    assert_eq!((last.symbol.as_deref(), last.offset, last.inlined), (Some("marked_function"), 2, false));
+    assert_eq!(
+        last.module,
+        Some(dir.path().canonicalize().expect("there").join("prog").to_string_lossy().into_owned())
+    );
+    let (file, line) = last.source.clone().expect("debug information");
+    assert!(file.ends_with("prog.c") && line == 5, "{file}:{line}");
+    let library = symbols.user(pid, sample.library);
+    assert_eq!((library[0].symbol.as_deref(), library[0].offset), (Some("api::call(int)"), 1));
+    let nowhere = symbols.user(pid, 8);
+    assert_eq!((nowhere.len(), nowhere[0].symbol.as_deref(), nowhere[0].address), (1, None, 8));
+    end(sample);
+}
+
+#[test]
+fn names_outlive_the_process_and_its_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let sample = start(dir.path());
+    let (pid, own, library) = (sample.process.id(), sample.own, sample.library);
+    // Deleted before we look: only the mapping leads there.
+    std::fs::remove_file(dir.path().join("libapi.so")).expect("removed");
+    let mut symbols = Symbols::new(false);
+    symbols.remember(pid);
+    end(sample);
+    assert_eq!(symbols.user(pid, own)[0].symbol.as_deref(), Some("marked_function"));
+    let gone = &symbols.user(pid, library)[0];
+    assert!(gone.module.as_deref().is_some_and(|module| module.ends_with("/libapi.so")), "{gone:?}");
+    if gone.symbol.is_none() {
+        return eprintln!("skipped: no right to open /proc/PID/map_files");
+    }
+    assert_eq!(gone.symbol.as_deref(), Some("api::call(int)"));
+    symbols.forget(pid);
+    assert_eq!(symbols.user(pid, own)[0].symbol, None, "nothing is known of a number without a process");
+}
+
+#[test]
+fn kernel_addresses_have_names_if_we_may_see_them() {
+    let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let line = text.lines().find(|line| line.ends_with(" schedule")).unwrap_or_default();
+    let address = u64::from_str_radix(line.split(' ').next().unwrap_or_default(), 16).unwrap_or(0);
+    let mut symbols = Symbols::new(false);
+    if address == 0 {
+        assert_eq!(symbols.kernel(0xffff_ffff_8100_0000).symbol, None);
+        return eprintln!("skipped: kernel addresses are hidden");
+    }
+    let frame = symbols.kernel(address + 4);
+    assert_eq!((frame.symbol.as_deref(), frame.offset), (Some("schedule"), 4));
+    assert_eq!(symbols.kernel(1).symbol, None);
+}
