@@ -5,12 +5,26 @@
 //! ```
 
 pub mod ast;
+pub mod builtin;
 pub mod catalog;
+pub mod check;
 pub mod codes;
+pub mod compile;
 pub mod diagnostic;
+pub mod format;
 pub mod hir;
+pub mod hir_print;
+pub mod operators;
+pub mod parse;
+pub mod printer;
+pub mod render;
+pub mod resolve;
+pub mod similar;
 pub mod span;
 
 pub use catalog::Catalog;
+pub use check::{Checked, Known, Options, check, registers};
+pub use compile::compile_front;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use resolve::Pending;
 pub use span::{Source, Span, Spanned};

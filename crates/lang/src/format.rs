@@ -1,0 +1,239 @@
+//! Formats of `printf`: text with directives such as `%-8d`.
+//!
+//! Shape: `%[-][+][space][#][0][width][.precision][length]conversion`. Lengths (`hh h l ll j z t L`) and `*` are read and
+//! dropped: values print at their own width. Not here: whether the arguments fit the directives (`check`).
+
+use crate::hir::Piece;
+
+/// A directive that is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormatError {
+    /// Of the `%`, in bytes.
+    pub offset: usize,
+    /// What is wrong and the way out, in one line.
+    pub message: String,
+}
+
+/// Conversions that stand for more than one letter, with the letter that a [`Piece`] has for them.
+const LONG: &[(&[u8], char)] = &[(b"rx", 'R'), (b"rh", 'H')];
+
+/// Conversions of one letter; `i` prints as `d`.
+const SHORT: &[(u8, char)] = &[
+    (b'd', 'd'),
+    (b'i', 'd'),
+    (b'o', 'o'),
+    (b'u', 'u'),
+    (b'x', 'x'),
+    (b'X', 'X'),
+    (b'c', 'c'),
+    (b'p', 'p'),
+    (b's', 's'),
+    (b'r', 'r'),
+];
+
+const LENGTHS: &[&[u8]] = &[b"hh", b"h", b"ll", b"l", b"j", b"z", b"t", b"L"];
+
+/// Wider columns are a mistake, and would let one event print gigabytes.
+const MAX_WIDTH: u32 = 4096;
+
+/// Splits a format into text and directives.
+///
+/// ```
+/// use lang::hir::Piece;
+/// let pieces = lang::format::parse_format(b"100%% of %-8s").unwrap();
+/// assert_eq!(pieces[0], Piece::Text(b"100% of ".to_vec()));
+/// assert!(matches!(pieces[1], Piece::Directive { left: true, width: 8, conversion: 's', .. }));
+/// ```
+pub fn parse_format(text: &[u8]) -> Result<Vec<Piece>, FormatError> {
+    let mut pieces = Vec::new();
+    let mut plain = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        if text[at] != b'%' {
+            plain.push(text[at]);
+            at += 1;
+        } else if text.get(at + 1) == Some(&b'%') {
+            plain.push(b'%');
+            at += 2;
+        } else {
+            if !plain.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut plain)));
+            }
+            let (piece, length) = directive(&text[at..], at)?;
+            pieces.push(piece);
+            at += length;
+        }
+    }
+    if !plain.is_empty() {
+        pieces.push(Piece::Text(plain));
+    }
+    Ok(pieces)
+}
+
+/// What is left of a directive.
+struct Cursor<'a> {
+    rest: &'a [u8],
+    offset: usize,
+}
+
+impl Cursor<'_> {
+    fn take(&mut self, text: &[u8]) -> bool {
+        let taken = self.rest.strip_prefix(text);
+        self.rest = taken.unwrap_or(self.rest);
+        taken.is_some()
+    }
+
+    fn error<T>(&self, message: String) -> Result<T, FormatError> {
+        Err(FormatError { offset: self.offset, message })
+    }
+
+    fn number(&mut self) -> Result<Option<u32>, FormatError> {
+        let count = self.rest.iter().take_while(|b| b.is_ascii_digit()).count();
+        let (digits, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        let value = digits.iter().fold(0u32, |n, b| n.saturating_mul(10).saturating_add(u32::from(b - b'0')));
+        match value {
+            _ if value > MAX_WIDTH => {
+                self.error(format!("a width of {value} is more than the limit of {MAX_WIDTH}"))
+            }
+            _ => Ok((count > 0).then_some(value)),
+        }
+    }
+
+    fn conversion(&mut self) -> Result<char, FormatError> {
+        if let Some((_, letter)) = LONG.iter().find(|(text, _)| self.rest.starts_with(text)) {
+            self.rest = &self.rest[2..];
+            return Ok(*letter);
+        }
+        let Some((&first, rest)) = self.rest.split_first() else {
+            return self.error("the format ends inside a directive; a per cent sign is written `%%`".into());
+        };
+        self.rest = rest;
+        match SHORT.iter().find(|(letter, _)| *letter == first) {
+            Some((_, letter)) => Ok(*letter),
+            None => self.error(unknown(first)),
+        }
+    }
+}
+
+fn unknown(letter: u8) -> String {
+    match letter {
+        b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' => {
+            format!("`%{}` prints floating point numbers, and there are none; use `%d`", letter as char)
+        }
+        b'n' => "`%n` is not supported".into(),
+        b' '..=b'~' => format!(
+            "`%{}` is no directive; there are `%d %i %u %x %X %o %p %c %s %r %rx %rh`, and `%%` for a per cent sign",
+            letter as char
+        ),
+        _ => "no directive follows the `%`; a per cent sign is written `%%`".into(),
+    }
+}
+
+fn directive(text: &[u8], offset: usize) -> Result<(Piece, usize), FormatError> {
+    let mut cursor = Cursor { rest: &text[1..], offset };
+    let [mut left, mut plus, mut space, mut alternate, mut zero] = [false; 5];
+    loop {
+        match cursor.rest.first() {
+            Some(b'-') => left = true,
+            Some(b'+') => plus = true,
+            Some(b' ') => space = true,
+            Some(b'#') => alternate = true,
+            Some(b'0') => zero = true,
+            Some(b'*') => {}
+            _ => break,
+        }
+        cursor.rest = &cursor.rest[1..];
+    }
+    let width = cursor.number()?.unwrap_or(0);
+    let precision = if cursor.take(b".") { Some(cursor.number()?.unwrap_or(0)) } else { None };
+    let _ = LENGTHS.iter().any(|length| cursor.take(length));
+    let conversion = cursor.conversion()?;
+    let piece = Piece::Directive { left, plus, space, alternate, zero, width, precision, conversion };
+    Ok((piece, text.len() - cursor.rest.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Piece {
+        let pieces = parse_format(text.as_bytes()).unwrap();
+        assert_eq!(pieces.len(), 1, "{text}");
+        pieces[0].clone()
+    }
+
+    fn plain(conversion: char) -> Piece {
+        Piece::Directive {
+            left: false,
+            plus: false,
+            space: false,
+            alternate: false,
+            zero: false,
+            width: 0,
+            precision: None,
+            conversion,
+        }
+    }
+
+    #[test]
+    fn conversions_with_any_length() {
+        for (text, letter) in [
+            ("%d", 'd'),
+            ("%i", 'd'),
+            ("%llu", 'u'),
+            ("%hhx", 'x'),
+            ("%lX", 'X'),
+            ("%zo", 'o'),
+            ("%p", 'p'),
+            ("%c", 'c'),
+            ("%s", 's'),
+            ("%r", 'r'),
+            ("%rx", 'R'),
+            ("%rh", 'H'),
+        ] {
+            assert_eq!(one(text), plain(letter), "{text}");
+        }
+    }
+
+    #[test]
+    fn flags_width_precision() {
+        let piece = one("%-+ #012.5ld");
+        assert_eq!(
+            piece,
+            Piece::Directive {
+                left: true,
+                plus: true,
+                space: true,
+                alternate: true,
+                zero: true,
+                width: 12,
+                precision: Some(5),
+                conversion: 'd'
+            }
+        );
+    }
+
+    #[test]
+    fn text_and_percent() {
+        let pieces = parse_format(b"a%%b%dc\xff").unwrap();
+        assert_eq!(pieces, [Piece::Text(b"a%b".to_vec()), plain('d'), Piece::Text(b"c\xff".to_vec())]);
+        assert_eq!(parse_format(b""), Ok(vec![]));
+    }
+
+    #[test]
+    fn what_is_no_directive() {
+        for (text, offset, word) in [
+            ("ab %f", 3, "floating point"),
+            ("%", 0, "ends inside"),
+            ("%d %-5", 3, "ends inside"),
+            ("%y", 0, "`%y` is no directive"),
+            ("%\n", 0, "no directive follows"),
+            ("%99999999999d", 0, "more than the limit"),
+        ] {
+            let error = parse_format(text.as_bytes()).unwrap_err();
+            assert_eq!(error.offset, offset, "{text}");
+            assert!(error.message.contains(word), "{text}: {}", error.message);
+        }
+    }
+}

@@ -1,0 +1,768 @@
+//! Pairs of the grammar to nodes of the AST.
+//!
+//! Each function takes the pair of the rule that it is named after. Mistakes that the grammar lets through on purpose
+//! (floats, an assignment as a condition, a target that cannot be assigned to) are reported here, where they can be
+//! named; the node is then a hole, and the script is refused in the end.
+
+use super::literal::{self, Problem};
+use super::{MAX_DEPTH, Pair, Rule, grammar::Grammar, position};
+use crate::ast::*;
+use crate::diagnostic::Diagnostics;
+use crate::operators;
+use crate::span::{Span, Spanned};
+use pest::Parser as _;
+
+/// Turns pairs into nodes.
+pub(super) struct Builder<'a> {
+    /// What `$1`, `$2` ... stand for.
+    params: &'a [String],
+    /// Where findings go.
+    pub(super) diags: &'a mut Diagnostics,
+    /// Where the text that pest saw begins in the script.
+    pub(super) base: usize,
+    depth: usize,
+}
+
+/// Reports nesting beyond the limit.
+pub(super) fn too_deep(span: Span, diags: &mut Diagnostics) {
+    diags
+        .error("E0007", span, "nested too deeply")
+        .label(format!("more than {MAX_DEPTH} levels of brackets, operators and blocks"))
+        .help("give a part of it to a variable first");
+}
+
+fn hole(span: Span) -> Expr {
+    Expr { kind: ExprKind::Int { value: 0, unsigned: false }, span }
+}
+
+/// The next pair, which the grammar always has.
+macro_rules! inner {
+    ($pairs:expr, $what:literal) => {
+        $pairs.next().expect(concat!("the grammar has ", $what, " here"))
+    };
+}
+
+impl<'a> Builder<'a> {
+    /// Reads texts whose places are those of the script.
+    pub(super) fn new(params: &'a [String], diags: &'a mut Diagnostics) -> Builder<'a> {
+        Builder { params, diags, base: 0, depth: 0 }
+    }
+
+    fn span(&self, pair: &Pair) -> Span {
+        let span = pair.as_span();
+        // Rules that end in an optional part take the blanks before it along.
+        let length = pair.as_str().trim_end().len();
+        Span::new(self.base + span.start(), self.base + span.start() + length)
+    }
+
+    fn name(&self, pair: &Pair) -> Name {
+        Spanned { node: pair.as_str().to_owned(), span: self.span(pair) }
+    }
+
+    /// A name without its first character: `x` of `$x`.
+    fn bare_name(&self, pair: &Pair) -> Name {
+        Spanned { node: pair.as_str()[1..].to_owned(), span: self.span(pair) }
+    }
+
+    /// Builds something that lies `levels` deeper; `None` beyond the limit.
+    fn deeper<T>(&mut self, levels: usize, span: Span, build: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.depth += levels;
+        let built = if self.depth <= MAX_DEPTH {
+            Some(build(self))
+        } else {
+            too_deep(span, self.diags);
+            None
+        };
+        self.depth -= levels;
+        built
+    }
+
+    // ---- script
+
+    /// A thing at the top level; `None` for what leaves no trace in the AST.
+    pub(super) fn item(&mut self, pair: Pair) -> Option<Item> {
+        match pair.as_rule() {
+            Rule::clause => Some(Item::Clause(self.clause(pair))),
+            Rule::config => Some(Item::Config(self.config(pair))),
+            Rule::define => self.define(pair),
+            Rule::map_decl => Some(self.map_decl(pair)),
+            Rule::include => self.include(pair),
+            _ => None,
+        }
+    }
+
+    fn include(&mut self, pair: Pair) -> Option<Item> {
+        let header = inner!(pair.into_inner(), "a header");
+        let path = header.as_str().trim_matches(['<', '>', '"']);
+        if !is_cuda_header(path) {
+            let message = format!("`{path}` is not read: only CUDA's headers are known");
+            let span = self.span(&header);
+            self.diags.warning("E0015", span, message).label("what it defines is unknown here");
+        }
+        None
+    }
+
+    fn define(&mut self, pair: Pair) -> Option<Item> {
+        let whole = self.span(&pair);
+        let mut parts = pair.into_inner();
+        let name = self.name(&inner!(parts, "a name"));
+        let rest = inner!(parts, "the rest of the line");
+        let text = rest.as_str();
+        if text.starts_with('(') {
+            let message = format!("`{}` has parameters; macros are not supported", name.node);
+            self.diags.error("E0014", whole, message).help("`#define NAME literal` names a constant");
+            return None;
+        }
+        let start = self.base + rest.as_span().start();
+        match Grammar::parse(Rule::defined_value, text) {
+            Ok(pairs) => {
+                let base = std::mem::replace(&mut self.base, start);
+                let value = pairs.flat_map(Pair::into_inner).find(|pair| pair.as_rule() == Rule::expr);
+                let value = value.map(|pair| self.expr(pair));
+                self.base = base;
+                value.map(|value| Item::Define { name, value })
+            }
+            Err(_) if text.trim().is_empty() => {
+                let message = format!("`{}` is defined without a value and has no effect", name.node);
+                self.diags.warning("E0014", whole, message).help("give it a literal, or leave it out");
+                None
+            }
+            Err(error) => {
+                let end = text.trim_end().len();
+                let span = Span::new(start + position(&error).min(end), start + end);
+                let message = format!("the value of `{}` is not a literal", name.node);
+                self.diags.error("E0014", span, message).help("`#define NAME literal` names a constant");
+                None
+            }
+        }
+    }
+
+    fn config(&mut self, pair: Pair) -> Vec<ConfigEntry> {
+        pair.into_inner()
+            .filter(|part| part.as_rule() == Rule::config_entry)
+            .map(|entry| self.entry(entry))
+            .collect()
+    }
+
+    fn entry(&mut self, pair: Pair) -> ConfigEntry {
+        let mut parts = pair.into_inner().filter(|part| part.as_rule() != Rule::assign);
+        let key = self.name(&inner!(parts, "a key"));
+        let value = inner!(inner!(parts, "a value").into_inner(), "a literal");
+        ConfigEntry { key, value: self.primary(value) }
+    }
+
+    fn map_decl(&mut self, pair: Pair) -> Item {
+        let mut parts = pair
+            .into_inner()
+            .filter(|part| !matches!(part.as_rule(), Rule::kw_let | Rule::assign | Rule::lparen));
+        let name = self.bare_name(&inner!(parts, "a map"));
+        let kind = self.name(&inner!(parts, "a kind"));
+        let max_entries = self.expr(inner!(parts, "a number"));
+        Item::MapDecl { name, kind, max_entries }
+    }
+
+    // ---- probes
+
+    fn clause(&mut self, pair: Pair) -> Clause {
+        let start = self.span(&pair);
+        let mut probes: Vec<ProbeSpec> = Vec::new();
+        let (mut predicate, mut body) = (None, Block::default());
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::spec => probes.push(self.spec(part)),
+                Rule::bare_spec => {
+                    let spec = self.bare_spec(part, probes.last());
+                    probes.push(spec);
+                }
+                Rule::predicate => predicate = Some(self.predicate(part)),
+                Rule::braces | Rule::angles => body = self.block(part),
+                _ => {}
+            }
+        }
+        let span = start.to(body.span);
+        Clause { probes, predicate, body, span }
+    }
+
+    fn spec(&mut self, pair: Pair) -> ProbeSpec {
+        let span = self.span(&pair);
+        let mut parts = pair.into_inner().filter(|part| part.as_rule() != Rule::spec_colon);
+        let provider = self.name(&inner!(parts, "a provider"));
+        let parts = parts.map(|part| self.spec_part(part)).collect();
+        ProbeSpec { provider, parts, span }
+    }
+
+    /// `cuMemAlloc` behind `uprobe:libcuda:cuInit,`: takes over everything but the last part.
+    fn bare_spec(&mut self, pair: Pair, before: Option<&ProbeSpec>) -> ProbeSpec {
+        let span = self.span(&pair);
+        let part = self.spec_part(inner!(pair.into_inner(), "a part"));
+        match before {
+            Some(ProbeSpec { provider, parts, .. }) if !parts.is_empty() => {
+                let kept = parts[..parts.len() - 1].iter().cloned();
+                ProbeSpec { provider: provider.clone(), parts: kept.chain([part]).collect(), span }
+            }
+            _ => {
+                let message = "a bare name after a comma takes over the target before it, and there is none";
+                self.diags
+                    .error("E0010", span, message)
+                    .help("write the whole probe, such as `uprobe:libcuda:cuInit`");
+                ProbeSpec { provider: Spanned { node: String::new(), span }, parts: vec![part], span }
+            }
+        }
+    }
+
+    fn spec_part(&mut self, pair: Pair) -> Spanned<SpecPart> {
+        let span = self.span(&pair);
+        let text = pair.as_str();
+        let node = match pair.as_rule() {
+            Rule::quoted => SpecPart::Quoted(self.quoted(&text[1..text.len() - 1], span)),
+            Rule::function_regex => SpecPart::Regex(text[1..text.len() - 1].replace("\\/", "/")),
+            _ => SpecPart::Text(self.substitute(text, span)),
+        };
+        Spanned { node, span }
+    }
+
+    fn quoted(&mut self, inside: &str, span: Span) -> String {
+        String::from_utf8(self.unescape(inside, span)).unwrap_or_else(|_| {
+            self.diags.error("E0010", span, "the name of a probe is not valid UTF-8");
+            String::new()
+        })
+    }
+
+    /// Replaces `$1` in a probe's text.
+    fn substitute(&mut self, text: &str, span: Span) -> String {
+        let mut pieces = text.split('$');
+        let mut out = pieces.next().unwrap_or("").to_owned();
+        for piece in pieces {
+            let digits = piece.find(|c: char| !c.is_ascii_digit()).unwrap_or(piece.len());
+            match piece[..digits].parse::<u32>() {
+                Ok(number) => out.push_str(self.parameter_text(number, span)),
+                Err(_) => out.push('$'),
+            }
+            let digits = if piece[..digits].parse::<u32>().is_ok() { digits } else { 0 };
+            out.push_str(&piece[digits..]);
+        }
+        out
+    }
+
+    fn parameter_text(&mut self, number: u32, span: Span) -> &'a str {
+        let given = self.params.len();
+        match self.parameter(number) {
+            Some(text) => text,
+            None => {
+                let message = format!("the probe uses `${number}`, which is not given");
+                let help = format!(
+                    "the command line has {given} positional parameters; add the missing ones behind the script"
+                );
+                self.diags.error("E0010", span, message).help(help);
+                ""
+            }
+        }
+    }
+
+    fn parameter(&self, number: u32) -> Option<&'a str> {
+        let params = self.params;
+        (number as usize).checked_sub(1).and_then(|index| params.get(index)).map(String::as_str)
+    }
+
+    fn predicate(&mut self, pair: Pair) -> Expr {
+        let parts: Vec<Pair> = pair.into_inner().collect();
+        self.condition(&parts)
+    }
+
+    // ---- statements
+
+    fn block(&mut self, pair: Pair) -> Block {
+        let span = self.span(&pair);
+        let stmts = self.deeper(1, span, |this| this.stmts(pair)).unwrap_or_default();
+        Block { stmts, span }
+    }
+
+    fn stmts(&mut self, pair: Pair) -> Vec<Stmt> {
+        use Rule::*;
+        let is_stmt = |part: &Pair| !matches!(part.as_rule(), lbrace | rbrace | langle | rangle | semi);
+        pair.into_inner().filter(is_stmt).map(|part| self.stmt(part)).collect()
+    }
+
+    fn stmt(&mut self, pair: Pair) -> Stmt {
+        let span = self.span(&pair);
+        let rule = pair.as_rule();
+        if rule == Rule::if_stmt {
+            return self.if_stmt(pair);
+        }
+        if rule == Rule::braces {
+            return Stmt { kind: StmtKind::Block(self.block(pair)), span };
+        }
+        let mut parts = pair.into_inner().filter(|part| !is_mark(part.as_rule()));
+        let kind = match rule {
+            Rule::while_stmt => self.while_stmt(&mut parts),
+            Rule::for_stmt => self.for_stmt(&mut parts),
+            Rule::unroll_stmt => StmtKind::Unroll {
+                count: self.expr(inner!(parts, "a count")),
+                body: self.block(inner!(parts, "a body")),
+            },
+            Rule::let_stmt => self.let_stmt(&mut parts),
+            Rule::return_stmt => StmtKind::Return(parts.next().map(|value| self.expr(value))),
+            Rule::break_stmt => StmtKind::Break,
+            Rule::continue_stmt => StmtKind::Continue,
+            _ => self.expr_stmt(&mut parts),
+        };
+        Stmt { kind, span }
+    }
+
+    fn if_stmt(&mut self, pair: Pair) -> Stmt {
+        let span = self.span(&pair);
+        let parts: Vec<Pair> = pair.into_inner().filter(|part| part.as_rule() != Rule::kw_else).collect();
+        let built = self.deeper(parts.len(), span, |this| this.if_arms(parts));
+        built.unwrap_or(Stmt { kind: StmtKind::Block(Block::default()), span })
+    }
+
+    /// `if a { } else if b { } else { }`, from the last arm to the first.
+    fn if_arms(&mut self, parts: Vec<Pair>) -> Stmt {
+        let mut arms = Vec::new();
+        let mut otherwise = None;
+        for part in parts {
+            match part.as_rule() {
+                Rule::if_arm => arms.push(self.if_arm(part)),
+                _ => otherwise = Some(self.block(part)),
+            }
+        }
+        let mut last = None;
+        for (start, cond, then) in arms.into_iter().rev() {
+            if let Some(stmt) = last.take() {
+                otherwise = Some(block_of(stmt));
+            }
+            let span = start.to(otherwise.as_ref().map_or(then.span, |block: &Block| block.span));
+            last = Some(Stmt { kind: StmtKind::If { cond, then, otherwise: otherwise.take() }, span });
+        }
+        last.expect("the grammar has an arm here")
+    }
+
+    fn if_arm(&mut self, pair: Pair) -> (Span, Expr, Block) {
+        let span = self.span(&pair);
+        let (cond, body) = self.cond_and_body(pair.into_inner());
+        (span, cond, body)
+    }
+
+    fn while_stmt<'p>(&mut self, parts: &mut impl Iterator<Item = Pair<'p>>) -> StmtKind {
+        let (cond, body) = self.cond_and_body(parts);
+        StmtKind::While { cond, body }
+    }
+
+    fn cond_and_body<'p>(&mut self, parts: impl Iterator<Item = Pair<'p>>) -> (Expr, Block) {
+        let mut parts: Vec<Pair> = parts.collect();
+        let body = parts.pop().expect("the grammar has a body here");
+        (self.condition(&parts), self.block(body))
+    }
+
+    fn for_stmt<'p>(&mut self, parts: &mut impl Iterator<Item = Pair<'p>>) -> StmtKind {
+        let var = self.bare_name(&inner!(parts, "a variable"));
+        let start = self.expr(inner!(parts, "a range or map"));
+        let next = inner!(parts, "a body");
+        if next.as_rule() == Rule::expr {
+            let end = self.expr(next);
+            return StmtKind::ForRange { var, start, end, body: self.block(inner!(parts, "a body")) };
+        }
+        let body = self.block(next);
+        if let ExprKind::Map { name, keys: None } = start.kind {
+            return StmtKind::ForMap { var, map: Spanned { node: name, span: start.span }, body };
+        }
+        self.diags
+            .error("E0016", start.span, "a loop goes over a range or a map")
+            .help("write `for $i : 0..10 { }` or `for $kv : @m { }`");
+        StmtKind::Block(body)
+    }
+
+    fn let_stmt<'p>(&mut self, parts: &mut impl Iterator<Item = Pair<'p>>) -> StmtKind {
+        let name = self.bare_name(&inner!(parts, "a variable"));
+        let (mut ty, mut value) = (None, None);
+        for part in parts {
+            match part.as_rule() {
+                Rule::type_name => ty = Some(self.type_name(part)),
+                _ => value = Some(self.expr(part)),
+            }
+        }
+        StmtKind::Let { name, ty, value }
+    }
+
+    fn expr_stmt<'p>(&mut self, parts: &mut impl Iterator<Item = Pair<'p>>) -> StmtKind {
+        let target = self.expr(inner!(parts, "an expression"));
+        let Some(op) = parts.next() else { return StmtKind::Expr(target) };
+        let op = operators::from_symbol(op.as_str().trim_end_matches('='));
+        let value = self.expr(inner!(parts, "a value"));
+        match target.kind {
+            ExprKind::Ident(name) if name == "_" && op.is_none() => StmtKind::Expr(value),
+            ExprKind::Var(_) | ExprKind::Map { .. } => StmtKind::Assign { target, op, value },
+            _ => {
+                self.not_assignable(target.span);
+                StmtKind::Expr(value)
+            }
+        }
+    }
+
+    fn not_assignable(&mut self, span: Span) {
+        self.diags
+            .error("E0008", span, "this cannot be assigned to")
+            .label("neither a variable nor a map")
+            .help("scratch variables are written `$x`, maps `@m` or `@m[key]`");
+    }
+
+    // ---- expressions
+
+    /// An expression where a truth value is wanted, perhaps with an assignment that is none.
+    fn condition(&mut self, parts: &[Pair]) -> Expr {
+        let find = |rule| parts.iter().find(|part| part.as_rule() == rule).cloned();
+        let expr = self.expr(find(Rule::expr).expect("the grammar has a condition here"));
+        if let Some(wrong) = find(Rule::wrong_assign) {
+            self.wrong_assign(wrong);
+        }
+        expr
+    }
+
+    fn wrong_assign(&mut self, pair: Pair) {
+        let mut parts = pair.into_inner();
+        let op = inner!(parts, "an operator");
+        let text = op.as_str();
+        let span = self.span(&op);
+        let diag = self.diags.error("E0006", span, format!("`{text}` assigns, and a value is expected here"));
+        match text {
+            "=" => diag.help("`==` compares"),
+            _ => diag.help("assign in a statement of its own, before"),
+        };
+        // The right side may hold mistakes of its own.
+        self.expr(inner!(parts, "a value"));
+    }
+
+    fn expr(&mut self, pair: Pair) -> Expr {
+        let span = self.span(&pair);
+        let branches = pair.clone().into_inner().filter(|part| part.as_rule() == Rule::question).count();
+        self.deeper(1 + branches, span, |this| this.ternary(pair)).unwrap_or_else(|| hole(span))
+    }
+
+    /// `a ? b : c ? d : e`; groups from the right.
+    fn ternary(&mut self, pair: Pair) -> Expr {
+        let mut conds = Vec::new();
+        let mut thens = Vec::new();
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::question => thens.push(None),
+                Rule::expr => *thens.last_mut().expect("a `?` stands before") = Some(self.expr(part)),
+                Rule::binary => conds.push(self.binary(part)),
+                _ => {}
+            }
+        }
+        let last = conds.pop().expect("the grammar has an operand here");
+        conds.into_iter().zip(thens).rev().fold(last, |otherwise, (cond, then)| {
+            let span = cond.span.to(otherwise.span);
+            let (cond, then, otherwise) = (Box::new(cond), then.map(Box::new), Box::new(otherwise));
+            Expr { kind: ExprKind::Ternary { cond, then, otherwise }, span }
+        })
+    }
+
+    fn binary(&mut self, pair: Pair) -> Expr {
+        let span = self.span(&pair);
+        let parts: Vec<Pair> = pair.into_inner().collect();
+        self.deeper(parts.len() / 2, span, |this| this.operators(parts)).unwrap_or_else(|| hole(span))
+    }
+
+    /// Operands and operators in turn: those of a higher level are joined first, equal ones from the left.
+    fn operators(&mut self, parts: Vec<Pair>) -> Expr {
+        let mut operands: Vec<Expr> = Vec::new();
+        let mut pending: Vec<BinaryOp> = Vec::new();
+        for part in parts {
+            if part.as_rule() == Rule::unary {
+                operands.push(self.unary(part));
+                continue;
+            }
+            let op = operators::from_symbol(part.as_str()).expect("the grammar's operators are in the table");
+            while pending.last().is_some_and(|&before| operators::level(before) >= operators::level(op)) {
+                join(&mut operands, &mut pending);
+            }
+            pending.push(op);
+        }
+        while !pending.is_empty() {
+            join(&mut operands, &mut pending);
+        }
+        operands.pop().expect("the grammar has an operand here")
+    }
+
+    fn unary(&mut self, pair: Pair) -> Expr {
+        let span = self.span(&pair);
+        let parts: Vec<Pair> = pair.into_inner().collect();
+        if parts.len() == 1 {
+            return parts.into_iter().map(|part| self.primary(part)).next().unwrap_or_else(|| hole(span));
+        }
+        self.deeper(parts.len() - 1, span, |this| this.affixes(parts)).unwrap_or_else(|| hole(span))
+    }
+
+    /// Prefixes, a primary, postfixes; the postfixes bind tighter.
+    fn affixes(&mut self, mut parts: Vec<Pair>) -> Expr {
+        let primary = parts.iter().position(|part| !is_prefix(part.as_rule())).unwrap_or(0);
+        let behind = parts.split_off(primary + 1);
+        let mut expr = parts.pop().map(|part| self.primary(part)).expect("the grammar has an operand here");
+        for part in behind {
+            expr = self.postfix(expr, part);
+        }
+        for part in parts.into_iter().rev() {
+            expr = self.prefix(part, expr);
+        }
+        expr
+    }
+
+    fn prefix(&mut self, pair: Pair, expr: Expr) -> Expr {
+        let start = self.span(&pair);
+        let span = start.to(expr.span);
+        let op = match pair.as_rule() {
+            Rule::cast => {
+                let ty = self.type_name(pair);
+                return Expr { kind: ExprKind::Cast { ty, expr: Box::new(expr) }, span };
+            }
+            Rule::increment => return self.inc_dec(expr, span, 1, false),
+            Rule::decrement => return self.inc_dec(expr, span, -1, false),
+            Rule::neg => UnaryOp::Neg,
+            Rule::not => UnaryOp::Not,
+            Rule::bit_not => UnaryOp::BitNot,
+            Rule::deref => UnaryOp::Deref,
+            _ => UnaryOp::AddressOf,
+        };
+        Expr { kind: ExprKind::Unary { op, expr: Box::new(expr) }, span }
+    }
+
+    fn postfix(&mut self, expr: Expr, pair: Pair) -> Expr {
+        let span = expr.span.to(self.span(&pair));
+        let kind = match pair.as_rule() {
+            Rule::increment => return self.inc_dec(expr, span, 1, true),
+            Rule::decrement => return self.inc_dec(expr, span, -1, true),
+            Rule::keys => return self.subscript(expr, pair, span),
+            rule => {
+                let part = inner!(pair.into_inner(), "a field");
+                match part.as_rule() {
+                    Rule::tuple_index => {
+                        ExprKind::TupleIndex { index: self.index_of(&part), base: Box::new(expr) }
+                    }
+                    _ => ExprKind::Field {
+                        name: self.name(&part),
+                        base: Box::new(expr),
+                        arrow: rule == Rule::arrow,
+                    },
+                }
+            }
+        };
+        Expr { kind, span }
+    }
+
+    fn inc_dec(&mut self, target: Expr, span: Span, delta: i8, postfix: bool) -> Expr {
+        if !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map { .. }) {
+            self.not_assignable(target.span);
+        }
+        Expr { kind: ExprKind::IncDec { target: Box::new(target), delta, postfix }, span }
+    }
+
+    /// `@m[k, 2]`: the keys of a map; `e[i]`: a position.
+    fn subscript(&mut self, expr: Expr, pair: Pair, span: Span) -> Expr {
+        let mut keys = self.exprs(pair);
+        let kind = match expr.kind {
+            ExprKind::Map { name, keys: None } => ExprKind::Map { name, keys: Some(keys) },
+            _ => {
+                if let Some(second) = keys.get(1) {
+                    self.diags
+                        .error("E0001", second.span, "expected one position, found several")
+                        .help("only maps have keys of several values: `@m[a, b]`");
+                }
+                let index = Box::new(keys.swap_remove(0));
+                ExprKind::Index { base: Box::new(expr), index }
+            }
+        };
+        Expr { kind, span }
+    }
+
+    fn index_of(&mut self, pair: &Pair) -> u32 {
+        pair.as_str().parse().unwrap_or_else(|_| {
+            let span = self.span(pair);
+            self.diags.error("E0005", span, format!("`{}` is too large for a position", pair.as_str()));
+            0
+        })
+    }
+
+    fn exprs(&mut self, pair: Pair) -> Vec<Expr> {
+        pair.into_inner().filter(|part| part.as_rule() == Rule::expr).map(|part| self.expr(part)).collect()
+    }
+
+    fn primary(&mut self, pair: Pair) -> Expr {
+        let span = self.span(&pair);
+        let text = pair.as_str();
+        let kind = match pair.as_rule() {
+            Rule::number => self.number(text, span),
+            Rule::string => ExprKind::Str(self.unescape(&text[1..text.len() - 1], span)),
+            Rule::boolean => ExprKind::Bool(text == "true"),
+            Rule::ident => ExprKind::Ident(text.to_owned()),
+            Rule::var => ExprKind::Var(text[1..].to_owned()),
+            Rule::map_name => ExprKind::Map { name: text[1..].to_owned(), keys: None },
+            Rule::positional => self.positional(text, span),
+            Rule::positional_count => ExprKind::Int { value: self.params.len() as u64, unsigned: false },
+            Rule::sizeof => self.sizeof(pair),
+            Rule::paren => return self.paren(pair),
+            _ => return self.name_or_call(pair),
+        };
+        Expr { kind, span }
+    }
+
+    fn number(&mut self, text: &str, span: Span) -> ExprKind {
+        literal::number(text).unwrap_or_else(|Problem { code, message, help }| {
+            self.diags.error(code, span, message).help(help);
+            hole(span).kind
+        })
+    }
+
+    /// The bytes of a string's inside; `span` is that of the string with its quotes.
+    fn unescape(&mut self, inside: &str, span: Span) -> Vec<u8> {
+        literal::unescape(inside).unwrap_or_else(|bad| {
+            let start = span.start as usize + 1;
+            let message = format!("`{}` is no escape", &inside[bad.clone()]);
+            let help = match inside.get(bad.clone()) {
+                Some("\\%") => "a per cent sign is written `%%` in a format",
+                _ => "a backslash itself is written `\\\\`",
+            };
+            self.diags.error("E0009", Span::new(start + bad.start, start + bad.end), message).help(help);
+            Vec::new()
+        })
+    }
+
+    fn positional(&mut self, text: &str, span: Span) -> ExprKind {
+        let Some(given) = text[1..].parse().ok().and_then(|number| self.parameter(number)) else {
+            return hole(span).kind;
+        };
+        match literal::parameter(given) {
+            Some((false, kind)) => kind,
+            Some((true, kind)) => ExprKind::Unary { op: UnaryOp::Neg, expr: Box::new(Expr { kind, span }) },
+            None => ExprKind::Str(given.as_bytes().to_vec()),
+        }
+    }
+
+    fn name_or_call(&mut self, pair: Pair) -> Expr {
+        let mut parts = pair.into_inner();
+        let name = self.name(&inner!(parts, "a name"));
+        let Some(args) = parts.next() else {
+            return Expr { span: name.span, kind: ExprKind::Ident(name.node) };
+        };
+        let span = name.span.to(self.span(&args));
+        if let Some(kind) = self.positional_string(&name, &args) {
+            return Expr { kind, span };
+        }
+        Expr { kind: ExprKind::Call { name, args: self.exprs(args) }, span }
+    }
+
+    /// `str($1)`, `str($1, 8)`: the parameter's text, also when it looks like a number; the length counts a NUL.
+    fn positional_string(&mut self, name: &Name, args: &Pair) -> Option<ExprKind> {
+        let inside = args.as_str().strip_prefix('(')?.strip_suffix(')').filter(|_| name.node == "str")?;
+        let (first, limit) = inside.split_once(',').unwrap_or((inside, "4294967296"));
+        let number = first.trim().strip_prefix('$')?.parse().ok()?;
+        let limit: usize = limit.trim().parse().ok()?;
+        let text = self.parameter(number).unwrap_or("").bytes().take(limit.saturating_sub(1));
+        Some(ExprKind::Str(text.collect()))
+    }
+
+    /// `(e)`, `(1, "a")`, `(1,)`
+    fn paren(&mut self, pair: Pair) -> Expr {
+        let span = self.span(&pair);
+        let mut tuple = false;
+        let mut parts = Vec::new();
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::expr => parts.push(self.expr(part)),
+                Rule::comma | Rule::trailing_comma => tuple = true,
+                Rule::wrong_assign => self.wrong_assign(part),
+                _ => {}
+            }
+        }
+        match parts.pop() {
+            Some(only) if !tuple => Expr { span, ..only },
+            Some(last) => {
+                parts.push(last);
+                Expr { kind: ExprKind::Tuple(parts), span }
+            }
+            None => hole(span),
+        }
+    }
+
+    /// `sizeof(uint32)`, `sizeof($x)`
+    fn sizeof(&mut self, pair: Pair) -> ExprKind {
+        let part = pair
+            .into_inner()
+            .find(|part| part.as_rule() != Rule::kw_sizeof)
+            .expect("the grammar has an operand here");
+        match part.as_rule() {
+            Rule::paren => ExprKind::SizeofExpr(Box::new(self.paren(part))),
+            _ => ExprKind::SizeofType(self.type_of(part)),
+        }
+    }
+
+    // ---- types
+
+    /// The type in a `type_name` or `cast`.
+    fn type_name(&mut self, pair: Pair) -> TypeName {
+        let inner = inner!(pair.into_inner(), "a type");
+        self.type_of(inner)
+    }
+
+    fn type_of(&mut self, pair: Pair) -> TypeName {
+        let mut ty = TypeName { name: String::new(), pointers: 0, array: None, span: self.span(&pair) };
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::stars => ty.pointers = part.as_str().matches('*').count() as u32,
+                Rule::array => ty.array = part.into_inner().next().map(|digits| self.index_of(&digits)),
+                Rule::ident => ty.name = part.as_str().to_owned(),
+                _ => ty.name = part.into_inner().map(|word| word.as_str()).collect::<Vec<_>>().join(" "),
+            }
+        }
+        ty
+    }
+}
+
+/// Words and marks of a statement that carry nothing.
+fn is_mark(rule: Rule) -> bool {
+    use Rule::*;
+    matches!(
+        rule,
+        kw_if
+            | kw_while
+            | kw_for
+            | kw_unroll
+            | kw_let
+            | kw_return
+            | kw_break
+            | kw_continue
+            | lparen
+            | rparen
+            | colon
+            | range
+            | assign
+    )
+}
+
+fn is_prefix(rule: Rule) -> bool {
+    use Rule::*;
+    matches!(rule, cast | increment | decrement | neg | not | bit_not | deref | address_of)
+}
+
+fn join(operands: &mut Vec<Expr>, pending: &mut Vec<BinaryOp>) {
+    let (Some(op), Some(rhs), Some(lhs)) = (pending.pop(), operands.pop(), operands.pop()) else { return };
+    let span = lhs.span.to(rhs.span);
+    operands.push(Expr { kind: ExprKind::Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs) }, span });
+}
+
+fn block_of(stmt: Stmt) -> Block {
+    Block { span: stmt.span, stmts: vec![stmt] }
+}
+
+/// Headers whose types the CUDA tables have.
+fn is_cuda_header(path: &str) -> bool {
+    const STEMS: &[&str] = &[
+        "cuda", "cudnn", "cublas", "cufft", "curand", "cusparse", "cusolver", "nccl", "nvrtc", "nvml",
+        "nvtx", "cupti",
+    ];
+    const OTHERS: &[&str] =
+        &["driver_types.h", "vector_types.h", "builtin_types.h", "device_types.h", "library_types.h"];
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let lower = file.to_ascii_lowercase();
+    OTHERS.contains(&file) || STEMS.iter().any(|stem| lower.starts_with(stem))
+}

@@ -1,0 +1,214 @@
+//! Words for what pest could not read: "expected X, found Y", in the language's own terms.
+//!
+//! Pest knows the furthest place that it came to, and the rules that it tried there. The causes that lie elsewhere (a
+//! string, comment or bracket without its end) are looked for first, since what pest then expects is beside the point.
+
+use std::ops::Range;
+
+use super::tokens::{self, Kind, Token};
+use super::{PestError, Rule, build, expected, next_char, position};
+use crate::ast::Item;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::span::Span;
+
+/// What begins an item in other dialects, and what to do here instead.
+pub(super) const FOREIGN: &[(&str, &str)] = &[
+    ("macro", "macros are not supported; write the expression where it is used"),
+    ("import", "imports are not supported; put the clauses into one script"),
+    ("struct", "C definitions are not supported; the structs of CUDA are built in"),
+    ("union", "C definitions are not supported; the unions of CUDA are built in"),
+    ("enum", "C definitions are not supported; the enums of CUDA are built in"),
+    ("typedef", "C definitions are not supported; the types of CUDA are built in"),
+    ("#", "only `#define NAME literal` and `#include` are known"),
+];
+
+/// Advice by the token that was found.
+const FOUND: &[(&str, &str)] = &[
+    ("=", "`=` assigns in a statement of its own; `==` compares"),
+    ("'", "strings stand in double quotes"),
+    ("#", "comments begin with `//`"),
+    ("and", "the operator is written `&&`"),
+    ("or", "the operator is written `||`"),
+    ("not", "the operator is written `!`"),
+    ("elif", "write `else if`"),
+    ("elseif", "write `else if`"),
+    ("in", "write `for $i : 0..10 { }` or `for $kv : @m { }`"),
+];
+
+/// Reports why the item at `place` cannot be read; `error` is what pest says about it alone.
+pub(super) fn explain(text: &str, place: Range<usize>, error: Option<PestError>, diags: &mut Diagnostics) {
+    let item = &text[place.clone()];
+    let at = error.as_ref().map_or(place.start, |error| place.start + position(error));
+    if foreign(text, place.start, diags) || open_text(item, place.start, at, diags) {
+        return;
+    }
+    let Some(error) = error.filter(|error| !expected(error).is_empty()) else {
+        return build::too_deep(Span::new(at, next_char(text, at)), diags);
+    };
+    let found = tokens::next(&text[..place.end], at);
+    if found.is_none() && open_bracket(text, &place, diags) {
+        return;
+    }
+    let wanted = wanted(expected(&error));
+    let end = if place.end < text.len() { "the next clause" } else { "the end of the script" };
+    let shown = found.map_or_else(|| end.to_owned(), |token| describe(text, token));
+    let span = found.map_or_else(|| last_char(item, place.start), |token| Span::new(token.start, token.end));
+    let diag = diags.error("E0001", span, format!("expected {wanted}, found {shown}"));
+    advise(diag, &wanted, found.map_or("", |token| &text[token.start..token.end]));
+}
+
+/// Reports text after an angle body: most likely a comparison closed the body. False if it is something else.
+pub(super) fn closed_early(text: &str, at: usize, before: Option<&Item>, diags: &mut Diagnostics) -> bool {
+    let Some(Item::Clause(clause)) = before else { return false };
+    let end = clause.body.span.end as usize;
+    let angle = text.get(..end).is_some_and(|body| body.ends_with('>'));
+    let begins = tokens::next(text, at).is_some_and(|token| tokens::begins_item(text, token));
+    if !angle || begins || tokens::skip_space(text, end) != at {
+        return false;
+    }
+    diags
+        .error("E0013", Span::new(end - 1, end), "this `>` closes the body, and no probe follows")
+        .label("outside parentheses `>` closes a `< >` body")
+        .help("put the comparison into parentheses, or write the body in braces");
+    true
+}
+
+fn foreign(text: &str, at: usize, diags: &mut Diagnostics) -> bool {
+    let Some(token) = tokens::next(text, at) else { return false };
+    let word = &text[token.start..token.end];
+    let after = tokens::next(text, token.end).map_or("", |next| &text[next.start..next.end]);
+    let known = word == "#" && matches!(after, "define" | "include");
+    let Some((_, help)) = FOREIGN.iter().find(|(name, _)| *name == word && !known) else { return false };
+    let shown = if word == "#" { format!("#{after}") } else { word.to_owned() };
+    diags
+        .error("E0011", Span::new(token.start, token.end), format!("`{shown}` is not part of this language"))
+        .help(*help);
+    true
+}
+
+/// Reports a string or comment without end that begins no later than `at`.
+fn open_text(item: &str, base: usize, at: usize, diags: &mut Diagnostics) -> bool {
+    let open = |token: &Token| matches!(token.kind, Kind::OpenStr | Kind::OpenComment);
+    let until = |token: &Token| base + token.start <= at;
+    let Some(token) = tokens::tokens(item, 0).take_while(until).find(open) else { return false };
+    let start = base + token.start;
+    if token.kind == Kind::OpenComment {
+        diags
+            .error("E0012", Span::new(start, start + 2), "this comment is not closed")
+            .help("comments that begin with `/*` end with `*/`");
+    } else {
+        diags
+            .error("E0002", Span::new(start, base + token.end), "this string is not closed")
+            .label("the second `\"` is missing on this line")
+            .help("a newline inside a string is written `\\n`");
+    }
+    true
+}
+
+/// Reports a bracket without partner, when the item ended too early.
+fn open_bracket(text: &str, place: &Range<usize>, diags: &mut Diagnostics) -> bool {
+    let Some(token) = tokens::unmatched(&text[place.clone()]) else { return false };
+    let (start, end) = (place.start + token.start, place.start + token.end);
+    let open = &text[start..end];
+    if !matches!(open, "{" | "(" | "[") {
+        return false;
+    }
+    let message = format!("this `{open}` is not closed");
+    let help = format!("add the missing `{}`", tokens::partner(open));
+    let next = if place.end < text.len() { "the next clause begins" } else { "the script ends" };
+    diags
+        .error("E0003", Span::new(start, end), message)
+        .label(format!("{next} before its partner"))
+        .help(help);
+    true
+}
+
+fn last_char(item: &str, base: usize) -> Span {
+    let end = item.trim_end().len();
+    let start = item[..end].char_indices().next_back().map_or(0, |(at, _)| at);
+    Span::new(base + start, base + end)
+}
+
+/// A token as a message names it.
+fn describe(text: &str, token: Token) -> String {
+    // Longer ones are cut: the place is shown anyway.
+    const SHOWN: usize = 40;
+    let word = &text[token.start..token.end];
+    match word.char_indices().nth(SHOWN) {
+        Some((cut, _)) => format!("`{}...`", &word[..cut]),
+        None => format!("`{word}`"),
+    }
+}
+
+fn advise(diag: &mut Diagnostic, wanted: &str, found: &str) {
+    if let Some((_, help)) = FOUND.iter().find(|(token, _)| *token == found) {
+        diag.help(*help);
+    } else if wanted.starts_with("`;`") {
+        diag.help("statements are separated by `;`");
+    }
+}
+
+/// What one rule is called, and how telling it is: of the rules that could stand at a place, those of the most
+/// telling kind are named. Operators could stand behind nearly everything, and are named only if nothing else can.
+fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
+    use Rule::*;
+    Some(match rule {
+        include | define | config | map_decl | clause | kw_config | provider | file_provider | spec
+        | shebang | items | item_alone => (9, "a probe such as `uprobe:libcuda:cuInit`"),
+        quoted | function_regex | spec_text | path_text | bare_spec => (5, "a name of a target or function"),
+        predicate | slash_open => (4, "a `/predicate/`"),
+        braces | angles | lbrace | langle => (4, "`{`"),
+        slash_close => (3, "`/`"),
+        semi => (5, "`;`"),
+        rbrace => (3, "`}`"),
+        rangle => (2, "`>`"),
+        rparen => (3, "`)`"),
+        rbracket => (3, "`]`"),
+        comma | trailing_comma => (3, "`,`"),
+        colon | spec_colon => (3, "`:`"),
+        range => (3, "`..`"),
+        assign => (3, "`=`"),
+        header => (6, "a header such as `<cuda.h>`"),
+        block_stmt | simple_stmt | if_stmt | while_stmt | for_stmt | unroll_stmt | let_stmt | return_stmt
+        | break_stmt | continue_stmt | expr_stmt => (8, "a statement"),
+        kw_if | kw_while | kw_for | kw_unroll | kw_let | kw_return | kw_break | kw_continue => {
+            (8, "a statement")
+        }
+        expr | binary | unary | number | string | boolean | sizeof | kw_sizeof | name_or_call | paren
+        | cast | positional | positional_count | config_value | map_name => (7, "an expression"),
+        var => (7, "a variable such as `$x`"),
+        ident | name | field | tuple_index => (6, "a name"),
+        config_entry => (6, "a setting such as `max_map_keys = 1000`"),
+        type_name | sure_type | maybe_type | tagged_type | c_type | c_word | tag => (6, "a type"),
+        digits => (6, "a number"),
+        kw_else => (1, "`else`"),
+        or | and | eq | ne | shl | shr | le | ge | lt | gt | bit_or | bit_xor | bit_and | add | sub | mul
+        | div | rem | question | assign_op | wrong_assign => (0, "an operator"),
+        stars | array => (3, "`)`"),
+        keys | dot | arrow | increment | decrement | lbracket => (0, "an operator"),
+        args | lparen => (1, "`(`"),
+        _ => return None,
+    })
+}
+
+/// `` `,` or `)` ``
+fn wanted(rules: &[Rule]) -> String {
+    let phrases: Vec<_> = rules.iter().filter_map(|&rule| phrase(rule)).collect();
+    let most = phrases.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
+    // A statement or an expression says it all; marks are listed together.
+    let shown =
+        |rank: u8| if most >= 6 { rank == most || rank == 3 && most < 9 } else { rank > 1 || most <= 1 };
+    let mut words: Vec<&str> = Vec::new();
+    let mut ranked: Vec<_> = phrases.iter().filter(|(rank, _)| shown(*rank)).collect();
+    ranked.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+    for (_, word) in ranked {
+        if !words.contains(word) {
+            words.push(word);
+        }
+    }
+    match words.split_last() {
+        None => "something else".to_owned(),
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, before)) => format!("{} or {last}", before.join(", ")),
+    }
+}

@@ -1,0 +1,257 @@
+//! Words of a script that does not parse: enough to name what was found, to match brackets, and to find the next clause.
+//!
+//! Not used for scripts that are right; the grammar reads those. Any text is cut into tokens here, also a broken one.
+
+use super::explain::FOREIGN;
+
+/// What a token is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `pid`, `$x`, `@m`, `12ms`
+    Word,
+    /// `uprobe:libcuda:cuMem*`
+    Probe,
+    /// `"text"`
+    Str,
+    /// A string without its second quote; it ends with the line.
+    OpenStr,
+    /// A comment without its end; it ends with the text.
+    OpenComment,
+    /// `{`, `+`, or any other character
+    Punct,
+}
+
+/// A piece of text between spaces or comments.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// What it is.
+    pub kind: Kind,
+    /// First byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+/// Providers with which a clause may begin. Used to find clauses again after a mistake, not to refuse others.
+const PROVIDERS: &[&str] = &[
+    "begin",
+    "end",
+    "uprobe",
+    "u",
+    "uretprobe",
+    "ur",
+    "usdt",
+    "interval",
+    "i",
+    "profile",
+    "p",
+    "cuda",
+    "tracepoint",
+    "t",
+    "self",
+    "kprobe",
+    "k",
+    "kretprobe",
+    "kr",
+    "fentry",
+    "f",
+    "fexit",
+    "fr",
+    "software",
+    "s",
+    "hardware",
+    "h",
+];
+
+/// Tokens from byte `at` on.
+pub fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token> + '_ {
+    let mut at = at;
+    std::iter::from_fn(move || {
+        let token = next(text, at)?;
+        at = token.end;
+        Some(token)
+    })
+}
+
+/// The first byte from `at` on that is neither space nor comment.
+pub fn skip_space(text: &str, mut at: usize) -> usize {
+    loop {
+        let rest = &text[at..];
+        let spaces = rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n', '\u{feff}']).len();
+        at += spaces;
+        match comment(&text[at..]) {
+            Some(Some(length)) => at += length,
+            _ => return at,
+        }
+    }
+}
+
+/// Length of the comment at the beginning of `rest`; `Some(None)` if it has no end.
+fn comment(rest: &str) -> Option<Option<usize>> {
+    if rest.starts_with("//") {
+        return Some(Some(rest.find('\n').unwrap_or(rest.len())));
+    }
+    rest.starts_with("/*").then(|| rest[2..].find("*/").map(|at| at + 4))
+}
+
+/// The token at or behind `at`.
+pub fn next(text: &str, at: usize) -> Option<Token> {
+    let start = skip_space(text, at);
+    let rest = &text[start..];
+    let first = rest.chars().next()?;
+    let (kind, length) = match first {
+        '"' => string(rest),
+        '/' if rest.starts_with("/*") => (Kind::OpenComment, rest.len()),
+        '$' | '@' => (Kind::Word, 1 + word(&rest[1..])),
+        _ if is_word(first) => match probe(rest) {
+            Some(length) => (Kind::Probe, length),
+            None => (Kind::Word, word(rest)),
+        },
+        _ => (Kind::Punct, punct(rest).unwrap_or(first.len_utf8())),
+    };
+    Some(Token { kind, start, end: start + length })
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn word(rest: &str) -> usize {
+    rest.find(|c| !is_word(c)).unwrap_or(rest.len())
+}
+
+/// Operators of more than one character that are worth naming whole.
+const LONG: &[&str] =
+    &["<<=", ">>=", "==", "!=", "<=", ">=", "&&", "||", "->", "++", "--", "+=", "-=", "*=", "..", "<<", ">>"];
+
+fn punct(rest: &str) -> Option<usize> {
+    LONG.iter().find(|op| rest.starts_with(**op)).map(|op| op.len())
+}
+
+fn string(rest: &str) -> (Kind, usize) {
+    let mut escaped = false;
+    for (at, c) in rest.char_indices().skip(1) {
+        match c {
+            '\n' => return (Kind::OpenStr, at),
+            '"' if !escaped => return (Kind::Str, at + 1),
+            _ => escaped = c == '\\' && !escaped,
+        }
+    }
+    (Kind::OpenStr, rest.len())
+}
+
+/// Length of a probe with its parts; paths in it hold `/*`, which is no comment there.
+fn probe(rest: &str) -> Option<usize> {
+    let provider = word(rest);
+    let part = rest[provider..].strip_prefix(':')?;
+    let known = PROVIDERS.iter().any(|name| name.eq_ignore_ascii_case(&rest[..provider]));
+    (known && part.starts_with(|c: char| !c.is_whitespace()))
+        .then(|| rest.find([' ', '\t', '\r', '\n', ',', '{', '"']).unwrap_or(rest.len()))
+}
+
+/// An item can begin with this token.
+pub fn begins_item(text: &str, token: Token) -> bool {
+    let word = &text[token.start..token.end];
+    let provider = |word: &str| PROVIDERS.iter().any(|name| name.eq_ignore_ascii_case(word));
+    let then = next(text, token.end).map_or("", |next| &text[next.start..next.end]);
+    match token.kind {
+        Kind::Probe => true,
+        Kind::Word if word == "config" => then == "=",
+        Kind::Word if word == "let" => then.starts_with('@'),
+        Kind::Word if FOREIGN.iter().any(|(name, _)| *name == word) => starts_line(text, token.start),
+        Kind::Word => provider(word) && ["{", ",", "/", "<"].contains(&then),
+        Kind::Punct => word == "#" && starts_line(text, token.start),
+        _ => false,
+    }
+}
+
+fn starts_line(text: &str, at: usize) -> bool {
+    let before = text[..at].trim_end_matches([' ', '\t', '\r']);
+    before.is_empty() || before.ends_with('\n')
+}
+
+/// Where to go on after a mistake in the item at `at`: before the next line that begins an item, or behind a `}` that
+/// closes everything and is followed by an item or by nothing.
+pub fn recover(text: &str, at: usize) -> usize {
+    let mut depth = 0usize;
+    let mut last = at;
+    for token in tokens(text, at) {
+        if token.start > at && starts_line(text, token.start) && begins_item(text, token) {
+            return token.start;
+        }
+        if depth == 0 && text[at..last].ends_with('}') && begins_item(text, token) {
+            return token.start;
+        }
+        match &text[token.start..token.end] {
+            "{" => depth += 1,
+            "}" => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        last = token.end;
+    }
+    text.len()
+}
+
+/// The first bracket that finds no partner in `text`: an opening one that is never closed, or a closing one too many.
+pub fn unmatched(text: &str) -> Option<Token> {
+    let mut open: Vec<Token> = Vec::new();
+    for token in tokens(text, 0).filter(|token| token.kind == Kind::Punct) {
+        match &text[token.start..token.end] {
+            "{" | "(" | "[" => open.push(token),
+            close @ ("}" | ")" | "]") => match open.last() {
+                Some(top) if partner(&text[top.start..top.end]) == close => drop(open.pop()),
+                Some(top) => return Some(*top),
+                None => return Some(token),
+            },
+            _ => {}
+        }
+    }
+    open.pop()
+}
+
+/// `}` for `{`
+pub fn partner(open: &str) -> &'static str {
+    match open {
+        "{" => "}",
+        "(" => ")",
+        _ => "]",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<&str> {
+        tokens(text, 0).map(|token| &text[token.start..token.end]).collect()
+    }
+
+    #[test]
+    fn cuts_any_text() {
+        assert_eq!(
+            words("a>=$b /* c */ \"d\\\"\" // e\n@f[1]"),
+            ["a", ">=", "$b", "\"d\\\"\"", "@f", "[", "1", "]"]
+        );
+        assert_eq!(words("uprobe:/lib/*/x.so:f { \"open\n}"), ["uprobe:/lib/*/x.so:f", "{", "\"open", "}"]);
+        assert_eq!(words("é /* open"), ["é", "/* open"]);
+    }
+
+    #[test]
+    fn finds_the_next_clause() {
+        let text = "BEGIN { print(1 }\nEND { }";
+        assert_eq!(&text[recover(text, 0)..], "END { }");
+        let text = "BEGIN { if x { y } z) } END { }";
+        assert_eq!(&text[recover(text, 0)..], "END { }");
+        let text = "BEGIN { if x { \nuprobe:a:b { }";
+        assert_eq!(&text[recover(text, 0)..], "uprobe:a:b { }");
+    }
+
+    #[test]
+    fn finds_the_lonely_bracket() {
+        let start = |text| unmatched(text).map(|token| token.start);
+        assert_eq!(start("{ ( ) [ ] }"), None);
+        assert_eq!(start("{ ( }"), Some(2));
+        assert_eq!(start("{ { }"), Some(0));
+        assert_eq!(start("} {"), Some(0));
+    }
+}

@@ -1,0 +1,176 @@
+//! The AST as an indented tree, one node a line: what `-d ast` prints. Every part of a node but its place is shown, so
+//! two scripts have the same tree exactly if they have the same AST apart from places.
+
+use super::{quoted, type_text};
+use crate::ast::*;
+use crate::operators::symbol;
+
+/// The tree of a script.
+pub fn dump(script: &Script) -> String {
+    let mut tree = Tree { out: String::new(), depth: 0 };
+    script.items.iter().for_each(|item| tree.item(item));
+    tree.out
+}
+
+struct Tree {
+    out: String,
+    depth: usize,
+}
+
+impl Tree {
+    fn line(&mut self, text: impl AsRef<str>) {
+        self.out.push_str(&"  ".repeat(self.depth));
+        self.out.push_str(text.as_ref());
+        self.out.push('\n');
+    }
+
+    /// A node and what is below it.
+    fn node(&mut self, text: impl AsRef<str>, below: impl FnOnce(&mut Tree)) {
+        self.line(text);
+        self.depth += 1;
+        below(self);
+        self.depth -= 1;
+    }
+
+    fn item(&mut self, item: &Item) {
+        match item {
+            Item::Clause(clause) => self.node("clause", |t| t.clause(clause)),
+            Item::Config(entries) => self.node("config", |t| {
+                entries
+                    .iter()
+                    .for_each(|entry| t.node(format!("set {}", entry.key.node), |t| t.expr(&entry.value)));
+            }),
+            Item::Define { name, value } => self.node(format!("define {}", name.node), |t| t.expr(value)),
+            Item::MapDecl { name, kind, max_entries } => {
+                self.node(format!("map @{} {}", name.node, kind.node), |t| t.expr(max_entries));
+            }
+        }
+    }
+
+    fn clause(&mut self, clause: &Clause) {
+        for spec in &clause.probes {
+            self.line(format!(
+                "probe {}{}",
+                spec.provider.node,
+                spec.parts.iter().map(part).collect::<String>()
+            ));
+        }
+        if let Some(predicate) = &clause.predicate {
+            self.node("predicate", |t| t.expr(predicate));
+        }
+        self.block("body", &clause.body);
+    }
+
+    fn block(&mut self, title: &str, block: &Block) {
+        self.node(title, |t| block.stmts.iter().for_each(|stmt| t.stmt(&stmt.kind)));
+    }
+
+    fn stmt(&mut self, kind: &StmtKind) {
+        match kind {
+            StmtKind::Expr(expr) => self.expr(expr),
+            StmtKind::Let { name, ty, value } => {
+                let ty = ty.as_ref().map_or(String::new(), |ty| format!(": {}", type_text(ty)));
+                self.node(format!("let ${}{ty}", name.node), |t| {
+                    value.iter().for_each(|value| t.expr(value))
+                });
+            }
+            StmtKind::Assign { target, op, value } => {
+                self.node(format!("assign {}=", op.map_or("", symbol)), |t| t.exprs([target, value]));
+            }
+            StmtKind::If { cond, then, otherwise } => self.node("if", |t| {
+                t.expr(cond);
+                t.block("then", then);
+                otherwise.iter().for_each(|block| t.block("else", block));
+            }),
+            StmtKind::While { cond, body } => self.looped("while", &[cond], body),
+            StmtKind::Unroll { count, body } => self.looped("unroll", &[count], body),
+            StmtKind::ForRange { var, start, end, body } => {
+                self.looped(&format!("for ${} in range", var.node), &[start, end], body);
+            }
+            StmtKind::ForMap { var, map, body } => {
+                self.looped(&format!("for ${} in @{}", var.node, map.node), &[], body)
+            }
+            StmtKind::Block(block) => self.block("block", block),
+            StmtKind::Break => self.line("break"),
+            StmtKind::Continue => self.line("continue"),
+            StmtKind::Return(value) => self.node("return", |t| value.iter().for_each(|value| t.expr(value))),
+        }
+    }
+
+    fn looped(&mut self, title: &str, exprs: &[&Expr], body: &Block) {
+        self.node(title, |t| {
+            t.exprs(exprs.iter().copied());
+            t.block("body", body);
+        });
+    }
+
+    fn exprs<'a>(&mut self, exprs: impl IntoIterator<Item = &'a Expr>) {
+        exprs.into_iter().for_each(|expr| self.expr(expr));
+    }
+
+    fn expr(&mut self, expr: &Expr) {
+        let title = title(&expr.kind);
+        self.node(title, |t| t.exprs(children(&expr.kind)));
+    }
+}
+
+fn part(part: &crate::span::Spanned<SpecPart>) -> String {
+    match &part.node {
+        SpecPart::Text(text) => format!(" {text}"),
+        SpecPart::Quoted(text) => format!(" {}", quoted(text.as_bytes())),
+        SpecPart::Regex(text) => format!(" /{text}/"),
+    }
+}
+
+/// A node without what is below it.
+fn title(kind: &ExprKind) -> String {
+    match kind {
+        ExprKind::Int { value, unsigned } => {
+            format!("int {value}{}", if *unsigned { " unsigned" } else { "" })
+        }
+        ExprKind::Str(bytes) => format!("str {}", quoted(bytes)),
+        ExprKind::Bool(value) => format!("bool {value}"),
+        ExprKind::Ident(name) => format!("name {name}"),
+        ExprKind::Var(name) => format!("var ${name}"),
+        ExprKind::Map { name, keys } => format!("map @{name}{}", if keys.is_some() { " keyed" } else { "" }),
+        ExprKind::Positional(number) => format!("parameter ${number}"),
+        ExprKind::PositionalCount => "parameter count".into(),
+        ExprKind::Call { name, .. } => format!("call {}", name.node),
+        ExprKind::Field { name, arrow, .. } => {
+            format!("field {}{}", if *arrow { "->" } else { "." }, name.node)
+        }
+        ExprKind::TupleIndex { index, .. } => format!("field .{index}"),
+        ExprKind::Index { .. } => "index".into(),
+        ExprKind::Unary { op, .. } => format!("unary {op:?}"),
+        ExprKind::IncDec { delta, postfix, .. } => {
+            format!(
+                "{} {}",
+                if *postfix { "postfix" } else { "prefix" },
+                if *delta > 0 { "++" } else { "--" }
+            )
+        }
+        ExprKind::Binary { op, .. } => format!("binary {}", symbol(*op)),
+        ExprKind::Ternary { then, .. } => if then.is_some() { "ternary ? :" } else { "ternary ?:" }.into(),
+        ExprKind::Cast { ty, .. } => format!("cast {}", type_text(ty)),
+        ExprKind::Tuple(_) => "tuple".into(),
+        ExprKind::SizeofType(ty) => format!("sizeof type {}", type_text(ty)),
+        ExprKind::SizeofExpr(_) => "sizeof".into(),
+    }
+}
+
+fn children(kind: &ExprKind) -> Vec<&Expr> {
+    match kind {
+        ExprKind::Map { keys: Some(keys), .. } => keys.iter().collect(),
+        ExprKind::Call { args, .. } => args.iter().collect(),
+        ExprKind::Tuple(parts) => parts.iter().collect(),
+        ExprKind::Field { base, .. } | ExprKind::TupleIndex { base, .. } => vec![base],
+        ExprKind::Index { base, index } => vec![base, index],
+        ExprKind::Unary { expr, .. } | ExprKind::Cast { expr, .. } | ExprKind::SizeofExpr(expr) => vec![expr],
+        ExprKind::IncDec { target, .. } => vec![target],
+        ExprKind::Binary { lhs, rhs, .. } => vec![lhs, rhs],
+        ExprKind::Ternary { cond, then, otherwise } => {
+            std::iter::once(&**cond).chain(then.as_deref()).chain([&**otherwise]).collect()
+        }
+        _ => Vec::new(),
+    }
+}
