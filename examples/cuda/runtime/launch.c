@@ -36,9 +36,7 @@ static CUresult launch(const struct driver *d, const void *symbol, dim3 g, dim3 
     CUfunction f;
     cudaError_t result = kernel_of(d, symbol, &f, NULL);
     if (result) return (CUresult)result;
-    result = (cudaError_t)d->cuLaunchKernel(f, g.x, g.y, g.z, b.x, b.y, b.z, (unsigned)shared, stream, args, NULL);
-    /* A shape that the driver calls an invalid value has a name of its own here. */
-    return result == cudaErrorInvalidValue ? (CUresult)cudaErrorInvalidConfiguration : (CUresult)result;
+    return d->cuLaunchKernel(f, g.x, g.y, g.z, b.x, b.y, b.z, (unsigned)shared, stream, args, NULL);
 }
 FLAVOURS(cudaLaunchKernel, _ptsz, (const void *symbol, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream),
          launch, symbol, grid, block, args, shared, stream)

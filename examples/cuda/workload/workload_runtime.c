@@ -222,7 +222,7 @@ static void provoke(void) {
     MUST_FAIL(cudaErrorInvalidMemcpyDirection, cudaMemcpy, block, &byte, 4, (enum cudaMemcpyKind)42);
     MUST_FAIL(cudaErrorInvalidMemcpyDirection, cudaGetLastError);
     RUN(fill, 1, 4096, 0, block, 1.0f, 1); /* more threads in a block than a device allows */
-    MUST_FAIL(cudaErrorInvalidConfiguration, cudaGetLastError);
+    MUST_FAIL(cudaErrorInvalidValue, cudaGetLastError);
     release(block, 4096);
 }
 
