@@ -84,7 +84,7 @@ for kind in 12 13 _static; do
     says "count cudaLaunchKernel 76"
     says "failed cudaMalloc cudaErrorMemoryAllocation 1"
     says "failed cudaFree cudaErrorInvalidValue 1"
-    says "failed cudaLaunchKernel cudaErrorInvalidConfiguration 1"
+    says "failed cudaLaunchKernel cudaErrorInvalidValue 1"
     same "bytes allocated" "bytes freed"
     same "count __cudaPushCallConfiguration" "count __cudaPopCallConfiguration"
 done
