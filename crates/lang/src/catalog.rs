@@ -62,6 +62,12 @@ pub trait Catalog {
     /// Place for a return probe, or a session whose two sides share one place.
     fn return_place(&self, file: FileId, offset: u64) -> Place;
 
+    /// File offset of a virtual address in the file's code; `None` where it has no code, or nobody can tell.
+    fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64> {
+        let _ = (file, address);
+        None
+    }
+
     /// Library names worth suggesting when a target is misspelled.
     fn known_targets(&self) -> Vec<String> {
         Vec::new()

@@ -22,7 +22,7 @@ pub fn find(code: &str) -> Option<&'static Code> {
 }
 
 /// All tables, in the order of the stages.
-pub const TABLES: &[&[Code]] = &[SYNTAX];
+pub const TABLES: &[&[Code]] = &[SYNTAX, crate::resolve::codes::PROBES, crate::check::codes::TYPES];
 
 /// Findings of the parser.
 pub const SYNTAX: &[Code] = &[

@@ -14,6 +14,7 @@ pub mod diagnostic;
 pub mod format;
 pub mod hir;
 pub mod hir_print;
+pub mod hir_visit;
 pub mod operators;
 pub mod parse;
 pub mod printer;

@@ -1,0 +1,401 @@
+//! The built-in variables and functions: one table for checking, help and completion.
+//!
+//! A new built-in is a row here, an arm in `check::variables` or `check::functions`, and one in the code generator.
+
+/// What a built-in is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `pid`; `pid()` is the same.
+    Variable,
+    /// `strncmp(a, b, n)`: has a value.
+    Function,
+    /// `printf(...)`: a statement.
+    Action,
+    /// `@x = count()`: assigned to a map.
+    Aggregation,
+}
+
+/// In which probes it may be used.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// In all.
+    Anywhere,
+    /// In those that interrupt something: not in `BEGIN` and `END`.
+    Running,
+    /// In `uprobe` and `uretprobe`.
+    Calls,
+    /// In `uretprobe`.
+    Returns,
+}
+
+/// A row of the table.
+#[derive(Debug, PartialEq)]
+pub struct Builtin {
+    /// As scripts write it.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Fewest and most arguments.
+    pub arity: (usize, usize),
+    /// How it is written.
+    pub signature: &'static str,
+    /// What it does or is, with its type and unit.
+    pub doc: &'static str,
+    /// A script.
+    pub example: &'static str,
+    /// Where it may be used.
+    pub allowed: Where,
+}
+
+const fn variable(name: &'static str, doc: &'static str, allowed: Where, example: &'static str) -> Builtin {
+    Builtin { name, kind: Kind::Variable, arity: (0, 0), signature: name, doc, example, allowed }
+}
+
+const fn call(
+    kind: Kind,
+    name: &'static str,
+    arity: (usize, usize),
+    signature: &'static str,
+    doc: &'static str,
+    example: &'static str,
+) -> Builtin {
+    Builtin { name, kind, arity, signature, doc, example, allowed: Where::Anywhere }
+}
+
+const fn running(builtin: Builtin, most: usize, signature: &'static str) -> Builtin {
+    Builtin { arity: (0, most), signature, allowed: Where::Running, ..builtin }
+}
+
+const fn calls(builtin: Builtin) -> Builtin {
+    Builtin { allowed: Where::Calls, ..builtin }
+}
+
+use Kind::{Action, Aggregation, Function};
+use Where::{Anywhere, Calls, Returns, Running};
+
+/// Any number of arguments.
+const MANY: usize = usize::MAX;
+
+/// All of them: variables, functions, actions, aggregations.
+pub static BUILTINS: &[Builtin] = &[
+    variable("pid", "process id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[pid] = count() }"),
+    variable("tid", "thread id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[tid] = count() }"),
+    variable("uid", "user id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[uid] = count() }"),
+    variable("gid", "group id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[gid] = count() }"),
+    variable("comm", "name of the thread, string", Anywhere, "uprobe:libcuda:cuInit { @[comm] = count() }"),
+    variable("cpu", "number of the CPU, uint32", Anywhere, "profile:hz:99 { @[cpu] = count() }"),
+    running(
+        variable(
+            "nsecs",
+            "time since boot, ns, uint64",
+            Anywhere,
+            "uprobe:libcuda:cuInit { @start[tid] = nsecs }",
+        ),
+        1,
+        "nsecs[(boot)]",
+    ),
+    variable(
+        "elapsed",
+        "time since the tracer began, ns, uint64",
+        Anywhere,
+        "interval:s:1 { print(elapsed) }",
+    ),
+    variable("func", "symbol that was called", Calls, "uprobe:libcuda:cuMem* { @[func] = count() }"),
+    variable(
+        "api",
+        "name of the symbol's family: `cuMemAlloc` for `cuMemAlloc_v2`",
+        Calls,
+        "uprobe:libcuda:cuMem* { @[api] = count() }",
+    ),
+    variable("probe", "name of the attach point", Anywhere, "uprobe:libcuda:cuMem* { @[probe] = count() }"),
+    variable(
+        "argN",
+        "N-th integer argument from 0, as int64 whatever its type",
+        Calls,
+        "uprobe:libcuda:cuMemAlloc { @ = sum(arg1) }",
+    ),
+    variable(
+        "args",
+        "arguments by name and type, as they were at entry",
+        Calls,
+        "uprobe:libcuda:cuMemAlloc { @ = sum(args.bytesize) }",
+    ),
+    variable(
+        "retval",
+        "result, of the function's type; uint64 where that is not known",
+        Returns,
+        "uretprobe:libcuda:cuMem* { @[func, retval] = count() }",
+    ),
+    variable(
+        "duration",
+        "time from entry to return of this call, ns, uint64",
+        Returns,
+        "uretprobe:libcuda:cuMem* { @[func] = hist(duration) }",
+    ),
+    variable(
+        "rand",
+        "random number, uint32",
+        Anywhere,
+        "uprobe:libcuda:cu* / rand % 100 == 0 / { @ = count() }",
+    ),
+    variable(
+        "cgroup",
+        "id of the cgroup (version 2), uint64",
+        Anywhere,
+        "uprobe:libcuda:cuInit { @[cgroup] = count() }",
+    ),
+    running(
+        variable(
+            "ustack",
+            "stack in user space; modes bpftrace, perf, raw",
+            Running,
+            "uprobe:libcuda:cuMemAlloc { @[ustack(perf, 5)] = count() }",
+        ),
+        2,
+        "ustack[([mode, ][frames])]",
+    ),
+    running(
+        variable(
+            "kstack",
+            "stack in the kernel; modes bpftrace, perf, raw",
+            Running,
+            "profile:hz:99 { @[kstack] = count() }",
+        ),
+        2,
+        "kstack[([mode, ][frames])]",
+    ),
+    call(
+        Function,
+        "str",
+        (1, 2),
+        "str(pointer[, size])",
+        "string at an address of the process, up to its NUL; `size` counts the NUL",
+        "uretprobe:libcuda:cuModuleGetFunction { printf(\"%s\\n\", str(args.name)) }",
+    ),
+    call(
+        Function,
+        "strncmp",
+        (3, 3),
+        "strncmp(a, b, n)",
+        "0 if the first n bytes are equal, else 1",
+        "uprobe:libcuda:cuInit / strncmp(comm, \"python\", 6) == 0 / { @ = count() }",
+    ),
+    call(
+        Function,
+        "strcontains",
+        (2, 2),
+        "strcontains(text, \"part\")",
+        "whether a string contains another",
+        "uprobe:libcuda:cu* / strcontains(func, \"Async\") / { @[func] = count() }",
+    ),
+    call(
+        Function,
+        "strftime",
+        (2, 2),
+        "strftime(\"format\", ns)",
+        "wall-clock time of a `nsecs` value; `%f` is microseconds",
+        "uprobe:libcuda:cuInit { printf(\"%s\\n\", strftime(\"%H:%M:%S.%f\", nsecs)) }",
+    ),
+    call(
+        Function,
+        "usym",
+        (1, 1),
+        "usym(address)",
+        "code address that prints as symbol+offset",
+        "uprobe:libcudart:cudaLaunchKernel { @[usym(args.func)] = count() }",
+    ),
+    calls(call(
+        Function,
+        "reg",
+        (1, 1),
+        "reg(\"name\")",
+        "register of the probed thread, uint64",
+        "uprobe:libcuda:cuInit { printf(\"%x\\n\", reg(\"sp\")) }",
+    )),
+    call(
+        Function,
+        "len",
+        (1, 1),
+        "len(@map)",
+        "number of keys, uint64",
+        "interval:s:1 { print(len(@start)) } uprobe:libcuda:cuInit { @start[tid] = nsecs }",
+    ),
+    call(
+        Function,
+        "has_key",
+        (2, 2),
+        "has_key(@map, key)",
+        "whether the map has the key",
+        "uretprobe:libcuda:cuInit / has_key(@start, tid) / { @ = count() } uprobe:libcuda:cuInit { @start[tid] = 1 }",
+    ),
+    call(
+        Function,
+        "delete",
+        (1, MANY),
+        "delete(@map, key)",
+        "removes a key; whether it was there",
+        "uprobe:libcuda:cuInit { @start[tid] = nsecs; delete(@start, tid) }",
+    ),
+    call(
+        Action,
+        "printf",
+        (1, MANY),
+        "printf(\"format\", values...)",
+        "prints as in C; integers at their own width, `%s` takes anything",
+        "uprobe:libcuda:cuMemAlloc { printf(\"%d %s %d\\n\", pid, comm, args.bytesize) }",
+    ),
+    call(
+        Action,
+        "print",
+        (1, 3),
+        "print(value), print(@map[, top[, divisor]])",
+        "prints a value, or a map as it is when the line is printed",
+        "interval:s:1 { print(@, 10) } uprobe:libcuda:cu* { @[func] = count() }",
+    ),
+    call(
+        Action,
+        "clear",
+        (1, 1),
+        "clear(@map)",
+        "removes all keys",
+        "interval:s:1 { clear(@) } uprobe:libcuda:cu* { @[func] = count() }",
+    ),
+    call(
+        Action,
+        "zero",
+        (1, 1),
+        "zero(@map)",
+        "sets all values to 0",
+        "interval:s:1 { zero(@) } uprobe:libcuda:cu* { @[func] = count() }",
+    ),
+    call(
+        Action,
+        "exit",
+        (0, 1),
+        "exit([status])",
+        "ends the run; maps are printed",
+        "interval:s:10 { exit() }",
+    ),
+    call(
+        Action,
+        "time",
+        (0, 1),
+        "time([\"format\"])",
+        "prints the wall-clock time, `%H:%M:%S` and a newline unless told",
+        "interval:s:1 { time(\"%H:%M:%S \") }",
+    ),
+    call(
+        Aggregation,
+        "count",
+        (0, 0),
+        "@map = count()",
+        "number of calls",
+        "uprobe:libcuda:cu* { @[func] = count() }",
+    ),
+    call(
+        Aggregation,
+        "sum",
+        (1, 1),
+        "@map = sum(n)",
+        "sum of the values",
+        "uprobe:libcuda:cuMemAlloc { @[pid] = sum(args.bytesize) }",
+    ),
+    call(
+        Aggregation,
+        "avg",
+        (1, 1),
+        "@map = avg(n)",
+        "average of the values",
+        "uprobe:libcuda:cuMemAlloc { @[pid] = avg(args.bytesize) }",
+    ),
+    call(
+        Aggregation,
+        "min",
+        (1, 1),
+        "@map = min(n)",
+        "smallest value",
+        "uprobe:libcuda:cuMemAlloc { @[pid] = min(args.bytesize) }",
+    ),
+    call(
+        Aggregation,
+        "max",
+        (1, 1),
+        "@map = max(n)",
+        "largest value",
+        "uprobe:libcuda:cuMemAlloc { @[pid] = max(args.bytesize) }",
+    ),
+    call(
+        Aggregation,
+        "stats",
+        (1, 1),
+        "@map = stats(n)",
+        "number, average and sum of the values",
+        "uretprobe:libcuda:cu* { @[func] = stats(duration) }",
+    ),
+    call(
+        Aggregation,
+        "hist",
+        (1, 2),
+        "@map = hist(n[, bits])",
+        "histogram by powers of two, each in 2^bits parts, bits 0 to 5",
+        "uretprobe:libcuda:cu* { @[func] = hist(duration) }",
+    ),
+    call(
+        Aggregation,
+        "lhist",
+        (4, 4),
+        "@map = lhist(n, min, max, step)",
+        "histogram with buckets of one width",
+        "uretprobe:libcuda:cuMemAlloc { @us = lhist(duration / 1000, 0, 100, 10) }",
+    ),
+];
+
+/// The row of a name; `arg3` finds `argN`.
+pub fn find(name: &str) -> Option<&'static Builtin> {
+    let name = if crate::resolve::usage::arg_number(name).is_some() { "argN" } else { name };
+    BUILTINS.iter().find(|builtin| builtin.name == name)
+}
+
+/// What others have and this language has not: name, and what to do.
+pub static ABSENT: &[(&str, &str)] = &[
+    ("buf", "read single bytes with `*(uint8 *)(p + i)`, or text with `str(p)`"),
+    ("cat", "read the file outside of the script"),
+    ("cgroup_path", "print `cgroup`, the id, and look it up under /sys/fs/cgroup"),
+    ("cgroupid", "compare `cgroup` with the id, which is the inode number of the directory"),
+    ("curtask", "use `pid`, `tid` and `comm`"),
+    ("jiffies", "use `nsecs`"),
+    ("join", "use `printf` and `str`"),
+    ("kaddr", "addresses of the kernel are of no use in a process"),
+    ("ksym", "use `kstack`"),
+    ("kptr", "memory of the kernel cannot be read"),
+    ("macaddr", "print the bytes"),
+    ("ntop", "print the bytes"),
+    ("strlen", "compare with `strncmp` or `strcontains`"),
+    ("strstr", "use `strcontains`"),
+    ("tseries", "use `interval:s:1 { print(@x); clear(@x) }`"),
+    ("uaddr", "use `usym` the other way round, or the address itself"),
+    ("uptr", "pointers are to memory of the process anyway"),
+    ("username", "print `uid`"),
+];
+
+/// Functions that change the machine, and so ask for `--unsafe`.
+pub static UNSAFE: &[&str] = &["system", "signal", "signal_thread", "override", "write_user"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for (at, builtin) in BUILTINS.iter().enumerate() {
+            assert!(BUILTINS[..at].iter().all(|other| other.name != builtin.name), "{}", builtin.name);
+            assert!(ABSENT.iter().all(|(name, _)| *name != builtin.name), "{}", builtin.name);
+        }
+    }
+
+    #[test]
+    fn arguments_have_one_row() {
+        assert_eq!(find("arg3").map(|b| b.name), Some("argN"));
+        assert_eq!(find("argx"), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! Calls: what a name in front of parentheses is, how many arguments it takes, where it may stand.
+
+use crate::ast::{self, Name};
+use crate::builtin::{self, Builtin, Kind};
+use crate::check::Checker;
+use crate::check::build::{convert, unknown};
+use crate::check::limits;
+use crate::hir::{Agg, Expr, Type};
+use crate::resolve::probes::did_you_mean;
+use crate::similar::similar;
+use crate::span::Span;
+
+impl Checker<'_> {
+    /// `f(a, b)` as a value.
+    pub fn call_value(&mut self, name: &Name, args: &[ast::Expr], span: Span) -> Expr {
+        let Some(builtin) = self.builtin_call(name, args, span) else { return unknown(span) };
+        match builtin.kind {
+            Kind::Variable if args.is_empty() => self.ident(&name.node, span),
+            Kind::Variable | Kind::Function => self.function(&name.node, args, span),
+            Kind::Action => {
+                let message = format!("`{}` does something and has no value", name.node);
+                self.error("E0226", span, message).help("write it as a statement of its own");
+                unknown(span)
+            }
+            Kind::Aggregation => {
+                let message = format!("`{}` must be assigned directly to a map", name.node);
+                self.error("E0218", span, message).help(format!("write `{}`", builtin.signature));
+                unknown(span)
+            }
+        }
+    }
+
+    /// The row of a call if it is right: known, with as many arguments as it takes, in a probe where it has a meaning.
+    pub fn builtin_call(&mut self, name: &Name, args: &[ast::Expr], span: Span) -> Option<&'static Builtin> {
+        let Some(builtin) = builtin::find(&name.node) else {
+            self.unknown_function(name);
+            return None;
+        };
+        let (least, most) = builtin.arity;
+        if args.len() < least || args.len() > most {
+            self.wrong_count(builtin, args.len(), span);
+            return None;
+        }
+        self.allowed(builtin, &name.node, span).then_some(builtin)
+    }
+
+    fn wrong_count(&mut self, builtin: &Builtin, found: usize, span: Span) {
+        let (least, most) = builtin.arity;
+        let expected = match (least, most) {
+            (0, 0) => "no argument".to_string(),
+            (1, 1) => "1 argument".to_string(),
+            (n, usize::MAX) => format!("{n} arguments or more"),
+            (a, b) if a == b => format!("{a} arguments"),
+            (a, b) => format!("{a} to {b} arguments"),
+        };
+        let message = format!("`{}` takes {expected}, found {found}", builtin.name);
+        self.error("E0209", span, message).help(format!("write `{}`", builtin.signature));
+    }
+
+    fn unknown_function(&mut self, name: &Name) {
+        let text = name.node.as_str();
+        if builtin::UNSAFE.contains(&text) {
+            let (code, message) = match self.options.unsafe_ok {
+                true => ("E0223", format!("`{text}` is not supported yet")),
+                false => ("E0224", format!("`{text}` changes the machine that is traced")),
+            };
+            let error = self.error(code, name.span, message);
+            error.help("cudatrace only looks; act on what it prints");
+            return;
+        }
+        if let Some((_, way_out)) = builtin::ABSENT.iter().find(|(absent, _)| *absent == text) {
+            self.error("E0223", name.span, format!("`{text}` is not supported yet")).help(*way_out);
+            return;
+        }
+        let near = similar(text, builtin::BUILTINS.iter().map(|b| b.name));
+        let error = self.error("E0208", name.span, format!("unknown function `{text}`"));
+        error.help.extend(did_you_mean(&near));
+    }
+
+    /// `count()`, `hist(n)`: the aggregation and its sample, if the expression is one.
+    pub fn aggregation(&mut self, e: &ast::Expr) -> Option<(Agg, Option<Expr>)> {
+        let ast::ExprKind::Call { name, args } = &e.kind else { return None };
+        let builtin = builtin::find(&name.node).filter(|b| b.kind == Kind::Aggregation)?;
+        let sample = args.first().map(|arg| self.number(arg, &format!("what `{}` takes", name.node)));
+        let signed = sample.as_ref().is_some_and(|s| s.ty != Type::U64);
+        let agg = match builtin.name {
+            "count" => Agg::Count,
+            "sum" => Agg::Sum { signed },
+            "min" => Agg::Min { signed },
+            "max" => Agg::Max { signed },
+            "avg" => Agg::Avg { signed },
+            "stats" => Agg::Stats { signed },
+            "hist" => Agg::Hist { bits: self.hist_bits(args) },
+            _ => self.linear(args).unwrap_or(Agg::LHist { min: 0, max: 1, step: 1 }),
+        };
+        if self.builtin_call(name, args, e.span).is_none() {
+            return Some((agg, Some(unknown(e.span))));
+        }
+        Some((agg, sample.map(|s| if s.ty == Type::U64 { s } else { convert(s, &Type::I64) })))
+    }
+
+    fn hist_bits(&mut self, args: &[ast::Expr]) -> u8 {
+        let Some(arg) = args.get(1) else { return 0 };
+        match self.constant(arg, "the bits of `hist`") {
+            Some(bits @ 0..=limits::HIST_BITS) => bits as u8,
+            Some(bits) => {
+                let message = format!("the bits of `hist` are from 0 to {}, found {bits}", limits::HIST_BITS);
+                self.error("E0222", arg.span, message);
+                0
+            }
+            None => 0,
+        }
+    }
+
+    fn linear(&mut self, args: &[ast::Expr]) -> Option<Agg> {
+        let [_, low, high, width] = args else { return None };
+        let min = self.constant(low, "the lower end of `lhist`")?;
+        let max = self.constant(high, "the upper end of `lhist`")?;
+        let step = self.constant(width, "the step of `lhist`")?;
+        if max <= min {
+            self.error("E0222", high.span, "the upper end of `lhist` must lie above the lower");
+            return None;
+        }
+        if step <= 0 {
+            self.error("E0222", width.span, "the step of `lhist` is 1 at least");
+            return None;
+        }
+        let buckets = (i128::from(max) - i128::from(min)) / i128::from(step);
+        if buckets > i128::from(limits::LHIST_BUCKETS) {
+            let message = format!("`lhist` would have {buckets} buckets, {} at most", limits::LHIST_BUCKETS);
+            self.error("E0222", width.span, message).help("use a larger step");
+            return None;
+        }
+        Some(Agg::LHist { min, max, step })
+    }
+}

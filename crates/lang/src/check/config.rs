@@ -1,0 +1,141 @@
+//! The `config = { ... }` block: one table of keys.
+
+use crate::ast::{ConfigEntry, Expr, ExprKind};
+use crate::check::limits;
+use crate::diagnostic::Diagnostics;
+use crate::hir::{Config, MissingProbes, StackMode};
+use crate::resolve::probes::did_you_mean;
+use crate::similar::similar;
+
+/// A value as written.
+enum Value<'a> {
+    Number(i64),
+    Word(&'a str),
+}
+
+/// Sets a value; `Err` says what is expected.
+type Set = fn(&mut Config, &Value) -> Result<(), String>;
+
+/// Keys, and what they set.
+static KEYS: &[(&str, Set)] = &[
+    ("max_map_keys", |c, v| number(v, 1, limits::MAP_ENTRIES).map(|n| c.max_map_keys = n)),
+    ("max_strlen", |c, v| number(v, 1, limits::STRING_BYTES).map(|n| c.max_strlen = n)),
+    ("str_trunc_trailer", |c, v| word(v).map(|w| c.str_trunc_trailer = w.into())),
+    ("print_maps_on_exit", |c, v| switch(v).map(|on| c.print_maps_on_exit = on)),
+    ("stack_mode", |c, v| {
+        let mode = word(v).ok().and_then(stack_mode);
+        mode.map(|mode| c.stack_mode = mode).ok_or_else(|| "`bpftrace`, `perf` or `raw`".into())
+    }),
+    ("max_loop_iterations", |c, v| number(v, 1, 1 << 23).map(|n| c.max_loop_iterations = n)),
+    ("missing_probes", |c, v| {
+        let found = word(v).ok().and_then(missing_probes);
+        found.map(|missing| c.missing_probes = missing).ok_or_else(|| "`error`, `warn` or `ignore`".into())
+    }),
+    ("perf_rb_pages", |c, v| {
+        number(v, 1, 1 << 18).map(|pages| c.ring_bytes = pages.next_power_of_two() * 4096)
+    }),
+];
+
+/// Old names, and those of today.
+static RENAMED: &[(&str, &str)] = &[("strlen", "max_strlen"), ("map_keys_max", "max_map_keys")];
+
+/// Keys that other tracers have and that change nothing here.
+static WITHOUT_EFFECT: &[&str] = &[
+    "cache_user_symbols",
+    "cat_bytes_max",
+    "cpp_demangle",
+    "debug_output",
+    "lazy_symbolication",
+    "license",
+    "log_size",
+    "max_ast_nodes",
+    "max_bpf_progs",
+    "max_cat_bytes",
+    "max_probes",
+    "max_type_res_iterations",
+    "no_cpp_demangle",
+    "on_stack_limit",
+    "probe_inline",
+    "show_debug_info",
+    "symbol_source",
+    "use_blazesym",
+];
+
+/// Applies one entry.
+pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) {
+    let lower = entry.key.node.to_lowercase();
+    let written = lower.strip_prefix("bpftrace_").or(lower.strip_prefix("cudatrace_")).unwrap_or(&lower);
+    let key = match RENAMED.iter().find(|(old, _)| *old == written) {
+        Some((old, new)) => {
+            diags.warning("W0153", entry.key.span, format!("`{old}` has been renamed: write `{new}`"));
+            *new
+        }
+        None => written,
+    };
+    if WITHOUT_EFFECT.contains(&key) || key.starts_with("unstable_") {
+        diags.warning("W0153", entry.key.span, format!("`{key}` has no effect here"));
+        return;
+    }
+    let Some((_, set)) = KEYS.iter().find(|(name, _)| *name == key) else {
+        let near = similar(key, KEYS.iter().map(|(name, _)| *name));
+        let error = diags.error("E0108", entry.key.span, format!("unknown setting `{}`", entry.key.node));
+        error.help.extend(did_you_mean(&near));
+        return;
+    };
+    let result =
+        value(&entry.value).ok_or_else(|| "a number or a word".to_string()).and_then(|v| set(config, &v));
+    if let Err(expected) = result {
+        diags.error("E0109", entry.value.span, format!("`{key}` takes {expected}"));
+    }
+}
+
+fn value(expr: &Expr) -> Option<Value<'_>> {
+    Some(match &expr.kind {
+        ExprKind::Int { value, unsigned: false } => Value::Number(*value as i64),
+        ExprKind::Bool(on) => Value::Number(i64::from(*on)),
+        ExprKind::Str(bytes) => Value::Word(std::str::from_utf8(bytes).ok()?),
+        ExprKind::Ident(word) => Value::Word(word),
+        _ => return None,
+    })
+}
+
+fn number(value: &Value, least: i64, most: i64) -> Result<u32, String> {
+    match *value {
+        Value::Number(n) if (least..=most).contains(&n) => Ok(n as u32),
+        _ => Err(format!("a number from {least} to {most}")),
+    }
+}
+
+fn word<'a>(value: &Value<'a>) -> Result<&'a str, String> {
+    match value {
+        Value::Word(word) => Ok(word),
+        Value::Number(_) => Err("a string".into()),
+    }
+}
+
+fn switch(value: &Value) -> Result<bool, String> {
+    match value {
+        Value::Number(0) | Value::Word("false") => Ok(false),
+        Value::Number(1) | Value::Word("true") => Ok(true),
+        _ => Err("`true` or `false`".into()),
+    }
+}
+
+/// The mode of a stack by its name.
+pub fn stack_mode(name: &str) -> Option<StackMode> {
+    match name {
+        "bpftrace" => Some(StackMode::Bpftrace),
+        "perf" => Some(StackMode::Perf),
+        "raw" => Some(StackMode::Raw),
+        _ => None,
+    }
+}
+
+fn missing_probes(name: &str) -> Option<MissingProbes> {
+    match name {
+        "error" => Some(MissingProbes::Error),
+        "warn" => Some(MissingProbes::Warn),
+        "ignore" => Some(MissingProbes::Ignore),
+        _ => None,
+    }
+}

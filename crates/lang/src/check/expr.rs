@@ -1,0 +1,363 @@
+//! Expressions: one arm for each kind, the work in the neighbouring files.
+
+use crate::ast::{self, ExprKind as Ast, TypeName};
+use crate::check::Checker;
+use crate::check::build::{binary, convert, expr, int, is_unknown, unknown};
+use crate::check::infer::{Slot, literal};
+use crate::check::types::{builtin_type_names, is_scalar};
+use crate::hir::{BinaryOp, Expr, ExprKind, Type};
+use crate::resolve::probes::did_you_mean;
+use crate::similar::similar;
+use crate::span::Span;
+
+impl Checker<'_> {
+    /// A value: what can be computed with, stored and printed.
+    pub fn expr(&mut self, e: &ast::Expr) -> Expr {
+        let value = self.place(e);
+        self.value_of(value)
+    }
+
+    /// Of what lies in memory the value: text of a char array; other arrays and structs have none.
+    pub fn value_of(&mut self, place: Expr) -> Expr {
+        match &place.ty {
+            Type::Array(element, count) if matches!(**element, Type::Int { bytes: 1, .. }) => {
+                let (span, capacity) = (place.span, (*count + 1).min(self.config.max_strlen));
+                let base = self.address_of(place);
+                let kind = ExprKind::ReadStr { base: Box::new(base), limit: None };
+                expr(kind, Type::Str(capacity), span)
+            }
+            Type::Struct(id) => {
+                let def = self.types.struct_def(*id);
+                let fields: Vec<String> =
+                    def.fields.iter().take(3).map(|f| format!("`.{}`", f.name)).collect();
+                let message = format!("struct `{}` is no single value", def.name);
+                let help = format!("name a field of it: {}", fields.join(", "));
+                self.error("E0226", place.span, message).help(help);
+                unknown(place.span)
+            }
+            Type::Array(..) => {
+                let message = format!("an array (`{}`) is no single value", self.types.show(&place.ty));
+                self.error("E0226", place.span, message).help("name an element of it: `[0]`");
+                unknown(place.span)
+            }
+            _ => place,
+        }
+    }
+
+    /// A value, or a struct or array in memory on the way to a field or element of it.
+    pub fn place(&mut self, e: &ast::Expr) -> Expr {
+        let span = e.span;
+        match &e.kind {
+            Ast::Int { value, unsigned } => {
+                int(*value as i64, if *unsigned { Type::U64 } else { Type::I64 }, span)
+            }
+            Ast::Str(bytes) => expr(ExprKind::Str(bytes.clone()), Type::Str(bytes.len() as u32 + 1), span),
+            Ast::Bool(on) => int(i64::from(*on), Type::Bool, span),
+            Ast::Ident(name) => self.ident(name, span),
+            Ast::Var(name) => self.read_var(name, span),
+            Ast::Map { name, keys } => self.read_map(name, keys.as_deref(), span),
+            Ast::Positional(_) => int(0, Type::I64, span),
+            Ast::PositionalCount => int(self.options.params as i64, Type::I64, span),
+            Ast::Call { name, args } => self.call_value(name, args, span),
+            Ast::Field { base, name, .. } => self.field(base, name, span),
+            Ast::TupleIndex { base, index } => self.tuple_index(base, *index, span),
+            Ast::Index { base, index } => self.index(base, index, span),
+            Ast::Unary { op, expr } => self.unary(*op, expr, span),
+            Ast::IncDec { target, delta, postfix } => self.inc_dec(target, *delta, *postfix, span),
+            Ast::Binary { op, lhs, rhs } => self.binary(*op, lhs, rhs, span),
+            Ast::Ternary { cond, then, otherwise } => self.ternary(cond, then.as_deref(), otherwise, span),
+            Ast::Cast { ty, expr } => self.cast(ty, expr, span),
+            Ast::Tuple(parts) => self.tuple(parts, span),
+            Ast::SizeofType(ty) => match self.spelled(ty) {
+                Some(ty) => int(i64::from(self.types.size(&ty)), Type::I64, span),
+                None => unknown(span),
+            },
+            Ast::SizeofExpr(inner) => {
+                let ty = self.place(inner).ty;
+                int(i64::from(self.types.size(&ty)), Type::I64, span)
+            }
+        }
+    }
+
+    /// A condition: bool or an integer, non-zero meaning yes.
+    pub fn condition(&mut self, e: &ast::Expr) -> Expr {
+        let value = self.expr(e);
+        match &value.ty {
+            Type::Bool | Type::Int { .. } | Type::Void => value,
+            Type::Enum(id) => {
+                let ty = self.types.enum_int(*id);
+                convert(value, &ty)
+            }
+            Type::Pointer(_) => convert(value, &Type::U64),
+            _ => {
+                let message = format!("a condition must be a number, found {}", self.types.show(&value.ty));
+                let error = self.error("E0212", e.span, message);
+                error.help("compare it with something: `== \"text\"`");
+                unknown(e.span)
+            }
+        }
+    }
+
+    /// A number that must be known now. Says what needs it.
+    pub fn constant(&mut self, e: &ast::Expr, what: &str) -> Option<i64> {
+        let value = self.expr(e);
+        match value.kind {
+            _ if is_unknown(&value) => None,
+            ExprKind::Int(number) => Some(number),
+            _ => {
+                self.error("E0221", e.span, format!("{what} must be a number known when compiling"));
+                None
+            }
+        }
+    }
+
+    /// A string that must be written out.
+    pub fn text(&mut self, e: &ast::Expr, what: &str) -> Option<Vec<u8>> {
+        let value = self.expr(e);
+        match value.kind {
+            ExprKind::Str(bytes) => Some(bytes),
+            _ => {
+                self.error("E0221", e.span, format!("{what} must be a string in quotes"));
+                None
+            }
+        }
+    }
+
+    /// An integer of 64 bits, of the value's own sign.
+    pub fn number(&mut self, e: &ast::Expr, what: &str) -> Expr {
+        let value = self.expr(e);
+        match self.widened(value) {
+            Ok(value) => value,
+            Err(value) => {
+                let message = format!("{what} must be a number, found {}", self.types.show(&value.ty));
+                let is_text = matches!(value.ty, Type::Str(_));
+                let error = self.error("E0210", e.span, message);
+                if is_text {
+                    error.help("a string cannot be counted with");
+                }
+                unknown(e.span)
+            }
+        }
+    }
+
+    /// A scalar as int64 or uint64; others come back.
+    pub fn widened(&self, value: Expr) -> Result<Expr, Expr> {
+        let ty = match &value.ty {
+            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
+            Type::Bool => Type::I64,
+            Type::Enum(id) => Type::Int { bytes: 8, signed: self.types.enum_def(*id).signed },
+            Type::Pointer(_) => Type::U64,
+            Type::Void => return Ok(value),
+            _ => return Err(value),
+        };
+        Ok(convert(value, &ty))
+    }
+
+    /// The type of a spelling, or an error.
+    pub fn spelled(&mut self, name: &TypeName) -> Option<Type> {
+        let found = self.types.spelled(name);
+        if found.is_none() {
+            let near = similar(
+                &name.name,
+                builtin_type_names().chain(["CUresult", "CUdeviceptr", "cudaError_t", "dim3"]),
+            );
+            let error = self.error("E0216", name.span, format!("unknown type `{}`", name.name));
+            error.note("known are C's integer types and the types of CUDA's driver and runtime interface");
+            error.help.extend(did_you_mean(&near));
+        }
+        found
+    }
+
+    fn cast(&mut self, ty: &TypeName, inner: &ast::Expr, span: Span) -> Expr {
+        let value = self.expr(inner);
+        let Some(ty) = self.spelled(ty) else { return unknown(span) };
+        if is_unknown(&value) {
+            return if is_scalar(&ty) { int(0, ty, span) } else { unknown(span) };
+        }
+        if is_scalar(&ty) && is_scalar(&value.ty) {
+            // A literal that was cast has a type of its own and adapts no more.
+            let same = value.ty == ty && literal(&value).is_none();
+            return if same { value } else { expr(ExprKind::Cast(Box::new(value)), ty, span) };
+        }
+        let message = format!("cannot cast {} to {}", self.types.show(&value.ty), self.types.show(&ty));
+        let error = self.error("E0217", span, message);
+        error.note("numbers, bools, enums and pointers can be cast to each other");
+        if matches!(ty, Type::Struct(_)) {
+            error.help("cast the address to a pointer: `(struct NAME *)p`");
+        }
+        unknown(span)
+    }
+
+    fn tuple(&mut self, parts: &[ast::Expr], span: Span) -> Expr {
+        let parts: Vec<Expr> = parts.iter().map(|part| self.expr(part)).collect();
+        if parts.iter().any(is_unknown) {
+            return unknown(span);
+        }
+        let ty = Type::Tuple(parts.iter().map(|part| part.ty.clone()).collect());
+        expr(ExprKind::Tuple(parts), ty, span)
+    }
+
+    fn tuple_index(&mut self, base: &ast::Expr, index: u32, span: Span) -> Expr {
+        let base = self.expr(base);
+        match &base.ty {
+            Type::Void => unknown(span),
+            Type::Tuple(parts) => match parts.get(index as usize) {
+                Some(ty) => {
+                    let ty = ty.clone();
+                    expr(ExprKind::TupleGet { base: Box::new(base), index }, ty, span)
+                }
+                None => {
+                    let message = format!("a tuple of {} parts has no part {index}", parts.len());
+                    self.error("E0214", span, message).help("parts count from 0");
+                    unknown(span)
+                }
+            },
+            other => {
+                let message = format!("{} is no tuple", self.types.show(other));
+                self.error("E0214", span, message);
+                unknown(span)
+            }
+        }
+    }
+
+    fn ternary(
+        &mut self,
+        cond: &ast::Expr,
+        then: Option<&ast::Expr>,
+        otherwise: &ast::Expr,
+        span: Span,
+    ) -> Expr {
+        let (cond, then) = match then {
+            Some(then) => (self.condition(cond), self.expr(then)),
+            None => self.elvis(cond),
+        };
+        let otherwise = self.expr(otherwise);
+        let mut slot = Slot::default();
+        let fits = slot.take(&then, &self.types).and_then(|()| slot.take(&otherwise, &self.types));
+        if fits.is_err() {
+            let message = format!(
+                "the two values of `?:` are of different types: {} and {}",
+                self.types.show(&then.ty),
+                self.types.show(&otherwise.ty)
+            );
+            self.error("E0212", span, message);
+            return unknown(span);
+        }
+        let Some(ty) = slot.ty(&self.types).filter(|_| !is_unknown(&then) && !is_unknown(&otherwise)) else {
+            return unknown(span);
+        };
+        let kind = ExprKind::Ternary {
+            cond: Box::new(cond),
+            then: Box::new(convert(then, &ty)),
+            otherwise: Box::new(convert(otherwise, &ty)),
+        };
+        expr(kind, ty, span)
+    }
+
+    /// `c ?: b`: the condition is the value, so it is computed twice and must not change anything.
+    fn elvis(&mut self, cond: &ast::Expr) -> (Expr, Expr) {
+        let value = self.expr(cond);
+        if matches!(
+            value.kind,
+            ExprKind::UpdateMap { .. } | ExprKind::UpdateVar { .. } | ExprKind::Delete { .. }
+        ) {
+            let error = self.error("E0212", cond.span, "the left side of `?:` changes something");
+            error.help("put the value into a variable first");
+        }
+        (self.condition(cond), value)
+    }
+
+    /// `$x`
+    fn read_var(&mut self, name: &str, span: Span) -> Expr {
+        let Some(id) = self.scope.lookup(name) else {
+            self.undefined_var(name, span);
+            return unknown(span);
+        };
+        if !self.scope.is_set(id) {
+            let first = self.scope.var(id).span;
+            let message = format!("`${name}` is not set on all paths to here");
+            let error = self.error("E0204", span, message);
+            let place = if first.start < span.start { "before the branch" } else { "before this use" };
+            error.help(format!("set it {place}: `${name} = 0;`"));
+        }
+        let var = self.scope.var(id);
+        var.read = true;
+        match var.slot.ty(&self.types) {
+            Some(ty) => expr(ExprKind::Var(id), ty, span),
+            None => unknown(span),
+        }
+    }
+
+    fn undefined_var(&mut self, name: &str, span: Span) {
+        let names: Vec<String> = self.scope.visible_names().map(|name| format!("${name}")).collect();
+        let near: Vec<String> = similar(&format!("${name}"), names.iter().map(String::as_str))
+            .into_iter()
+            .map(String::from)
+            .collect();
+        let is_map = self.maps.iter().any(|map| map.name == name);
+        let error = self.error("E0203", span, format!("undefined variable `${name}`"));
+        error.help.extend(did_you_mean(&near));
+        if is_map {
+            error.help(format!("there is a map `@{name}`"));
+        }
+    }
+
+    fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
+        let base = self.place(base);
+        let index = self.number(index, "an index");
+        if is_unknown(&base) || is_unknown(&index) {
+            return unknown(span);
+        }
+        match base.ty.clone() {
+            Type::Str(_) => {
+                let kind = ExprKind::StrIndex { base: Box::new(base), index: Box::new(index) };
+                expr(kind, crate::check::types::U8, span)
+            }
+            Type::Tuple(_) => self.tuple_at(base, &index, span),
+            Type::Array(element, count) => {
+                let outside = literal(&index).is_some_and(|at| at < 0 || at >= i64::from(count));
+                if outside {
+                    let message = format!("the index is out of bounds: the array has {count} elements");
+                    self.error("E0214", index.span, message).help("elements count from 0");
+                    return unknown(span);
+                }
+                let address = self.address_of(base);
+                self.element(address, &element, index, span)
+            }
+            Type::Pointer(element) if *element != Type::Void => self.element(base, &element, index, span),
+            other => {
+                self.error("E0214", span, format!("{} cannot be indexed", self.types.show(&other)));
+                unknown(span)
+            }
+        }
+    }
+
+    fn tuple_at(&mut self, base: Expr, index: &Expr, span: Span) -> Expr {
+        let Type::Tuple(parts) = &base.ty else { return unknown(span) };
+        let found = literal(index).and_then(|at| Some((at, parts.get(usize::try_from(at).ok()?)?.clone())));
+        match found {
+            Some((at, ty)) => expr(ExprKind::TupleGet { base: Box::new(base), index: at as u32 }, ty, span),
+            None => {
+                let message =
+                    format!("expected a number from 0 to {} between the brackets", parts.len().max(1) - 1);
+                self.error("E0214", index.span, message);
+                unknown(span)
+            }
+        }
+    }
+
+    /// `base[index]` where `base` is an address.
+    fn element(&mut self, base: Expr, element: &Type, index: Expr, span: Span) -> Expr {
+        let size = i64::from(self.types.size(element));
+        let (base, offset) = match literal(&index).and_then(|at| at.checked_mul(size)) {
+            Some(offset) => (base, offset),
+            None => {
+                let index = convert(index, &Type::U64);
+                let bytes = binary(BinaryOp::Mul, index, int(size, Type::U64, span), Type::U64, span);
+                let base = convert(base, &Type::U64);
+                (binary(BinaryOp::Add, base, bytes, Type::U64, span), 0)
+            }
+        };
+        expr(ExprKind::Load { base: Box::new(base), offset }, element.clone(), span)
+    }
+}

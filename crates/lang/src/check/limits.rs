@@ -1,0 +1,18 @@
+//! How large things may get, in the words of a script.
+
+/// A map's key, bytes: keys are put together in scratch memory and copied at each use.
+pub const KEY_BYTES: u32 = 4096;
+/// A map's value, bytes.
+pub const VALUE_BYTES: u32 = 16384;
+/// Copies of an unrolled body.
+pub const UNROLL: i64 = 100;
+/// Frames of a stack; the kernel keeps no more.
+pub const FRAMES: i64 = 127;
+/// Parts of a power of two in `hist` are 2^bits.
+pub const HIST_BITS: i64 = 5;
+/// Buckets of `lhist`.
+pub const LHIST_BUCKETS: i64 = 1000;
+/// Bytes of a string, the NUL included.
+pub const STRING_BYTES: i64 = 16384;
+/// Keys of a map.
+pub const MAP_ENTRIES: i64 = 1 << 26;

@@ -1,0 +1,359 @@
+//! Maps: keys, cells, updates in place, aggregations. What is assigned tells the types, wherever it stands in the script.
+
+use crate::ast;
+use crate::check::Checker;
+use crate::check::build::{convert, expr, int, is_unknown, unknown};
+use crate::check::infer::{Slot, ValueState, agg_name, join_aggs, literal};
+use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, StmtKind, Type, VarId, Yields};
+use crate::operators::symbol;
+use crate::resolve::probes::did_you_mean;
+use crate::similar::similar;
+use crate::span::Span;
+
+impl Checker<'_> {
+    /// `@m[k]` as a value.
+    pub fn read_map(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Expr {
+        let Some((map, key)) = self.cell(name, keys, span) else { return unknown(span) };
+        let state = &self.maps[map.0 as usize];
+        match (&state.value, state.read_type(&self.types)) {
+            (_, Some(ty)) => expr(ExprKind::MapGet { map, key }, ty, span),
+            (ValueState::Plain(_), None) => unknown(span),
+            (ValueState::Agg(agg), None) => {
+                let message = format!("`@{name}` is made by `{}` and has no single value", agg_name(agg));
+                self.error("E0218", span, message).help(format!("print it: `print(@{name})`"));
+                unknown(span)
+            }
+        }
+    }
+
+    /// The map and the parts of the key of `@m[k]`; the key widens, or is refused.
+    pub fn cell(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Option<(MapId, Vec<Expr>)> {
+        let map = self.map_id(name, span);
+        let parts: Vec<Expr> = keys.unwrap_or_default().iter().map(|key| self.expr(key)).collect();
+        let parts = flatten(parts);
+        if parts.iter().any(is_unknown) {
+            return None;
+        }
+        self.key_of(map, parts, span).map(|key| (map, key))
+    }
+
+    /// Fits the parts of a key to a map.
+    pub fn key_of(&mut self, map: MapId, parts: Vec<Expr>, span: Span) -> Option<Vec<Expr>> {
+        let types = &self.types;
+        let state = &mut self.maps[map.0 as usize];
+        let slots = state.key.get_or_insert_with(|| vec![Slot::default(); parts.len()]);
+        if slots.len() != parts.len() {
+            let has = slots.len();
+            self.wrong_arity(map, has, parts.len(), span);
+            return None;
+        }
+        let taken = slots.iter_mut().zip(&parts).map(|(slot, part)| slot.take(part, types));
+        let taken: Vec<_> = taken.collect();
+        if let Some((at, mismatch)) = taken.into_iter().enumerate().find_map(|(at, t)| Some((at, t.err()?))) {
+            let message = format!(
+                "the key of `@{}` is {}, found {}",
+                state.name,
+                types.show(&mismatch.has),
+                types.show(&parts[at].ty)
+            );
+            self.error("E0202", parts[at].span, message).help("use one type for a key in all of the script");
+            return None;
+        }
+        let key_types = self.maps[map.0 as usize].key_types(&self.types)?;
+        self.warn_lost_names(&parts, &key_types);
+        Some(parts.into_iter().zip(&key_types).map(|(part, ty)| convert(part, ty)).collect())
+    }
+
+    fn wrong_arity(&mut self, map: MapId, has: usize, found: usize, span: Span) {
+        let name = self.maps[map.0 as usize].name.clone();
+        let shown = |n: usize| match n {
+            0 => "no key".to_string(),
+            1 => "a key of one value".to_string(),
+            n => format!("a key of {n} values"),
+        };
+        let message = format!("`@{name}` is used with {}, found {}", shown(has), shown(found));
+        let error = self.error("E0202", span, message);
+        match (has, found) {
+            (0, _) => error.help(format!("use another map, or give `@{name}` a key everywhere")),
+            (_, 0) => error.help(format!("name a key: `@{name}[...]`")),
+            _ => error.help("use the same number of values for a key in all of the script"),
+        };
+    }
+
+    /// An enum that shares a slot with other numbers prints as a number.
+    fn warn_lost_names(&mut self, values: &[Expr], types: &[Type]) {
+        for (value, ty) in values.iter().zip(types) {
+            if let (Type::Enum(id), Type::Int { .. }) = (&value.ty, ty) {
+                let message = format!(
+                    "values of `{}` share this place with other numbers",
+                    self.types.enum_def(*id).name
+                );
+                self.warning("W0258", value.span, message).note("they print as numbers here, not as names");
+            }
+        }
+    }
+
+    fn warn_sign(&mut self, value: &Expr, ty: &Type, target: &str) {
+        let unsigned = value.ty == Type::U64 && !matches!(value.kind, ExprKind::Int(_));
+        if unsigned && *ty == Type::I64 {
+            let message = format!("`{target}` also takes signed numbers, so it is an int64");
+            self.warning("W0251", value.span, message).note("what is larger than an int64 shows as negative");
+        }
+    }
+
+    /// `@m[k] = e;`
+    pub fn set_map(
+        &mut self,
+        name: &str,
+        keys: Option<&[ast::Expr]>,
+        value: &ast::Expr,
+        span: Span,
+    ) -> Option<StmtKind> {
+        if let Some((agg, sample)) = self.aggregation(value) {
+            return self.aggregate(name, keys, agg, sample, span);
+        }
+        let value = self.expr(value);
+        let (map, key) = self.cell(name, keys, span)?;
+        let types = &self.types;
+        let taken = match &mut self.maps[map.0 as usize].value {
+            ValueState::Plain(slot) => slot.take(&value, types),
+            ValueState::Agg(agg) => {
+                let agg = agg_name(agg);
+                self.agg_conflict(map, agg, "a value", span);
+                return None;
+            }
+        };
+        if let Err(mismatch) = taken {
+            self.value_mismatch(&format!("@{name}"), "E0201", &mismatch.has, &value);
+            return None;
+        }
+        let ty = self.maps[map.0 as usize].read_type(&self.types)?;
+        self.warn_sign(&value, &ty, &format!("@{name}"));
+        self.warn_lost_names(std::slice::from_ref(&value), std::slice::from_ref(&ty));
+        Some(StmtKind::SetMap { map, key, value: convert(value, &ty) })
+    }
+
+    /// Says that a value does not fit what a variable or map holds.
+    pub fn value_mismatch(&mut self, target: &str, code: &'static str, has: &Type, value: &Expr) {
+        let message =
+            format!("`{target}` holds {}, found {}", self.types.show(has), self.types.show(&value.ty));
+        self.error(code, value.span, message).help("use another name for a value of another type");
+    }
+
+    fn agg_conflict(&mut self, map: MapId, has: &str, found: &str, span: Span) {
+        let name = self.maps[map.0 as usize].name.clone();
+        let message = format!("`@{name}` is made by `{has}`, found {found}");
+        self.error("E0218", span, message).help("use another map for it");
+    }
+
+    /// `@m[k] = hist(e);`
+    fn aggregate(
+        &mut self,
+        name: &str,
+        keys: Option<&[ast::Expr]>,
+        agg: Agg,
+        arg: Option<Expr>,
+        span: Span,
+    ) -> Option<StmtKind> {
+        let (map, key) = self.cell(name, keys, span)?;
+        let state = &mut self.maps[map.0 as usize].value;
+        match state {
+            ValueState::Plain(slot) if *slot == Slot::default() => *state = ValueState::Agg(agg),
+            ValueState::Plain(_) => {
+                let message = format!("`@{name}` holds plain values, found `{}`", agg_name(&agg));
+                self.error("E0218", span, message).help("use another map for it");
+                return None;
+            }
+            ValueState::Agg(has) => match join_aggs(has, &agg) {
+                Some(joined) => *has = joined,
+                None if agg_name(has) == agg_name(&agg) => {
+                    let message = format!("`@{name}` has buckets of other sizes elsewhere");
+                    self.error("E0218", span, message).help("use the same numbers, or another map");
+                    return None;
+                }
+                None => {
+                    let has = agg_name(has);
+                    self.agg_conflict(map, has, &format!("`{}`", agg_name(&agg)), span);
+                    return None;
+                }
+            },
+        }
+        Some(StmtKind::Aggregate { map, key, arg })
+    }
+
+    /// `@m[k] += e`, as a value.
+    pub fn update_map(
+        &mut self,
+        (name, keys): (&str, Option<&[ast::Expr]>),
+        op: BinaryOp,
+        value: Expr,
+        yields: Yields,
+        span: Span,
+    ) -> Expr {
+        let Some((map, key)) = self.cell(name, keys, span) else { return unknown(span) };
+        let value = match self.widened(value) {
+            Ok(value) => value,
+            Err(value) => {
+                let message =
+                    format!("`{}=` takes a number, found {}", symbol(op), self.types.show(&value.ty));
+                self.error("E0212", value.span, message);
+                return unknown(span);
+            }
+        };
+        let sample = signed_sample(op, &value);
+        let types = &self.types;
+        let taken = match &mut self.maps[map.0 as usize].value {
+            ValueState::Plain(slot) => slot.update(&sample, types),
+            ValueState::Agg(agg) => {
+                let agg = agg_name(agg);
+                self.agg_conflict(map, agg, &format!("`{}=`", symbol(op)), span);
+                return unknown(span);
+            }
+        };
+        if let Err(mismatch) = taken {
+            self.value_mismatch(&format!("@{name}"), "E0201", &mismatch.has, &value);
+            return unknown(span);
+        }
+        let Some(ty) = self.maps[map.0 as usize].read_type(&self.types) else { return unknown(span) };
+        if !matches!(ty, Type::Int { bytes: 8, .. }) {
+            let message =
+                format!("`@{name}` holds {}: only a 64-bit integer can be updated", self.types.show(&ty));
+            self.error("E0201", span, message);
+            return unknown(span);
+        }
+        let value = Box::new(convert(value, &ty));
+        expr(ExprKind::UpdateMap { map, key, op, value, yields }, ty, span)
+    }
+
+    /// `$x += e`, as a value.
+    pub fn update_var(&mut self, name: &str, op: BinaryOp, value: Expr, yields: Yields, span: Span) -> Expr {
+        let current = self.place(&ast::Expr { kind: ast::ExprKind::Var(name.into()), span });
+        let Some(id) = self.scope.lookup(name) else { return unknown(span) };
+        let value = match self.widened(value) {
+            Ok(value) => value,
+            Err(value) => {
+                let message =
+                    format!("`{}=` takes a number, found {}", symbol(op), self.types.show(&value.ty));
+                self.error("E0212", value.span, message);
+                return unknown(span);
+            }
+        };
+        self.widen_var(name, id, op, &value, &current, span)
+            .map(|ty| {
+                let value = Box::new(convert(value, &ty));
+                expr(ExprKind::UpdateVar { var: id, op, value, yields }, ty, span)
+            })
+            .unwrap_or_else(|| unknown(span))
+    }
+
+    /// The type of a variable once it is updated in place.
+    fn widen_var(
+        &mut self,
+        name: &str,
+        id: VarId,
+        op: BinaryOp,
+        value: &Expr,
+        current: &Expr,
+        span: Span,
+    ) -> Option<Type> {
+        if is_unknown(current) && is_unknown(value) {
+            return None;
+        }
+        if matches!(current.ty, Type::Pointer(_)) {
+            let error = self.error("E0212", span, format!("`${name}` is a pointer"));
+            error.help(format!("write `${name} = ${name} {} ...`", symbol(op)));
+            return None;
+        }
+        let sample = signed_sample(op, value);
+        let types = &self.types;
+        let slot = &mut self.scope.var(id).slot;
+        // The declared type of a variable stays, whatever is added.
+        let taken = if slot.is_fixed() { Ok(()) } else { slot.update(&sample, types) };
+        if let Err(mismatch) = taken {
+            self.value_mismatch(&format!("${name}"), "E0201", &mismatch.has, value);
+            return None;
+        }
+        let ty = self.scope.var(id).slot.ty(&self.types)?;
+        if !matches!(ty, Type::Int { .. }) {
+            self.value_mismatch(&format!("${name}"), "E0201", &ty, value);
+            return None;
+        }
+        Some(ty)
+    }
+
+    /// `$x++` `--@m[k]`
+    pub fn inc_dec(&mut self, target: &ast::Expr, delta: i8, postfix: bool, span: Span) -> Expr {
+        let op = if delta > 0 { BinaryOp::Add } else { BinaryOp::Sub };
+        let yields = if postfix { Yields::Old } else { Yields::New };
+        let one = int(1, Type::I64, span);
+        match &target.kind {
+            ast::ExprKind::Map { name, keys } => {
+                self.update_map((name, keys.as_deref()), op, one, yields, span)
+            }
+            ast::ExprKind::Var(name) => self.update_var(name, op, one, yields, span),
+            _ => {
+                self.error("E0212", span, "only variables and maps can be counted up and down");
+                unknown(span)
+            }
+        }
+    }
+
+    /// `@m` without a key, as an argument. Says what wants it.
+    pub fn whole_map(&mut self, e: &ast::Expr, what: &str) -> Option<MapId> {
+        match &e.kind {
+            ast::ExprKind::Map { name, keys: None } => Some(self.map_id(name, e.span)),
+            ast::ExprKind::Map { name, keys: Some(_) } => {
+                let error = self.error("E0210", e.span, format!("`{what}` takes a whole map"));
+                error.help(format!("write `{what}(@{name})`"));
+                None
+            }
+            _ => {
+                self.error("E0210", e.span, format!("`{what}` takes a map"));
+                None
+            }
+        }
+    }
+
+    /// A map that nothing is ever put into.
+    pub fn undefined_map(&mut self, at: usize) {
+        let (name, span) = (self.maps[at].name.clone(), self.maps[at].span);
+        let others: Vec<String> = self
+            .maps
+            .iter()
+            .filter(|map| matches!(map.value, ValueState::Agg(_)) || map.read_type(&self.types).is_some())
+            .map(|map| format!("@{}", map.name))
+            .collect();
+        // An error in what is assigned to it has already been reported.
+        if self.diags.has_errors() {
+            return;
+        }
+        let near: Vec<String> = similar(&format!("@{name}"), others.iter().map(String::as_str))
+            .into_iter()
+            .map(String::from)
+            .collect();
+        let error = self.error("E0207", span, format!("nothing is ever put into map `@{name}`"));
+        error.help.extend(did_you_mean(&near));
+    }
+}
+
+/// What a slot learns from an update: taking a literal away may make it negative.
+fn signed_sample(op: BinaryOp, value: &Expr) -> Expr {
+    match literal(value) {
+        Some(number) if op == BinaryOp::Sub => int(number.saturating_neg(), Type::I64, value.span),
+        _ => value.clone(),
+    }
+}
+
+/// A key that is one tuple is the same as a key of its parts.
+fn flatten(parts: Vec<Expr>) -> Vec<Expr> {
+    let [only] = parts.as_slice() else { return parts };
+    let Type::Tuple(types) = &only.ty else { return parts };
+    if let ExprKind::Tuple(inner) = &only.kind {
+        return inner.clone();
+    }
+    let part = |(index, ty): (usize, &Type)| {
+        let kind = ExprKind::TupleGet { base: Box::new(only.clone()), index: index as u32 };
+        expr(kind, ty.clone(), only.span)
+    };
+    types.iter().enumerate().map(part).collect()
+}

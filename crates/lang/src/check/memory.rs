@@ -1,0 +1,205 @@
+//! Memory of the process: `*p`, `p->field`, addresses; and fields of structs that travel in registers.
+
+use crate::ast;
+use crate::check::Checker;
+use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
+use crate::check::scope::At;
+use crate::hir::{BinaryOp, Expr, ExprKind, StructId, Type};
+use crate::resolve::probes::did_you_mean;
+use crate::resolve::usage::is_args;
+use crate::similar::similar;
+use crate::span::Span;
+
+impl Checker<'_> {
+    /// `args.name`, `p->field`, `p.field`
+    pub fn field(&mut self, base: &ast::Expr, name: &ast::Name, span: Span) -> Expr {
+        if is_args(base) {
+            return self.param(name, span);
+        }
+        let base = self.place(base);
+        let id = match &base.ty {
+            Type::Void => return unknown(span),
+            Type::Struct(id) => *id,
+            Type::Pointer(to) => match **to {
+                Type::Struct(id) => id,
+                _ => return self.no_fields(&base, name, span),
+            },
+            _ => return self.no_fields(&base, name, span),
+        };
+        match self.types.origin(id).and_then(|origin| origin.field(&name.node)) {
+            Some(field) => self.member(base, field, span),
+            None => self.no_field(id, name, span),
+        }
+    }
+
+    fn no_fields(&mut self, base: &Expr, name: &ast::Name, span: Span) -> Expr {
+        let message = format!("{} has no field `{}`", self.types.show(&base.ty), name.node);
+        let error = self.error("E0214", name.span, message);
+        if matches!(base.ty, Type::Int { .. } | Type::Pointer(_)) {
+            error.help("say what it points to: `((struct NAME *)p)->field`");
+        }
+        unknown(span)
+    }
+
+    fn no_field(&mut self, id: StructId, name: &ast::Name, span: Span) -> Expr {
+        let def = self.types.struct_def(id);
+        let fields: Vec<String> = def.fields.iter().map(|f| f.name.clone()).collect();
+        let message = format!("`{}` has no field `{}`", def.name, name.node);
+        let near = did_you_mean(&similar(&name.node, fields.iter().map(String::as_str)));
+        let error = self.error("E0214", name.span, message);
+        match near.is_empty() {
+            true => error.note(format!("its fields are {}", fields.join(", "))),
+            false => {
+                error.help.extend(near);
+                error
+            }
+        };
+        unknown(span)
+    }
+
+    /// The field of a struct that is pointed to, lies in memory, or was passed by value.
+    fn member(&mut self, base: Expr, field: &'static cuda::Field, span: Span) -> Expr {
+        let ty = self.types.of_cuda(field.ty);
+        if matches!(cuda::ty(field.ty).kind, cuda::Kind::Float { .. }) {
+            let message = format!("field `{}` is a floating-point number", field.name);
+            self.error("E0213", span, message).note("code in the kernel has integers only");
+            return unknown(span);
+        }
+        self.at_offset(base, field.offset, ty, span)
+    }
+
+    fn at_offset(&mut self, base: Expr, offset: u32, ty: Type, span: Span) -> Expr {
+        let kind = match base.kind {
+            ExprKind::Param(param) if matches!(base.ty, Type::Struct(_)) => {
+                ExprKind::ParamField { param, offset }
+            }
+            ExprKind::ParamField { param, offset: start } if matches!(base.ty, Type::Struct(_)) => {
+                ExprKind::ParamField { param, offset: start + offset }
+            }
+            ExprKind::Load { base: inner, offset: start } if matches!(base.ty, Type::Struct(_)) => {
+                ExprKind::Load { base: inner, offset: start + i64::from(offset) }
+            }
+            kind => {
+                let pointer = expr(kind, base.ty, base.span);
+                ExprKind::Load { base: Box::new(pointer), offset: i64::from(offset) }
+            }
+        };
+        expr(kind, ty, span)
+    }
+
+    /// Where something in memory lies, as uint64.
+    pub fn address_of(&mut self, place: Expr) -> Expr {
+        let span = place.span;
+        match place.kind {
+            ExprKind::Load { base, offset } => address(*base, offset),
+            _ => {
+                self.error("E0213", span, "an array that travels in registers has no address");
+                unknown(span)
+            }
+        }
+    }
+
+    /// `*p`
+    pub fn deref(&mut self, inner: &ast::Expr, span: Span) -> Expr {
+        let pointer = self.expr(inner);
+        self.warn_unfilled(&pointer, span);
+        let to = match &pointer.ty {
+            Type::Void => return unknown(span),
+            Type::Pointer(to) => (**to).clone(),
+            Type::Int { bytes: 8, .. } => {
+                let error = self.error("E0213", span, "cannot tell what this number points to");
+                error.help("say it: `*(uint64 *)p`, `*(int32 *)p`");
+                return unknown(span);
+            }
+            other => {
+                let message = format!("{} is no pointer", self.types.show(other));
+                self.error("E0213", span, message);
+                return unknown(span);
+            }
+        };
+        if to == Type::Void {
+            let error = self.error("E0213", span, "nothing is known of what this points to");
+            error.help("say it: `*(uint64 *)p`, `*(int32 *)p`");
+            return unknown(span);
+        }
+        expr(ExprKind::Load { base: Box::new(pointer), offset: 0 }, to, span)
+    }
+
+    /// At entry the callee has not yet filled what its out-parameters point to.
+    fn warn_unfilled(&mut self, pointer: &Expr, span: Span) {
+        let ExprKind::Param(at) = pointer.kind else { return };
+        let known = self.scope.known.and_then(|known| known.params.get(at as usize));
+        let Some(param) = known.filter(|p| p.dir == cuda::Direction::Out && self.scope.at == At::Entry)
+        else {
+            return;
+        };
+        let message =
+            format!("`{}` is filled by the call: at entry there is nothing to read yet", param.name);
+        self.warning("W0255", span, message).help("read it in a `uretprobe`, when `retval == 0`");
+    }
+
+    /// `p + n`, `p - n`: in units of what it points to.
+    pub fn pointer_offset(&mut self, op: BinaryOp, pointer: Expr, count: Expr, span: Span) -> Expr {
+        let ty = pointer.ty.clone();
+        let size = match &ty {
+            Type::Pointer(to) => i64::from(self.types.size(to).max(1)),
+            _ => 1,
+        };
+        let count = convert(count, &Type::U64);
+        let bytes = match count.kind {
+            ExprKind::Int(n) => int(n.wrapping_mul(size), Type::U64, count.span),
+            _ if size == 1 => count,
+            _ => binary(BinaryOp::Mul, count, int(size, Type::U64, span), Type::U64, span),
+        };
+        let moved = binary(op, convert(pointer, &Type::U64), bytes, Type::U64, span);
+        convert(moved, &ty)
+    }
+
+    /// `str(p)`, `str(p, n)`; text stays text.
+    pub fn read_str(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let most = self.config.max_strlen;
+        let value = match &args[0].kind {
+            ast::ExprKind::Positional(_) => expr(ExprKind::Str(Vec::new()), Type::Str(1), span),
+            _ => self.expr(&args[0]),
+        };
+        let (capacity, limit) = match args.get(1) {
+            Some(size) => self.str_size(size, most),
+            None => (most, None),
+        };
+        match &value.ty {
+            Type::Void | Type::Name(_) => value,
+            Type::Str(has) if args.len() == 2 && limit.is_none() && capacity < *has => {
+                convert(value, &Type::Str(capacity))
+            }
+            Type::Str(_) => value,
+            Type::Pointer(_) | Type::Int { bytes: 8, .. } => {
+                let kind = ExprKind::ReadStr { base: Box::new(value), limit: limit.map(Box::new) };
+                expr(kind, Type::Str(capacity), span)
+            }
+            other => {
+                let message = format!("`str` takes an address, found {}", self.types.show(other));
+                self.error("E0210", args[0].span, message);
+                unknown(span)
+            }
+        }
+    }
+
+    fn str_size(&mut self, size: &ast::Expr, most: u32) -> (u32, Option<Expr>) {
+        let limit = self.number(size, "the size of a string");
+        match limit.kind {
+            _ if is_unknown(&limit) => (most, None),
+            ExprKind::Int(n) if (1..=i64::from(most)).contains(&n) => (n as u32, None),
+            ExprKind::Int(n) if n > i64::from(most) => {
+                let message = format!("strings are cut at {most} bytes");
+                let warning = self.warning("W0256", size.span, message);
+                warning.help(format!("raise the limit: `config = {{ max_strlen = {n} }}`"));
+                (most, None)
+            }
+            ExprKind::Int(_) => {
+                self.error("E0222", size.span, "the size of a string is 1 at least: it counts the NUL");
+                (most, None)
+            }
+            _ => (most, Some(convert(limit, &Type::U64))),
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! From resolved clauses to the checked program: types, names, conversions. The last stage where the user can be wrong.
+//!
+//! The script is checked in rounds. Each round walks all bodies with the types of variables and maps that the rounds
+//! before found; when nothing new is learnt, its output is the program and its findings are reported.
+//!
+//! Not here: where probes go (`resolve`), how things are computed (`codegen`).
+
+mod build;
+mod calls;
+pub mod codes;
+pub mod config;
+mod expr;
+mod functions;
+pub mod infer;
+pub mod limits;
+mod maps;
+mod memory;
+mod names;
+mod operators;
+mod output;
+mod scope;
+mod stmt;
+pub mod types;
+mod variables;
+
+pub use functions::registers;
+
+use std::collections::HashMap;
+
+use crate::ast::{self, Item, Script};
+use crate::catalog::{Catalog, FileId};
+use crate::check::infer::{MapState, ValueState};
+use crate::check::scope::{Scope, VarState};
+use crate::check::types::Types;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
+use crate::resolve::names::Interner;
+use crate::resolve::{self, Attached, Pending, Resolved, ResolvedClause, Setting};
+use crate::span::{Source, Span};
+
+/// How to check.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Functions that change the machine are allowed.
+    pub unsafe_ok: bool,
+    /// What a running program has; the new program's lists begin with it.
+    pub known: Option<Known>,
+    /// Only calls in these files: for libraries that appear while the program runs.
+    pub only_files: Option<Vec<FileId>>,
+    /// Number of positional parameters: `$#`.
+    pub params: usize,
+}
+
+/// Lists of a running program, whose ids and types stay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// Its maps.
+    pub maps: Vec<Map>,
+    /// Its names.
+    pub names: Names,
+    /// Its enums.
+    pub enums: Vec<hir::Enum>,
+    /// Its structs.
+    pub structs: Vec<hir::Struct>,
+}
+
+impl Known {
+    /// What the next clauses must know of a program.
+    pub fn of(program: &Program) -> Known {
+        Known {
+            maps: program.maps.clone(),
+            names: program.names.clone(),
+            enums: program.enums.clone(),
+            structs: program.structs.clone(),
+        }
+    }
+}
+
+/// A script without mistakes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    /// What to run.
+    pub program: Program,
+    /// Targets that nobody has mapped yet: to wait for, or to refuse.
+    pub pending: Vec<Pending>,
+}
+
+/// Resolves and checks a script. `None` when there are errors; all of them are in `diags`.
+pub fn check(
+    script: &Script,
+    src: &Source,
+    options: &Options,
+    catalog: &dyn Catalog,
+    diags: &mut Diagnostics,
+) -> Option<Checked> {
+    let errors_before = diags.has_errors();
+    let known = options.known.clone().unwrap_or_default();
+    let mut types = Types::new(known.enums, known.structs);
+    let mut names = Interner::new(known.names);
+    let config = settings(script, diags);
+    let setting =
+        Setting { catalog, only_files: options.only_files.as_deref(), missing: config.missing_probes };
+    let resolved = resolve::resolve(script, &setting, &mut types, &mut names, diags);
+    let mut checker = Checker::new(src, options, types, names, config);
+    checker.known_maps(&known.maps);
+    checker.top_level(script, diags);
+    let probes = checker.rounds(&resolved, diags);
+    (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved))
+}
+
+fn settings(script: &Script, diags: &mut Diagnostics) -> Config {
+    let mut config = Config::default();
+    for item in &script.items {
+        if let Item::Config(entries) = item {
+            entries.iter().for_each(|entry| config::apply(entry, &mut config, diags));
+        }
+    }
+    config
+}
+
+/// Rounds at most. Slots only widen, by few steps each, so this is never reached.
+const MAX_ROUNDS: usize = 64;
+
+/// The state of checking.
+pub(crate) struct Checker<'a> {
+    pub src: &'a Source,
+    pub options: &'a Options,
+    pub types: Types,
+    pub names: Interner,
+    pub config: Config,
+    /// `#define`
+    pub defines: HashMap<String, &'a ast::Expr>,
+    /// `let @m = hash(N)`
+    declared: HashMap<String, u32>,
+    pub maps: Vec<MapState>,
+    /// Findings of this round.
+    pub diags: Diagnostics,
+    /// Of the probe that is being checked.
+    pub scope: Scope,
+}
+
+impl<'a> Checker<'a> {
+    fn new(src: &'a Source, options: &'a Options, types: Types, names: Interner, config: Config) -> Self {
+        let (defines, declared, maps) = (HashMap::new(), HashMap::new(), Vec::new());
+        let (diags, scope) = (Diagnostics::default(), Scope::default());
+        Checker { src, options, types, names, config, defines, declared, maps, diags, scope }
+    }
+
+    fn known_maps(&mut self, maps: &[Map]) {
+        self.maps = maps.iter().map(MapState::known).collect();
+    }
+
+    fn top_level(&mut self, script: &'a Script, diags: &mut Diagnostics) {
+        for item in &script.items {
+            match item {
+                Item::Define { name, value } => {
+                    self.defines.insert(name.node.clone(), value);
+                }
+                Item::MapDecl { name, kind, max_entries } => self.declare_map(name, kind, max_entries, diags),
+                Item::Clause(_) | Item::Config(_) => {}
+            }
+        }
+    }
+
+    fn declare_map(&mut self, name: &ast::Name, kind: &ast::Name, max: &ast::Expr, diags: &mut Diagnostics) {
+        if !matches!(kind.node.as_str(), "hash" | "percpuhash" | "lruhash" | "percpulruhash") {
+            let error = diags.error("E0110", kind.span, format!("unknown kind of map `{}`", kind.node));
+            error.help("write `hash(N)` for at most N keys");
+            return;
+        }
+        if kind.node.contains("lru") {
+            let message = format!("`{}` maps are not supported yet", kind.node);
+            diags.error("E0110", kind.span, message).help("write `hash(N)` for at most N keys");
+            return;
+        }
+        match max.kind {
+            ast::ExprKind::Int { value, .. } if (1..=limits::MAP_ENTRIES as u64).contains(&value) => {
+                self.declared.insert(name.node.clone(), value as u32);
+            }
+            _ => {
+                let message = format!("a map holds from 1 to {} keys", limits::MAP_ENTRIES);
+                diags.error("E0110", max.span, message);
+            }
+        }
+    }
+
+    /// Checks until nothing new is learnt, then reports.
+    fn rounds(&mut self, resolved: &Resolved<'a>, diags: &mut Diagnostics) -> Vec<Probe> {
+        let count = resolved.clauses.iter().map(|clause| clause.attached.len()).sum();
+        let mut vars: Vec<Vec<VarState>> = vec![Vec::new(); count];
+        let mut probes = Vec::new();
+        for _ in 0..MAX_ROUNDS {
+            let before = (self.maps.clone(), vars.clone());
+            self.diags.list.clear();
+            probes = self.round(resolved, &mut vars);
+            if before == (self.maps.clone(), vars.clone()) {
+                break;
+            }
+        }
+        self.check_maps();
+        report_once(std::mem::take(&mut self.diags.list), diags);
+        probes
+    }
+
+    fn round(&mut self, resolved: &Resolved<'a>, vars: &mut [Vec<VarState>]) -> Vec<Probe> {
+        let all =
+            resolved.clauses.iter().flat_map(|clause| clause.attached.iter().map(move |at| (clause, at)));
+        all.zip(vars).map(|((clause, at), vars)| self.probe(clause, at, vars)).collect()
+    }
+
+    fn probe(&mut self, clause: &ResolvedClause<'a>, at: &Attached, vars: &mut Vec<VarState>) -> Probe {
+        self.scope = Scope::enter(clause, at, std::mem::take(vars));
+        let predicate = clause.clause.predicate.as_ref().map(|e| self.condition(e));
+        let body = self.block(&clause.clause.body);
+        let states = std::mem::take(&mut self.scope).into_vars();
+        let vars_out = states.iter().map(|state| self.var(state)).collect();
+        *vars = states;
+        let (attach, signature) = match at {
+            Attached::Timed { attach, .. } => (attach.clone(), None),
+            Attached::Calls { returns: true, layout } => {
+                (Attach::Return(layout.sites.clone()), layout.signature.clone())
+            }
+            Attached::Calls { layout, .. } => (Attach::Entry(layout.sites.clone()), layout.signature.clone()),
+        };
+        let span = probe_list(clause.clause);
+        Probe { clause: clause.index, span, attach, signature, vars: vars_out, predicate, body }
+    }
+
+    fn var(&mut self, state: &VarState) -> hir::Var {
+        let ty = state.slot.ty(&self.types);
+        if ty.is_none() && state.read {
+            let message = format!("cannot tell the type of `${}`", state.name);
+            self.diags
+                .error("E0205", state.span, message)
+                .help(format!("assign to it first: `${} = 0`", state.name));
+        }
+        hir::Var { name: state.name.clone(), ty: ty.unwrap_or(hir::Type::I64) }
+    }
+
+    /// Types and sizes of the maps, once the rounds are over.
+    fn check_maps(&mut self) {
+        for at in 0..self.maps.len() {
+            let map = &self.maps[at];
+            let span = map.span;
+            let typed = matches!(map.value, ValueState::Agg(_)) || map.read_type(&self.types).is_some();
+            if !typed {
+                self.undefined_map(at);
+                continue;
+            }
+            let key = map.key_types(&self.types).unwrap_or_default();
+            let key_bytes: u32 = key.iter().map(|ty| self.types.size(ty)).sum();
+            let value_bytes = map.read_type(&self.types).map_or(8, |ty| self.types.size(&ty));
+            let name = map.name.clone();
+            if key_bytes > limits::KEY_BYTES {
+                let message =
+                    format!("the key of `@{name}` takes {key_bytes} bytes, {} at most", limits::KEY_BYTES);
+                self.diags.error("E0227", span, message).help("shorten its strings: `str(p, 64)`");
+            }
+            if value_bytes > limits::VALUE_BYTES {
+                let message = format!(
+                    "a value of `@{name}` takes {value_bytes} bytes, {} at most",
+                    limits::VALUE_BYTES
+                );
+                self.diags.error("E0227", span, message).help("shorten its strings: `str(p, 64)`");
+            }
+        }
+    }
+
+    fn finish(self, probes: Vec<Probe>, resolved: Resolved) -> Checked {
+        let types = &self.types;
+        let maps = self.maps.iter().map(|state| Map {
+            name: state.name.clone(),
+            key: state.key_types(types).unwrap_or_default(),
+            value: match &state.value {
+                ValueState::Plain(slot) => MapValue::Plain(slot.ty(types).unwrap_or(hir::Type::I64)),
+                ValueState::Agg(agg) => MapValue::Agg(agg.clone()),
+            },
+            max_entries: self.max_entries(state),
+            span: state.span,
+        });
+        let maps = maps.collect();
+        let (enums, structs) = self.types.into_lists();
+        let names = self.names.into_names();
+        let program =
+            Program { enums, structs, maps, files: resolved.files, names, probes, config: self.config };
+        Checked { program, pending: resolved.pending }
+    }
+
+    fn max_entries(&self, map: &MapState) -> u32 {
+        let declared = self.declared.get(&map.name).copied();
+        map.max_entries.or(declared).unwrap_or(self.config.max_map_keys)
+    }
+
+    /// Adds an error of this round.
+    pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.diags.error(code, span, message)
+    }
+
+    /// Adds a warning of this round.
+    pub fn warning(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.diags.warning(code, span, message)
+    }
+
+    /// The id of a map, new or old.
+    pub fn map_id(&mut self, name: &str, span: Span) -> MapId {
+        let at = self.maps.iter().position(|map| map.name == name).unwrap_or_else(|| {
+            self.maps.push(MapState::new(name, span));
+            self.maps.len() - 1
+        });
+        MapId(at as u32)
+    }
+
+    /// Text of a name kind's entry.
+    pub fn name_text(&self, kind: NameKind, id: hir::NameId) -> &str {
+        &self.names.names().table(kind)[id.0 as usize]
+    }
+}
+
+/// From the first attach point to the last.
+fn probe_list(clause: &ast::Clause) -> Span {
+    let spans = clause.probes.iter().map(|spec| spec.span);
+    spans.reduce(Span::to).unwrap_or(clause.span)
+}
+
+/// One body is checked for each layout: what is said of all is said once.
+fn report_once(findings: Vec<Diagnostic>, diags: &mut Diagnostics) {
+    for finding in findings {
+        let same =
+            |d: &Diagnostic| (d.code, d.span, &d.message) == (finding.code, finding.span, &finding.message);
+        if !diags.list.iter().any(same) {
+            diags.list.push(finding);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `func == "cuInit"`, `strcontains(api, "Mem")`: settled now, for each attach point, since the kernel side knows names
+//! only by number.
+
+use crate::check::Checker;
+use crate::check::build::{expr, int, unknown};
+use crate::hir::{Expr, ExprKind, NameId, NameKind, Type};
+use crate::span::Span;
+
+impl Checker<'_> {
+    /// Whether the name of the attach point that was hit passes a test.
+    pub fn name_test(&mut self, name: &Expr, shown: &str, test: impl Fn(&str) -> bool, span: Span) -> Expr {
+        let Type::Name(kind) = name.ty else { return unknown(span) };
+        match name.kind {
+            ExprKind::Int(id) => {
+                let holds = test(self.name_text(kind, NameId(id as u32)));
+                return int(i64::from(holds), Type::Bool, span);
+            }
+            ExprKind::Name(_) => {}
+            _ => return self.kept_name(span),
+        }
+        let (ids, of_clause) = self.scope.name_ids(kind);
+        let passes = |id: &NameId| test(self.name_text(kind, *id));
+        let found: Vec<NameId> = ids.into_iter().filter(passes).collect();
+        if found.is_empty() && !of_clause.iter().any(passes) {
+            let message = format!("no attach point of this clause has a `{}` {shown}", word(kind));
+            self.warning("W0254", span, message);
+        }
+        expr(ExprKind::NameIn { kind, ids: found }, Type::Bool, span)
+    }
+
+    fn kept_name(&mut self, span: Span) -> Expr {
+        let error = self.error("E0212", span, "a name that was kept cannot be compared with text");
+        error.help("compare `func`, `api` or `probe` itself, in the probe where it is kept");
+        unknown(span)
+    }
+
+    /// A name against something that is not written out.
+    pub fn name_against_value(&mut self, span: Span) -> Expr {
+        let error = self.error("E0212", span, "names can only be compared with strings in quotes");
+        error.note("`func`, `api` and `probe` are numbers until they are printed");
+        unknown(span)
+    }
+}
+
+fn word(kind: NameKind) -> &'static str {
+    match kind {
+        NameKind::Func => "func",
+        NameKind::Api => "api",
+        NameKind::Probe => "probe",
+    }
+}

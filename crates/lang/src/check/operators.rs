@@ -1,0 +1,272 @@
+//! Operators. Arithmetic is on 64 bits; literals take the type of the other side; `-` is signed.
+
+use crate::ast::{self, UnaryOp};
+use crate::check::Checker;
+use crate::check::build::{binary, convert, expr, fold, int, is_unknown, not, unknown};
+use crate::check::infer::literal;
+use crate::check::types::{int_holds, is_scalar};
+use crate::hir::{BinaryOp, Expr, ExprKind, Type};
+use crate::operators::symbol;
+use crate::span::Span;
+
+impl Checker<'_> {
+    /// `-e` `!e` `~e` `*e` `&e`
+    pub fn unary(&mut self, op: UnaryOp, inner: &ast::Expr, span: Span) -> Expr {
+        match op {
+            UnaryOp::Deref => self.deref(inner, span),
+            UnaryOp::Not => {
+                let value = self.condition(inner);
+                if is_unknown(&value) { int(0, Type::Bool, span) } else { not(value, span) }
+            }
+            UnaryOp::AddressOf => {
+                let error = self.error("E0223", span, "addresses of variables and maps cannot be taken");
+                error.help("use the value itself");
+                unknown(span)
+            }
+            UnaryOp::Neg | UnaryOp::BitNot => self.negate(op, inner, span),
+        }
+    }
+
+    fn negate(&mut self, op: UnaryOp, inner: &ast::Expr, span: Span) -> Expr {
+        let value = self.number(inner, "the operand");
+        if is_unknown(&value) {
+            return unknown(span);
+        }
+        let folded =
+            literal(&value).and_then(|n| if op == UnaryOp::Neg { n.checked_neg() } else { Some(!n) });
+        if let Some(number) = folded {
+            return int(number, Type::I64, span);
+        }
+        match op {
+            UnaryOp::Neg => {
+                let value = convert(value, &Type::I64);
+                expr(ExprKind::Neg(Box::new(value)), Type::I64, span)
+            }
+            _ => {
+                let ty = value.ty.clone();
+                expr(ExprKind::BitNot(Box::new(value)), ty, span)
+            }
+        }
+    }
+
+    /// `a + b`
+    pub fn binary(&mut self, op: BinaryOp, lhs: &ast::Expr, rhs: &ast::Expr, span: Span) -> Expr {
+        match op {
+            BinaryOp::And | BinaryOp::Or => {
+                let (lhs, rhs) = (self.condition(lhs), self.condition(rhs));
+                binary(op, lhs, rhs, Type::Bool, span)
+            }
+            _ => {
+                let (lhs, rhs) = (self.expr(lhs), self.expr(rhs));
+                self.operate(op, lhs, rhs, span)
+            }
+        }
+    }
+
+    /// Any operator but `&&` and `||`, on checked operands.
+    pub fn operate(&mut self, op: BinaryOp, lhs: Expr, rhs: Expr, span: Span) -> Expr {
+        if is_comparison(op) {
+            return if is_unknown(&lhs) || is_unknown(&rhs) {
+                int(0, Type::Bool, span)
+            } else {
+                self.compare(op, lhs, rhs, span)
+            };
+        }
+        if is_unknown(&lhs) || is_unknown(&rhs) {
+            return unknown(span);
+        }
+        match (&lhs.ty, &rhs.ty) {
+            (Type::Pointer(_), Type::Pointer(_)) if op == BinaryOp::Sub => {
+                binary(op, convert(lhs, &Type::I64), convert(rhs, &Type::I64), Type::I64, span)
+            }
+            (Type::Pointer(_), Type::Int { .. }) if matches!(op, BinaryOp::Add | BinaryOp::Sub) => {
+                self.pointer_offset(op, lhs, rhs, span)
+            }
+            (Type::Int { .. }, Type::Pointer(_)) if op == BinaryOp::Add => {
+                self.pointer_offset(op, rhs, lhs, span)
+            }
+            _ => self.arithmetic(op, lhs, rhs, span),
+        }
+    }
+
+    fn arithmetic(&mut self, op: BinaryOp, lhs: Expr, rhs: Expr, span: Span) -> Expr {
+        let (lhs, rhs) = match (self.widened(lhs), self.widened(rhs)) {
+            (Ok(lhs), Ok(rhs)) => (lhs, rhs),
+            (Err(other), _) | (_, Err(other)) => return self.no_operator(op, &other, span),
+        };
+        let (a, b) = (literal(&lhs), literal(&rhs));
+        if let (Some(a), Some(b)) = (a, b)
+            && let Some(value) = fold(op, a, b)
+        {
+            return int(value, Type::I64, span);
+        }
+        if matches!(op, BinaryOp::Div | BinaryOp::Rem) {
+            self.warn_division(&lhs, &rhs, span);
+        }
+        let ty = match op {
+            BinaryOp::Shl | BinaryOp::Shr => lhs.ty.clone(),
+            BinaryOp::Sub => Type::I64,
+            _ => common(&lhs, &rhs),
+        };
+        binary(op, convert(lhs, &ty), convert(rhs, &ty), ty, span)
+    }
+
+    fn warn_division(&mut self, lhs: &Expr, rhs: &Expr, span: Span) {
+        if literal(rhs) == Some(0) {
+            self.warning("W0257", rhs.span, "division by zero yields 1, the remainder 0");
+        }
+        self.warn_signs(lhs, rhs, "divided", span);
+    }
+
+    fn warn_signs(&mut self, lhs: &Expr, rhs: &Expr, what: &str, span: Span) {
+        if may_lose(lhs, rhs) || may_lose(rhs, lhs) {
+            let message = format!("an unsigned and a signed number are {what} as int64");
+            let warning = self.warning("W0251", span, message);
+            warning.help("cast one side to the type of the other");
+        }
+    }
+
+    fn no_operator(&mut self, op: BinaryOp, operand: &Expr, span: Span) -> Expr {
+        let message = format!("`{}` takes numbers, found {}", symbol(op), self.types.show(&operand.ty));
+        let error = self.error("E0212", span, message);
+        error.label = "cannot be computed".into();
+        unknown(span)
+    }
+
+    fn compare(&mut self, op: BinaryOp, lhs: Expr, rhs: Expr, span: Span) -> Expr {
+        if let Some(simpler) = against_zero(op, &lhs, &rhs, span) {
+            return simpler;
+        }
+        let equality = matches!(op, BinaryOp::Eq | BinaryOp::Ne);
+        let equal = match (&lhs.ty, &rhs.ty) {
+            (Type::Name(a), Type::Name(b)) if a == b && equality => {
+                return binary(op, lhs, rhs, Type::Bool, span);
+            }
+            (Type::Name(_), _) if equality => self.name_equals(&lhs, &rhs, span),
+            (_, Type::Name(_)) if equality => self.name_equals(&rhs, &lhs, span),
+            (Type::Str(_), Type::Str(_)) if equality => {
+                let kind = ExprKind::StrEq { lhs: Box::new(lhs), rhs: Box::new(rhs), limit: None };
+                expr(kind, Type::Bool, span)
+            }
+            (a, b) if is_scalar(a) && is_scalar(b) => return self.compare_scalars(op, lhs, rhs, span),
+            _ => return self.not_comparable(op, &lhs, &rhs, span),
+        };
+        if op == BinaryOp::Ne { not(equal, span) } else { equal }
+    }
+
+    fn name_equals(&mut self, name: &Expr, other: &Expr, span: Span) -> Expr {
+        match &other.kind {
+            ExprKind::Str(bytes) => {
+                let text = String::from_utf8_lossy(bytes).into_owned();
+                self.name_test(name, &format!("`{text}`"), |candidate| candidate == text, span)
+            }
+            _ => self.name_against_value(span),
+        }
+    }
+
+    fn not_comparable(&mut self, op: BinaryOp, lhs: &Expr, rhs: &Expr, span: Span) -> Expr {
+        let (a, b) = (self.types.show(&lhs.ty), self.types.show(&rhs.ty));
+        let is_text = |e: &Expr| matches!(e.ty, Type::Str(_));
+        let is_char_pointer =
+            |e: &Expr| matches!(&e.ty, Type::Pointer(to) if matches!(**to, Type::Int { bytes: 1, .. }));
+        let unread = (is_text(lhs) && is_char_pointer(rhs)) || (is_text(rhs) && is_char_pointer(lhs));
+        let both_text = is_text(lhs) && is_text(rhs);
+        let error = self.error("E0212", span, format!("cannot compare {a} with {b} by `{}`", symbol(op)));
+        if unread {
+            error.help("read the text first: `str(p) == \"...\"`");
+        } else if both_text {
+            error.help("strings can be compared by `==` and `!=`, and by `strncmp`");
+        }
+        int(0, Type::Bool, span)
+    }
+
+    fn compare_scalars(&mut self, op: BinaryOp, lhs: Expr, rhs: Expr, span: Span) -> Expr {
+        let ty = self.comparison_type(&lhs, &rhs);
+        if ty == Type::I64 && !matches!(op, BinaryOp::Eq | BinaryOp::Ne) {
+            self.warn_signs(&lhs, &rhs, "compared", span);
+        }
+        binary(op, convert(lhs, &ty), convert(rhs, &ty), Type::Bool, span)
+    }
+
+    /// The type in which two scalars are compared.
+    fn comparison_type(&self, lhs: &Expr, rhs: &Expr) -> Type {
+        if lhs.ty == rhs.ty && literal(lhs).is_some() == literal(rhs).is_some() {
+            return lhs.ty.clone();
+        }
+        let adapted = |number: Option<i64>, other: &Expr| {
+            number.filter(|&n| self.holds(&other.ty, n)).map(|_| other.ty.clone())
+        };
+        if let Some(ty) = adapted(literal(lhs), rhs).or_else(|| adapted(literal(rhs), lhs)) {
+            return ty;
+        }
+        match (&lhs.ty, &rhs.ty) {
+            (Type::Pointer(_), Type::Pointer(_)) => lhs.ty.clone(),
+            (Type::Pointer(_), _) | (_, Type::Pointer(_)) => Type::U64,
+            _ => match (self.widened(lhs.clone()), self.widened(rhs.clone())) {
+                (Ok(a), Ok(b)) => common(&a, &b),
+                _ => Type::I64,
+            },
+        }
+    }
+
+    fn holds(&self, ty: &Type, number: i64) -> bool {
+        match ty {
+            Type::Int { .. } => int_holds(ty, number),
+            Type::Enum(_) => int_holds(&Type::I32, number),
+            Type::Bool => (0..=1).contains(&number),
+            Type::Pointer(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// `strncmp(...) == 0`: the test inside.
+fn against_zero(op: BinaryOp, lhs: &Expr, rhs: &Expr, span: Span) -> Option<Expr> {
+    let test = match (literal(lhs), literal(rhs)) {
+        (_, Some(0)) => lhs,
+        (Some(0), _) => rhs,
+        _ => return None,
+    };
+    let ExprKind::Cast(inner) = &test.kind else { return None };
+    if inner.ty != Type::Bool {
+        return None;
+    }
+    let inner = Expr { span, ..(**inner).clone() };
+    match op {
+        BinaryOp::Eq => Some(not(inner, span)),
+        BinaryOp::Ne => Some(inner),
+        _ => None,
+    }
+}
+
+/// The 64-bit type of two 64-bit operands: unsigned if both are, or one is and the other is a literal that fits.
+fn common(lhs: &Expr, rhs: &Expr) -> Type {
+    let fits = |e: &Expr| is_unsigned(e) || literal(e).is_some_and(|n| n >= 0);
+    let some_typed = literal(lhs).is_none() || literal(rhs).is_none();
+    if some_typed && fits(lhs) && fits(rhs) { Type::U64 } else { Type::I64 }
+}
+
+fn is_unsigned(e: &Expr) -> bool {
+    matches!(e.ty, Type::Int { signed: false, .. })
+}
+
+/// `large` may be beyond int64 and `other` is a signed value: no type holds both. Times and narrow values are never so large.
+fn may_lose(large: &Expr, other: &Expr) -> bool {
+    let narrow =
+        matches!(&large.kind, ExprKind::Cast(inner) if !matches!(inner.ty, Type::Int { bytes: 8, .. }));
+    let time = matches!(large.kind, ExprKind::Nsecs | ExprKind::Elapsed | ExprKind::Duration);
+    let signed = matches!(other.ty, Type::Int { signed: true, .. });
+    let from_unsigned =
+        matches!(&other.kind, ExprKind::Cast(inner) if matches!(inner.ty, Type::Int { signed: false, .. }));
+    matches!(large.ty, Type::Int { bytes: 8, signed: false })
+        && !narrow
+        && !time
+        && signed
+        && !from_unsigned
+        && literal(other).is_none_or(|n| n < 0)
+}
+
+fn is_comparison(op: BinaryOp) -> bool {
+    use BinaryOp::*;
+    matches!(op, Eq | Ne | Lt | Gt | Le | Ge)
+}

@@ -1,0 +1,135 @@
+//! `printf` and `print`: whether values fit what is to be printed of them.
+
+use crate::ast;
+use crate::check::Checker;
+use crate::check::build::{expr, int, is_unknown};
+use crate::check::types::is_scalar;
+use crate::format::parse_format;
+use crate::hir::{Expr, ExprKind, Piece, StmtKind, Type};
+use crate::span::Span;
+
+impl Checker<'_> {
+    /// `printf(format, args)`
+    pub fn printf(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        let format = self.text(&args[0], "the format of `printf`");
+        let values: Vec<Expr> = args[1..].iter().map(|arg| self.expr(arg)).collect();
+        let pieces = match parse_format(&format?) {
+            Ok(pieces) => pieces,
+            Err(error) => {
+                let span = self.in_format(args[0].span, error.offset);
+                self.error("E0220", span, error.message);
+                return None;
+            }
+        };
+        let wanted = conversions(&pieces);
+        if wanted.len() != values.len() {
+            self.wrong_number(wanted.len(), values.len(), span);
+            return None;
+        }
+        let values =
+            values.into_iter().zip(wanted).map(|(value, conversion)| self.printed(value, conversion));
+        let values: Vec<Expr> = values.collect();
+        (!values.iter().any(is_unknown)).then_some(StmtKind::Printf { format: pieces, args: values })
+    }
+
+    /// The place of a directive, where the text is written without escapes; else the whole string.
+    fn in_format(&self, string: Span, offset: usize) -> Span {
+        if self.src.slice(string).contains('\\') {
+            return string;
+        }
+        let start = string.start as usize + 1 + offset;
+        Span::new(start, (start + 2).min(string.end as usize))
+    }
+
+    fn wrong_number(&mut self, wanted: usize, found: usize, span: Span) {
+        let few = if found < wanted { "few" } else { "many" };
+        let message = format!("too {few} values for the format: it prints {wanted}, found {found}");
+        let error = self.error("E0219", span, message);
+        error.help("give one value for each `%`; `%%` prints a percent sign");
+    }
+
+    /// The value if the conversion can print it.
+    fn printed(&mut self, value: Expr, conversion: char) -> Expr {
+        let fits = match conversion {
+            's' => true,
+            'r' | 'R' | 'H' => matches!(value.ty, Type::Str(_)),
+            _ => is_scalar(&value.ty),
+        };
+        if conversion == 's' {
+            return self.text_of(value);
+        }
+        if !fits && !is_unknown(&value) {
+            let message = format!("`%{conversion}` cannot print {}", self.types.show(&value.ty));
+            self.error("E0219", value.span, message).help("print it by `%s`");
+        }
+        value
+    }
+
+    /// `%s` of a `char *` means the text there.
+    fn text_of(&self, value: Expr) -> Expr {
+        let is_text = matches!(&value.ty, Type::Pointer(to) if **to == crate::check::types::CHAR);
+        if !is_text {
+            return value;
+        }
+        let span = value.span;
+        let kind = ExprKind::ReadStr { base: Box::new(value), limit: None };
+        expr(kind, Type::Str(self.config.max_strlen), span)
+    }
+
+    /// `print(e)`, `print(@m)`, `print(@m, top, div)`, `print(@m[k])`
+    pub fn print(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        match &args[0].kind {
+            ast::ExprKind::Map { name, keys: None } => {
+                let map = self.map_id(name, args[0].span);
+                let top = self.print_number(args.get(1), "how many keys to print")?;
+                let div = self.print_number(args.get(2), "the divisor")?;
+                Some(StmtKind::PrintMap { map, top, div })
+            }
+            _ if args.len() > 1 => {
+                self.error("E0209", span, "only a whole map is printed with a number of keys and a divisor");
+                None
+            }
+            ast::ExprKind::Map { name, keys } => {
+                let (map, key) = self.cell(name, keys.as_deref(), args[0].span)?;
+                Some(StmtKind::PrintEntry { map, key })
+            }
+            _ => {
+                let value = self.expr(&args[0]);
+                (!is_unknown(&value)).then(|| StmtKind::PrintValue(self.text_of(value)))
+            }
+        }
+    }
+
+    fn print_number(&mut self, arg: Option<&ast::Expr>, what: &str) -> Option<u32> {
+        let Some(arg) = arg else { return Some(0) };
+        let number = self.constant(arg, what)?;
+        u32::try_from(number).ok().or_else(|| {
+            self.error("E0222", arg.span, format!("{what}: expected a number from 0 to {}", u32::MAX));
+            None
+        })
+    }
+
+    /// `exit()`, `exit(3)`
+    pub fn exit(&mut self, args: &[ast::Expr], span: Span) -> StmtKind {
+        let code = match args.first() {
+            Some(arg) => self.number(arg, "the status of `exit`"),
+            None => int(0, Type::I64, span),
+        };
+        StmtKind::Exit { code: crate::check::build::convert(code, &Type::I64) }
+    }
+
+    /// `time()`, `time("%H:%M ")`
+    pub fn time(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
+        let Some(arg) = args.first() else { return Some(StmtKind::Time("%H:%M:%S\n".into())) };
+        let format = self.text(arg, "the format of `time`")?;
+        Some(StmtKind::Time(String::from_utf8_lossy(&format).into_owned()))
+    }
+}
+
+fn conversions(pieces: &[Piece]) -> Vec<char> {
+    let conversion = |piece: &Piece| match piece {
+        Piece::Directive { conversion, .. } => Some(*conversion),
+        Piece::Text(_) => None,
+    };
+    pieces.iter().filter_map(conversion).collect()
+}

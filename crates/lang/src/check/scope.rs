@@ -1,0 +1,198 @@
+//! What a body sees at one point: where it runs, its variables, which of them are set on all paths to here.
+
+use crate::builtin::Where;
+use crate::check::infer::Slot;
+use crate::hir::{Attach, NameId, NameKind, Signature, Site, VarId};
+use crate::resolve::{Attached, ResolvedClause};
+use crate::span::Span;
+
+/// A scratch variable through the rounds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct VarState {
+    pub name: String,
+    /// Start of the loop that declares it; 0 for those of the clause.
+    pub declared_at: u32,
+    pub slot: Slot,
+    pub span: Span,
+    /// Something reads it.
+    pub read: bool,
+}
+
+/// The kind of probe that a body runs at.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum At {
+    #[default]
+    Ends,
+    Timer,
+    Entry,
+    Return,
+}
+
+impl At {
+    pub fn allows(self, place: Where) -> bool {
+        match place {
+            Where::Anywhere => true,
+            Where::Running => self != At::Ends,
+            Where::Calls => matches!(self, At::Entry | At::Return),
+            Where::Returns => self == At::Return,
+        }
+    }
+}
+
+/// Where the body runs and what is known at the present point of it.
+#[derive(Debug, Default)]
+pub(crate) struct Scope {
+    pub at: At,
+    pub signature: Option<Signature>,
+    pub known: Option<&'static cuda::Signature>,
+    /// Sites of this program.
+    pub sites: Vec<Site>,
+    /// Sites of all programs of the clause.
+    pub clause_sites: Vec<Site>,
+    /// What `probe` is at a timer.
+    pub timed_name: Option<NameId>,
+    vars: Vec<VarState>,
+    /// Names in sight, the innermost last.
+    visible: Vec<(String, VarId)>,
+    /// By variable: set on all paths to here.
+    pub assigned: Vec<bool>,
+    /// Loops around this point.
+    pub loops: u32,
+    /// Nothing after this point of the block is reached.
+    pub ended: bool,
+}
+
+impl Scope {
+    /// At the start of a body, with the variables that earlier rounds found.
+    pub fn enter(clause: &ResolvedClause, attached: &Attached, vars: Vec<VarState>) -> Scope {
+        let mut scope = Scope { vars, ..Scope::default() };
+        scope.clause_sites = clause.attached.iter().flat_map(sites).cloned().collect();
+        match attached {
+            Attached::Timed { attach, name } => {
+                scope.timed_name = Some(*name);
+                scope.at = match attach {
+                    Attach::Begin | Attach::End => At::Ends,
+                    _ => At::Timer,
+                };
+            }
+            Attached::Calls { returns, layout } => {
+                scope.at = if *returns { At::Return } else { At::Entry };
+                scope.sites = layout.sites.clone();
+                scope.signature = layout.signature.clone();
+                scope.known = layout.known;
+            }
+        }
+        scope.visible = scope.of_clause();
+        scope.assigned = vec![false; scope.vars.len()];
+        scope
+    }
+
+    fn of_clause(&self) -> Vec<(String, VarId)> {
+        let all = self.vars.iter().enumerate().filter(|(_, var)| var.declared_at == 0);
+        all.map(|(id, var)| (var.name.clone(), VarId(id as u32))).collect()
+    }
+
+    /// The variables, for the next round.
+    pub fn into_vars(self) -> Vec<VarState> {
+        self.vars
+    }
+
+    pub fn var(&mut self, id: VarId) -> &mut VarState {
+        &mut self.vars[id.0 as usize]
+    }
+
+    /// The variable that a name means here.
+    pub fn lookup(&self, name: &str) -> Option<VarId> {
+        self.visible.iter().rev().find(|(known, _)| known == name).map(|&(_, id)| id)
+    }
+
+    /// The variable that an assignment means: a new one of the clause if there is none.
+    pub fn lookup_or_add(&mut self, name: &str, span: Span) -> VarId {
+        self.lookup(name).unwrap_or_else(|| {
+            let id = self.add(name, 0, span);
+            self.visible.insert(0, (name.to_string(), id));
+            id
+        })
+    }
+
+    /// Brings a loop's own variable into sight until [`Scope::leave_loop`].
+    pub fn enter_loop(&mut self, name: &str, span: Span) -> VarId {
+        let at = span.start.max(1);
+        let known = self.vars.iter().position(|var| var.name == name && var.declared_at == at);
+        let id = match known {
+            Some(at) => VarId(at as u32),
+            None => self.add(name, at, span),
+        };
+        self.visible.push((name.to_string(), id));
+        self.assigned[id.0 as usize] = true;
+        self.loops += 1;
+        id
+    }
+
+    pub fn leave_loop(&mut self) {
+        self.visible.pop();
+        self.loops -= 1;
+    }
+
+    fn add(&mut self, name: &str, declared_at: u32, span: Span) -> VarId {
+        self.vars.push(VarState { name: name.into(), declared_at, slot: Slot::default(), span, read: false });
+        self.assigned.push(false);
+        VarId(self.vars.len() as u32 - 1)
+    }
+
+    pub fn set(&mut self, id: VarId) {
+        self.assigned[id.0 as usize] = true;
+    }
+
+    pub fn is_set(&self, id: VarId) -> bool {
+        self.assigned[id.0 as usize]
+    }
+
+    /// Names in sight, for suggestions.
+    pub fn visible_names(&self) -> impl Iterator<Item = &str> {
+        self.visible.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Names of the sites' functions: those of this program, and of the whole clause.
+    pub fn name_ids(&self, kind: NameKind) -> (Vec<NameId>, Vec<NameId>) {
+        (ids(&self.sites, kind), ids(&self.clause_sites, kind))
+    }
+}
+
+fn sites(attached: &Attached) -> &[Site] {
+    match attached {
+        Attached::Timed { .. } => &[],
+        Attached::Calls { layout, .. } => &layout.sites,
+    }
+}
+
+fn ids(sites: &[Site], kind: NameKind) -> Vec<NameId> {
+    let id = |site: &Site| match kind {
+        NameKind::Func => site.func,
+        NameKind::Api => site.api,
+        NameKind::Probe => site.probe,
+    };
+    let mut list: Vec<NameId> = sites.iter().map(id).collect();
+    list.sort_unstable();
+    list.dedup();
+    list
+}
+
+/// What is set where two paths meet. A path that ended does not arrive.
+pub(crate) fn meet(a: (&[bool], bool), b: (&[bool], bool)) -> Vec<bool> {
+    let length = a.0.len().max(b.0.len());
+    let set = |side: (&[bool], bool), at: usize| side.1 || side.0.get(at).copied().unwrap_or(false);
+    (0..length).map(|at| set(a, at) && set(b, at)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_paths_must_set() {
+        assert_eq!(meet((&[true, true], false), (&[true, false], false)), [true, false]);
+        assert_eq!(meet((&[true], false), (&[false], true)), [true]);
+        assert_eq!(meet((&[true], false), (&[], false)), [false]);
+    }
+}

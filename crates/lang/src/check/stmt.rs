@@ -1,0 +1,326 @@
+//! Statements, and which variables are set on all paths to each of them.
+
+use crate::ast::{self, Block, ExprKind as Ast, StmtKind as AstStmt};
+use crate::builtin::{self, Kind};
+use crate::check::Checker;
+use crate::check::build::{convert, is_unknown};
+use crate::check::infer::Slot;
+use crate::check::limits;
+use crate::check::scope::meet;
+use crate::hir::{BinaryOp, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
+use crate::span::Span;
+
+impl Checker<'_> {
+    /// A block's statements. What follows a `return` is checked too, and said to be unreachable.
+    pub fn block(&mut self, block: &Block) -> Vec<Stmt> {
+        let mut out = Vec::new();
+        self.scope.ended = false;
+        let mut warned = false;
+        for stmt in &block.stmts {
+            if self.scope.ended && !warned {
+                self.warning("W0252", stmt.span, "this statement is never reached");
+                warned = true;
+            }
+            let ended = self.scope.ended;
+            self.stmt(stmt, &mut out);
+            self.scope.ended |= ended;
+        }
+        out
+    }
+
+    fn stmt(&mut self, stmt: &ast::Stmt, out: &mut Vec<Stmt>) {
+        let span = stmt.span;
+        let kind = match &stmt.kind {
+            AstStmt::Expr(e) => return self.expr_stmt(e, span, out),
+            AstStmt::Let { name, ty, value } => self.let_stmt(name, ty.as_ref(), value.as_ref()),
+            AstStmt::Assign { target, op, value } => self.assign(target, *op, value, span),
+            AstStmt::If { cond, then, otherwise } => Some(self.if_stmt(cond, then, otherwise.as_ref())),
+            AstStmt::While { cond, body } => Some(self.while_stmt(cond, body)),
+            AstStmt::Unroll { count, body } => self.unroll(count, body),
+            AstStmt::ForRange { var, start, end, body } => Some(self.for_range(var, start, end, body)),
+            AstStmt::ForMap { var, map, body } => self.for_map(var, map, body),
+            AstStmt::Block(block) => {
+                out.extend(self.block(block));
+                None
+            }
+            AstStmt::Break => self.leave(StmtKind::Break, "break", span),
+            AstStmt::Continue => self.leave(StmtKind::Continue, "continue", span),
+            AstStmt::Return(value) => Some(self.return_stmt(value.as_ref())),
+        };
+        out.extend(kind.map(|kind| Stmt { kind, span }));
+    }
+
+    fn leave(&mut self, kind: StmtKind, word: &str, span: Span) -> Option<StmtKind> {
+        if self.scope.loops == 0 {
+            self.error("E0225", span, format!("`{word}` outside of a loop"))
+                .help("leave a clause by `return`");
+            return None;
+        }
+        self.scope.ended = true;
+        Some(kind)
+    }
+
+    fn return_stmt(&mut self, value: Option<&ast::Expr>) -> StmtKind {
+        if let Some(value) = value {
+            self.expr(value);
+            self.warning("W0253", value.span, "the value of `return` is not used");
+        }
+        self.scope.ended = true;
+        StmtKind::Return
+    }
+
+    /// An action, an update, or a value that nobody uses.
+    fn expr_stmt(&mut self, e: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
+        match &e.kind {
+            Ast::Call { name, args } if is_kind(&name.node, Kind::Action) => {
+                let kind = self.action(name, args, e.span);
+                out.extend(kind.map(|kind| Stmt { kind, span }));
+            }
+            Ast::Call { name, args } if name.node == "delete" && !args.is_empty() => {
+                let deletes = self.delete(args, e.span);
+                out.extend(deletes.into_iter().map(|e| Stmt { kind: StmtKind::Expr(e), span }));
+            }
+            // `c ? printf(...) : 0` chooses what to do.
+            Ast::Ternary { cond, then: Some(then), otherwise } if acts(then) || acts(otherwise) => {
+                let as_block = |e: &ast::Expr| match e.kind {
+                    Ast::Int { .. } => Block { stmts: Vec::new(), span: e.span },
+                    _ => {
+                        let kind = AstStmt::Expr(e.clone());
+                        Block { stmts: vec![ast::Stmt { kind, span: e.span }], span: e.span }
+                    }
+                };
+                let kind = self.if_stmt(cond, &as_block(then), Some(&as_block(otherwise)));
+                out.push(Stmt { kind, span });
+            }
+            _ => self.value_stmt(e, span, out),
+        }
+    }
+
+    fn value_stmt(&mut self, e: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
+        let value = self.expr(e);
+        if is_unknown(&value) {
+            return;
+        }
+        let on_purpose = self.src.slice(span).starts_with('_') && span.start != e.span.start;
+        if !has_effect(&value) && !on_purpose {
+            let text = self.src.slice(e.span);
+            let message = match text.len() < 40 && !text.is_empty() {
+                true => format!("the value of `{text}` is not used"),
+                false => "this value is not used".to_string(),
+            };
+            self.warning("W0253", e.span, message).help("print it, assign it, or write `_ = ...`");
+        }
+        out.push(Stmt { kind: StmtKind::Expr(value), span });
+    }
+
+    fn action(&mut self, name: &ast::Name, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        let builtin = self.builtin_call(name, args, span)?;
+        match builtin.name {
+            "printf" => self.printf(args, span),
+            "print" => self.print(args, span),
+            "clear" => self.whole_map(&args[0], "clear").map(StmtKind::Clear),
+            "zero" => self.whole_map(&args[0], "zero").map(StmtKind::Zero),
+            "time" => self.time(args),
+            "exit" => {
+                let kind = self.exit(args, span);
+                self.scope.ended = true;
+                Some(kind)
+            }
+            other => unreachable!("action `{other}` has no arm"),
+        }
+    }
+
+    fn let_stmt(
+        &mut self,
+        name: &ast::Name,
+        ty: Option<&ast::TypeName>,
+        value: Option<&ast::Expr>,
+    ) -> Option<StmtKind> {
+        let value = value.map(|value| self.expr(value));
+        let id = self.scope.lookup_or_add(&name.node, name.span);
+        if let Some(ty) = ty {
+            let ty = if ty.name == "string" && ty.pointers == 0 {
+                Some(Type::Str(self.config.max_strlen))
+            } else {
+                self.spelled(ty)
+            };
+            self.scope.var(id).slot = ty.map(Slot::fixed).unwrap_or_default();
+        }
+        match value {
+            Some(value) => self.set_var(id, value),
+            None => {
+                self.scope.set(id);
+                None
+            }
+        }
+    }
+
+    /// `target = value`, `target += value`
+    fn assign(
+        &mut self,
+        target: &ast::Expr,
+        op: Option<BinaryOp>,
+        value: &ast::Expr,
+        span: Span,
+    ) -> Option<StmtKind> {
+        match (&target.kind, op) {
+            (Ast::Map { name, keys }, None) => self.set_map(name, keys.as_deref(), value, span),
+            (Ast::Map { name, keys }, Some(op)) => {
+                let value = self.expr(value);
+                effect(self.update_map((name, keys.as_deref()), op, value, Yields::New, span))
+            }
+            (Ast::Var(name), None) => {
+                if let Some((agg, _)) = self.aggregation(value) {
+                    let message = format!(
+                        "`{}` must be assigned directly to a map",
+                        crate::check::infer::agg_name(&agg)
+                    );
+                    self.error("E0218", value.span, message).help(format!("write `@{name} = ...`"));
+                    return None;
+                }
+                let value = self.expr(value);
+                let id = self.scope.lookup_or_add(name, target.span);
+                self.set_var(id, value)
+            }
+            (Ast::Var(name), Some(op)) => {
+                let value = self.expr(value);
+                effect(self.update_var(name, op, value, Yields::New, span))
+            }
+            _ => {
+                let error = self.error("E0212", target.span, "cannot assign to this");
+                error.help("assign to a variable (`$x = ...`) or a map (`@x = ...`)");
+                None
+            }
+        }
+    }
+
+    fn set_var(&mut self, id: VarId, value: Expr) -> Option<StmtKind> {
+        self.scope.set(id);
+        let types = &self.types;
+        let taken = self.scope.var(id).slot.take(&value, types);
+        if let Err(mismatch) = taken {
+            let name = format!("${}", self.scope.var(id).name);
+            self.value_mismatch(&name, "E0201", &mismatch.has, &value);
+            return None;
+        }
+        let ty = self.scope.var(id).slot.ty(&self.types)?;
+        if is_unknown(&value) {
+            return None;
+        }
+        if value.ty == Type::U64 && ty == Type::I64 && !matches!(value.kind, ExprKind::Int(_)) {
+            let message =
+                format!("`${}` also takes signed numbers, so it is an int64", self.scope.var(id).name);
+            self.warning("W0251", value.span, message).note("what is larger than an int64 shows as negative");
+        }
+        Some(StmtKind::SetVar { var: id, value: convert(value, &ty) })
+    }
+
+    fn if_stmt(&mut self, cond: &ast::Expr, then: &Block, otherwise: Option<&Block>) -> StmtKind {
+        let cond = self.condition(cond);
+        let before = self.scope.assigned.clone();
+        let then = self.block(then);
+        let after_then = (std::mem::replace(&mut self.scope.assigned, before), self.scope.ended);
+        self.scope.assigned.resize(after_then.0.len(), false);
+        self.scope.ended = false;
+        let otherwise = otherwise.map(|block| self.block(block)).unwrap_or_default();
+        let after_else = (self.scope.assigned.as_slice(), self.scope.ended);
+        self.scope.assigned = meet((&after_then.0, after_then.1), after_else);
+        self.scope.ended &= after_then.1;
+        StmtKind::If { cond, then, otherwise }
+    }
+
+    /// The body of a loop, which may run no time: what it sets is not set after it.
+    fn loop_body(&mut self, body: &Block) -> Vec<Stmt> {
+        let before = self.scope.assigned.clone();
+        let body = self.block(body);
+        let length = self.scope.assigned.len();
+        self.scope.assigned = before;
+        self.scope.assigned.resize(length, false);
+        self.scope.ended = false;
+        body
+    }
+
+    fn while_stmt(&mut self, cond: &ast::Expr, body: &Block) -> StmtKind {
+        let cond = self.condition(cond);
+        self.scope.loops += 1;
+        let body = self.loop_body(body);
+        self.scope.loops -= 1;
+        StmtKind::While { cond, body }
+    }
+
+    fn unroll(&mut self, count: &ast::Expr, body: &Block) -> Option<StmtKind> {
+        let times = self.constant(count, "the count of `unroll`");
+        self.scope.loops += 1;
+        let body = self.block(body);
+        self.scope.loops -= 1;
+        self.scope.ended = false;
+        let times = times?;
+        if !(1..=limits::UNROLL).contains(&times) {
+            let message = format!("`unroll` makes from 1 to {} copies, found {times}", limits::UNROLL);
+            self.error("E0222", count.span, message).help("use `for $i : 0..n { }` for more");
+            return None;
+        }
+        Some(StmtKind::Unroll { count: times as u32, body })
+    }
+
+    fn for_range(&mut self, var: &ast::Name, start: &ast::Expr, end: &ast::Expr, body: &Block) -> StmtKind {
+        let start = convert(self.number(start, "the first value of a range"), &Type::I64);
+        let end = convert(self.number(end, "the end of a range"), &Type::I64);
+        let id = self.scope.enter_loop(&var.node, var.span);
+        self.scope.var(id).slot = Slot::fixed(Type::I64);
+        let body = self.loop_body(body);
+        self.scope.leave_loop();
+        StmtKind::ForRange { var: id, start, end, body }
+    }
+
+    fn for_map(&mut self, var: &ast::Name, map: &ast::Name, body: &Block) -> Option<StmtKind> {
+        let map_id = self.map_id(&map.node, map.span);
+        let pair = self.pair_type(map_id, map);
+        let id = self.scope.enter_loop(&var.node, var.span);
+        self.scope.var(id).slot = pair.clone().map(Slot::fixed).unwrap_or_default();
+        let body = self.loop_body(body);
+        self.scope.leave_loop();
+        pair.map(|_| StmtKind::ForMap { var: id, map: map_id, body })
+    }
+
+    /// `(key, value)` of a map, once it is known.
+    fn pair_type(&mut self, id: MapId, name: &ast::Name) -> Option<Type> {
+        let state = &self.maps[id.0 as usize];
+        if state.key.as_ref().is_some_and(Vec::is_empty) {
+            self.error("E0202", name.span, format!("`@{}` has no keys to loop over", name.node));
+            return None;
+        }
+        if let crate::check::infer::ValueState::Agg(agg) = &state.value
+            && state.read_type(&self.types).is_none()
+        {
+            let message = format!(
+                "`@{}` is made by `{}` and has no values to loop over",
+                name.node,
+                crate::check::infer::agg_name(agg)
+            );
+            self.error("E0218", name.span, message).help(format!("print it: `print(@{})`", name.node));
+            return None;
+        }
+        let key = state.key_types(&self.types)?;
+        let value = state.read_type(&self.types)?;
+        let key = if let [only] = key.as_slice() { only.clone() } else { Type::Tuple(key) };
+        Some(Type::Tuple(vec![key, value]))
+    }
+}
+
+fn effect(value: Expr) -> Option<StmtKind> {
+    (!is_unknown(&value)).then_some(StmtKind::Expr(value))
+}
+
+fn has_effect(value: &Expr) -> bool {
+    matches!(value.kind, ExprKind::UpdateMap { .. } | ExprKind::UpdateVar { .. } | ExprKind::Delete { .. })
+}
+
+fn is_kind(name: &str, kind: Kind) -> bool {
+    builtin::find(name).is_some_and(|builtin| builtin.kind == kind)
+}
+
+/// A call that does something.
+fn acts(e: &ast::Expr) -> bool {
+    matches!(&e.kind, Ast::Call { name, .. } if is_kind(&name.node, Kind::Action))
+}

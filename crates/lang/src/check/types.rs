@@ -1,0 +1,324 @@
+//! Types: from the CUDA tables and from spellings to those of the checked program; how two types meet; how a type reads.
+//!
+//! Enums and structs enter the program when something uses them, so a script that prints one result carries one enum.
+
+use crate::ast::TypeName;
+use crate::hir::{Enum, EnumId, Field, NameKind, Struct, StructId, Type};
+
+/// The enums and structs of a program under construction.
+#[derive(Debug, Default)]
+pub struct Types {
+    enums: Vec<Enum>,
+    structs: Vec<Struct>,
+    /// The same structs in the CUDA tables, which know the real types of the fields.
+    origins: Vec<Option<cuda::StructId>>,
+}
+
+/// `char`
+pub const CHAR: Type = Type::Int { bytes: 1, signed: true };
+/// `uint8`
+pub const U8: Type = Type::Int { bytes: 1, signed: false };
+
+impl Types {
+    /// Begins with the types of a running program, which keep their ids.
+    pub fn new(enums: Vec<Enum>, structs: Vec<Struct>) -> Types {
+        let origins = structs.iter().map(|s| cuda::find_struct(&s.name)).collect();
+        Types { enums, structs, origins }
+    }
+
+    /// The finished lists.
+    pub fn into_lists(self) -> (Vec<Enum>, Vec<Struct>) {
+        (self.enums, self.structs)
+    }
+
+    /// An enum of this program.
+    pub fn enum_def(&self, id: EnumId) -> &Enum {
+        &self.enums[id.0 as usize]
+    }
+
+    /// A struct of this program.
+    pub fn struct_def(&self, id: StructId) -> &Struct {
+        &self.structs[id.0 as usize]
+    }
+
+    /// What the CUDA tables say of a struct.
+    pub fn origin(&self, id: StructId) -> Option<&'static cuda::Struct> {
+        self.origins[id.0 as usize].map(cuda::struct_def)
+    }
+
+    /// The type that a script sees.
+    pub fn of_cuda(&mut self, id: cuda::TypeId) -> Type {
+        match cuda::ty(id).kind {
+            cuda::Kind::Enum(id) => Type::Enum(self.enum_id(id)),
+            cuda::Kind::Pointer(to) => Type::Pointer(Box::new(self.pointee(to))),
+            cuda::Kind::String => Type::Pointer(Box::new(CHAR)),
+            cuda::Kind::Struct(id) => Type::Struct(self.struct_id(id)),
+            cuda::Kind::Array(element, count) => Type::Array(Box::new(self.of_cuda(element)), count),
+            _ => self.plain(id),
+        }
+    }
+
+    /// There is nothing to do with a floating-point number, so nothing is known behind a pointer to one.
+    fn pointee(&mut self, id: cuda::TypeId) -> Type {
+        match cuda::ty(id).kind {
+            cuda::Kind::Float { .. } => Type::Void,
+            _ => self.of_cuda(id),
+        }
+    }
+
+    /// A type of the same size and way of travelling, without what a script would want to know beyond that.
+    pub fn plain(&mut self, id: cuda::TypeId) -> Type {
+        match cuda::ty(id).kind {
+            cuda::Kind::Void => Type::Void,
+            cuda::Kind::Bool => Type::Bool,
+            cuda::Kind::Int { bytes, signed } => Type::Int { bytes, signed },
+            cuda::Kind::Float { bytes } => Type::Int { bytes, signed: false },
+            cuda::Kind::Enum(id) => Type::Int { bytes: 4, signed: cuda::enum_def(id).signed },
+            cuda::Kind::Pointer(_) | cuda::Kind::String | cuda::Kind::Handle | cuda::Kind::Function => {
+                Type::Pointer(Box::new(Type::Void))
+            }
+            cuda::Kind::Struct(id) => Type::Struct(self.struct_id(id)),
+            cuda::Kind::Array(element, count) => Type::Array(Box::new(self.plain(element)), count),
+        }
+    }
+
+    /// An enum of the CUDA tables.
+    pub fn enum_id(&mut self, id: cuda::EnumId) -> EnumId {
+        let known = cuda::enum_def(id);
+        if let Some(at) = self.enums.iter().position(|e| e.name == known.name) {
+            return EnumId(at as u32);
+        }
+        let variants = known.variants.iter().map(|&(name, value)| (name.to_string(), value)).collect();
+        self.enums.push(Enum { name: known.name.into(), signed: known.signed, variants });
+        EnumId(self.enums.len() as u32 - 1)
+    }
+
+    /// A struct of the CUDA tables, with those that it holds by value.
+    pub fn struct_id(&mut self, id: cuda::StructId) -> StructId {
+        if let Some(at) = self.origins.iter().position(|&origin| origin == Some(id)) {
+            return StructId(at as u32);
+        }
+        let known = cuda::struct_def(id);
+        let fields = known.fields.iter().map(|field| Field {
+            name: field.name.into(),
+            offset: field.offset,
+            ty: self.plain(field.ty),
+        });
+        let fields = fields.collect();
+        self.structs.push(Struct { name: known.name.into(), size: known.size, align: known.align, fields });
+        self.origins.push(Some(id));
+        StructId(self.structs.len() as u32 - 1)
+    }
+
+    /// The type of a cast, `let` or `sizeof`; `None` when nobody knows it.
+    pub fn spelled(&mut self, name: &TypeName) -> Option<Type> {
+        let spelled = name.name.split_whitespace().collect::<Vec<_>>().join(" ");
+        let bare = spelled.strip_prefix("const ").unwrap_or(&spelled);
+        let base = match builtin_type(bare) {
+            Some(ty) => ty,
+            None => {
+                let bare =
+                    ["struct ", "union ", "enum "].iter().find_map(|p| bare.strip_prefix(p)).unwrap_or(bare);
+                self.of_cuda(cuda::find_type(bare)?)
+            }
+        };
+        let pointed = (0..name.pointers).fold(base, |ty, _| Type::Pointer(Box::new(ty)));
+        Some(match name.array {
+            Some(count) => Type::Array(Box::new(pointed), count),
+            None => pointed,
+        })
+    }
+
+    /// Bytes of a value in memory.
+    pub fn size(&self, ty: &Type) -> u32 {
+        match ty {
+            Type::Void => 0,
+            Type::Bool => 1,
+            Type::Int { bytes, .. } => u32::from(*bytes),
+            Type::Enum(_) | Type::Name(_) => 4,
+            Type::Pointer(_) | Type::Timestamp(_) => 8,
+            Type::Str(capacity) => *capacity,
+            Type::Struct(id) => self.struct_def(*id).size,
+            Type::Array(element, count) => self.size(element) * count,
+            Type::Tuple(parts) => parts.iter().map(|part| self.size(part)).sum(),
+            Type::Usym | Type::Stack { .. } => 16,
+        }
+    }
+
+    /// The integer type of an enum's values.
+    pub fn enum_int(&self, id: EnumId) -> Type {
+        Type::Int { bytes: 4, signed: self.enum_def(id).signed }
+    }
+
+    /// The type that holds values of both, without loss; `None` where there is none.
+    pub fn join(&self, a: &Type, b: &Type) -> Option<Type> {
+        use Type::*;
+        Some(match (a, b) {
+            (a, b) if a == b => a.clone(),
+            (&Int { bytes: x, signed: s }, &Int { bytes: y, signed: t }) => join_ints((x, s), (y, t)),
+            (Bool, int @ Int { .. }) | (int @ Int { .. }, Bool) => int.clone(),
+            (&Enum(id), other @ (Int { .. } | Bool | Enum(_))) => self.join(&self.enum_int(id), other)?,
+            (other @ (Int { .. } | Bool), &Enum(id)) => self.join(other, &self.enum_int(id))?,
+            (Pointer(_), Pointer(_)) => Pointer(Box::new(Void)),
+            (Pointer(_), Int { .. }) | (Int { .. }, Pointer(_)) => Type::U64,
+            (Str(x), Str(y)) => Str(*x.max(y)),
+            (Tuple(x), Tuple(y)) if x.len() == y.len() => {
+                Tuple(x.iter().zip(y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
+            }
+            _ => return None,
+        })
+    }
+
+    /// As messages write it.
+    pub fn show(&self, ty: &Type) -> String {
+        match ty {
+            Type::Void => "void".into(),
+            Type::Bool => "bool".into(),
+            Type::Int { bytes, signed } => format!("{}int{}", if *signed { "" } else { "u" }, bytes * 8),
+            Type::Enum(id) => self.enum_def(*id).name.clone(),
+            Type::Pointer(to) => format!("{} *", self.show(to)),
+            Type::Str(capacity) => format!("string[{capacity}]"),
+            Type::Struct(id) => self.struct_def(*id).name.clone(),
+            Type::Array(element, count) => format!("{}[{count}]", self.show(element)),
+            Type::Tuple(parts) => format!("({})", self.show_all(parts)),
+            Type::Name(NameKind::Func) => "func".into(),
+            Type::Name(NameKind::Api) => "api".into(),
+            Type::Name(NameKind::Probe) => "probe".into(),
+            Type::Usym => "usym".into(),
+            Type::Stack { user: true, .. } => "ustack".into(),
+            Type::Stack { user: false, .. } => "kstack".into(),
+            Type::Timestamp(_) => "timestamp".into(),
+        }
+    }
+
+    /// Several, with commas.
+    pub fn show_all(&self, types: &[Type]) -> String {
+        types.iter().map(|ty| self.show(ty)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Of different signs, an unsigned type that a wider signed one holds loses nothing; beyond that int64.
+fn join_ints((x, s): (u8, bool), (y, t): (u8, bool)) -> Type {
+    if s == t {
+        return Type::Int { bytes: x.max(y), signed: s };
+    }
+    let (unsigned, signed) = if s { (y, x) } else { (x, y) };
+    Type::Int { bytes: signed.max(unsigned * 2).min(8), signed: true }
+}
+
+/// Spellings of integer types, and their bytes and sign.
+static INTS: &[(&[&str], u8, bool)] = &[
+    (&["int8", "int8_t", "char", "signed char", "s8"], 1, true),
+    (&["uint8", "uint8_t", "unsigned char", "u8"], 1, false),
+    (&["int16", "int16_t", "short", "short int", "s16"], 2, true),
+    (&["uint16", "uint16_t", "unsigned short", "unsigned short int", "u16"], 2, false),
+    (&["int32", "int32_t", "int", "signed", "signed int", "s32"], 4, true),
+    (&["uint32", "uint32_t", "unsigned int", "unsigned", "u32"], 4, false),
+    (
+        &["int64", "int64_t", "long", "long int", "long long", "long long int", "ssize_t", "intptr_t", "s64"],
+        8,
+        true,
+    ),
+    (
+        &[
+            "uint64",
+            "uint64_t",
+            "unsigned long",
+            "unsigned long int",
+            "unsigned long long",
+            "unsigned long long int",
+            "size_t",
+            "uintptr_t",
+            "u64",
+        ],
+        8,
+        false,
+    ),
+];
+
+fn builtin_type(name: &str) -> Option<Type> {
+    match name {
+        "void" => Some(Type::Void),
+        "bool" | "_Bool" => Some(Type::Bool),
+        _ => INTS
+            .iter()
+            .find(|(names, ..)| names.contains(&name))
+            .map(|&(_, bytes, signed)| Type::Int { bytes, signed }),
+    }
+}
+
+/// Names of types worth suggesting.
+pub fn builtin_type_names() -> impl Iterator<Item = &'static str> {
+    INTS.iter().flat_map(|(names, ..)| names.iter().copied()).chain(["bool", "void"])
+}
+
+/// Fits a register: integer, bool, enum, pointer.
+pub fn is_scalar(ty: &Type) -> bool {
+    matches!(ty, Type::Bool | Type::Int { .. } | Type::Enum(_) | Type::Pointer(_))
+}
+
+/// Whether an integer type holds a value.
+pub fn int_holds(ty: &Type, value: i64) -> bool {
+    match *ty {
+        Type::Int { bytes: 8, signed } => signed || value >= 0,
+        Type::Int { bytes, signed: true } => {
+            let limit = 1i64 << (bytes * 8 - 1);
+            (-limit..limit).contains(&value)
+        }
+        Type::Int { bytes, signed: false } => (0..1i64 << (bytes * 8)).contains(&value),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn int(bytes: u8, signed: bool) -> Type {
+        Type::Int { bytes, signed }
+    }
+
+    #[test]
+    fn joins() {
+        let mut types = Types::default();
+        let result = types.enum_id(cuda::find_enum("CUresult").unwrap());
+        let cases = [
+            (Type::U32, Type::U64, Some(Type::U64)),
+            (Type::U32, Type::I32, Some(Type::I64)),
+            (int(1, false), Type::I32, Some(Type::I32)),
+            (Type::U64, Type::I64, Some(Type::I64)),
+            (Type::Bool, Type::I32, Some(Type::I32)),
+            (Type::Enum(result), Type::U32, Some(Type::U32)),
+            (Type::Str(4), Type::Str(16), Some(Type::Str(16))),
+            (Type::Str(4), Type::I64, None),
+            (Type::Tuple(vec![Type::U32]), Type::Tuple(vec![Type::U64]), Some(Type::Tuple(vec![Type::U64]))),
+            (Type::Tuple(vec![]), Type::Tuple(vec![Type::U64]), None),
+        ];
+        for (a, b, expected) in cases {
+            assert_eq!(types.join(&a, &b), expected, "{a:?} {b:?}");
+            assert_eq!(types.join(&b, &a), expected, "{b:?} {a:?}");
+        }
+    }
+
+    #[test]
+    fn integers_hold() {
+        assert!(int_holds(&int(1, false), 255) && !int_holds(&int(1, false), 256));
+        assert!(int_holds(&int(1, true), -128) && !int_holds(&int(1, true), 128));
+        assert!(!int_holds(&Type::U64, -1) && int_holds(&Type::I64, i64::MIN));
+    }
+
+    #[test]
+    fn spellings() {
+        let mut types = Types::default();
+        let mut spell = |name: &str, pointers| {
+            let name = TypeName { name: name.into(), pointers, array: None, span: Default::default() };
+            let ty = types.spelled(&name)?;
+            Some(types.show(&ty))
+        };
+        assert_eq!(spell("unsigned  int", 0).as_deref(), Some("uint32"));
+        assert_eq!(spell("const char", 1).as_deref(), Some("int8 *"));
+        assert_eq!(spell("struct CUlaunchConfig_st", 1).as_deref(), Some("CUlaunchConfig *"));
+        assert_eq!(spell("enum cudaError", 0).as_deref(), Some("cudaError_t"));
+        assert_eq!(spell("struct nothing", 1), None);
+    }
+}

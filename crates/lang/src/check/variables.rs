@@ -1,0 +1,198 @@
+//! Names without sigil: built-in variables, `#define`s, CUDA's constants.
+
+use crate::ast;
+use crate::builtin::{self, Builtin, Kind, Where};
+use crate::check::Checker;
+use crate::check::build::{expr, int, unknown};
+use crate::check::config::stack_mode;
+use crate::check::limits;
+use crate::check::scope::At;
+use crate::hir::{Expr, ExprKind, NameKind, Type};
+use crate::resolve::probes::did_you_mean;
+use crate::resolve::usage::arg_number;
+use crate::similar::similar;
+use crate::span::Span;
+
+/// Variables that are one operation.
+fn simple(name: &str) -> Option<(ExprKind, Type)> {
+    Some(match name {
+        "pid" => (ExprKind::Pid, Type::U32),
+        "tid" => (ExprKind::Tid, Type::U32),
+        "uid" => (ExprKind::Uid, Type::U32),
+        "gid" => (ExprKind::Gid, Type::U32),
+        "cpu" => (ExprKind::Cpu, Type::U32),
+        "rand" => (ExprKind::Rand, Type::U32),
+        "comm" => (ExprKind::Comm, Type::Str(16)),
+        "nsecs" => (ExprKind::Nsecs, Type::U64),
+        "elapsed" => (ExprKind::Elapsed, Type::U64),
+        "duration" => (ExprKind::Duration, Type::U64),
+        "cgroup" => (ExprKind::Cgroup, Type::U64),
+        "func" => (ExprKind::Name(NameKind::Func), Type::Name(NameKind::Func)),
+        "api" => (ExprKind::Name(NameKind::Api), Type::Name(NameKind::Api)),
+        _ => return None,
+    })
+}
+
+impl<'a> Checker<'a> {
+    /// `pid`, `NAME` of a `#define`, `CUDA_SUCCESS`
+    pub fn ident(&mut self, name: &str, span: Span) -> Expr {
+        if let Some(&value) = self.defines.get(name) {
+            return self.defined(name, value, span);
+        }
+        if let Some(builtin) = builtin::find(name) {
+            return self.builtin_variable(builtin, name, span);
+        }
+        if let Some((id, value)) = cuda::constant(name) {
+            return int(value, Type::Enum(self.types.enum_id(id)), span);
+        }
+        if let Some(value) = cuda::macro_constant(name) {
+            return int(value, Type::I64, span);
+        }
+        self.unknown_ident(name, span)
+    }
+
+    /// The value of a definition, at the place of its use. While it is looked at it does not know itself.
+    fn defined(&mut self, name: &str, value: &'a ast::Expr, span: Span) -> Expr {
+        self.defines.remove(name);
+        let checked = self.expr(value);
+        self.defines.insert(name.to_string(), value);
+        Expr { span, ..checked }
+    }
+
+    fn unknown_ident(&mut self, name: &str, span: Span) -> Expr {
+        if let Some((_, way_out)) = builtin::ABSENT.iter().find(|(absent, _)| *absent == name) {
+            self.error("E0223", span, format!("`{name}` is not supported yet")).help(*way_out);
+            return unknown(span);
+        }
+        let builtins = builtin::BUILTINS.iter().map(|b| b.name);
+        let constants =
+            cuda::constants().map(|(name, ..)| name).chain(cuda::macro_constants().map(|(name, _)| name));
+        let defines: Vec<String> = self.defines.keys().cloned().collect();
+        let known = builtins.chain(constants).chain(defines.iter().map(String::as_str));
+        let near: Vec<String> = similar(name, known).into_iter().map(String::from).collect();
+        let has_var = self.scope.lookup(name).is_some();
+        let has_map = self.maps.iter().any(|map| map.name == name);
+        let error = self.error("E0206", span, format!("unknown name `{name}`"));
+        if has_var {
+            error.help(format!("did you mean the variable `${name}`?"));
+        } else if has_map {
+            error.help(format!("did you mean the map `@{name}`?"));
+        } else {
+            error.help.extend(did_you_mean(&near));
+        }
+        unknown(span)
+    }
+
+    fn builtin_variable(&mut self, builtin: &'static Builtin, name: &str, span: Span) -> Expr {
+        if builtin.kind != Kind::Variable {
+            let message = format!("`{name}` is a function");
+            self.error("E0206", span, message).help(format!("write `{}`", builtin.signature));
+            return unknown(span);
+        }
+        if !self.allowed(builtin, name, span) {
+            return unknown(span);
+        }
+        if let Some((kind, ty)) = simple(name) {
+            return expr(kind, ty, span);
+        }
+        match name {
+            "retval" => self.retval(span),
+            "probe" => self.probe_name(span),
+            "ustack" | "kstack" => self.stack(name, &[], span),
+            "args" => self.bare_args(span),
+            _ => match arg_number(name) {
+                Some(number) => expr(ExprKind::Arg(number), Type::I64, span),
+                None => unreachable!("built-in variable `{name}` has no arm"),
+            },
+        }
+    }
+
+    /// Reports a built-in that has no meaning in this probe.
+    pub fn allowed(&mut self, builtin: &Builtin, name: &str, span: Span) -> bool {
+        if self.scope.at.allows(builtin.allowed) {
+            return true;
+        }
+        let (message, help) = match (builtin.allowed, self.scope.at) {
+            (Where::Returns, At::Entry) => {
+                (format!("`{name}` is not known before the call returns"), "use a `uretprobe`")
+            }
+            (Where::Running, _) => (
+                format!("`{name}` has no meaning in `BEGIN` and `END`"),
+                "use it in a probe that interrupts something",
+            ),
+            (Where::Returns, _) => {
+                (format!("`{name}` has a meaning only in a `uretprobe`"), "use a `uretprobe`")
+            }
+            _ => (
+                format!("`{name}` has a meaning only in a `uprobe` or `uretprobe`"),
+                "keep it in a map there and read the map here",
+            ),
+        };
+        self.error("E0211", span, message).help(help);
+        false
+    }
+
+    fn retval(&mut self, span: Span) -> Expr {
+        let ty = self.scope.signature.as_ref().map_or(Type::U64, |signature| signature.ret.clone());
+        expr(ExprKind::Retval, ty, span)
+    }
+
+    fn probe_name(&mut self, span: Span) -> Expr {
+        let ty = Type::Name(NameKind::Probe);
+        match self.scope.timed_name {
+            Some(id) => int(i64::from(id.0), ty, span),
+            None => expr(ExprKind::Name(NameKind::Probe), ty, span),
+        }
+    }
+
+    fn bare_args(&mut self, span: Span) -> Expr {
+        let names: Vec<String> = match &self.scope.signature {
+            Some(signature) => signature.params.iter().map(|p| format!("`args.{}`", p.name)).collect(),
+            None => Vec::new(),
+        };
+        let error = self.error("E0226", span, "`args` is no single value");
+        match names.is_empty() {
+            true => error.help("name an argument: `args.NAME`"),
+            false => error.help(format!("name an argument: {}", names.join(", "))),
+        };
+        unknown(span)
+    }
+
+    /// `ustack`, `kstack(3)`, `ustack(perf, 10)`
+    pub fn stack(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Expr {
+        let (mut mode, mut limit) = (self.config.stack_mode, limits::FRAMES);
+        for arg in args {
+            match &arg.kind {
+                ast::ExprKind::Ident(word) if stack_mode(word).is_some() => {
+                    mode = stack_mode(word).unwrap_or(mode);
+                }
+                ast::ExprKind::Ident(word) if !self.defines.contains_key(word) => {
+                    let message = format!("unknown mode `{word}` of a stack");
+                    self.error("E0210", arg.span, message).help("modes are `bpftrace`, `perf` and `raw`");
+                }
+                _ => limit = self.constant(arg, "the number of frames").unwrap_or(limit),
+            }
+        }
+        if !(1..=limits::FRAMES).contains(&limit) {
+            let message = format!("a stack has from 1 to {} frames", limits::FRAMES);
+            self.error("E0222", span, message);
+            limit = limits::FRAMES;
+        }
+        let ty = Type::Stack { user: name == "ustack", limit: limit as u32, mode };
+        expr(ExprKind::Stack, ty, span)
+    }
+
+    /// `args.bytesize`: a parameter, which may be a struct on the way to a field of it.
+    pub fn param(&mut self, name: &ast::Name, span: Span) -> Expr {
+        let builtin = builtin::find("args").expect("`args` is a built-in");
+        if !self.allowed(builtin, "args", span) {
+            return unknown(span);
+        }
+        // Functions without the argument have been left out, with a message.
+        let Some(signature) = &self.scope.signature else { return unknown(span) };
+        match signature.params.iter().position(|p| p.name == name.node) {
+            Some(at) => expr(ExprKind::Param(at as u32), signature.params[at].ty.clone(), span),
+            None => unknown(span),
+        }
+    }
+}

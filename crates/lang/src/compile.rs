@@ -1,0 +1,25 @@
+//! The language from text to checked program, in one place.
+
+use crate::catalog::Catalog;
+use crate::check::{Checked, Options, check};
+use crate::diagnostic::Diagnostics;
+use crate::parse::parse;
+use crate::span::Source;
+
+/// Parses, resolves and checks a script. `None` when it has errors; all findings are in `diags`.
+///
+/// `params` are the positional parameters, `$1` first.
+pub fn compile_front(
+    src: &Source,
+    params: &[String],
+    options: &Options,
+    catalog: &dyn Catalog,
+    diags: &mut Diagnostics,
+) -> Option<Checked> {
+    let script = parse(src, params, diags)?;
+    if diags.has_errors() {
+        return None;
+    }
+    let options = Options { params: params.len(), ..options.clone() };
+    check(&script, src, &options, catalog, diags)
+}

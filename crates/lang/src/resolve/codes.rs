@@ -1,0 +1,122 @@
+//! What the findings of this stage mean.
+
+use crate::codes::Code;
+
+/// Findings about probes, targets, functions and settings. `W` marks warnings.
+pub const PROBES: &[Code] = &[
+    Code {
+        code: "E0101",
+        title: "unknown kind of probe",
+        explanation: "A probe begins with its kind: `uprobe`, `uretprobe`, `interval`, `profile`, `BEGIN` or `END`. \
+                      Upper and lower case are the same.",
+        example: "uprob:libcuda:cuInit { @ = count() }",
+    },
+    Code {
+        code: "E0102",
+        title: "a kind of probe that is not supported yet",
+        explanation: "Other tracers have more kinds of probe. What a CUDA program does is seen by probes on the \
+                      functions of its libraries.",
+        example: "kprobe:vfs_read { @ = count() }",
+    },
+    Code {
+        code: "E0103",
+        title: "a probe has too many or too few parts",
+        explanation: "A function is written `uprobe:TARGET:FUNCTION`, where the target is a library (`libcuda`), a \
+                      path, or a program. Return probes sit on functions, not inside them.",
+        example: "uprobe:cuInit { @ = count() }",
+    },
+    Code {
+        code: "E0104",
+        title: "the target cannot be probed",
+        explanation: "No file of this name, or one that is no program or library, or that cannot be read. The message \
+                      says which. In a clause with several attach points this is a warning if another was found.",
+        example: "uprobe:/nowhere/libx.so:f { @ = count() }",
+    },
+    Code {
+        code: "E0105",
+        title: "no such function",
+        explanation: "The files that the target stands for have no function of this name, version or pattern. In \
+                      libcuda and libcudart a name without suffix stands for all its live versions; a name with a \
+                      suffix, or in quotes, for exactly one symbol.",
+        example: "uprobe:libcuda:cuMemAllocc { @ = count() }",
+    },
+    Code {
+        code: "E0106",
+        title: "not a period",
+        explanation: "`interval` and `profile` take a unit and a whole number: `interval:s:1`, `profile:hz:99`, \
+                      `interval:500ms`. The shortest period is one microsecond.",
+        example: "interval:fortnight:1 { exit() }",
+    },
+    Code {
+        code: "E0107",
+        title: "not a pattern of functions",
+        explanation: "Functions are named exactly, with wildcards (`cuMem*`), by a regular expression (`/cu.*Alloc/`), \
+                      with a version (`cudaMalloc@libcudart.so.12`), an offset (`cuInit+16`) or an address.",
+        example: "uprobe:libcuda:cuInit+x { @ = count() }",
+    },
+    Code {
+        code: "E0108",
+        title: "unknown setting",
+        explanation: "The `config` block knows `max_map_keys`, `max_strlen`, `str_trunc_trailer`, \
+                      `print_maps_on_exit`, `stack_mode`, `max_loop_iterations`, `missing_probes` and `perf_rb_pages`.",
+        example: "config = { max_map_key = 10 } BEGIN { exit() }",
+    },
+    Code {
+        code: "E0109",
+        title: "a setting of the wrong kind",
+        explanation: "The message says which values the setting takes.",
+        example: "config = { max_map_keys = 0 } BEGIN { exit() }",
+    },
+    Code {
+        code: "E0110",
+        title: "a map is not declared rightly",
+        explanation: "`let @m = hash(1000);` makes room for 1000 keys.",
+        example: "let @m = heap(10); BEGIN { @m = 1 }",
+    },
+    Code {
+        code: "E0120",
+        title: "no such argument",
+        explanation: "None of the functions of this clause has an argument of this name. Functions that lack one are \
+                      left out with a warning as long as some are left.",
+        example: "uprobe:libcuda:cuMemAlloc { @ = sum(args.bytesiz) }",
+    },
+    Code {
+        code: "E0121",
+        title: "arguments are not known by name",
+        explanation: "Names and types of arguments are known for the CUDA driver, the CUDA runtime and NCCL. \
+                      Elsewhere use `arg0`, `arg1` ... and casts.",
+        example: "uprobe:libc:malloc { @ = sum(args.size) }",
+    },
+    Code {
+        code: "E0122",
+        title: "an argument that cannot be read",
+        explanation: "Floating-point arguments travel in registers that probes cannot see.",
+        example: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args.bias) }",
+    },
+    Code {
+        code: "E0123",
+        title: "no result to read",
+        explanation: "The function returns nothing, or something that does not fit an integer register.",
+        example: "uretprobe:libcudart:cudaCreateChannelDesc { @[retval] = count() }",
+    },
+    Code {
+        code: "W0151",
+        title: "functions are left out",
+        explanation: "A wildcard also matched functions that lack an argument, or a result, that the body uses. They \
+                      are not probed.",
+        example: "uprobe:libcuda:cuMem* { @ = sum(args.bytesize) }",
+    },
+    Code {
+        code: "W0152",
+        title: "not a known function of the library",
+        explanation: "The library is not loaded yet, and the tables of its functions do not have this name. It is \
+                      looked up when the library appears.",
+        example: "uprobe:libnccl:ncclAllReducee { @ = count() }",
+    },
+    Code {
+        code: "W0153",
+        title: "a setting without effect, or with an old name",
+        explanation: "Settings of other tracers are accepted, so that their scripts run.",
+        example: "config = { max_probes = 10 } BEGIN { exit() }",
+    },
+];

@@ -1,0 +1,261 @@
+//! Groups the functions of a clause by what its body sees of them: one program for each group.
+//!
+//! ```text
+//! uprobe:libcuda:cuMem* { @ = sum(args.bytesize) }
+//!   cuMemAlloc_v2(dptr, bytesize)    }  second argument, uint64: one program
+//!   cuMemAllocHost_v2(pp, bytesize)  }
+//!   cuMemAlloc(dptr, bytesize)          second argument, uint32: another program
+//!   cuMemFree_v2(dptr)                  left out with a warning
+//! ```
+
+use std::collections::HashMap;
+
+use crate::ast::Clause;
+use crate::check::types::Types;
+use crate::diagnostic::Diagnostics;
+use crate::hir::{Param, Signature, Site, Type};
+use crate::resolve::Attached;
+use crate::resolve::probes::{Call, Spot, did_you_mean, listed};
+use crate::resolve::usage::Usage;
+use crate::similar::similar;
+use crate::span::Span;
+
+/// Functions that look the same to a body.
+#[derive(Debug)]
+pub struct Layout {
+    /// Where they are.
+    pub sites: Vec<Site>,
+    /// Arguments and result; those that the body uses have their real types, the others are only as wide as they are.
+    pub signature: Option<Signature>,
+    /// The first function, for messages.
+    pub symbol: String,
+    /// What the tables say of the first function.
+    pub known: Option<&'static cuda::Signature>,
+}
+
+/// Integer registers that hold arguments on the architecture with the fewest: what lies behind them may be on the stack.
+const FEWEST_ARGUMENT_REGISTERS: u32 = 6;
+
+/// What distinguishes two groups.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    returns: bool,
+    /// Used arguments: position and type.
+    used: Vec<(usize, Type)>,
+    /// How the arguments up to the last used one travel.
+    travel: Vec<Travel>,
+    /// Type of the result if it is used; `None` also where it is not known.
+    ret: Option<Type>,
+    /// Where the stack arguments are, if one may be used.
+    stack_shift: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Travel {
+    Integer,
+    Float,
+    Struct(u32),
+}
+
+/// Groups what a clause runs at. Functions that lack a used argument are left out with one warning; none left is an error.
+pub fn group(clause: &Clause, spots: Vec<Spot>, types: &mut Types, diags: &mut Diagnostics) -> Vec<Attached> {
+    let usage = Usage::of(clause);
+    let mut grouping = Grouping { usage: &usage, types, attached: Vec::new(), index: HashMap::new() };
+    let mut lacking = Vec::new();
+    for spot in spots {
+        match spot {
+            Spot::Timed { attach, name } => grouping.attached.push(Attached::Timed { attach, name }),
+            Spot::Call(call) => match lack(&call, &usage) {
+                Some(what) => lacking.push((call, what)),
+                None => grouping.add(call),
+            },
+        }
+    }
+    let attached = grouping.attached;
+    if !lacking.is_empty() {
+        let some_left = attached.iter().any(|a| matches!(a, Attached::Calls { .. }));
+        report(&lacking, some_left, diags);
+    }
+    attached
+}
+
+struct Grouping<'a> {
+    usage: &'a Usage,
+    types: &'a mut Types,
+    attached: Vec<Attached>,
+    index: HashMap<Key, usize>,
+}
+
+impl Grouping<'_> {
+    fn add(&mut self, call: Call) {
+        let key = self.key(&call);
+        if let Some(&at) = self.index.get(&key)
+            && let Attached::Calls { layout, .. } = &mut self.attached[at]
+        {
+            layout.sites.push(call.site);
+            return;
+        }
+        self.index.insert(key, self.attached.len());
+        let signature = call.signature.map(|known| self.signature(known));
+        let layout = Layout { sites: vec![call.site], signature, symbol: call.symbol, known: call.signature };
+        self.attached.push(Attached::Calls { returns: call.returns, layout });
+    }
+
+    fn key(&mut self, call: &Call) -> Key {
+        let params = call.signature.map_or(&[][..], |known| known.params);
+        let used: Vec<(usize, Type)> = self
+            .usage
+            .args
+            .iter()
+            .filter_map(|(name, _)| params.iter().position(|p| p.name == name))
+            .map(|at| (at, self.types.of_cuda(params[at].ty)))
+            .collect();
+        let last = used.iter().map(|(at, _)| at + 1).max().unwrap_or(0);
+        let travel: Vec<Travel> = params[..last].iter().map(|p| travel(p.ty)).collect();
+        let on_stack = words(&travel) > FEWEST_ARGUMENT_REGISTERS
+            || self.usage.highest_arg.is_some_and(|n| n >= FEWEST_ARGUMENT_REGISTERS);
+        let ret = self.usage.retval.filter(|_| call.returns).and(call.signature);
+        Key {
+            returns: call.returns,
+            used,
+            travel,
+            ret: ret.map(|known| self.types.of_cuda(known.ret)),
+            stack_shift: on_stack.then_some(call.site.place.stack_shift),
+        }
+    }
+
+    fn signature(&mut self, known: &cuda::Signature) -> Signature {
+        let is_used = |name: &str| self.usage.args.iter().any(|(used, _)| used == name);
+        let params = known.params.iter().map(|param| Param {
+            name: param.name.into(),
+            ty: if is_used(param.name) { self.types.of_cuda(param.ty) } else { self.types.plain(param.ty) },
+            float: is_float(param.ty),
+        });
+        let params = params.collect();
+        let ret = if self.usage.retval.is_some() {
+            self.types.of_cuda(known.ret)
+        } else {
+            self.types.plain(known.ret)
+        };
+        Signature { params, ret }
+    }
+}
+
+fn is_float(ty: cuda::TypeId) -> bool {
+    matches!(cuda::ty(ty).kind, cuda::Kind::Float { .. })
+}
+
+fn travel(ty: cuda::TypeId) -> Travel {
+    match cuda::ty(ty).kind {
+        cuda::Kind::Float { .. } => Travel::Float,
+        cuda::Kind::Struct(id) => Travel::Struct(cuda::struct_def(id).size),
+        _ => Travel::Integer,
+    }
+}
+
+/// Integer registers, or stack slots, that arguments take; a struct by value takes one for each 8 bytes.
+fn words(travel: &[Travel]) -> u32 {
+    let word = |t: &Travel| match t {
+        Travel::Integer => 1,
+        Travel::Float => 0,
+        Travel::Struct(size) => size.div_ceil(8),
+    };
+    travel.iter().map(word).sum()
+}
+
+/// What a function lacks of what a body uses.
+#[derive(Clone, PartialEq)]
+enum Lack {
+    /// Nothing is known of its arguments.
+    Signature(String, Span),
+    /// It has no such argument.
+    Argument(String, Span),
+    /// It has one, in a vector register.
+    Float(String, Span),
+    /// It returns nothing, or a struct or floating-point number.
+    Result(Span),
+}
+
+fn lack(call: &Call, usage: &Usage) -> Option<Lack> {
+    let Some(known) = call.signature else {
+        return usage.args.first().map(|(name, span)| Lack::Signature(name.clone(), *span));
+    };
+    let lacks = |(name, span): &(String, Span)| match known.param(name) {
+        None => Some(Lack::Argument(name.clone(), *span)),
+        Some((_, param)) if is_float(param.ty) => Some(Lack::Float(name.clone(), *span)),
+        Some(_) => None,
+    };
+    let unreadable = matches!(
+        cuda::ty(known.ret).kind,
+        cuda::Kind::Void | cuda::Kind::Float { .. } | cuda::Kind::Struct(_) | cuda::Kind::Array(..)
+    );
+    let result = usage.retval.filter(|_| call.returns && unreadable).map(Lack::Result);
+    usage.args.iter().find_map(lacks).or(result)
+}
+
+fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
+    let (first, lack) = &lacking[0];
+    let (span, what) = match lack {
+        Lack::Signature(name, span) | Lack::Argument(name, span) => (*span, format!("argument `{name}`")),
+        Lack::Float(name, span) => (*span, format!("readable argument `{name}`")),
+        Lack::Result(span) => (*span, "result that fits a register".to_string()),
+    };
+    if some_left {
+        let names = listed(lacking.iter().map(|(call, _)| call.symbol.as_str()), 5);
+        let plural = if lacking.len() == 1 { "function is" } else { "functions are" };
+        let message = format!("{} {plural} left out for want of {}: {names}", lacking.len(), article(&what));
+        diags.warning("W0151", span, message);
+        return;
+    }
+    match lack {
+        Lack::Signature(..) => no_signature(first, span, diags),
+        Lack::Argument(name, _) => no_argument(lacking, name, span, diags),
+        Lack::Float(name, _) => {
+            let message = format!("argument `{name}` of `{}` is a floating-point number", first.symbol);
+            diags
+                .error("E0122", span, message)
+                .note("such arguments travel in registers that probes cannot read");
+        }
+        Lack::Result(_) => {
+            let message = format!("`{}` has no result to read", first.symbol);
+            diags.error("E0123", span, message).note(shown(first));
+        }
+    }
+}
+
+fn article(what: &str) -> String {
+    format!("{} {what}", if what.starts_with('a') { "an" } else { "a" })
+}
+
+fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {
+    let message = format!("the arguments of `{}` are not known by name", call.symbol);
+    diags
+        .error("E0121", span, message)
+        .note("names are known for the functions of the CUDA driver, the CUDA runtime and NCCL")
+        .help(
+            "use `arg0`, `arg1` ... for the integer arguments in order, cast to their types: `(int32)arg0`",
+        );
+}
+
+fn no_argument(lacking: &[(Call, Lack)], name: &str, span: Span, diags: &mut Diagnostics) {
+    let names = listed(lacking.iter().map(|(call, _)| call.symbol.as_str()), 3);
+    let params = lacking.iter().filter_map(|(call, _)| call.signature).flat_map(|known| known.params);
+    let mut candidates: Vec<&str> = params.map(|p| p.name).collect();
+    candidates.sort_unstable();
+    candidates.dedup();
+    let near = similar(name, candidates.iter().copied());
+    let error = diags.error("E0120", span, format!("no argument `{name}` in {names}"));
+    error.label("no such argument").note(shown(&lacking[0].0));
+    error.help.extend(did_you_mean(&near));
+}
+
+/// The C declaration of a function, as far as it is known.
+fn shown(call: &Call) -> String {
+    let Some(known) = call.signature else { return call.symbol.clone() };
+    let params: Vec<String> = known.params.iter().map(|p| declare(cuda::ty(p.ty).c_name, p.name)).collect();
+    format!("{}({})", declare(cuda::ty(known.ret).c_name, &call.symbol), params.join(", "))
+}
+
+fn declare(c_type: &str, name: &str) -> String {
+    if c_type.ends_with('*') { format!("{c_type}{name}") } else { format!("{c_type} {name}") }
+}

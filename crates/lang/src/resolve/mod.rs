@@ -1,0 +1,115 @@
+//! From attach points as written to places in files: `uprobe:libcuda:cuMem*` becomes a list of sites, grouped by what
+//! the body sees there.
+//!
+//! ```text
+//! ProbeSpec -> providers (which kind) -> pattern (which functions) -> probes (sites) -> layout (one group per program)
+//! ```
+//!
+//! Not here: types of expressions (`check`), files and symbols of this machine (the catalog).
+
+pub mod codes;
+pub mod layout;
+pub mod names;
+pub mod pattern;
+pub mod probes;
+pub mod providers;
+pub mod usage;
+
+use crate::ast;
+use crate::catalog::{Catalog, File, FileId};
+use crate::diagnostic::Diagnostics;
+use crate::hir::{self, NameId};
+use crate::resolve::layout::Layout;
+use crate::resolve::names::Interner;
+use crate::span::Span;
+
+/// A target that no process maps now. Its sites are assumed from the CUDA tables so that bodies are checked; whoever
+/// called the compiler waits for it or refuses the script.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pending {
+    /// As written: `libcuda`.
+    pub target: String,
+    /// Where the catalog looked.
+    pub looked_in: Vec<String>,
+    /// The attach point.
+    pub span: Span,
+}
+
+/// A clause and everything it runs at.
+#[derive(Debug)]
+pub struct ResolvedClause<'a> {
+    /// Position among the clauses of the script.
+    pub index: u32,
+    /// As written.
+    pub clause: &'a ast::Clause,
+    /// One for each program.
+    pub attached: Vec<Attached>,
+}
+
+/// Where one program runs.
+#[derive(Debug)]
+pub enum Attached {
+    /// `BEGIN`, `END`, `interval`, `profile`
+    Timed {
+        /// Which.
+        attach: hir::Attach,
+        /// What `probe` says there.
+        name: NameId,
+    },
+    /// `uprobe`, `uretprobe`
+    Calls {
+        /// At return.
+        returns: bool,
+        /// The functions and what the body sees of them.
+        layout: Layout,
+    },
+}
+
+/// What resolving yields.
+#[derive(Debug)]
+pub struct Resolved<'a> {
+    /// Clauses that run somewhere.
+    pub clauses: Vec<ResolvedClause<'a>>,
+    /// Files that sites lie in.
+    pub files: Vec<File>,
+    /// Targets that are not there yet.
+    pub pending: Vec<Pending>,
+}
+
+/// What resolving needs of its surroundings.
+pub struct Setting<'a> {
+    /// The machine.
+    pub catalog: &'a dyn Catalog,
+    /// Only these files, and nothing but calls.
+    pub only_files: Option<&'a [FileId]>,
+    /// What an attach point without function means.
+    pub missing: hir::MissingProbes,
+}
+
+/// Finds the sites of all clauses and groups them.
+pub fn resolve<'a>(
+    script: &'a ast::Script,
+    setting: &Setting,
+    types: &mut crate::check::types::Types,
+    names: &mut Interner,
+    diags: &mut Diagnostics,
+) -> Resolved<'a> {
+    let mut finder = probes::Finder::new(setting, names, diags);
+    let clauses = script.items.iter().filter_map(|item| match item {
+        ast::Item::Clause(clause) => Some(clause),
+        _ => None,
+    });
+    let mut found = Vec::new();
+    for (index, clause) in clauses.enumerate() {
+        found.push((index as u32, clause, finder.clause(clause)));
+    }
+    let (files, pending) = finder.finish();
+    let clauses = found
+        .into_iter()
+        .map(|(index, clause, spots)| {
+            let attached = layout::group(clause, spots, types, diags);
+            ResolvedClause { index, clause, attached }
+        })
+        .collect();
+    Resolved { clauses, files, pending }
+}

@@ -1,0 +1,237 @@
+//! The function part of an attach point: a name, a wildcard, a regular expression, a version, an offset, an address.
+//!
+//! ```text
+//! cuMemAlloc            the live family           "cuMemAlloc"       exactly this symbol
+//! cuMem*_v2             wildcard                  /cu(Mem|Ctx).*/    regular expression over the whole name
+//! cudaMalloc@libcudart.so.12                      ELF symbol version
+//! cuInit+16             16 bytes into it          0x1f00             an address
+//! ```
+
+use regex::Regex;
+
+use crate::ast::SpecPart;
+
+/// Which functions of a file an attach point means.
+#[derive(Clone, Debug)]
+pub enum FunctionPattern {
+    /// By name.
+    Named {
+        /// Which names.
+        name: NamePattern,
+        /// Only symbols of this ELF version.
+        version: Option<String>,
+        /// Bytes from the first instruction.
+        offset: u64,
+    },
+    /// By virtual address in the file.
+    Address(u64),
+}
+
+/// Which names a pattern matches.
+#[derive(Clone, Debug)]
+pub enum NamePattern {
+    /// `"cuMemAlloc"`
+    Exact(String),
+    /// `cuMemAlloc`: in libraries with symbol families the live ones, elsewhere exactly this.
+    Family(String),
+    /// `cuMem*`, `cu?nit`, `cu[MC]*`
+    Glob(String),
+    /// `/cu.*Alloc/`
+    Regex(Regex),
+}
+
+impl FunctionPattern {
+    /// Reads the part after the target. `Err` says what is wrong with it.
+    pub fn parse(part: &SpecPart) -> Result<FunctionPattern, String> {
+        match part {
+            SpecPart::Quoted(name) => Ok(FunctionPattern::plain(NamePattern::Exact(name.clone()))),
+            SpecPart::Regex(text) => Regex::new(&format!("^(?:{text})$"))
+                .map(|regex| FunctionPattern::plain(NamePattern::Regex(regex)))
+                .map_err(|error| format!("regular expression: {}", last_line(&error.to_string()))),
+            SpecPart::Text(text) => FunctionPattern::parse_text(text),
+        }
+    }
+
+    fn plain(name: NamePattern) -> FunctionPattern {
+        FunctionPattern::Named { name, version: None, offset: 0 }
+    }
+
+    fn parse_text(text: &str) -> Result<FunctionPattern, String> {
+        if text.starts_with(|c: char| c.is_ascii_digit()) {
+            return number(text)
+                .map(FunctionPattern::Address)
+                .ok_or_else(|| format!("`{text}` is no address"));
+        }
+        let (text, offset) = match text.rsplit_once('+') {
+            Some((name, offset)) => {
+                (name, number(offset).ok_or_else(|| format!("`{offset}` is no offset in bytes"))?)
+            }
+            None => (text, 0),
+        };
+        let (name, version) = match text.split_once('@') {
+            Some((name, version)) => (name, Some(version.trim_start_matches('@').to_string())),
+            None => (text, None),
+        };
+        if name.is_empty() {
+            return Err("the name of the function is missing".into());
+        }
+        Ok(FunctionPattern::Named { name: NamePattern::from_text(name), version, offset })
+    }
+}
+
+impl NamePattern {
+    fn from_text(name: &str) -> NamePattern {
+        if name.contains(['*', '?', '[']) {
+            NamePattern::Glob(name.into())
+        } else {
+            NamePattern::Family(name.into())
+        }
+    }
+
+    /// The one name that is meant, if it is one.
+    pub fn single(&self) -> Option<&str> {
+        match self {
+            NamePattern::Exact(name) | NamePattern::Family(name) => Some(name),
+            NamePattern::Glob(_) | NamePattern::Regex(_) => None,
+        }
+    }
+
+    /// Whether a symbol of a file is meant. `library` has families; `exported` says what else the file has.
+    pub fn matches(
+        &self,
+        library: Option<cuda::Library>,
+        symbol: &str,
+        exported: impl Fn(&str) -> bool,
+    ) -> bool {
+        match (self, library) {
+            (NamePattern::Family(family), Some(library)) => {
+                cuda::is_live_member(library, family, symbol, exported)
+            }
+            (NamePattern::Exact(name) | NamePattern::Family(name), _) => name == symbol,
+            (NamePattern::Glob(glob), _) => glob_matches(glob.as_bytes(), symbol.as_bytes()),
+            (NamePattern::Regex(regex), _) => regex.is_match(symbol),
+        }
+    }
+}
+
+/// `*` any text, `?` any byte, `[abc]` `[a-z]` `[!a]` one byte of a set. Linear but for the last `*`, which backtracks.
+pub fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
+    let (mut g, mut t) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() || g < glob.len() {
+        if glob.get(g) == Some(&b'*') {
+            retry = Some((g, t));
+            g += 1;
+            continue;
+        }
+        if let Some(width) = text.get(t).and_then(|&byte| one_matches(&glob[g..], byte)) {
+            (g, t) = (g + width, t + 1);
+            continue;
+        }
+        match retry {
+            Some((star, at)) if at < text.len() => {
+                retry = Some((star, at + 1));
+                (g, t) = (star + 1, at + 1);
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Length of the first element of `glob` if it matches `byte`.
+fn one_matches(glob: &[u8], byte: u8) -> Option<usize> {
+    match *glob.first()? {
+        b'?' => Some(1),
+        b'[' => match set(glob) {
+            Some((members, width)) => set_has(members, byte).then_some(width),
+            None => (byte == b'[').then_some(1),
+        },
+        literal => (literal == byte).then_some(1),
+    }
+}
+
+/// What is between the brackets, and the length with them; `None` when they do not close.
+fn set(glob: &[u8]) -> Option<(&[u8], usize)> {
+    let close = glob.iter().skip(2).position(|&b| b == b']')? + 2;
+    Some((&glob[1..close], close + 1))
+}
+
+fn set_has(members: &[u8], byte: u8) -> bool {
+    let (negated, mut rest) = match members {
+        [b'!' | b'^', rest @ ..] => (true, rest),
+        _ => (false, members),
+    };
+    let mut found = false;
+    while let Some((&first, tail)) = rest.split_first() {
+        match tail {
+            [b'-', last, after @ ..] => {
+                found |= (first..=*last).contains(&byte);
+                rest = after;
+            }
+            _ => {
+                found |= first == byte;
+                rest = tail;
+            }
+        }
+    }
+    found != negated
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn last_line(text: &str) -> &str {
+    text.lines().last().unwrap_or(text).trim_start_matches("error: ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        let cases = [
+            ("cuMem*", "cuMemAlloc_v2", true),
+            ("cuMem*", "cuCtxCreate", false),
+            ("*", "", true),
+            ("*Alloc*", "cuMemAllocHost", true),
+            ("cu*Alloc", "cuMemAllocHost", false),
+            ("cu?nit", "cuInit", true),
+            ("cu[A-MX]nit", "cuInit", true),
+            ("cu[!I]nit", "cuInit", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("a[", "a[", true),
+            ("", "a", false),
+            ("**", "a", true),
+        ];
+        for (glob, text, expected) in cases {
+            assert_eq!(glob_matches(glob.as_bytes(), text.as_bytes()), expected, "{glob} {text}");
+        }
+    }
+
+    #[test]
+    fn many_stars_stay_cheap() {
+        assert!(!glob_matches("*a".repeat(30).as_bytes(), "a".repeat(29).as_bytes()));
+    }
+
+    #[test]
+    fn parts() {
+        let parse = |text: &str| FunctionPattern::parse(&SpecPart::Text(text.into()));
+        assert!(matches!(parse("0x1f"), Ok(FunctionPattern::Address(0x1f))));
+        assert!(matches!(parse("12q"), Err(_)));
+        assert!(matches!(parse("@v"), Err(_)));
+        match parse("cudaMalloc@@libcudart.so.12+0x10") {
+            Ok(FunctionPattern::Named { name, version, offset }) => {
+                assert_eq!(name.single(), Some("cudaMalloc"));
+                assert_eq!((version.as_deref(), offset), (Some("libcudart.so.12"), 16));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(FunctionPattern::parse(&SpecPart::Regex("cu(".into())).is_err());
+    }
+}

@@ -1,0 +1,541 @@
+//! Attach points to sites: which functions of which files a clause runs at.
+//!
+//! A function is probed once by a clause however many of its names and of the clause's attach points mean it. Where a
+//! target is not there yet, the functions that the CUDA tables know are assumed, so that the body is checked all the same.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::ast::{Clause, ProbeSpec, SpecPart};
+use crate::catalog::{File, FileId, Function, Place, TargetError};
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
+use crate::hir::{Attach, MissingProbes, NameId, NameKind, Site};
+use crate::resolve::names::Interner;
+use crate::resolve::pattern::{FunctionPattern, NamePattern};
+use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind};
+use crate::resolve::{Pending, Setting};
+use crate::similar::similar;
+use crate::span::Span;
+
+/// What one attach point yields.
+#[derive(Debug)]
+pub enum Spot {
+    /// A clock or an end of the run.
+    Timed {
+        /// Which.
+        attach: Attach,
+        /// What `probe` says there.
+        name: NameId,
+    },
+    /// A function.
+    Call(Call),
+}
+
+/// A function to probe.
+#[derive(Debug)]
+pub struct Call {
+    /// At return.
+    pub returns: bool,
+    /// Where.
+    pub site: Site,
+    /// The symbol, for messages.
+    pub symbol: String,
+    /// What is known of its arguments.
+    pub signature: Option<&'static cuda::Signature>,
+}
+
+/// Looks for the sites of one clause after the other.
+pub struct Finder<'a, 'b> {
+    setting: &'a Setting<'a>,
+    names: &'b mut Interner,
+    diags: &'b mut Diagnostics,
+    files: Vec<File>,
+    pending: Vec<Pending>,
+    exported: HashMap<FileId, HashSet<&'a str>>,
+}
+
+/// Why an attach point yields nothing.
+enum Miss {
+    /// The script is wrong whatever this machine has.
+    Wrong(Box<Diagnostic>),
+    /// This machine has no such thing.
+    Absent(Box<Diagnostic>),
+    /// Not asked for in this run.
+    Silent,
+}
+
+type Spots = Result<Vec<Spot>, Miss>;
+
+fn finding(
+    code: &'static str,
+    span: Span,
+    message: String,
+    label: &str,
+    help: Vec<String>,
+) -> Box<Diagnostic> {
+    let (label, notes) = (label.to_string(), Vec::new());
+    Box::new(Diagnostic { severity: Severity::Error, code, message, span, label, notes, help })
+}
+
+impl<'a, 'b> Finder<'a, 'b> {
+    /// A finder that adds to `names` and `diags`.
+    pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
+        let (files, pending, exported) = (Vec::new(), Vec::new(), HashMap::new());
+        Finder { setting, names, diags, files, pending, exported }
+    }
+
+    /// The files that sites lie in, and the targets that are missing.
+    pub fn finish(self) -> (Vec<File>, Vec<Pending>) {
+        (self.files, self.pending)
+    }
+
+    /// All places where a clause runs, each once.
+    pub fn clause(&mut self, clause: &Clause) -> Vec<Spot> {
+        let (mut spots, mut absent) = (Vec::new(), Vec::new());
+        for spec in &clause.probes {
+            match self.spec(spec) {
+                Ok(found) => spots.extend(found),
+                Err(Miss::Wrong(diagnostic)) => self.diags.list.push(*diagnostic),
+                Err(Miss::Absent(diagnostic)) => absent.push(*diagnostic),
+                Err(Miss::Silent) => {}
+            }
+        }
+        self.report_absent(absent, !spots.is_empty());
+        once_each(spots)
+    }
+
+    /// A missing alternative is no error where a sibling was found.
+    fn report_absent(&mut self, absent: Vec<Diagnostic>, sibling_found: bool) {
+        let severity = match self.setting.missing {
+            MissingProbes::Ignore => return,
+            MissingProbes::Error if !sibling_found => Severity::Error,
+            _ => Severity::Warning,
+        };
+        self.diags.list.extend(absent.into_iter().map(|mut diagnostic| {
+            if severity == Severity::Warning {
+                diagnostic.notes.push("the other attach points of this clause are probed".into());
+            }
+            diagnostic.severity = severity;
+            diagnostic
+        }));
+    }
+
+    fn spec(&mut self, spec: &ProbeSpec) -> Spots {
+        let name = &spec.provider.node;
+        let provider = match providers::find(name) {
+            Found::Known(provider) => provider,
+            Found::Absent(way_out) => {
+                let message = format!("`{name}` probes are not supported yet");
+                return wrong("E0102", spec.provider.span, message, "not here", vec![way_out.into()]);
+            }
+            Found::Unknown => return unknown_provider(spec),
+        };
+        if self.setting.only_files.is_some() && !is_call(provider.kind) {
+            return Err(Miss::Silent);
+        }
+        match provider.kind {
+            ProviderKind::Begin => self.bare(spec, provider, Attach::Begin),
+            ProviderKind::End => self.bare(spec, provider, Attach::End),
+            ProviderKind::Interval | ProviderKind::Profile => self.timer(spec, provider),
+            ProviderKind::Uprobe => self.call(spec, provider, false),
+            ProviderKind::Uretprobe => self.call(spec, provider, true),
+        }
+    }
+
+    fn bare(&mut self, spec: &ProbeSpec, provider: &'static Provider, attach: Attach) -> Spots {
+        match spec.parts.first() {
+            None => Ok(vec![self.timed(attach, provider.names[0])]),
+            Some(part) => {
+                malformed(part.span, format!("`{}` takes nothing after it", provider.names[0]), provider)
+            }
+        }
+    }
+
+    fn timer(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
+        match providers::period(&parts) {
+            Ok(period_ns) => {
+                let attach = match provider.kind {
+                    ProviderKind::Interval => Attach::Interval { period_ns },
+                    _ => Attach::Profile { period_ns },
+                };
+                Ok(vec![self.timed(attach, &format!("{}:{}", provider.names[0], parts.join(":")))])
+            }
+            Err(reason) => wrong("E0106", spec.span, reason, "", vec![format!("write `{}`", provider.form)]),
+        }
+    }
+
+    fn timed(&mut self, attach: Attach, name: &str) -> Spot {
+        Spot::Timed { attach, name: self.names.intern(NameKind::Probe, name) }
+    }
+
+    fn call(&mut self, spec: &ProbeSpec, provider: &'static Provider, returns: bool) -> Spots {
+        let [target, function] = spec.parts.as_slice() else {
+            return call_malformed(spec, provider);
+        };
+        let pattern = match FunctionPattern::parse(&function.node) {
+            Ok(pattern) => pattern,
+            Err(reason) => return wrong("E0107", function.span, reason, "", Vec::new()),
+        };
+        if returns && !matches!(pattern, FunctionPattern::Named { offset: 0, .. }) {
+            let message = "a return probe needs the name of a function, without offset".to_string();
+            return wrong("E0103", function.span, message, "", Vec::new());
+        }
+        let asked = Asked { provider, returns, pattern, written: text(&function.node), at: function.span };
+        match self.setting.catalog.files(text(&target.node)) {
+            Ok(files) => self.in_files(&asked, files),
+            Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
+            Err(TargetError::NotYet { looked_in }) => {
+                self.assumed(&asked, text(&target.node), target.span, looked_in)
+            }
+            Err(TargetError::Unusable(reason)) => self.no_target(text(&target.node), target.span, &reason),
+        }
+    }
+
+    fn no_target(&self, target: &str, span: Span, reason: &str) -> Spots {
+        let known = self.setting.catalog.known_targets();
+        let help = did_you_mean(&similar(target, known.iter().map(String::as_str)));
+        let message = format!("cannot probe `{target}`: {reason}");
+        Err(Miss::Absent(finding("E0104", span, message, "", help)))
+    }
+
+    fn in_files(&mut self, asked: &Asked, files: Vec<File>) -> Spots {
+        let wanted = |file: &File| self.setting.only_files.is_none_or(|only| only.contains(&file.id));
+        let (files, left_out): (Vec<File>, Vec<File>) = files.into_iter().partition(wanted);
+        let mut spots = Vec::new();
+        for file in &files {
+            let found = self.in_file(asked, file)?;
+            if !found.is_empty() && !self.files.iter().any(|known| known.id == file.id) {
+                self.files.push(file.clone());
+            }
+            spots.extend(found);
+        }
+        match spots.is_empty() {
+            false => Ok(spots),
+            true if self.setting.only_files.is_some() || !left_out.is_empty() => Err(Miss::Silent),
+            true => Err(Miss::Absent(self.no_function(asked, &files))),
+        }
+    }
+
+    fn in_file(&mut self, asked: &Asked, file: &File) -> Spots {
+        match &asked.pattern {
+            FunctionPattern::Address(address) => self.at_address(asked, file, *address),
+            FunctionPattern::Named { name, version, offset } => {
+                let matched = self.matching(file, name, version.as_deref());
+                Ok(matched
+                    .into_iter()
+                    .map(|(f, symbol)| self.spot(asked, file, f, symbol, *offset))
+                    .collect())
+            }
+        }
+    }
+
+    /// Functions whose name matches, each with the first name that does.
+    fn matching(
+        &mut self,
+        file: &File,
+        name: &NamePattern,
+        version: Option<&str>,
+    ) -> Vec<(&'a Function, &'a str)> {
+        let catalog = self.setting.catalog;
+        let functions = catalog.functions(file.id);
+        let exported = self.exported.entry(file.id).or_default();
+        let library = match name {
+            NamePattern::Family(family) => library_of(file, family).map(|(library, _)| library),
+            _ => None,
+        };
+        if library.is_some() && exported.is_empty() {
+            exported.extend(functions.iter().flat_map(|f| f.names.iter().map(String::as_str)));
+        }
+        functions
+            .iter()
+            .filter(|f| version.is_none_or(|wanted| f.version.as_deref() == Some(wanted)))
+            .filter_map(|f| {
+                let matches =
+                    |symbol: &&String| name.matches(library, symbol, |other| exported.contains(other));
+                f.names.iter().find(matches).map(|symbol| (f, symbol.as_str()))
+            })
+            .collect()
+    }
+
+    fn spot(&mut self, asked: &Asked, file: &File, function: &Function, symbol: &str, offset: u64) -> Spot {
+        let place = match (offset, asked.returns) {
+            (0, true) => self.setting.catalog.return_place(file.id, function.offset),
+            (0, false) => self.setting.catalog.entry_place(file.id, function.offset),
+            (offset, _) => Place { offset: function.offset + offset, stack_shift: 0 },
+        };
+        // Behind the first instruction the registers need not hold the arguments any more.
+        let library = library_of(file, symbol).filter(|_| offset == 0);
+        let shown = if offset == 0 { symbol.to_string() } else { format!("{symbol}+{offset}") };
+        let site = self.site(asked, Some(file.id), place, symbol, library, &format!("{}:{shown}", file.path));
+        Spot::Call(Call {
+            returns: asked.returns,
+            site,
+            symbol: symbol.into(),
+            signature: library.and_then(|(library, major)| cuda::signature(library, major, symbol)),
+        })
+    }
+
+    fn at_address(&mut self, asked: &Asked, file: &File, address: u64) -> Spots {
+        let Some(offset) = self.setting.catalog.address_to_offset(file.id, address) else {
+            let message = format!("no code at address {address:#x} of {}", file.path);
+            return Err(Miss::Absent(finding("E0105", asked.at, message, "outside its code", Vec::new())));
+        };
+        let place = Place { offset, stack_shift: 0 };
+        let symbol = format!("{address:#x}");
+        let site = self.site(asked, Some(file.id), place, &symbol, None, &format!("{}:{symbol}", file.path));
+        Ok(vec![Spot::Call(Call { returns: asked.returns, site, symbol, signature: None })])
+    }
+
+    fn site(
+        &mut self,
+        asked: &Asked,
+        file: Option<FileId>,
+        place: Place,
+        symbol: &str,
+        library: Option<(cuda::Library, u32)>,
+        path_and_symbol: &str,
+    ) -> Site {
+        let api = library.map_or(symbol, |(library, _)| cuda::base_name(library, symbol));
+        Site {
+            file,
+            place,
+            func: self.names.intern(NameKind::Func, symbol),
+            api: self.names.intern(NameKind::Api, api),
+            probe: self
+                .names
+                .intern(NameKind::Probe, &format!("{}:{path_and_symbol}", asked.provider.names[0])),
+        }
+    }
+
+    fn no_function(&self, asked: &Asked, files: &[File]) -> Box<Diagnostic> {
+        let paths = listed(files.iter().map(|file| file.path.as_str()), 5);
+        let names = |file: &File| self.setting.catalog.functions(file.id);
+        let candidates: HashSet<&str> =
+            files.iter().flat_map(names).flat_map(|f| f.names.iter().map(String::as_str)).collect();
+        let help = match &asked.pattern {
+            FunctionPattern::Named { version: Some(version), .. } => {
+                other_versions(asked, files, version, names)
+            }
+            _ => Vec::new(),
+        };
+        let near = similar(near_key(asked.written), sorted(candidates));
+        let help = if help.is_empty() { did_you_mean(&near) } else { help };
+        let message = format!("no function `{}` in {paths}", asked.written);
+        finding("E0105", asked.at, message, "not exported there", help)
+    }
+
+    /// Sites in a library that is not mapped yet.
+    fn assumed(&mut self, asked: &Asked, target: &str, span: Span, looked_in: Vec<String>) -> Spots {
+        if !self.pending.iter().any(|known| known.target == target) {
+            self.pending.push(Pending { target: target.into(), looked_in, span });
+        }
+        let library = library_by_name(target);
+        let mut symbols = match (&asked.pattern, library) {
+            (FunctionPattern::Named { name, .. }, Some((library, major))) => expected(name, library, major),
+            _ => Vec::new(),
+        };
+        if symbols.is_empty() {
+            self.warn_unexpected(asked, library);
+            symbols.push(asked.written.to_string());
+        }
+        let spots = symbols.into_iter().map(|symbol| {
+            let path = format!("{target}:{symbol}");
+            let site = self.site(asked, None, Place::default(), &symbol, library, &path);
+            let signature = library.and_then(|(library, major)| cuda::signature(library, major, &symbol));
+            Spot::Call(Call { returns: asked.returns, site, symbol, signature })
+        });
+        Ok(spots.collect())
+    }
+
+    fn warn_unexpected(&mut self, asked: &Asked, library: Option<(cuda::Library, u32)>) {
+        let Some((library, major)) = library else { return };
+        if cuda::signatures(library, major).next().is_none() {
+            return;
+        }
+        let near = similar(near_key(asked.written), cuda::signatures(library, major).map(|s| s.name));
+        let message = format!("`{}` is no known function of {}", asked.written, library.alias());
+        let warning = self.diags.warning("W0152", asked.at, message);
+        warning.note("the library is not loaded yet, so this is decided when it is");
+        warning.help.extend(did_you_mean(&near));
+    }
+}
+
+/// An attach point of a function, taken apart.
+struct Asked<'s> {
+    provider: &'static Provider,
+    returns: bool,
+    pattern: FunctionPattern,
+    written: &'s str,
+    at: Span,
+}
+
+fn is_call(kind: ProviderKind) -> bool {
+    matches!(kind, ProviderKind::Uprobe | ProviderKind::Uretprobe)
+}
+
+fn text(part: &SpecPart) -> &str {
+    match part {
+        SpecPart::Text(text) | SpecPart::Quoted(text) | SpecPart::Regex(text) => text,
+    }
+}
+
+fn wrong(code: &'static str, span: Span, message: String, label: &str, help: Vec<String>) -> Spots {
+    Err(Miss::Wrong(finding(code, span, message, label, help)))
+}
+
+fn malformed(span: Span, message: String, provider: &'static Provider) -> Spots {
+    wrong("E0103", span, message, "", vec![format!("write `{}`", provider.form)])
+}
+
+fn call_malformed(spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+    let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
+    match parts.as_slice() {
+        [_, "cpp", _] => {
+            let help = vec!["use the mangled name, or a wildcard such as `*name*`".to_string()];
+            wrong("E0103", spec.span, "C++ names are not supported yet".into(), "", help)
+        }
+        [one] => match library_by_symbol(one) {
+            Some((library, _)) => {
+                let help = vec![format!("write `{}:{}:{one}`", provider.names[0], library.alias())];
+                wrong("E0103", spec.span, "the target is missing".into(), "only a function", help)
+            }
+            None => malformed(spec.span, "expected a target and a function".into(), provider),
+        },
+        _ => malformed(spec.span, "expected a target and a function".into(), provider),
+    }
+}
+
+fn unknown_provider(spec: &ProbeSpec) -> Spots {
+    let (name, span) = (&spec.provider.node, spec.provider.span);
+    if name.eq_ignore_ascii_case("cuda") {
+        let message = "`cuda:` probes are not supported yet".to_string();
+        return wrong("E0102", span, message, "not here", vec![cuda_way_out(spec)]);
+    }
+    let known = PROVIDERS.iter().flat_map(|p| p.names.iter().copied()).filter(|name| name.len() > 2);
+    let lower = name.to_lowercase();
+    let mut help = did_you_mean(&similar(&lower, known));
+    if help.is_empty() {
+        let forms: Vec<String> = PROVIDERS.iter().map(|p| format!("`{}`", p.form)).collect();
+        help.push(format!("probes are {}", forms.join(", ")));
+    }
+    wrong("E0101", span, format!("unknown kind of probe `{name}`"), "", help)
+}
+
+/// Functions that do what a semantic probe asks for.
+static OPERATIONS: &[(&str, &str)] = &[
+    ("alloc", "uretprobe:libcuda:cuMemAlloc* { }"),
+    ("free", "uretprobe:libcuda:cuMemFree* { }"),
+    ("memcpy", "uretprobe:libcuda:cuMemcpy* { }"),
+    ("memset", "uretprobe:libcuda:cuMemset* { }"),
+    ("launch", "uretprobe:libcuda:cuLaunchKernel,cuLaunchKernelEx,cuLaunchCooperativeKernel { }"),
+    ("sync", "uretprobe:libcuda:cu*Synchronize* { }"),
+    ("stream", "uretprobe:libcuda:cuStream* { }"),
+    ("event", "uretprobe:libcuda:cuEvent* { }"),
+    ("module", "uretprobe:libcuda:cuModule*,cuLibrary* { }"),
+    ("graph", "uretprobe:libcuda:cuGraph* { }"),
+    ("error", "uretprobe:libcuda:cu* /retval != 0/ { }"),
+];
+
+fn cuda_way_out(spec: &ProbeSpec) -> String {
+    let operation = spec.parts.first().map_or("", |part| text(&part.node));
+    let row = OPERATIONS.iter().find(|(name, _)| *name == operation);
+    format!("name the functions: `{}`", row.map_or("uretprobe:libcuda:cu* { }", |(_, form)| form))
+}
+
+/// The library whose tables apply to a symbol of a file. A program may have a static copy of the runtime; there the
+/// symbol itself tells.
+fn library_of(file: &File, symbol: &str) -> Option<(cuda::Library, u32)> {
+    file.library.or_else(|| library_by_symbol(symbol))
+}
+
+fn library_by_symbol(symbol: &str) -> Option<(cuda::Library, u32)> {
+    let library = match symbol {
+        s if s.starts_with("cuda") || s.starts_with("__cuda") => cuda::Library::Runtime,
+        s if s.starts_with("cu") => cuda::Library::Driver,
+        s if s.starts_with("nccl") => cuda::Library::Nccl,
+        _ => return None,
+    };
+    let known = |name: &str| cuda::signature(library, 0, name).is_some();
+    let family = cuda::base_name(library, symbol);
+    (known(symbol) || known(family) || known(&format!("{family}_v2"))).then_some((library, 0))
+}
+
+/// `libcudart`, `cudart`, `/usr/lib/libcudart.so.12`
+fn library_by_name(target: &str) -> Option<(cuda::Library, u32)> {
+    let file_name = target.rsplit('/').next().unwrap_or(target);
+    cuda::Library::from_alias(target).map(|library| (library, 0)).or_else(|| {
+        cuda::Library::from_soname(file_name).map(|(library, major)| (library, major.unwrap_or(0)))
+    })
+}
+
+/// Symbols that a library is known to have and a pattern matches.
+fn expected(name: &NamePattern, library: cuda::Library, major: u32) -> Vec<String> {
+    let known = |symbol: &str| cuda::signature(library, major, symbol).is_some();
+    cuda::signatures(library, major)
+        .map(|signature| signature.name)
+        .filter(|symbol| name.matches(Some(library), symbol, known))
+        .map(String::from)
+        .collect()
+}
+
+/// The text to compare names with: without version, offset and wildcards.
+fn near_key(written: &str) -> &str {
+    written.split(['@', '+', '*', '?', '[']).next().unwrap_or(written)
+}
+
+fn other_versions<'f>(
+    asked: &Asked,
+    files: &[File],
+    version: &str,
+    functions: impl Fn(&File) -> &'f [Function],
+) -> Vec<String> {
+    let FunctionPattern::Named { name, .. } = &asked.pattern else { return Vec::new() };
+    let named = |f: &&Function| f.names.iter().any(|symbol| name.matches(None, symbol, |_| false));
+    let versions: HashSet<&str> =
+        files.iter().flat_map(functions).filter(named).filter_map(|f| f.version.as_deref()).collect();
+    match sorted(versions).as_slice() {
+        [] => Vec::new(),
+        found => vec![format!("its version there is {}, not `{version}`", listed(found.iter().copied(), 5))],
+    }
+}
+
+fn sorted(names: HashSet<&str>) -> Vec<&str> {
+    let mut list: Vec<&str> = names.into_iter().collect();
+    list.sort_unstable();
+    list
+}
+
+/// ``did you mean `a`, `b`?``, or nothing.
+pub fn did_you_mean<S: AsRef<str>>(near: &[S]) -> Vec<String> {
+    match near {
+        [] => Vec::new(),
+        near => vec![format!(
+            "did you mean {}?",
+            listed(near.iter().map(|name| name.as_ref()), 5).replace(", ", " or ")
+        )],
+    }
+}
+
+/// `` `a`, `b` and 3 more``
+pub fn listed<'s>(names: impl Iterator<Item = &'s str>, limit: usize) -> String {
+    let names: Vec<&str> = names.collect();
+    let shown: Vec<String> = names.iter().take(limit).map(|name| format!("`{name}`")).collect();
+    match names.len().saturating_sub(limit) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Drops the second and later meetings of one place.
+fn once_each(spots: Vec<Spot>) -> Vec<Spot> {
+    let mut seen = HashSet::new();
+    let mut is_new = |spot: &Spot| match spot {
+        Spot::Timed { .. } => true,
+        // Assumed sites have no place yet: their name tells them apart.
+        Spot::Call(Call { returns, site, .. }) => {
+            let name = site.file.is_none().then_some(site.probe);
+            seen.insert((*returns, site.file, site.place.offset, name))
+        }
+    };
+    spots.into_iter().filter(|spot| is_new(spot)).collect()
+}

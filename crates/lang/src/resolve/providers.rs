@@ -1,0 +1,172 @@
+//! The kinds of attach point: one table, which also says what of bpftrace is not here.
+
+/// A kind that works.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ProviderKind {
+    /// `BEGIN`
+    Begin,
+    /// `END`
+    End,
+    /// `interval:s:1`
+    Interval,
+    /// `profile:hz:99`
+    Profile,
+    /// `uprobe:libcuda:cuInit`
+    Uprobe,
+    /// `uretprobe:libcuda:cuInit`
+    Uretprobe,
+}
+
+/// A row of the table of providers.
+#[derive(Debug)]
+pub struct Provider {
+    /// Names as scripts write them, the long one first; case does not matter.
+    pub names: &'static [&'static str],
+    /// What it is.
+    pub kind: ProviderKind,
+    /// How it is written.
+    pub form: &'static str,
+    /// For help.
+    pub doc: &'static str,
+}
+
+/// All that work, for resolving, help and completion.
+pub static PROVIDERS: &[Provider] = &[
+    Provider {
+        names: &["BEGIN"],
+        kind: ProviderKind::Begin,
+        form: "BEGIN",
+        doc: "once, before anything else",
+    },
+    Provider { names: &["END"], kind: ProviderKind::End, form: "END", doc: "once, after the last event" },
+    Provider {
+        names: &["uprobe", "u"],
+        kind: ProviderKind::Uprobe,
+        form: "uprobe:TARGET:FUNCTION",
+        doc: "when a function is called",
+    },
+    Provider {
+        names: &["uretprobe", "ur"],
+        kind: ProviderKind::Uretprobe,
+        form: "uretprobe:TARGET:FUNCTION",
+        doc: "when a function returns",
+    },
+    Provider {
+        names: &["interval", "i"],
+        kind: ProviderKind::Interval,
+        form: "interval:s:1",
+        doc: "every so often, on one CPU (units s, ms, us, ns, hz)",
+    },
+    Provider {
+        names: &["profile", "p"],
+        kind: ProviderKind::Profile,
+        form: "profile:hz:99",
+        doc: "every so often, on each CPU (units s, ms, us, ns, hz)",
+    },
+];
+
+/// Providers that other tracers have and this one has not: names, and what to use.
+pub static ABSENT: &[(&[&str], &str)] = &[
+    (
+        &["kprobe", "k", "kretprobe", "kr"],
+        "functions of the kernel cannot be probed; use `uprobe:LIBRARY:FUNCTION`",
+    ),
+    (
+        &["fentry", "f", "fexit", "fr", "kfunc", "kretfunc"],
+        "functions of the kernel cannot be probed; use `uprobe:LIBRARY:FUNCTION`",
+    ),
+    (
+        &["tracepoint", "t", "rawtracepoint", "rt"],
+        "use `uprobe:LIBRARY:FUNCTION` on the library call that leads there",
+    ),
+    (&["usdt", "U"], "use `uprobe:LIBRARY:FUNCTION` on a function near the marker"),
+    (&["software", "s", "hardware", "h"], "use `profile:hz:99` to sample by time"),
+    (
+        &["watchpoint", "w", "asyncwatchpoint", "aw"],
+        "use `uprobe:LIBRARY:FUNCTION` on the function that writes there",
+    ),
+    (&["iter", "it"], "use `interval:s:1` and maps"),
+    (&["self", "test", "bench"], "use `BEGIN` and `interval:s:1`"),
+];
+
+/// What a provider name stands for.
+#[derive(Debug)]
+pub enum Found {
+    /// It works.
+    Known(&'static Provider),
+    /// Others have it: what to use.
+    Absent(&'static str),
+    /// Nobody has it.
+    Unknown,
+}
+
+/// Looks a name up, in any case.
+pub fn find(name: &str) -> Found {
+    let is = |known: &&str| known.eq_ignore_ascii_case(name);
+    if let Some(provider) = PROVIDERS.iter().find(|p| p.names.iter().any(|n| is(n))) {
+        return Found::Known(provider);
+    }
+    match ABSENT.iter().find(|(names, _)| names.iter().any(|n| is(n))) {
+        Some((_, way_out)) => Found::Absent(way_out),
+        None => Found::Unknown,
+    }
+}
+
+/// Nanoseconds in a unit of time.
+static UNITS: &[(&str, u64)] =
+    &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1), ("m", 60_000_000_000)];
+
+/// The shortest period that timers keep up with, ns.
+pub const SHORTEST_PERIOD: u64 = 1_000;
+
+/// The period of `s:1`, `hz:99`, `1s`, `500000` (ns), in ns.
+pub fn period(parts: &[&str]) -> Result<u64, String> {
+    let (unit, count) = match *parts {
+        [unit, count] => (unit, count),
+        [joined] => {
+            let digits = joined.find(|c: char| !c.is_ascii_digit()).unwrap_or(joined.len());
+            (&joined[digits..], &joined[..digits])
+        }
+        _ => return Err("expected a unit and a number".into()),
+    };
+    let number: u64 = count.parse().map_err(|_| format!("`{count}` is no whole number"))?;
+    let period =
+        in_unit(unit, number).ok_or_else(|| format!("`{unit}` is no unit: use s, ms, us, ns or hz"))?;
+    if period < SHORTEST_PERIOD {
+        return Err(format!("a period of {period} ns is too short; the shortest is 1 us"));
+    }
+    Ok(period)
+}
+
+/// `None` for an unknown unit.
+fn in_unit(unit: &str, number: u64) -> Option<u64> {
+    match unit {
+        "" => Some(number),
+        "hz" => Some(1_000_000_000u64.checked_div(number).unwrap_or(0)),
+        _ => UNITS.iter().find(|(name, _)| *name == unit).map(|&(_, ns)| ns.saturating_mul(number)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods() {
+        assert_eq!(period(&["s", "1"]), Ok(1_000_000_000));
+        assert_eq!(period(&["1s"]), Ok(1_000_000_000));
+        assert_eq!(period(&["hz", "99"]), Ok(10_101_010));
+        assert_eq!(period(&["5000"]), Ok(5000));
+        for wrong in [&["s", "0"][..], &["hz", "0"], &["x", "1"], &["s", "q"], &["s"], &[], &["ns", "1"]] {
+            assert!(period(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn names_in_any_case() {
+        assert!(matches!(find("begin"), Found::Known(p) if p.kind == ProviderKind::Begin));
+        assert!(matches!(find("UR"), Found::Known(p) if p.kind == ProviderKind::Uretprobe));
+        assert!(matches!(find("kprobe"), Found::Absent(_)));
+        assert!(matches!(find("uprob"), Found::Unknown));
+    }
+}

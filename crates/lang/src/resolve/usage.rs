@@ -1,0 +1,136 @@
+//! What a clause asks of the call it sits on. Functions that differ in nothing of this share a program.
+
+use crate::ast::{Block, Clause, Expr, ExprKind, Stmt, StmtKind};
+use crate::span::Span;
+
+/// What a body uses of a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// `args.NAME`, each once, with its first place.
+    pub args: Vec<(String, Span)>,
+    /// The largest N of `argN`.
+    pub highest_arg: Option<u32>,
+    /// `retval`, with its first place.
+    pub retval: Option<Span>,
+}
+
+impl Usage {
+    /// Looks through the predicate and the body.
+    pub fn of(clause: &Clause) -> Usage {
+        let mut usage = Usage::default();
+        let mut see = |expr: &Expr| usage.see(expr);
+        clause.predicate.iter().for_each(|predicate| walk_expr(predicate, &mut see));
+        walk_block(&clause.body, &mut see);
+        usage
+    }
+
+    fn see(&mut self, expr: &Expr) {
+        match &expr.kind {
+            ExprKind::Field { base, name, .. } if is_args(base) => {
+                if !self.args.iter().any(|(known, _)| *known == name.node) {
+                    self.args.push((name.node.clone(), name.span));
+                }
+            }
+            ExprKind::Ident(name) => self.see_ident(name, expr.span),
+            ExprKind::Call { name, args } if args.is_empty() => self.see_ident(&name.node, expr.span),
+            _ => {}
+        }
+    }
+
+    fn see_ident(&mut self, name: &str, span: Span) {
+        if name == "retval" {
+            self.retval.get_or_insert(span);
+        }
+        if let Some(number) = arg_number(name) {
+            self.highest_arg = self.highest_arg.max(Some(number));
+        }
+    }
+}
+
+/// `args`
+pub fn is_args(expr: &Expr) -> bool {
+    matches!(&expr.kind, ExprKind::Ident(name) if name == "args")
+}
+
+/// The N of `argN`.
+pub fn arg_number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("arg")?;
+    let canonical = digits == "0" || !digits.starts_with('0');
+    let number = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())??;
+    (canonical && number < 100).then_some(number)
+}
+
+/// Calls `see` on every expression of a block.
+pub fn walk_block(block: &Block, see: &mut dyn FnMut(&Expr)) {
+    block.stmts.iter().for_each(|stmt| walk_stmt(stmt, see));
+}
+
+fn walk_stmt(stmt: &Stmt, see: &mut dyn FnMut(&Expr)) {
+    match &stmt.kind {
+        StmtKind::Expr(e) => walk_expr(e, see),
+        StmtKind::Let { value, .. } | StmtKind::Return(value) => {
+            value.iter().for_each(|e| walk_expr(e, see));
+        }
+        StmtKind::Assign { target, value, .. } => walk_all([target, value], see),
+        StmtKind::If { cond, then, otherwise } => {
+            walk_expr(cond, see);
+            walk_block(then, see);
+            otherwise.iter().for_each(|block| walk_block(block, see));
+        }
+        StmtKind::While { cond: e, body } | StmtKind::Unroll { count: e, body } => {
+            walk_expr(e, see);
+            walk_block(body, see);
+        }
+        StmtKind::ForRange { start, end, body, .. } => {
+            walk_all([start, end], see);
+            walk_block(body, see);
+        }
+        StmtKind::ForMap { body: block, .. } | StmtKind::Block(block) => walk_block(block, see),
+        StmtKind::Break | StmtKind::Continue => {}
+    }
+}
+
+fn walk_all<'e>(exprs: impl IntoIterator<Item = &'e Expr>, see: &mut dyn FnMut(&Expr)) {
+    exprs.into_iter().for_each(|e| walk_expr(e, see));
+}
+
+/// Calls `see` on an expression, then on those in it.
+pub fn walk_expr(expr: &Expr, see: &mut dyn FnMut(&Expr)) {
+    see(expr);
+    match &expr.kind {
+        ExprKind::Map { keys: Some(list), .. }
+        | ExprKind::Call { args: list, .. }
+        | ExprKind::Tuple(list) => {
+            walk_all(list, see);
+        }
+        ExprKind::Field { base: e, .. }
+        | ExprKind::TupleIndex { base: e, .. }
+        | ExprKind::Unary { expr: e, .. }
+        | ExprKind::IncDec { target: e, .. }
+        | ExprKind::Cast { expr: e, .. }
+        | ExprKind::SizeofExpr(e) => walk_expr(e, see),
+        ExprKind::Index { base: a, index: b } | ExprKind::Binary { lhs: a, rhs: b, .. } => {
+            walk_all([&**a, &**b], see);
+        }
+        ExprKind::Ternary { cond, then, otherwise } => {
+            walk_expr(cond, see);
+            then.iter().for_each(|e| walk_expr(e, see));
+            walk_expr(otherwise, see);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::arg_number;
+
+    #[test]
+    fn arg_numbers() {
+        assert_eq!(arg_number("arg0"), Some(0));
+        assert_eq!(arg_number("arg12"), Some(12));
+        for other in ["arg", "args", "arg01", "argx", "arg100", "arg99999999999", "rarg0"] {
+            assert_eq!(arg_number(other), None, "{other}");
+        }
+    }
+}

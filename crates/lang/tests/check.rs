@@ -1,0 +1,163 @@
+//! Facts about resolving and checking that are no matter of text: every code is triggered by its example, every example
+//! of a built-in is accepted, a running program keeps its ids, every checked program obeys the rules of `hir`.
+
+mod common;
+
+use common::Machine;
+use lang::catalog::FileId;
+use lang::hir::{Attach, Expr, ExprKind, MapValue, NameKind, Program, Type};
+use lang::{Checked, Diagnostics, Known, Options, Source, builtin, check, codes, compile_front, resolve};
+
+fn compile(script: &str, options: &Options) -> (Option<Checked>, Diagnostics) {
+    let mut diags = Diagnostics::default();
+    let source = Source::new("t.ct", script);
+    let checked = compile_front(&source, &[], options, &Machine::new(), &mut diags);
+    (checked, diags)
+}
+
+fn program(script: &str) -> Program {
+    let (checked, diags) = compile(script, &Options::default());
+    checked.unwrap_or_else(|| panic!("{script}: {:?}", diags.list)).program
+}
+
+#[test]
+fn every_code_has_an_example_that_triggers_it() {
+    for code in resolve::codes::PROBES.iter().chain(check::codes::TYPES) {
+        let (_, diags) = compile(code.example, &Options::default());
+        let found: Vec<&str> = diags.list.iter().map(|d| d.code).collect();
+        assert!(found.contains(&code.code), "{}: `{}` gives {:?}", code.code, code.example, diags.list);
+    }
+}
+
+#[test]
+fn every_finding_is_explained() {
+    let sources = [
+        include_str!("../src/resolve/probes.rs"),
+        include_str!("../src/resolve/layout.rs"),
+        include_str!("../src/check/mod.rs"),
+        include_str!("../src/check/calls.rs"),
+        include_str!("../src/check/config.rs"),
+        include_str!("../src/check/expr.rs"),
+        include_str!("../src/check/functions.rs"),
+        include_str!("../src/check/maps.rs"),
+        include_str!("../src/check/memory.rs"),
+        include_str!("../src/check/names.rs"),
+        include_str!("../src/check/operators.rs"),
+        include_str!("../src/check/output.rs"),
+        include_str!("../src/check/stmt.rs"),
+        include_str!("../src/check/variables.rs"),
+    ];
+    let quoted = sources.iter().flat_map(|text| text.split('"'));
+    let is_code = |text: &&str| {
+        text.len() == 5 && text.starts_with(['E', 'W']) && text[1..].bytes().all(|b| b.is_ascii_digit())
+    };
+    let used: Vec<&str> = quoted.filter(is_code).collect();
+    assert!(used.len() > 50);
+    for code in used {
+        assert!(codes::find(code).is_some(), "{code}");
+    }
+}
+
+#[test]
+fn every_example_of_a_builtin_is_accepted() {
+    for builtin in builtin::BUILTINS {
+        let (checked, diags) = compile(builtin.example, &Options::default());
+        assert!(checked.is_some(), "{}: {:?}", builtin.name, diags.list);
+    }
+}
+
+#[test]
+fn a_running_program_keeps_its_ids_and_types() {
+    let first =
+        program("uretprobe:libcuda:cuMem* { @[func] = count(); @last = retval } BEGIN { @n = (uint32)1 }");
+    let options = Options { known: Some(Known::of(&first)), ..Options::default() };
+    let (checked, diags) =
+        compile("uretprobe:libcuda:cuInit { @last = retval; @new[func] = 1; @n = 5 }", &options);
+    let second = checked.unwrap_or_else(|| panic!("{:?}", diags.list)).program;
+    assert_eq!(second.maps[..first.maps.len()], first.maps[..]);
+    assert_eq!(second.maps.len(), first.maps.len() + 1);
+    for kind in [NameKind::Func, NameKind::Api, NameKind::Probe] {
+        let old = first.names.table(kind);
+        assert_eq!(&second.names.table(kind)[..old.len()], old);
+    }
+    assert_eq!(second.enums[..first.enums.len()], first.enums[..]);
+    let (checked, _) = compile("BEGIN { @n = nsecs }", &options);
+    assert!(checked.is_none(), "a uint64 does not fit the running program's uint32");
+}
+
+#[test]
+fn late_libraries_get_only_their_calls() {
+    let script =
+        "BEGIN { @ = count() } uprobe:*:cudaMalloc { @ = count() } uprobe:libnccl:ncclSend { @ = count() }";
+    let options = Options { only_files: Some(vec![FileId(1)]), ..Options::default() };
+    let (checked, diags) = compile(script, &options);
+    let checked = checked.unwrap_or_else(|| panic!("{:?}", diags.list));
+    assert!(checked.pending.is_empty());
+    let [probe] = checked.program.probes.as_slice() else { panic!("{:?}", checked.program.probes) };
+    let Attach::Entry(sites) = &probe.attach else { panic!("{:?}", probe.attach) };
+    assert_eq!((sites.len(), sites[0].file, probe.clause), (1, Some(FileId(1)), 1));
+}
+
+#[test]
+fn one_function_is_probed_once() {
+    let program = program(
+        "uprobe:libcuda:cuMem*,cuMemAlloc_v2,uprobe:/usr/lib/libcuda.so.1:cuMemAlloc { @ = count() }",
+    );
+    let [probe] = program.probes.as_slice() else { panic!() };
+    let Attach::Entry(sites) = &probe.attach else { panic!() };
+    let mut offsets: Vec<u64> = sites.iter().map(|site| site.place.offset).collect();
+    offsets.dedup();
+    assert_eq!((sites.len(), offsets.len()), (6, 6));
+}
+
+#[test]
+fn findings_of_all_layouts_are_said_once() {
+    let (_, diags) =
+        compile("uprobe:libcuda:cuMem*,cuInit { pid; @[args.nothing] = count() }", &Options::default());
+    let mut seen: Vec<_> = diags.list.iter().map(|d| (d.code, d.span)).collect();
+    seen.dedup();
+    assert_eq!(seen.len(), diags.list.len());
+}
+
+#[test]
+fn unsafe_functions_name_the_gate_only_when_it_is_shut() {
+    let code = |unsafe_ok| {
+        let options = Options { unsafe_ok, ..Options::default() };
+        compile("BEGIN { system(\"id\") }", &options).1.list[0].code
+    };
+    assert_eq!((code(false), code(true)), ("E0224", "E0223"));
+}
+
+/// The checked program's own rules, as its comments state them.
+#[test]
+fn checked_programs_obey_their_rules() {
+    let examples = builtin::BUILTINS.iter().map(|b| b.example);
+    let more = [
+        "uretprobe:libcuda:cu* { if (retval != CUDA_SUCCESS && duration > 10) { @[func, retval] = hist(duration, 2) } }",
+        "BEGIN { $x = 1; $x += pid; $y = (1, \"a\", $x); print($y.2 * 3 / 2); @m[pid, comm] = \"long text\"; @m[1, \"b\"] = \"x\" }",
+        "interval:s:1 { for ($kv : @m) { @n[$kv.0] = $kv.1 } @m[pid, comm]++; unroll(3) { @m[1, \"\"] -= 2 } }",
+        "uprobe:libcuda:cuLaunchKernelEx { @[args.config->gridDimX, args.config.hStream] = count() }",
+        "uprobe:libcudart:cudaLaunchKernel { @[args.gridDim.x * args.gridDim.y] = count() }",
+        "profile:hz:99 { @[ustack(3), kstack] = count(); $i = pid > 3 ? \"a\" : \"bcd\"; print($i) }",
+    ];
+    for script in examples.chain(more) {
+        let program = program(script);
+        assert!(program.maps.iter().all(|map| map.value != MapValue::Plain(Type::Void)), "{script}");
+        lang::hir_visit::visit(&program, &mut |e| obey(e, script));
+    }
+}
+
+fn obey(e: &Expr, script: &str) {
+    assert!(!matches!(e.ty, Type::Void | Type::Struct(_) | Type::Array(..)), "{script}: {e:?}");
+    if let ExprKind::Binary { op, lhs, rhs } = &e.kind {
+        use lang::hir::BinaryOp::*;
+        let is_word = |ty: &Type| matches!(ty, Type::Int { bytes: 8, .. });
+        match op {
+            And | Or => assert_eq!(e.ty, Type::Bool, "{script}"),
+            Eq | Ne | Lt | Gt | Le | Ge => {
+                assert_eq!((&lhs.ty, &e.ty), (&rhs.ty, &Type::Bool), "{script}: {e:?}")
+            }
+            _ => assert!(lhs.ty == rhs.ty && is_word(&lhs.ty) && e.ty == lhs.ty, "{script}: {e:?}"),
+        }
+    }
+}

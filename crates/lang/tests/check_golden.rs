@@ -1,0 +1,62 @@
+//! What scripts become, as text: `tests/golden/resolve/*.ct` (where probes go) and `tests/golden/check/*.ct` (types and
+//! names). A file is a script, then sections: `==== hir` the checked program, `==== findings` errors and warnings as they
+//! are drawn, `==== pending` targets that are waited for. `BLESS=1` rewrites the sections.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::Machine;
+use lang::{Diagnostics, Options, Source, compile_front, hir_print, render};
+
+#[test]
+fn resolve_golden_files() {
+    folder("resolve", 10);
+}
+
+#[test]
+fn check_golden_files() {
+    folder("check", 20);
+}
+
+fn folder(name: &str, least: usize) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() >= least, "the golden files are gone");
+    let wrong: Vec<String> = paths.iter().filter_map(|path| difference(path)).collect();
+    assert!(wrong.is_empty(), "{}\nBLESS=1 accepts what is printed now", wrong.join("\n"));
+}
+
+/// What a file shows if that is not what it says.
+fn difference(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let (script, _) = text.split_once("====").unwrap_or((&text, ""));
+    let now = format!("{script}{}", sections(script));
+    if now != text && std::env::var_os("BLESS").is_some() {
+        std::fs::write(path, &now).unwrap();
+        return None;
+    }
+    (now != text).then(|| format!("---- {}\n{now}", path.display()))
+}
+
+/// Those that have something to show.
+fn sections(script: &str) -> String {
+    let source = Source::new("t.ct", script);
+    let mut diags = Diagnostics::default();
+    let params = ["7".to_string(), "name".to_string()];
+    let checked = compile_front(&source, &params, &Options::default(), &Machine::new(), &mut diags);
+    assert_eq!(checked.is_none(), diags.has_errors(), "{script}");
+    let pending = checked.iter().flat_map(|checked| &checked.pending);
+    let pending: String =
+        pending.map(|p| format!("{} not in {}\n", p.target, p.looked_in.join(", "))).collect();
+    let hir = checked.as_ref().map(|checked| hir_print::print(&checked.program)).unwrap_or_default();
+    let findings = render::render(&diags.list, &source, false);
+    let shown = [("hir", hir), ("findings", findings), ("pending", pending)];
+    shown
+        .iter()
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(name, text)| format!("==== {name}\n{text}"))
+        .collect()
+}

@@ -1,0 +1,87 @@
+//! A machine of some libraries and a dozen symbols, the same everywhere.
+
+use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
+
+/// Libraries: path, what they are, and symbols in the order of their addresses. `a=b` are two names of one address,
+/// `f@V` has the ELF version V.
+const LIBRARIES: &[(&str, &str, Option<(cuda::Library, u32)>, &str)] = &[
+    (
+        "libcuda",
+        "/usr/lib/libcuda.so.1",
+        Some((cuda::Library::Driver, 0)),
+        "cuCtxCreate_v2 cuCtxCreate_v4 cuCtxGetCurrent cuEventElapsedTime cuInit cuLaunchKernel cuLaunchKernelEx \
+         cuMemAlloc cuMemAllocHost_v2 cuMemAlloc_v2 cuMemFree_v2 cuMemcpyHtoDAsync_v2 cuMemcpyHtoDAsync_v2_ptsz \
+         cuModuleGetFunction cuStreamQuery cuTexRefSetMipmapLevelBias cudbgApiInit",
+    ),
+    (
+        "libcudart",
+        "/opt/cuda-12/libcudart.so.12",
+        Some((cuda::Library::Runtime, 12)),
+        "cudaCreateChannelDesc@libcudart.so.12 cudaGetErrorString@libcudart.so.12 cudaLaunchKernel@libcudart.so.12 \
+         cudaMalloc@libcudart.so.12 cudaMemcpy@libcudart.so.12",
+    ),
+    ("libc", "/usr/lib/libc.so.6", None, "free malloc=__libc_malloc"),
+    ("./app", "/home/me/app", None, "cudaMalloc main"),
+];
+
+/// The machine.
+pub struct Machine {
+    functions: Vec<Vec<Function>>,
+}
+
+impl Machine {
+    pub fn new() -> Machine {
+        Machine { functions: LIBRARIES.iter().map(|(.., symbols)| functions(symbols)).collect() }
+    }
+}
+
+fn functions(symbols: &str) -> Vec<Function> {
+    let function = |(at, text): (usize, &str)| {
+        let (names, version) =
+            text.split_once('@').map_or((text, None), |(names, version)| (names, Some(version)));
+        Function {
+            names: names.split('=').map(String::from).collect(),
+            version: version.map(String::from),
+            offset: 0x1000 + 0x100 * at as u64,
+        }
+    };
+    symbols.split_whitespace().enumerate().map(function).collect()
+}
+
+impl Catalog for Machine {
+    fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
+        let matches =
+            |(at, (name, path, library, _)): (usize, &(&str, &str, Option<(cuda::Library, u32)>, &str))| {
+                let file = File { id: FileId(at as u32), path: path.to_string(), library: *library };
+                (target == *name || format!("lib{target}") == *name || target == *path || target == "*")
+                    .then_some(file)
+            };
+        let found: Vec<File> = LIBRARIES.iter().enumerate().filter_map(matches).collect();
+        match found.is_empty() {
+            false => Ok(found),
+            true if target.contains('/') => Err(TargetError::Unusable("no such file".into())),
+            true => Err(TargetError::NotYet { looked_in: vec!["/usr/lib".into()] }),
+        }
+    }
+
+    fn functions(&self, file: FileId) -> &[Function] {
+        &self.functions[file.0 as usize]
+    }
+
+    /// Entry probes move by the length of a `push`, return probes stay.
+    fn entry_place(&self, _: FileId, offset: u64) -> Place {
+        Place { offset: offset + 1, stack_shift: 8 }
+    }
+
+    fn return_place(&self, _: FileId, offset: u64) -> Place {
+        Place { offset, stack_shift: 0 }
+    }
+
+    fn address_to_offset(&self, _: FileId, address: u64) -> Option<u64> {
+        (address < 0x10_0000).then_some(address)
+    }
+
+    fn known_targets(&self) -> Vec<String> {
+        LIBRARIES.iter().map(|(name, ..)| name.to_string()).collect()
+    }
+}
