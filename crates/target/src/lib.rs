@@ -9,6 +9,7 @@
 //! - [`process`]: `/proc`; [`stack`]: names of addresses
 
 pub mod elf;
+mod hunt;
 mod identity;
 mod ldcache;
 pub mod locate;

@@ -18,9 +18,10 @@ use elsa::sync::FrozenVec;
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 
 use crate::elf::{ElfError, ElfFile, Functions};
+use crate::hunt::{self, Hunt};
 use crate::identity::Identity;
 use crate::locate::{self, Verdict, Wanted};
-use crate::process::{self, Mapping, MappingName};
+use crate::process::{self, Mapping};
 use crate::prologue::{self, Body, Shifted};
 use crate::search::View;
 
@@ -142,7 +143,7 @@ impl Machine {
         let taken = self.file(file);
         let path = taken.shown.display();
         if locate::hides_static_runtime(&taken.elf) {
-            return Some(hidden_runtime(&taken.shown));
+            return Some(hunt::hidden_runtime(&taken.shown));
         }
         let none = taken.functions().list.is_empty();
         let advice = "use a build with symbols, or probe a library that it calls";
@@ -193,7 +194,7 @@ impl Machine {
     /// Takes a file that a process has mapped. `None`: there is no file, or it cannot be reached.
     pub fn add_mapped(&self, pid: u32, mapping: &Mapping, reason: &str) -> Option<Result<FileId, ElfError>> {
         let open_path =
-            reachable(&View { prefix: process::root_prefix(pid), ..View::default() }, pid, mapping)?;
+            hunt::reachable(&View { prefix: process::root_prefix(pid), ..View::default() }, pid, mapping)?;
         Some(self.add_file(&open_path, mapping.name.path()?, reason))
     }
 
@@ -212,7 +213,7 @@ impl Machine {
         let taken = self.file(file);
         let wanted = self.wanted(target);
         match self.overrides(target).as_slice() {
-            [] => accepts(&wanted, &taken.shown, &taken.elf),
+            [] => hunt::accepts(&wanted, &taken.shown, &taken.elf),
             paths => paths
                 .iter()
                 .any(|(path, _)| Identity::of(path).is_ok_and(|i| i.is_same_file(&taken.identity))),
@@ -260,11 +261,12 @@ impl Machine {
                 overrides.iter().map(|(path, why)| self.take_path(&View::default(), path, why)).collect();
             return taken.map_err(|error| TargetError::Unusable(error.to_string())).map(unique);
         }
-        let mut hunt = Hunt::new(self, self.wanted(target));
-        match hunt.wanted.clone() {
+        let wanted = self.wanted(target);
+        let mut hunt = Hunt::new(self, wanted.clone());
+        match wanted {
             Wanted::Path(path) => return self.find_path(&path),
-            Wanted::Pattern(pattern) => hunt.pattern(pattern.as_str()),
-            _ => hunt.by_name(),
+            Wanted::Pattern(pattern) => hunt.pattern(&self.scope, pattern.as_str()),
+            _ => hunt.by_name(&self.scope),
         }
         hunt.outcome()
     }
@@ -293,7 +295,7 @@ impl Machine {
     }
 
     /// How the command to be started will see the disk, or how we do.
-    fn view_of_command(&self) -> View {
+    pub(crate) fn view_of_command(&self) -> View {
         let mut view = View::own(&self.scope.environment);
         let program = self.scope.command.as_ref().and_then(|argv| argv.first());
         if let Some(path) = program.and_then(|name| self.program_path(&view, name)) {
@@ -363,11 +365,6 @@ fn place(taken: &Taken, offset: u64, choose: impl Fn(Body<'_>) -> Shifted) -> Pl
     Place { offset: offset + moved.bytes, stack_shift: moved.stack_shift }
 }
 
-fn accepts(wanted: &Wanted, path: &Path, elf: &ElfFile) -> bool {
-    !locate::is_stub(path)
-        && (wanted.accepts(path, elf) || (wanted.is_runtime() && locate::has_static_runtime(path, elf)))
-}
-
 /// A script is run by an interpreter, which may be found through `env`.
 fn with_interpreters(view: &View, program: PathBuf) -> Vec<PathBuf> {
     let mut programs = vec![program];
@@ -393,243 +390,8 @@ fn interpreter(view: &View, script: &Path) -> Option<PathBuf> {
     view.program(OsStr::new(words.find(|word| !word.starts_with('-') && !word.contains('='))?))
 }
 
-/// The path at which we reach a mapped file: as the process knows it if that is still the same file, else its mapping.
-fn reachable(view: &View, pid: u32, mapping: &Mapping) -> Option<PathBuf> {
-    let link = mapping.link(pid);
-    let mapped = Identity::of(&link).ok();
-    if let MappingName::File(path) = &mapping.name {
-        let by_path = view.outside(path);
-        let is_same = Identity::of(&by_path).is_ok_and(|found| match &mapped {
-            Some(mapped) => found.is_same_file(mapped),
-            None => found.inode == mapping.inode,
-        });
-        if is_same {
-            return Some(by_path);
-        }
-    }
-    mapped.map(|_| link)
-}
-
-fn unique(mut files: Vec<FileId>) -> Vec<FileId> {
+pub(crate) fn unique(mut files: Vec<FileId>) -> Vec<FileId> {
     let mut seen = HashSet::new();
     files.retain(|file| seen.insert(*file));
     files
-}
-
-fn hidden_runtime(program: &Path) -> String {
-    let path = program.display();
-    format!(
-        "`{path}` has the CUDA runtime linked in and is stripped, so its functions have no names; probe `libcuda`, which every runtime call that does something ends in"
-    )
-}
-
-/// One search for a target's files.
-struct Hunt<'a> {
-    machine: &'a Machine,
-    wanted: Wanted,
-    files: Vec<FileId>,
-    looked_in: Vec<String>,
-    /// Files of the right name that cannot be used, with the reason.
-    rejected: Vec<String>,
-    /// Programs whose runtime cannot be probed.
-    hidden: Vec<PathBuf>,
-    /// Mappings judged before, by device and inode.
-    seen: HashSet<((u32, u32), u64)>,
-}
-
-impl<'a> Hunt<'a> {
-    fn new(machine: &'a Machine, wanted: Wanted) -> Hunt<'a> {
-        Hunt {
-            machine,
-            wanted,
-            files: Vec::new(),
-            looked_in: Vec::new(),
-            rejected: Vec::new(),
-            hidden: Vec::new(),
-            seen: HashSet::new(),
-        }
-    }
-
-    fn outcome(mut self) -> Result<Vec<FileId>, TargetError> {
-        if !self.files.is_empty() {
-            return Ok(unique(self.files));
-        }
-        if let Some(program) = self.hidden.first() {
-            return Err(TargetError::Unusable(hidden_runtime(program)));
-        }
-        self.rejected.dedup();
-        self.looked_in.extend(self.rejected);
-        let mut seen = HashSet::new();
-        self.looked_in.retain(|place| seen.insert(place.clone()));
-        Err(TargetError::NotYet { looked_in: self.looked_in })
-    }
-
-    fn by_name(&mut self) {
-        let scope = &self.machine.scope;
-        for &pid in &scope.pids {
-            self.mapped(pid, true);
-        }
-        if !scope.pids.is_empty() && self.files.is_empty() {
-            scope.pids.iter().for_each(|&pid| self.on_disk(&View::of_process(pid)));
-        }
-        if scope.command.is_some() {
-            self.on_disk(&self.machine.view_of_command());
-        }
-        if scope.is_system_wide() {
-            process::all_pids().into_iter().for_each(|pid| self.mapped(pid, false));
-            self.on_disk(&self.machine.view_of_command());
-        }
-    }
-
-    /// Takes what a process has mapped. `thorough`: any mapped file may have the runtime linked in, not just the program.
-    fn mapped(&mut self, pid: u32, thorough: bool) {
-        if thorough {
-            self.looked_in.push(format!("mapped files of process {pid}"));
-        }
-        let program = process::executable(pid);
-        let mut view = None;
-        for mapping in
-            process::mappings(pid).iter().filter(|mapping| mapping.executable && mapping.inode != 0)
-        {
-            let Some(path) = mapping.name.path().filter(|path| !locate::is_stub(path)) else { continue };
-            let may_hold_runtime = self.wanted.is_runtime() && (thorough || program.as_deref() == Some(path));
-            if self.wanted.judge(path) == Verdict::No && !may_hold_runtime
-                || !self.seen.insert((mapping.device, mapping.inode))
-            {
-                continue;
-            }
-            let view =
-                view.get_or_insert_with(|| View { prefix: process::root_prefix(pid), ..View::default() });
-            if let Some(open_path) = reachable(view, pid, mapping) {
-                let name = process::comm(pid).unwrap_or_default();
-                self.offer(&open_path, path, &format!("mapped by process {pid} ({})", name.escape_debug()));
-            }
-        }
-    }
-
-    fn on_disk(&mut self, view: &View) {
-        self.programs(view);
-        if matches!(self.wanted, Wanted::Name(_)) && !self.files.is_empty() {
-            return;
-        }
-        for place in view.needed_libraries() {
-            self.offer_named(view, &place.path, &place.origin);
-        }
-        let in_cache = self.loader_cache(view);
-        let mut directories = view.directories();
-        if !in_cache {
-            directories.extend(view.default_directories());
-        }
-        for place in directories {
-            self.directory(view, &place.path, &place.origin);
-        }
-    }
-
-    /// A program by name, and the programs of the view, which may have the runtime linked in.
-    fn programs(&mut self, view: &View) {
-        if let Wanted::Name(name) = &self.wanted {
-            self.looked_in.push("PATH".into());
-            let found = if name.starts_with("lib") { None } else { view.program(OsStr::new(name)) };
-            let reason = "the program on PATH";
-            if let Some(path) = found {
-                self.take(&view.resolve(&view.outside(&path)), view, reason);
-            }
-        }
-        if self.wanted.is_runtime() {
-            for program in &view.programs {
-                let path = view.resolve(&view.outside(program));
-                self.offer(
-                    &path,
-                    &view.inside(&path),
-                    "the traced program, which has the CUDA runtime linked in",
-                );
-            }
-        }
-    }
-
-    fn loader_cache(&mut self, view: &View) -> bool {
-        self.looked_in.push("/etc/ld.so.cache".into());
-        let mut found = false;
-        for (soname, path) in view.loader_cache() {
-            if self.wanted.judge(Path::new(&soname)) != Verdict::No {
-                found |= self.offer_named(view, &path, "listed in /etc/ld.so.cache");
-            }
-        }
-        found
-    }
-
-    fn directory(&mut self, view: &View, directory: &Path, origin: &str) {
-        self.looked_in.push(format!("{} ({origin})", view.inside(directory).display()));
-        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-        paths.sort();
-        for path in paths {
-            self.offer_named(
-                view,
-                &path,
-                &format!("found in {} ({origin})", view.inside(directory).display()),
-            );
-        }
-    }
-
-    fn pattern(&mut self, pattern: &str) {
-        let scope = &self.machine.scope;
-        let own = std::iter::once(View::default());
-        let containers =
-            scope.pids.iter().map(|&pid| View { prefix: process::root_prefix(pid), ..View::default() });
-        let views: Vec<View> =
-            containers.filter(|view| !view.prefix.as_os_str().is_empty()).chain(own).collect();
-        self.looked_in.push(pattern.to_owned());
-        for view in views {
-            for path in view.expand(pattern) {
-                self.take(&view.resolve(&path), &view, "matches the pattern");
-            }
-        }
-    }
-
-    /// Takes a file on disk if its name, before or after following links, is the right one.
-    fn offer_named(&mut self, view: &View, path: &Path, reason: &str) -> bool {
-        let inside = view.inside(path);
-        if self.wanted.judge(&inside) == Verdict::No || locate::is_stub(path) || !path.exists() {
-            return false;
-        }
-        let resolved = view.resolve(path);
-        let shown = view.inside(&resolved);
-        // A link's own name may be the soname that the file it leads to does not carry.
-        let by_name = self.wanted.judge(&inside) == Verdict::Yes && !locate::is_stub(&resolved);
-        if by_name { self.take(&resolved, view, reason) } else { self.offer(&resolved, &shown, reason) }
-    }
-
-    /// Takes a file if it is what is wanted by name, soname or content.
-    fn offer(&mut self, open_path: &Path, shown: &Path, reason: &str) -> bool {
-        match ElfFile::open(open_path) {
-            Ok(elf) if accepts(&self.wanted, shown, &elf) => {
-                self.keep(self.machine.add_file(open_path, shown, reason))
-            }
-            Ok(elf) => {
-                if self.wanted.is_runtime() && locate::hides_static_runtime(&elf) {
-                    self.hidden.push(shown.into());
-                }
-                false
-            }
-            Err(error) => self.wanted.judge(shown) != Verdict::No && self.keep(Err(error)),
-        }
-    }
-
-    fn take(&mut self, resolved: &Path, view: &View, reason: &str) -> bool {
-        self.keep(self.machine.add_file(resolved, &view.inside(resolved), reason))
-    }
-
-    fn keep(&mut self, taken: Result<FileId, ElfError>) -> bool {
-        match taken {
-            Ok(file) => {
-                self.files.push(file);
-                true
-            }
-            Err(error) => {
-                self.rejected.push(error.to_string());
-                false
-            }
-        }
-    }
 }

@@ -41,6 +41,13 @@ pub struct Body<'a> {
     pub next_symbol: u64,
 }
 
+impl Body<'_> {
+    /// Bytes to where something else begins.
+    fn end(self) -> u64 {
+        if self.size == 0 { self.next_symbol } else { self.size.min(self.next_symbol) }
+    }
+}
+
 /// A place relative to the first instruction.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shifted {
@@ -53,7 +60,7 @@ pub struct Shifted {
 /// Where an entry probe goes.
 pub fn entry_place(body: Body<'_>) -> Shifted {
     let known_size = body.size != 0;
-    match straight_line(body.code, body.next_symbol, known_size) {
+    match straight_line(body.code, body.end(), known_size) {
         Some(place) if place.bytes > 0 && is_reached_from_start_only(body, place.bytes) => place,
         _ => return_place(body),
     }
@@ -64,7 +71,7 @@ pub fn return_place(body: Body<'_>) -> Shifted {
     let mut decoder = decoder(body.code, 0);
     let passes = decoder.decode().code() == Code::Endbr64 && is_cheap(&decoder.decode());
     let length = ENDBR64.len() as u64;
-    let allowed = passes && length < body.next_symbol && is_reached_from_start_only(body, length);
+    let allowed = passes && length < body.end() && is_reached_from_start_only(body, length);
     Shifted { bytes: if allowed { length } else { 0 }, stack_shift: 0 }
 }
 

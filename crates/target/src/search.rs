@@ -43,6 +43,10 @@ const PACKAGE_DIRS: [&str; 4] = [
     "lib64/python3*/site-packages",
     "lib/python3/dist-packages",
 ];
+/// [`Place::origin`] of toolkits in their usual places.
+pub(crate) const CUDA_ORIGIN: &str = "CUDA toolkit";
+/// [`Place::origin`] of wheels.
+pub(crate) const PACKAGES_ORIGIN: &str = "Python's site-packages";
 /// Most files that a program's needed libraries are followed through.
 const MAX_NEEDED: usize = 512;
 
@@ -145,7 +149,7 @@ impl View {
         ldcache::read(root).into_iter().map(|(soname, path)| (soname, self.outside(&path))).collect()
     }
 
-    /// Directories to search, the likelier first. Those that are not there are listed too, for the message.
+    /// Directories to search, the likelier first; of those that a variable names also the missing ones, for the message.
     pub fn directories(&self) -> Vec<Place> {
         let mut places = Places::default();
         places.add(self.paths_in("LD_LIBRARY_PATH"), "LD_LIBRARY_PATH");
@@ -154,10 +158,10 @@ impl View {
                 places.add(TOOLKIT_DIRS.iter().flat_map(|dir| below(&toolkit, dir)), variable);
             }
         }
-        places.add(CUDA_DIRS.iter().flat_map(|dir| self.expand(dir)), "CUDA toolkit");
+        places.add(CUDA_DIRS.iter().flat_map(|dir| self.expand(dir)), CUDA_ORIGIN);
         places.add(self.paths_in("CONDA_PREFIX").into_iter().map(|conda| conda.join("lib")), "CONDA_PREFIX");
         for packages in self.site_packages() {
-            places.add(WHEEL_DIRS.iter().flat_map(|dir| below(&packages, dir)), "Python's site-packages");
+            places.add(WHEEL_DIRS.iter().flat_map(|dir| below(&packages, dir)), PACKAGES_ORIGIN);
         }
         places.list
     }
@@ -165,7 +169,9 @@ impl View {
     /// The directories that the loader searches when its cache has no answer.
     pub fn default_directories(&self) -> Vec<Place> {
         let mut places = Places::default();
-        places.add(DEFAULT_DIRS.iter().map(|dir| self.outside(Path::new(dir))), "default directory");
+        let there = DEFAULT_DIRS.iter().map(|dir| self.outside(Path::new(dir))).filter(|dir| dir.is_dir());
+        // On merged systems `/lib` is a link to `/usr/lib`.
+        places.add(there.map(|dir| self.resolve(&dir)), "default directory");
         places.list
     }
 

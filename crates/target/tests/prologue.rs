@@ -178,6 +178,11 @@ fn the_next_symbol_is_never_reached() {
         assert_eq!(entry_place(Body { next_symbol, ..body(&code) }), Shifted::default());
     }
     assert_eq!(entry_place(Body { next_symbol: 5, ..body(&code) }).bytes, 4);
+    assert_eq!(
+        entry_place(Body { size: 4, ..body(&code) }).bytes,
+        0,
+        "what falls through to another function"
+    );
 }
 
 #[test]
