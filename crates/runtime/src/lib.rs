@@ -1,1 +1,37 @@
-//! Compiled object to a running session.
+//! Compiled object to a running session: load, attach, read, finish.
+//!
+//! ```text
+//! Compiled -> Loaded (programs and maps in the kernel) -> Session (attached) -> run -> Ending
+//! ```
+//!
+//! Everything that a run says goes through [`report::Sink`]; names and symbols come from [`report::Names`], which the
+//! command line implements. Detaching is what dropping a [`Session`] does.
+//!
+//! Not here: what the records mean (`wire`), how they look (`report`), which file a library is (`target`), what a script
+//! says (`lang`, `codegen`): this crate sees an object and a manifest, never an AST.
+
+pub mod aggregate;
+pub mod attach;
+mod btf;
+pub mod clock;
+pub mod error;
+pub mod features;
+mod load;
+pub mod names;
+pub mod process;
+pub mod ring;
+pub mod run;
+pub mod session;
+pub mod signals;
+mod sys;
+#[cfg(test)]
+mod tests;
+pub mod tracefs;
+
+pub use attach::{Files, SiteFailure};
+pub use error::{AttachError, FeatureError, LoadError};
+pub use features::Kernel;
+pub use names::StackStore;
+pub use run::{Control, Ending, Next, Reason, Watch};
+pub use session::{AttachOptions, Loaded, Options, Session};
+pub use sys::pidfd_open;

@@ -285,6 +285,10 @@ fn exec_error(program: &str, error: io::Error) -> SpawnError {
     let hidden = error.kind() == io::ErrorKind::NotFound
         && !program.contains('/')
         && std::env::var_os("SUDO_USER").is_some();
-    let hint = if hidden { "; sudo replaces PATH: give the full path, or use `sudo env PATH=\"$PATH\" cudatrace …`" } else { "" };
+    let hint = if hidden {
+        "; sudo replaces PATH: give the full path, or use `sudo env PATH=\"$PATH\" cudatrace …`"
+    } else {
+        ""
+    };
     SpawnError::Exec { program: program.into(), error, hint }
 }

@@ -157,7 +157,9 @@ impl Doorman {
         // SAFETY: all zero is valid for it, and the kernel wants it so.
         let mut request: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel writes one `seccomp_notif`.
-        if unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &mut request) } == 0 {
+        if unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &mut request) }
+            == 0
+        {
             return Ok(Some(request));
         }
         match io::Error::last_os_error() {

@@ -1,0 +1,519 @@
+//! Script maps as the reader sees them: cells merged over CPUs, read in batches, cleared and zeroed.
+//!
+//! A cell's words are those of `wire::map`. What was never touched is left out, save the scalar `count()`, which prints 0
+//! as bpftrace's does. Not here: order and `top` (`report`), which map prints when (`run`).
+
+use crate::sys;
+use libbpf_sys as bpf;
+use report::{Cell, Snapshot};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use wire::decode::{self, DecodeError, Value};
+use wire::map::{Agg, Map, MapValue};
+use wire::types::Type;
+
+/// Bytes of values that one batch may take.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// A map of the script in the kernel.
+#[derive(Debug)]
+pub struct ScriptMap {
+    fd: OwnedFd,
+    map: Map,
+    cpus: usize,
+    /// Keys of the BPF map, which may be more than declared.
+    max_entries: u32,
+}
+
+/// Raw keys and cells: `keys[n * key_size..]` belongs to `cells[n * row..]`, a row being the cells of all CPUs.
+#[derive(Default)]
+struct Rows {
+    keys: Vec<u8>,
+    cells: Vec<u8>,
+}
+
+impl ScriptMap {
+    /// A map as declared, its BPF map, and the number of possible CPUs.
+    pub fn new(fd: OwnedFd, map: Map, cpus: usize, max_entries: u32) -> ScriptMap {
+        ScriptMap { fd, map, cpus, max_entries }
+    }
+
+    /// As declared.
+    pub fn declared(&self) -> &Map {
+        &self.map
+    }
+
+    fn key_size(&self) -> usize {
+        self.map.key_size() as usize
+    }
+
+    fn cell_size(&self) -> usize {
+        self.map.value_size() as usize
+    }
+
+    /// Bytes that a lookup writes: the kernel rounds a per-CPU cell to 8, and cells are multiples of 8.
+    fn row_size(&self) -> usize {
+        self.cell_size() * if self.map.storage.is_per_cpu() { self.cpus } else { 1 }
+    }
+
+    /// Merged contents, in the order of the kernel. `index` is the map's in the manifest.
+    pub fn snapshot(&self, index: u32, top: u32, div: u32) -> io::Result<Snapshot> {
+        let rows = self.rows()?;
+        let keys = rows.keys.chunks_exact(self.key_size());
+        let mut entries = Vec::new();
+        for (key, row) in keys.zip(rows.cells.chunks_exact(self.row_size())) {
+            if let Some(cell) = self.touched(row).map_err(io::Error::other)? {
+                entries.push((self.decode_key(key).map_err(io::Error::other)?, cell));
+            }
+        }
+        Ok(Snapshot { map: index, entries, top, div })
+    }
+
+    /// The cell of one key, if the key is there.
+    pub fn lookup(&self, key: &[Value]) -> io::Result<Option<Cell>> {
+        let key = self.encode_key(key);
+        let mut row = vec![0; self.row_size()];
+        match lookup(&self.fd, &key, &mut row) {
+            Ok(()) => self.touched(&row).map_err(io::Error::other),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `clear(@m)`: no key is left.
+    pub fn clear(&self) -> io::Result<()> {
+        let rows = self.rows()?;
+        let zero = vec![0; self.row_size()];
+        for key in rows.keys.chunks_exact(self.key_size()) {
+            let done = if self.map.storage.is_array() {
+                update(&self.fd, key, &zero)
+            } else {
+                delete(&self.fd, key)
+            };
+            ignore_missing(done)?;
+        }
+        Ok(())
+    }
+
+    /// `zero(@m)`: the keys stay, their values are 0.
+    pub fn zero(&self) -> io::Result<()> {
+        let mut rows = self.rows()?;
+        let row_size = self.row_size();
+        let keys = rows.keys.chunks_exact(self.key_size());
+        for (key, row) in keys.zip(rows.cells.chunks_exact_mut(row_size)) {
+            row.chunks_exact_mut(self.cell_size()).for_each(|cell| self.zero_cell(cell));
+            ignore_missing(update(&self.fd, key, row))?;
+        }
+        Ok(())
+    }
+
+    /// What says that an array's cell was touched stays, where that does not weigh in later results.
+    fn zero_cell(&self, cell: &mut [u8]) {
+        let kept = match (&self.map.value, self.map.storage.is_array()) {
+            (MapValue::Plain(_), true) | (MapValue::Agg(Agg::Sum { .. }), _) => 8,
+            _ => 0,
+        };
+        cell[kept..].fill(0);
+    }
+
+    fn decode_key(&self, key: &[u8]) -> Result<Vec<Value>, DecodeError> {
+        decode::key(key, &self.map.key)
+    }
+
+    /// A key's bytes; a scalar map's is a u32 0.
+    fn encode_key(&self, key: &[Value]) -> Vec<u8> {
+        let mut bytes = vec![0; self.key_size()];
+        let offsets = wire::layout::key(&self.map.key).offsets;
+        for ((value, ty), offset) in key.iter().zip(&self.map.key).zip(offsets) {
+            encode(value, ty, &mut bytes[offset as usize..]);
+        }
+        bytes
+    }
+
+    /// The merged cell, if there is something in it.
+    fn touched(&self, row: &[u8]) -> Result<Option<Cell>, DecodeError> {
+        let cell = match &self.map.value {
+            MapValue::Plain(ty) => return self.plain(row, ty),
+            MapValue::Agg(agg) => merge(agg, &words(row), self.cell_size() / 8),
+        };
+        let keyless_count = self.map.key.is_empty() && matches!(self.map.value, MapValue::Agg(Agg::Count));
+        let shown = !self.map.storage.is_array() || keyless_count || row.iter().any(|byte| *byte != 0);
+        Ok(shown.then_some(cell))
+    }
+
+    /// A value is in one cell, also of the maps that have one for each CPU.
+    fn plain(&self, row: &[u8], ty: &Type) -> Result<Option<Cell>, DecodeError> {
+        let mut cells = row.chunks_exact(self.cell_size());
+        let is_set = |cell: &&[u8]| !self.map.storage.is_array() || cell[..8].iter().any(|byte| *byte != 0);
+        let value = |cell| decode::value(cell, self.map.value_offset() as usize, ty).map(Cell::Plain);
+        cells.find(is_set).map(value).transpose()
+    }
+
+    fn rows(&self) -> io::Result<Rows> {
+        if self.max_entries == 1 {
+            return self.rows_one_by_one();
+        }
+        match self.rows_in_batches() {
+            Err(error) if is_unsupported(&error) => self.rows_one_by_one(),
+            rows => rows,
+        }
+    }
+
+    fn rows_in_batches(&self) -> io::Result<Rows> {
+        let mut count = (BATCH_BYTES / self.row_size()).clamp(16, self.max_entries.max(16) as usize);
+        let mut rows = Rows::default();
+        // The position in the map: a u32 of a hash, a key of an array.
+        let (mut from, mut to) = (vec![0u8; self.key_size().max(8)], vec![0u8; self.key_size().max(8)]);
+        let mut first = true;
+        loop {
+            match self.batch((!first).then_some(&mut from), &mut to, count, &mut rows) {
+                Ok(true) => return Ok(rows),
+                Ok(false) => first = false,
+                // A bucket of the hash holds more keys than we gave room for.
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
+                    count *= 2;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            std::mem::swap(&mut from, &mut to);
+        }
+    }
+
+    /// Appends one batch; whether it was the last.
+    fn batch(
+        &self,
+        from: Option<&mut Vec<u8>>,
+        to: &mut [u8],
+        count: usize,
+        rows: &mut Rows,
+    ) -> io::Result<bool> {
+        let (keys_before, cells_before) = (rows.keys.len(), rows.cells.len());
+        rows.keys.resize(keys_before + count * self.key_size(), 0);
+        rows.cells.resize(cells_before + count * self.row_size(), 0);
+        let mut found = count as u32;
+        // SAFETY: the buffers have room for `count` keys and rows, the positions for a key or a u32.
+        let result = sys::check_libbpf(unsafe {
+            bpf::bpf_map_lookup_batch(
+                self.fd.as_raw_fd(),
+                from.map_or(std::ptr::null_mut(), |from| from.as_mut_ptr().cast()),
+                to.as_mut_ptr().cast(),
+                rows.keys[keys_before..].as_mut_ptr().cast(),
+                rows.cells[cells_before..].as_mut_ptr().cast(),
+                &mut found,
+                std::ptr::null(),
+            )
+        });
+        let (last, found) = match result {
+            Ok(_) => (false, found),
+            Err(ref error) if error.raw_os_error() == Some(libc::ENOENT) => (true, found),
+            Err(_) => (true, 0),
+        };
+        rows.keys.truncate(keys_before + found as usize * self.key_size());
+        rows.cells.truncate(cells_before + found as usize * self.row_size());
+        match result {
+            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
+            _ => Ok(last),
+        }
+    }
+
+    fn rows_one_by_one(&self) -> io::Result<Rows> {
+        let mut rows = Rows::default();
+        let mut row = vec![0; self.row_size()];
+        let mut key = None;
+        while let Some(next) = next_key(&self.fd, key.as_deref(), self.key_size())? {
+            // A key that is deleted meanwhile is not an entry.
+            if lookup(&self.fd, &next, &mut row).is_ok() {
+                rows.keys.extend_from_slice(&next);
+                rows.cells.extend_from_slice(&row);
+            }
+            key = Some(next);
+        }
+        Ok(rows)
+    }
+}
+
+fn words(row: &[u8]) -> Vec<u64> {
+    row.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect()
+}
+
+/// Merges the cells of all CPUs, each `width` words.
+fn merge(agg: &Agg, words: &[u64], width: usize) -> Cell {
+    let cells = || words.chunks_exact(width);
+    let sum = |at: usize| cells().fold(0u64, |sum, cell| sum.wrapping_add(cell[at]));
+    let number = |bits: u64, signed: bool| Cell::Number { bits: bits as i64, signed };
+    match *agg {
+        Agg::Count => number(sum(0), false),
+        Agg::Sum { signed } => number(sum(1), signed),
+        Agg::Min { signed } => number(extreme(cells(), signed, |new, old| new < old), signed),
+        Agg::Max { signed } => number(extreme(cells(), signed, |new, old| new > old), signed),
+        Agg::Avg { signed } => number(mean(sum(0), sum(1), signed), signed),
+        Agg::Stats { signed } => Cell::Stats { count: sum(0), total: sum(1) as i64, signed },
+        Agg::Hist { .. } | Agg::LHist { .. } => Cell::Buckets((0..width).map(sum).collect()),
+    }
+}
+
+/// The best of the cells that have a sample.
+fn extreme<'a>(
+    cells: impl Iterator<Item = &'a [u64]>,
+    signed: bool,
+    better: impl Fn(i128, i128) -> bool,
+) -> u64 {
+    let rank = |bits: u64| if signed { i128::from(bits as i64) } else { i128::from(bits) };
+    let sampled = cells.filter(|cell| cell[0] != 0).map(|cell| cell[1]);
+    sampled.reduce(|old, new| if better(rank(new), rank(old)) { new } else { old }).unwrap_or(0)
+}
+
+/// Rounded to zero; 0 of no samples.
+fn mean(count: u64, total: u64, signed: bool) -> u64 {
+    match (count, signed) {
+        (0, _) => 0,
+        (_, false) => total / count,
+        // A count beyond i64 does not happen: that many calls take centuries.
+        (_, true) => (total as i64).wrapping_div(count as i64) as u64,
+    }
+}
+
+/// Writes a value in its form in memory; what does not fit its type (it was decoded by it) writes zeros.
+fn encode(value: &Value, ty: &Type, out: &mut [u8]) {
+    let mut put = |bytes: &[u8], len: u32| out[..len as usize].copy_from_slice(&bytes[..len as usize]);
+    match (value, ty) {
+        (Value::Bool(value), _) => put(&[u8::from(*value)], 1),
+        (Value::Int(value, bytes), _) => put(&value.to_le_bytes(), u32::from(*bytes)),
+        (Value::Uint(value, bytes), _) => put(&value.to_le_bytes(), u32::from(*bytes)),
+        (Value::Enum(_, value), _) => put(&value.to_le_bytes(), 4),
+        (Value::Pointer(value) | Value::Timestamp(value, _), _) => put(&value.to_le_bytes(), 8),
+        (Value::Name(_, id), _) => put(&id.to_le_bytes(), 4),
+        (Value::Str(text, _), Type::Str(capacity)) => {
+            let len = text.len().min(*capacity as usize);
+            put(text, len as u32);
+        }
+        (Value::Usym { address, tgid }, _) => {
+            put(&[address.to_le_bytes(), u64::from(*tgid).to_le_bytes()].concat(), 16)
+        }
+        (Value::Stack { id, tgid, .. }, _) => put(&[id.to_le_bytes(), tgid.to_le_bytes()].concat(), 8),
+        (Value::Tuple(values), Type::Tuple(types)) => {
+            let offsets = wire::layout::tuple(types).offsets;
+            for ((value, ty), offset) in values.iter().zip(types).zip(offsets) {
+                encode(value, ty, &mut out[offset as usize..]);
+            }
+        }
+        (Value::Str(..) | Value::Tuple(_), _) => {}
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    // ENOTSUPP (524) is what the kernel says of a map type without batches; EINVAL says a kernel without them.
+    matches!(error.raw_os_error(), Some(524 | libc::EINVAL | libc::EOPNOTSUPP))
+}
+
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if error.raw_os_error() == Some(libc::ENOENT) { Ok(()) } else { Err(error) })
+}
+
+/// Reads a key's value into `value`, which has the size that the map was made with (times CPUs).
+pub(crate) fn lookup(fd: &OwnedFd, key: &[u8], value: &mut [u8]) -> io::Result<()> {
+    // SAFETY: both buffers have the sizes of the map, as the caller vouches.
+    let result =
+        unsafe { bpf::bpf_map_lookup_elem(fd.as_raw_fd(), key.as_ptr().cast(), value.as_mut_ptr().cast()) };
+    sys::check_libbpf(result).map(drop)
+}
+
+/// Writes a key's value, likewise.
+pub(crate) fn update(fd: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
+    // SAFETY: as in `lookup`.
+    let result =
+        unsafe { bpf::bpf_map_update_elem(fd.as_raw_fd(), key.as_ptr().cast(), value.as_ptr().cast(), 0) };
+    sys::check_libbpf(result).map(drop)
+}
+
+/// Deletes a key.
+pub(crate) fn delete(fd: &OwnedFd, key: &[u8]) -> io::Result<()> {
+    // SAFETY: as in `lookup`.
+    sys::check_libbpf(unsafe { bpf::bpf_map_delete_elem(fd.as_raw_fd(), key.as_ptr().cast()) }).map(drop)
+}
+
+fn next_key(fd: &OwnedFd, key: Option<&[u8]>, size: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut next = vec![0; size];
+    let from = key.map_or(std::ptr::null(), <[u8]>::as_ptr);
+    // SAFETY: as in `lookup`.
+    let result = unsafe { bpf::bpf_map_get_next_key(fd.as_raw_fd(), from.cast(), next.as_mut_ptr().cast()) };
+    match sys::check_libbpf(result) {
+        Ok(_) => Ok(Some(next)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The BPF map type of a storage.
+#[cfg(test)]
+pub(crate) fn map_type(storage: wire::map::Storage) -> bpf::bpf_map_type {
+    match storage {
+        wire::map::Storage::Hash => bpf::BPF_MAP_TYPE_HASH,
+        wire::map::Storage::PerCpuHash => bpf::BPF_MAP_TYPE_PERCPU_HASH,
+        wire::map::Storage::Array => bpf::BPF_MAP_TYPE_ARRAY,
+        wire::map::Storage::PerCpuArray => bpf::BPF_MAP_TYPE_PERCPU_ARRAY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::features::is_root;
+    use wire::NameKind;
+    use wire::map::Storage;
+
+    fn number(bits: i64, signed: bool) -> Cell {
+        Cell::Number { bits, signed }
+    }
+
+    #[test]
+    fn cells_of_all_cpus_are_merged_by_their_aggregation() {
+        let two = |a: [i64; 2], b: [i64; 2]| [a[0] as u64, a[1] as u64, b[0] as u64, b[1] as u64];
+        let signed = true;
+        assert_eq!(merge(&Agg::Count, &[3, 4], 1), number(7, false));
+        assert_eq!(merge(&Agg::Sum { signed }, &two([1, -5], [1, 3]), 2), number(-2, true));
+        assert_eq!(
+            merge(&Agg::Min { signed }, &two([0, 0], [2, 7]), 2),
+            number(7, true),
+            "no sample on CPU 0"
+        );
+        assert_eq!(merge(&Agg::Min { signed }, &two([1, -1], [2, 7]), 2), number(-1, true));
+        assert_eq!(merge(&Agg::Max { signed: false }, &two([1, -1], [2, 7]), 2), number(-1, false));
+        assert_eq!(merge(&Agg::Max { signed }, &two([1, -9], [0, 0]), 2), number(-9, true));
+        assert_eq!(
+            merge(&Agg::Avg { signed }, &two([1, -5], [1, -2]), 2),
+            number(-3, true),
+            "rounded to zero"
+        );
+        assert_eq!(merge(&Agg::Avg { signed }, &two([0, 0], [0, 0]), 2), number(0, true));
+        let stats = Cell::Stats { count: 3, total: 12, signed: true };
+        assert_eq!(merge(&Agg::Stats { signed }, &two([1, 5], [2, 7]), 2), stats);
+        assert_eq!(merge(&Agg::Hist { bits: 0 }, &[1, 2, 3, 4, 5, 6], 3), Cell::Buckets(vec![5, 7, 9]));
+    }
+
+    fn create(key: Vec<Type>, value: MapValue, storage: Storage, max_entries: u32) -> ScriptMap {
+        let map = Map { name: "m".into(), symbol: "m".into(), key, value, storage, max_entries };
+        // SAFETY: plain numbers and a C string.
+        let fd = sys::owned_libbpf(unsafe {
+            bpf::bpf_map_create(
+                map_type(storage),
+                c"ct_test".as_ptr(),
+                map.key_size(),
+                map.value_size(),
+                max_entries,
+                std::ptr::null(),
+            )
+        });
+        ScriptMap::new(fd.expect("map"), map, sys::possible_cpus().expect("sysfs"), max_entries)
+    }
+
+    const U32: Type = Type::Int { bytes: 4, signed: false };
+
+    fn put(map: &ScriptMap, key: &[Value], words: impl Fn(usize) -> Vec<u64>) {
+        let cpus = map.row_size() / map.cell_size();
+        let row: Vec<u8> = (0..cpus).flat_map(words).flat_map(u64::to_le_bytes).collect();
+        update(&map.fd, &map.encode_key(key), &row).expect("update");
+    }
+
+    #[test]
+    fn a_large_hash_is_read_whole_zeroed_and_cleared() {
+        if !is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let key = vec![Type::Str(16), U32];
+        let map = create(key, MapValue::Agg(Agg::Sum { signed: true }), Storage::PerCpuHash, 5000);
+        let key = |n: u64| [Value::Str(format!("k{n}").into_bytes(), false), Value::Uint(n, 4)];
+        (0..5000).for_each(|n| put(&map, &key(n), |cpu| vec![1, n * (cpu as u64 + 1)]));
+        let factor: i64 = (1..=map.cpus as i64).sum();
+
+        let mut entries = map.snapshot(0, 0, 0).expect("snapshot").entries;
+        entries.sort_by_key(|(key, _)| match key[1] {
+            Value::Uint(n, _) => n,
+            _ => unreachable!("the second part is a number"),
+        });
+        assert_eq!(entries.len(), 5000);
+        for (n, (found, cell)) in entries.iter().enumerate() {
+            assert_eq!((found.as_slice(), cell), (&key(n as u64)[..], &number(n as i64 * factor, true)));
+        }
+        assert_eq!(map.lookup(&key(7)).expect("lookup"), Some(number(7 * factor, true)));
+        assert_eq!(map.lookup(&key(70_000)).expect("lookup"), None);
+
+        map.zero().expect("zero");
+        let zeroed = map.snapshot(0, 0, 0).expect("snapshot").entries;
+        assert!(zeroed.len() == 5000 && zeroed.iter().all(|(_, cell)| *cell == number(0, true)));
+        map.clear().expect("clear");
+        assert_eq!(map.snapshot(0, 0, 0).expect("snapshot").entries, []);
+    }
+
+    #[test]
+    fn batches_and_single_lookups_agree() {
+        if !is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        for storage in [Storage::Hash, Storage::PerCpuHash, Storage::PerCpuArray] {
+            let map = create(vec![U32], MapValue::Agg(Agg::Count), storage, 600);
+            (0..600).for_each(|n| put(&map, &[Value::Uint(n, 4)], |_| vec![n + 1]));
+            let (batch, single) =
+                (map.rows_in_batches().expect("batch"), map.rows_one_by_one().expect("single"));
+            let pairs = |rows: &Rows| -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
+                let keys = rows.keys.chunks_exact(4).map(<[u8]>::to_vec);
+                keys.zip(rows.cells.chunks_exact(map.row_size()).map(<[u8]>::to_vec)).collect()
+            };
+            assert_eq!(pairs(&batch).len(), 600);
+            assert_eq!(pairs(&batch), pairs(&single), "{storage:?}");
+        }
+    }
+
+    #[test]
+    fn untouched_cells_of_arrays_are_left_out_but_a_scalar_count_is_0() {
+        if !is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let named =
+            create(vec![Type::Name(NameKind::Func)], MapValue::Agg(Agg::Count), Storage::PerCpuArray, 300);
+        put(&named, &[Value::Name(NameKind::Func, 250)], |_| vec![2]);
+        let expected = vec![(vec![Value::Name(NameKind::Func, 250)], number(2 * named.cpus as i64, false))];
+        assert_eq!(named.snapshot(0, 0, 0).expect("snapshot").entries, expected);
+
+        let count = create(vec![], MapValue::Agg(Agg::Count), Storage::PerCpuArray, 1);
+        assert_eq!(count.snapshot(0, 0, 0).expect("snapshot").entries, [(vec![], number(0, false))]);
+        let sum = create(vec![], MapValue::Agg(Agg::Sum { signed: true }), Storage::PerCpuArray, 1);
+        assert_eq!(sum.snapshot(0, 0, 0).expect("snapshot").entries, []);
+
+        let plain = create(vec![], MapValue::Plain(Type::Int { bytes: 8, signed: true }), Storage::Array, 1);
+        assert_eq!(plain.snapshot(0, 0, 0).expect("snapshot").entries, []);
+        put(&plain, &[], |_| vec![1, 0]);
+        let zero = Cell::Plain(Value::Int(0, 8));
+        assert_eq!(plain.snapshot(0, 0, 0).expect("snapshot").entries, [(vec![], zero.clone())]);
+        put(&plain, &[], |_| vec![1, 5]);
+        plain.zero().expect("zero");
+        assert_eq!(plain.lookup(&[]).expect("lookup"), Some(zero));
+        plain.clear().expect("clear");
+        assert_eq!(plain.lookup(&[]).expect("lookup"), None);
+    }
+
+    #[test]
+    fn a_key_decodes_to_what_was_encoded() {
+        let parts = vec![
+            Type::Tuple(vec![Type::Bool, Type::Int { bytes: 8, signed: true }]),
+            Type::Str(8),
+            Type::Usym,
+            Type::Enum(3),
+        ];
+        let values = vec![
+            Value::Tuple(vec![Value::Bool(true), Value::Int(-7, 8)]),
+            Value::Str(b"abc".to_vec(), false),
+            Value::Usym { address: 0x1234_5678_9abc, tgid: 42 },
+            Value::Enum(3, -2),
+        ];
+        let mut bytes = vec![0; wire::layout::key(&parts).size as usize];
+        for ((value, ty), offset) in values.iter().zip(&parts).zip(wire::layout::key(&parts).offsets) {
+            encode(value, ty, &mut bytes[offset as usize..]);
+        }
+        assert_eq!(decode::key(&bytes, &parts).expect("whole"), values);
+    }
+}

@@ -1,0 +1,346 @@
+//! Programs to places: functions of files, timers, tracepoints.
+//!
+//! Functions of one file take one multi-uprobe link, or a perf event and a link each where the kernel has no such links;
+//! the program's section, chosen by the compiler, says which. A place that the kernel refuses is named and left out, and
+//! the rest of its clause runs; a clause of which nothing is left is an error.
+//!
+//! Not here: which functions (`target`), in which order clauses are attached (`session`).
+
+use crate::error::AttachError;
+use crate::load::LoadedProgram;
+use crate::sys;
+use libbpf_sys as bpf;
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use wire::manifest::{Attach, Program, Side, Site};
+
+/// Where a file lies that the manifest knows by its id: a path that this process can open, such as
+/// `/proc/PID/root/usr/lib/libcuda.so.1`.
+pub type Files<'a> = dyn Fn(u32) -> PathBuf + 'a;
+
+/// Threads that detach at the same time. A perf uprobe waits for an RCU grace period each, so they are waited for together.
+const DETACHING: usize = 32;
+
+/// An attach point that the kernel refused.
+#[derive(Debug)]
+pub struct SiteFailure {
+    /// Its probe, `uprobe:libcuda:cuInit`.
+    pub probe: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// Its offset in the file.
+    pub offset: u64,
+    /// Why.
+    pub errno: io::Error,
+}
+
+impl fmt::Display for SiteFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SiteFailure { probe, path, offset, errno } = self;
+        write!(f, "`{probe}` at {}+{offset:#x}: {errno}", path.display())
+    }
+}
+
+/// A program attached to something; detached on drop.
+#[derive(Debug)]
+pub struct Link {
+    /// Clause of the script.
+    pub clause: u32,
+    // Fields drop in this order: the link before the event that it is on.
+    _link: OwnedFd,
+    _event: Option<OwnedFd>,
+}
+
+/// What attaching a program came to.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// Made.
+    pub links: Vec<Link>,
+    /// Attach points that took.
+    pub attached: usize,
+    /// Those that did not.
+    pub failures: Vec<SiteFailure>,
+}
+
+/// Attaches the programs of a manifest.
+pub struct Attacher<'a> {
+    /// Where files lie.
+    pub files: &'a Files<'a>,
+    /// The links' own pid filter.
+    pub pid: Option<u32>,
+    /// The manifest's names of probes.
+    pub probes: &'a [String],
+}
+
+impl Attacher<'_> {
+    /// Attaches one program. BEGIN and END have nothing to attach to.
+    pub fn attach(&self, program: &Program, loaded: &LoadedProgram) -> Result<Links, AttachError> {
+        let failed = |what| move |errno| probe_error(program, what, errno);
+        match &program.attach {
+            Attach::Begin | Attach::End => Ok(Links::default()),
+            Attach::Interval { period_ns } => {
+                let cpus = sys::online_cpus().map_err(failed("cannot list the CPUs"))?;
+                timers(program.clause, loaded, *period_ns, &cpus[..cpus.len().min(1)])
+                    .map_err(failed("no timer"))
+            }
+            Attach::Profile { period_ns } => {
+                let cpus = sys::online_cpus().map_err(failed("cannot list the CPUs"))?;
+                timers(program.clause, loaded, *period_ns, &cpus).map_err(failed("no timer"))
+            }
+            Attach::Follow { tracepoint } => follow(program.clause, loaded, tracepoint)
+                .map_err(failed("no tracepoint to follow processes by")),
+            Attach::Uprobes { side, sites } => self.uprobes(program, loaded, *side, sites),
+        }
+    }
+
+    fn uprobes(
+        &self,
+        program: &Program,
+        loaded: &LoadedProgram,
+        side: Side,
+        sites: &[Site],
+    ) -> Result<Links, AttachError> {
+        let mut made = Links::default();
+        for of_file in by_file(sites) {
+            let path = (self.files)(of_file[0].file);
+            let batch = Batch { attacher: self, clause: program.clause, loaded, side, path: &path };
+            if loaded.attach_type == 0 {
+                batch.single(&of_file, &mut made)
+            } else {
+                batch.multi(&of_file, &mut made)
+            }
+        }
+        if made.attached == 0 && !made.failures.is_empty() {
+            let (text, line) = (program.text.clone(), program.line);
+            return Err(AttachError::Nothing {
+                text,
+                line,
+                count: sites.len(),
+                first: made.failures.remove(0),
+            });
+        }
+        Ok(made)
+    }
+}
+
+fn probe_error(program: &Program, what: &'static str, errno: io::Error) -> AttachError {
+    AttachError::Probe { text: program.text.clone(), line: program.line, what, errno }
+}
+
+/// Groups sites by file, files in the order of their first site.
+fn by_file(sites: &[Site]) -> Vec<Vec<&Site>> {
+    let mut groups: Vec<Vec<&Site>> = Vec::new();
+    for site in sites {
+        match groups.iter_mut().find(|group| group[0].file == site.file) {
+            Some(group) => group.push(site),
+            None => groups.push(vec![site]),
+        }
+    }
+    groups
+}
+
+/// Sites of one program in one file.
+struct Batch<'a> {
+    attacher: &'a Attacher<'a>,
+    clause: u32,
+    loaded: &'a LoadedProgram,
+    side: Side,
+    path: &'a Path,
+}
+
+impl Batch<'_> {
+    /// One link for all, or for as many as the kernel takes: halves of a refused list are tried on their own.
+    fn multi(&self, sites: &[&Site], made: &mut Links) {
+        match self.link(sites) {
+            Ok(link) => {
+                made.attached += sites.len();
+                made.links.push(Link { clause: self.clause, _link: link, _event: None });
+            }
+            Err(errno) if sites.len() == 1 || concerns_file(&errno) => self.fail(sites, &errno, made),
+            Err(_) => {
+                let (left, right) = sites.split_at(sites.len() / 2);
+                self.multi(left, made);
+                self.multi(right, made);
+            }
+        }
+    }
+
+    fn link(&self, sites: &[&Site]) -> io::Result<OwnedFd> {
+        let path = sys::c_path(self.path)?;
+        let offsets: Vec<u64> = sites.iter().map(|site| site.offset).collect();
+        let cookies: Vec<u64> = sites.iter().map(|site| site.cookie).collect();
+        let sites = MultiSites {
+            path: &path,
+            offsets: &offsets,
+            cookies: &cookies,
+            pid: self.attacher.pid.unwrap_or(0),
+        };
+        link_multi(self.loaded.fd.as_raw_fd(), self.loaded.attach_type, self.side == Side::Return, &sites)
+    }
+
+    /// A perf event and a link for each.
+    fn single(&self, sites: &[&Site], made: &mut Links) {
+        let pmu = match UprobePmu::of_kernel() {
+            Ok(pmu) => pmu,
+            Err(errno) => return self.fail(sites, &errno, made),
+        };
+        for site in sites {
+            match self.link_single(&pmu, site) {
+                Ok(link) => {
+                    made.attached += 1;
+                    made.links.push(link);
+                }
+                Err(errno) => self.fail(&[site], &errno, made),
+            }
+        }
+    }
+
+    fn link_single(&self, pmu: &UprobePmu, site: &Site) -> io::Result<Link> {
+        let event = pmu.open(self.path, site.offset, self.side == Side::Return, self.attacher.pid)?;
+        let link = link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?;
+        Ok(Link { clause: self.clause, _link: link, _event: Some(event) })
+    }
+
+    fn fail(&self, sites: &[&Site], errno: &io::Error, made: &mut Links) {
+        made.failures.extend(
+            sites.iter().map(|site| SiteFailure {
+                probe: self.attacher.probes.get(site.probe as usize).cloned().unwrap_or_default(),
+                path: self.path.to_owned(),
+                offset: site.offset,
+                errno: errno
+                    .raw_os_error()
+                    .map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error),
+            }),
+        );
+    }
+}
+
+/// The errno would be the same for each of the file's sites: no such file, no right, not a file, no such process.
+fn concerns_file(errno: &io::Error) -> bool {
+    const WHOLE: [i32; 7] =
+        [libc::ENOENT, libc::ENOTDIR, libc::EACCES, libc::EPERM, libc::EBADF, libc::ESRCH, libc::ENOMEM];
+    errno.raw_os_error().is_some_and(|errno| WHOLE.contains(&errno))
+}
+
+/// Functions of a file for one link.
+pub(crate) struct MultiSites<'a> {
+    /// The file.
+    pub path: &'a CStr,
+    /// Where in it.
+    pub offsets: &'a [u64],
+    /// What the program finds there.
+    pub cookies: &'a [u64],
+    /// Only in this process; 0: in all.
+    pub pid: u32,
+}
+
+/// Makes a multi-uprobe link; `attach_type` is `BPF_TRACE_UPROBE_MULTI` or `_SESSION`.
+pub(crate) fn link_multi(
+    program: RawFd,
+    attach_type: bpf::bpf_attach_type,
+    at_return: bool,
+    sites: &MultiSites<'_>,
+) -> io::Result<OwnedFd> {
+    let mut opts =
+        bpf::bpf_link_create_opts { sz: size_of::<bpf::bpf_link_create_opts>() as u64, ..Default::default() };
+    opts.__bindgen_anon_1.uprobe_multi = bpf::bpf_link_create_opts__bindgen_ty_1__bindgen_ty_3 {
+        flags: if at_return { bpf::BPF_F_UPROBE_MULTI_RETURN } else { 0 },
+        cnt: sites.offsets.len() as u32,
+        path: sites.path.as_ptr(),
+        offsets: sites.offsets.as_ptr(),
+        cookies: sites.cookies.as_ptr(),
+        pid: sites.pid,
+        ..Default::default()
+    };
+    // SAFETY: the arrays have `cnt` elements and outlive the call, which copies them.
+    sys::owned_libbpf(unsafe { bpf::bpf_link_create(program, 0, attach_type, &opts) })
+}
+
+fn link_perf_event(program: RawFd, event: &OwnedFd, cookie: u64) -> io::Result<OwnedFd> {
+    let mut opts =
+        bpf::bpf_link_create_opts { sz: size_of::<bpf::bpf_link_create_opts>() as u64, ..Default::default() };
+    opts.__bindgen_anon_1.perf_event =
+        bpf::bpf_link_create_opts__bindgen_ty_1__bindgen_ty_1 { bpf_cookie: cookie };
+    // SAFETY: both descriptors live; the options are copied.
+    sys::owned_libbpf(unsafe { bpf::bpf_link_create(program, event.as_raw_fd(), bpf::BPF_PERF_EVENT, &opts) })
+}
+
+/// The kernel's way to single uprobes: a perf event of a type of its own.
+struct UprobePmu {
+    kind: u32,
+    return_bit: u64,
+}
+
+impl UprobePmu {
+    fn of_kernel() -> io::Result<UprobePmu> {
+        let base = Path::new("/sys/bus/event_source/devices/uprobe");
+        let number = |text: &str| text.trim().parse().map_err(io::Error::other);
+        let kind = number(&std::fs::read_to_string(base.join("type"))?)?;
+        let format = std::fs::read_to_string(base.join("format/retprobe"))?;
+        let bit = number(format.trim().strip_prefix("config:").unwrap_or(""))?;
+        Ok(UprobePmu { kind, return_bit: 1 << bit })
+    }
+
+    fn open(&self, path: &Path, offset: u64, at_return: bool, pid: Option<u32>) -> io::Result<OwnedFd> {
+        let path: CString = sys::c_path(path)?;
+        let mut attr = bpf::perf_event_attr { type_: self.kind, ..Default::default() };
+        attr.config = if at_return { self.return_bit } else { 0 };
+        attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
+        attr.__bindgen_anon_4.probe_offset = offset;
+        let (pid, cpu) = pid.map_or((-1, 0), |pid| (pid as i32, -1));
+        sys::perf_event_open(&mut attr, pid, cpu)
+    }
+}
+
+/// A timer on each of the CPUs.
+fn timers(clause: u32, loaded: &LoadedProgram, period_ns: u64, cpus: &[u32]) -> io::Result<Links> {
+    let mut made = Links::default();
+    for cpu in cpus {
+        let mut attr = bpf::perf_event_attr {
+            type_: bpf::PERF_TYPE_SOFTWARE,
+            config: bpf::PERF_COUNT_SW_CPU_CLOCK.into(),
+            ..Default::default()
+        };
+        attr.__bindgen_anon_1.sample_period = period_ns;
+        made.links.push(on_event(clause, loaded, sys::perf_event_open(&mut attr, -1, *cpu as i32)?)?);
+    }
+    made.attached = 1;
+    Ok(made)
+}
+
+fn follow(clause: u32, loaded: &LoadedProgram, tracepoint: &str) -> io::Result<Links> {
+    let format = crate::tracefs::tracepoint_format("sched", tracepoint)?;
+    let mut attr =
+        bpf::perf_event_attr { type_: bpf::PERF_TYPE_TRACEPOINT, config: format.id, ..Default::default() };
+    // A tracepoint runs its programs on all CPUs, whichever one the event is opened on.
+    let link = on_event(clause, loaded, sys::perf_event_open(&mut attr, -1, 0)?)?;
+    Ok(Links { links: vec![link], ..Links::default() })
+}
+
+fn on_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {
+    let link = link_perf_event(loaded.fd.as_raw_fd(), &event, 0)?;
+    Ok(Link { clause, _link: link, _event: Some(event) })
+}
+
+/// Runs a raw tracepoint program once, here and now: BEGIN and END.
+pub(crate) fn run_once(program: &OwnedFd) -> io::Result<()> {
+    let mut opts =
+        bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as u64, ..Default::default() };
+    // SAFETY: no buffers are given.
+    sys::check_libbpf(unsafe { bpf::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) }).map(drop)
+}
+
+/// Detaches, many at the same time.
+pub(crate) fn detach(mut links: Vec<Link>) {
+    let share = links.len().div_ceil(DETACHING).max(1);
+    std::thread::scope(|scope| {
+        while links.len() > share {
+            let part = links.split_off(links.len() - share);
+            scope.spawn(move || drop(part));
+        }
+        drop(links);
+    });
+}

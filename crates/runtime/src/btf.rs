@@ -1,0 +1,151 @@
+//! Looks up a function of the kernel in its BTF: only whether it is there, and how many parameters it has.
+//!
+//! libbpf can do that too, after parsing all 150 000 types into an index; one pass over the bytes takes a tenth of the
+//! time and no memory of its own where the kernel lets its BTF be mapped (6.15+).
+//!
+//! Format: Documentation/bpf/btf.rst of the kernel.
+
+use crate::sys::Mapping;
+use std::fs::File;
+use std::os::fd::AsFd;
+
+const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+const MAGIC: u16 = 0xeb9f;
+const KIND_FUNC: u32 = 12;
+
+/// The kernel has BTF.
+pub fn is_there() -> bool {
+    std::path::Path::new(VMLINUX).exists()
+}
+
+/// Number of parameters of a kernel function; none: no such function, or no BTF.
+pub fn kernel_function_params(name: &str) -> Option<u32> {
+    let file = File::open(VMLINUX).ok()?;
+    let len = file.metadata().ok()?.len() as usize;
+    match Mapping::new(file.as_fd(), 0, len, false) {
+        // SAFETY: a mapping of this length, of a file that never changes.
+        Ok(map) => function_params(unsafe { std::slice::from_raw_parts(map.bytes(), len) }, name),
+        Err(_) => function_params(&std::fs::read(VMLINUX).ok()?, name),
+    }
+}
+
+/// A type's fixed part.
+struct Head {
+    name: u32,
+    info: u32,
+    type_id: u32,
+}
+
+impl Head {
+    fn kind(&self) -> u32 {
+        self.info >> 24 & 0x1f
+    }
+
+    fn members(&self) -> u32 {
+        self.info & 0xffff
+    }
+
+    /// Bytes behind the fixed part; none for a kind that is newer than this code.
+    fn tail(&self) -> Option<usize> {
+        let each = match self.kind() {
+            2 | 7..=12 | 16 | 18 => 0, // pointers, forwards, typedefs, qualifiers, functions, floats, tags
+            1 | 14 | 17 => return Some(4), // int, variable, declaration tag
+            3 => return Some(12),      // array
+            4 | 5 | 15 | 19 => 12,     // struct, union, section, 64-bit enum
+            6 | 13 => 8,               // enum, prototype
+            _ => return None,
+        };
+        Some(each * self.members() as usize)
+    }
+}
+
+fn word(data: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(data.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+/// The types in the order of their ids, from 1.
+fn types(section: &[u8]) -> impl Iterator<Item = Head> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let head =
+            Head { name: word(section, at)?, info: word(section, at + 4)?, type_id: word(section, at + 8)? };
+        at += 12 + head.tail()?;
+        Some(head)
+    })
+}
+
+fn function_params(btf: &[u8], name: &str) -> Option<u32> {
+    if u16::from_le_bytes(btf.get(..2)?.try_into().ok()?) != MAGIC {
+        return None;
+    }
+    let section = |at: usize| -> Option<&[u8]> {
+        let start = word(btf, 4)?.checked_add(word(btf, at)?)? as usize;
+        btf.get(start..start.checked_add(word(btf, at + 4)? as usize)?)
+    };
+    let (all, strings) = (section(8)?, section(16)?);
+    let wanted = offset_of_string(strings, name)?;
+    let function = types(all).find(|head| head.name == wanted && head.kind() == KIND_FUNC)?;
+    types(all).nth(function.type_id.checked_sub(1)? as usize).map(|prototype| prototype.members())
+}
+
+/// Where a whole string begins in the string section.
+fn offset_of_string(strings: &[u8], name: &str) -> Option<u32> {
+    let whole = [b"\0", name.as_bytes(), b"\0"].concat();
+    let first = name.as_bytes().first()?;
+    // Candidates by the NUL and the first letter: `windows` over megabytes is slow without optimisation.
+    let mut at = 0;
+    while let Some(step) = strings.get(at..)?.iter().position(|byte| *byte == 0) {
+        at += step;
+        if strings.get(at + 1) == Some(first) && strings[at..].starts_with(&whole) {
+            return u32::try_from(at + 1).ok();
+        }
+        at += 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `int f(int, int)` after an int and a struct of one member.
+    fn sample() -> Vec<u8> {
+        let strings = b"\0int\0f\0ff\0";
+        let mut types: Vec<u32> = vec![1, 1 << 24, 4, 32]; // 1: int
+        types.extend([0, 4 << 24 | 1, 4, 0, 1, 0]); // 2: struct { int }
+        types.extend([0, 13 << 24 | 2, 1, 0, 1, 0, 1]); // 3: prototype
+        types.extend([5, 12 << 24, 3]); // 4: f
+        let len = types.len() as u32 * 4;
+        let mut btf = vec![0x9f, 0xeb, 1, 0];
+        btf.extend([24, 0, len, len, strings.len() as u32].iter().flat_map(|word: &u32| word.to_le_bytes()));
+        btf.extend(types.iter().flat_map(|word| word.to_le_bytes()));
+        btf.extend(strings);
+        btf
+    }
+
+    #[test]
+    fn a_function_is_found_by_its_whole_name() {
+        assert_eq!(function_params(&sample(), "f"), Some(2));
+        assert_eq!(function_params(&sample(), "ff"), None);
+        assert_eq!(function_params(&sample(), "g"), None);
+    }
+
+    #[test]
+    fn cut_or_foreign_bytes_are_no_function() {
+        let whole = sample();
+        for len in 0..whole.len() - 1 {
+            assert_eq!(function_params(&whole[..len], "f"), None, "{len}");
+        }
+        assert_eq!(function_params(&[0xff; 64], "f"), None);
+    }
+
+    #[test]
+    fn the_running_kernels_functions_are_found() {
+        if !is_there() {
+            eprintln!("skipped: no kernel BTF");
+            return;
+        }
+        assert_eq!(kernel_function_params("bpf_prog_put"), Some(1));
+        assert_eq!(kernel_function_params("no_such_function_of_the_kernel"), None);
+    }
+}

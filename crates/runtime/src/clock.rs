@@ -1,0 +1,92 @@
+//! The boot clock, by which records are stamped, and the wall clock.
+//!
+//! One pair of readings is taken at the start, so that all times of a run differ by the same offset, and a step of the
+//! wall clock in mid-run does not reorder what is printed.
+
+use std::time::Duration;
+
+/// Where the times come from.
+pub trait Clock {
+    /// Nanoseconds since boot, suspended time included (CLOCK_BOOTTIME).
+    fn boot_ns(&self) -> u64;
+    /// Nanoseconds since 1970 (CLOCK_REALTIME).
+    fn wall_ns(&self) -> i128;
+}
+
+/// The machine's clocks.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn boot_ns(&self) -> u64 {
+        read(libc::CLOCK_BOOTTIME).as_nanos() as u64
+    }
+
+    fn wall_ns(&self) -> i128 {
+        read(libc::CLOCK_REALTIME).as_nanos() as i128
+    }
+}
+
+fn read(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the struct; these clocks exist on every Linux that we load on.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The offset between the two clocks.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// Wall-clock ns of the moment of boot.
+    boot_at_wall_ns: i128,
+}
+
+impl Epoch {
+    /// Reads both clocks, the boot clock before and after the wall clock, and takes the middle.
+    pub fn new(clock: &dyn Clock) -> Epoch {
+        let before = clock.boot_ns();
+        let wall = clock.wall_ns();
+        let after = clock.boot_ns();
+        Epoch { boot_at_wall_ns: wall - i128::from(before + (after - before) / 2) }
+    }
+
+    /// Wall-clock ns since 1970 of a boot-clock time.
+    pub fn wall_ns(&self, boot_ns: u64) -> i128 {
+        self.boot_at_wall_ns + i128::from(boot_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    struct Fake(Cell<u64>);
+
+    impl Clock for Fake {
+        fn boot_ns(&self) -> u64 {
+            self.0.set(self.0.get() + 10);
+            self.0.get()
+        }
+
+        fn wall_ns(&self) -> i128 {
+            1_000_000 + i128::from(self.0.get()) + 5
+        }
+    }
+
+    #[test]
+    fn the_wall_clock_is_taken_in_the_middle_of_two_boot_times() {
+        let epoch = Epoch::new(&Fake(Cell::new(90)));
+        // boot 100 and 110, wall 1_000_105 in between
+        assert_eq!(epoch.wall_ns(105), 1_000_105);
+        assert_eq!(epoch.wall_ns(0), 1_000_000);
+    }
+
+    #[test]
+    fn the_machines_clocks_agree_with_the_standard_library() {
+        let epoch = Epoch::new(&SystemClock);
+        let ours = epoch.wall_ns(SystemClock.boot_ns());
+        let std = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as i128;
+        assert!((std - ours).abs() < 1_000_000_000, "{ours} {std}");
+    }
+}

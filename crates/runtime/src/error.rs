@@ -1,0 +1,145 @@
+//! What can go wrong between an object and a running session. Data in the variants, words in `Display`; the command
+//! line adds context.
+
+use crate::attach::SiteFailure;
+use std::io;
+use thiserror::Error;
+
+/// Why the kernel's features could not be found out: without them nothing can be loaded.
+#[derive(Debug, Error)]
+pub enum FeatureError {
+    /// Neither root nor the capabilities.
+    #[error(
+        "loading BPF programs is not permitted: needs root, or CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN to attach uprobes); \
+         try `sudo`, or `cudatrace doctor` for details"
+    )]
+    NotPermitted,
+    /// `lockdown=confidentiality`
+    #[error(
+        "the kernel is locked down (`confidentiality`) and refuses tracing even to root; boot with `lockdown=integrity` or \
+         without it"
+    )]
+    LockedDown,
+    /// Before Linux 5.15.
+    #[error("kernel {release} is too old: cudatrace needs Linux 5.15 (attach cookies of uprobes)")]
+    KernelTooOld {
+        /// `uname -r`
+        release: String,
+    },
+    /// Something else, such as a kernel without BPF.
+    #[error("the kernel cannot load a BPF program: {0}")]
+    Kernel(#[source] io::Error),
+}
+
+/// Why an object did not load.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// Made by another version of cudatrace.
+    #[error("the compiled script has format version {found}, expected {expected}; compile it again")]
+    Version {
+        /// In the manifest.
+        found: u32,
+        /// Ours.
+        expected: u32,
+    },
+    /// Rights or kernel.
+    #[error(transparent)]
+    Feature(#[from] FeatureError),
+    /// libbpf cannot read it.
+    #[error("the compiled object cannot be opened: {reason}; this is a bug in cudatrace, please report it")]
+    Object {
+        /// libbpf's words.
+        reason: String,
+    },
+    /// The manifest names what the object lacks.
+    #[error("the compiled object has no {what} `{symbol}`; this is a bug in cudatrace, please report it")]
+    Missing {
+        /// `map` or `program`.
+        what: &'static str,
+        /// Its name.
+        symbol: String,
+    },
+    /// A module does not begin with what the session has.
+    #[error(
+        "the module does not extend the running session: its {what} are fewer; this is a bug in cudatrace"
+    )]
+    NotAnExtension {
+        /// `maps`, `events` …
+        what: &'static str,
+    },
+    /// The kernel has no room for a map, or refuses it.
+    #[error("map `{symbol}` could not be created: {errno}{}", hint(errno))]
+    Map {
+        /// Its name in the object.
+        symbol: String,
+        /// Why.
+        errno: io::Error,
+    },
+    /// The verifier's no.
+    #[error(
+        "the kernel refused the program of line {line}, `{text}` ({symbol}): {errno}\n\
+         this is a bug in cudatrace, please report it with the script and what the kernel said:\n{log}"
+    )]
+    Refused {
+        /// Symbol in the object.
+        symbol: String,
+        /// Line of the clause.
+        line: u32,
+        /// The clause's probe list.
+        text: String,
+        /// The kernel's errno.
+        errno: io::Error,
+        /// Tail of the verifier's log.
+        log: String,
+    },
+    /// The ring buffer or a control map could not be set up.
+    #[error("{what}: {errno}")]
+    Setup {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        errno: io::Error,
+    },
+}
+
+fn hint(errno: &io::Error) -> &'static str {
+    match errno.raw_os_error() {
+        Some(libc::ENOMEM) => "; lower `max_map_keys`",
+        Some(libc::E2BIG) => "; its keys or values are too large",
+        _ => "",
+    }
+}
+
+/// Why attaching failed altogether.
+#[derive(Debug, Error)]
+pub enum AttachError {
+    /// None of a clause's attach points took.
+    #[error(
+        "none of the {count} attach points of line {line}, `{text}`, could be attached; the first: {first}"
+    )]
+    Nothing {
+        /// The clause's probe list.
+        text: String,
+        /// Its line.
+        line: u32,
+        /// Attach points tried.
+        count: usize,
+        /// The first failure.
+        first: SiteFailure,
+    },
+    /// A timer or a tracepoint.
+    #[error("`{text}` (line {line}) could not be attached: {what}: {errno}")]
+    Probe {
+        /// The clause's probe list.
+        text: String,
+        /// Its line.
+        line: u32,
+        /// The call.
+        what: &'static str,
+        /// Why.
+        errno: io::Error,
+    },
+    /// A module that extends a session did not load.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}

@@ -1,0 +1,240 @@
+//! Object to programs and maps in the kernel, by libbpf. What is kept of the object is descriptors; its memory goes.
+//!
+//! A module that extends a session shares the maps that the session has, by name. Constant data is a module's own.
+
+use crate::error::LoadError;
+use crate::features;
+use libbpf_rs::{AsRawLibbpf, MapCore, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_sys as bpf;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Mutex;
+use wire::Manifest;
+use wire::manifest::{self, Compiled, Program};
+
+/// Lines of the verifier's log that are worth showing.
+const LOG_LINES: usize = 24;
+
+/// Room for the counters of modules that extend the session.
+const SPARE_COUNTERS: u32 = 256;
+
+/// A BPF map in the kernel.
+#[derive(Debug)]
+pub struct LoadedMap {
+    /// Its descriptor.
+    pub fd: OwnedFd,
+    /// Keys at most; bytes of a ring buffer.
+    pub max_entries: u32,
+}
+
+/// A BPF program in the kernel.
+#[derive(Debug)]
+pub struct LoadedProgram {
+    /// Its descriptor.
+    pub fd: OwnedFd,
+    /// `BPF_TRACE_UPROBE_MULTI`, `_SESSION`, or 0: the program's section says how it is attached.
+    pub attach_type: bpf::bpf_attach_type,
+}
+
+/// What an object became.
+#[derive(Debug, Default)]
+pub struct Objects {
+    /// Programs in the order of the manifest.
+    pub programs: Vec<LoadedProgram>,
+    /// Maps by name in the object.
+    pub maps: HashMap<String, LoadedMap>,
+}
+
+/// Loads an object; maps that are in `shared` by name are taken from there.
+pub fn load(compiled: &Compiled, shared: &HashMap<String, LoadedMap>) -> Result<Objects, LoadError> {
+    check_version(&compiled.manifest)?;
+    let _only = CAPTURE_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let said = Said::capture();
+    let open =
+        open(compiled, shared).map_err(|error| LoadError::Object { reason: words(&said.text(), &error) })?;
+    let object = open.load().map_err(|error| refusal(&compiled.manifest, &said.text(), &error))?;
+    collect(&object, &compiled.manifest, shared)
+}
+
+fn check_version(manifest: &Manifest) -> Result<(), LoadError> {
+    let (found, expected) = (manifest.version, manifest::VERSION);
+    if found == expected { Ok(()) } else { Err(LoadError::Version { found, expected }) }
+}
+
+fn open(compiled: &Compiled, shared: &HashMap<String, LoadedMap>) -> libbpf_rs::Result<OpenObject> {
+    let mut open = ObjectBuilder::default().open_memory(&compiled.elf)?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if let Some(shared) = shared.get(&name) {
+            map.reuse_fd(shared.fd.as_fd())?;
+        } else if name == wire::counter::COUNTERS_MAP {
+            let entries = map.max_entries() + SPARE_COUNTERS;
+            map.set_max_entries(entries)?;
+        }
+    }
+    Ok(open)
+}
+
+fn collect(
+    object: &libbpf_rs::Object,
+    manifest: &Manifest,
+    shared: &HashMap<String, LoadedMap>,
+) -> Result<Objects, LoadError> {
+    let mut objects = Objects::default();
+    let setup = |errno| LoadError::Setup { what: "cannot duplicate a descriptor", errno };
+    for map in object.maps() {
+        let name = map.name().to_string_lossy().into_owned();
+        if !shared.contains_key(&name) {
+            let fd = map.as_fd().try_clone_to_owned().map_err(setup)?;
+            objects.maps.insert(name, LoadedMap { fd, max_entries: map.max_entries() });
+        }
+    }
+    for wanted in &manifest.programs {
+        let found = object.progs().find(|program| program.name() == wanted.symbol.as_str());
+        let missing = || LoadError::Missing { what: "program", symbol: wanted.symbol.clone() };
+        let program = found.ok_or_else(missing)?;
+        let fd = program.as_fd().try_clone_to_owned().map_err(setup)?;
+        // SAFETY: a program of an object that lives.
+        let attach_type =
+            unsafe { bpf::bpf_program__expected_attach_type(program.as_libbpf_object().as_ptr()) };
+        objects.programs.push(LoadedProgram { fd, attach_type });
+    }
+    Ok(objects)
+}
+
+/// libbpf prints through one function for the whole process: one load at a time.
+static CAPTURE_LOCK: Mutex<()> = Mutex::new(());
+static CAPTURED: Mutex<String> = Mutex::new(String::new());
+
+/// What libbpf said since.
+struct Said;
+
+impl Said {
+    fn capture() -> Said {
+        captured().clear();
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| captured().push_str(&text))));
+        Said
+    }
+
+    fn text(&self) -> String {
+        captured().clone()
+    }
+}
+
+impl Drop for Said {
+    fn drop(&mut self) {
+        libbpf_rs::set_print(None);
+        *captured() = String::new();
+    }
+}
+
+fn captured() -> std::sync::MutexGuard<'static, String> {
+    CAPTURED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// libbpf's words, or the error's if it had none.
+fn words(said: &str, error: &libbpf_rs::Error) -> String {
+    let text = said.trim().replace("libbpf: ", "");
+    if text.is_empty() { error.to_string() } else { text }
+}
+
+/// Finds out of libbpf's words which program or map it was.
+fn refusal(manifest: &Manifest, said: &str, error: &libbpf_rs::Error) -> LoadError {
+    let named = |before: &str, after: &str| {
+        said.lines().find_map(|line| {
+            let rest = line.split_once(before)?.1;
+            let (name, rest) = rest.split_once('\'')?;
+            rest.contains(after).then(|| name.to_owned())
+        })
+    };
+    if let Some(symbol) = named("prog '", "BPF program load failed") {
+        return refused(manifest, symbol, said, to_errno(error));
+    }
+    if let Some(symbol) = named("map '", "failed to create") {
+        return match to_errno(error) {
+            errno if errno.raw_os_error() == Some(libc::EPERM) => features::explain(errno).into(),
+            errno => LoadError::Map { symbol, errno },
+        };
+    }
+    LoadError::Object { reason: words(said, error) }
+}
+
+fn refused(manifest: &Manifest, symbol: String, said: &str, errno: io::Error) -> LoadError {
+    let log = tail_of_log(said);
+    if log.is_empty() && matches!(errno.raw_os_error(), Some(libc::EPERM)) {
+        return features::explain(errno).into();
+    }
+    let program: Option<&Program> = manifest.programs.iter().find(|program| program.symbol == symbol);
+    let (line, text) = program.map_or((0, String::new()), |program| (program.line, program.text.clone()));
+    LoadError::Refused { symbol, line, text, errno, log }
+}
+
+fn to_errno(error: &libbpf_rs::Error) -> io::Error {
+    use libbpf_rs::ErrorKind as Kind;
+    let errno = match error.kind() {
+        Kind::PermissionDenied => libc::EPERM,
+        Kind::NotFound => libc::ENOENT,
+        Kind::InvalidInput => libc::EINVAL,
+        Kind::OutOfMemory => libc::ENOMEM,
+        _ => errno_of_source(error).unwrap_or(libc::EIO),
+    };
+    io::Error::from_raw_os_error(errno_of_source(error).unwrap_or(errno))
+}
+
+fn errno_of_source(error: &libbpf_rs::Error) -> Option<i32> {
+    let mut source = Some(error as &dyn std::error::Error);
+    while let Some(current) = source {
+        if let Some(errno) = current.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return Some(errno);
+        }
+        source = current.source();
+    }
+    None
+}
+
+/// The last lines of the verifier's log, between libbpf's markers.
+fn tail_of_log(said: &str) -> String {
+    let Some((_, log)) = said.split_once("-- BEGIN PROG LOAD LOG --\n") else { return String::new() };
+    let log = log.split_once("-- END PROG LOAD LOG --").map_or(log, |(log, _)| log);
+    let lines: Vec<&str> = log.lines().filter(|line| !line.is_empty() && *line != "libbpf: prog").collect();
+    let shown = &lines[lines.len().saturating_sub(LOG_LINES)..];
+    shown.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "libbpf: prog 'probe0': BPF program load failed: Permission denied\n\
+        libbpf: prog 'probe0': -- BEGIN PROG LOAD LOG --\n0: R1=ctx()\n; @a = 1 @ x.ct:3\n\
+        R0 invalid mem access 'scalar'\n-- END PROG LOAD LOG --\nlibbpf: failed to load object ''\n";
+
+    #[test]
+    fn a_refusal_names_program_clause_and_log() {
+        let attach = manifest::Attach::Begin;
+        let text = "uprobe:libcuda:cuInit".to_owned();
+        let program = Program { symbol: "probe0".into(), clause: 0, line: 3, text, attach };
+        let manifest = Manifest { programs: vec![program], ..Manifest::default() };
+        let error = refused(&manifest, "probe0".into(), SAID, io::Error::from_raw_os_error(libc::EACCES));
+        let said = error.to_string();
+        for part in ["line 3", "uprobe:libcuda:cuInit", "bug in cudatrace", "R0 invalid mem access", "x.ct:3"]
+        {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+    }
+
+    #[test]
+    fn another_version_of_the_format_is_refused_with_both_numbers() {
+        let compiled = Compiled { elf: vec![], manifest: Manifest { version: 99, ..Manifest::default() } };
+        let said = load(&compiled, &HashMap::new()).expect_err("version 99").to_string();
+        assert!(said.contains("99") && said.contains(&manifest::VERSION.to_string()), "{said}");
+    }
+
+    #[test]
+    fn bytes_that_are_no_object_are_refused() {
+        let manifest = Manifest { version: manifest::VERSION, ..Manifest::default() };
+        let error = load(&Compiled { elf: b"no elf".to_vec(), manifest }, &HashMap::new());
+        assert!(matches!(error, Err(LoadError::Object { .. })), "{error:?}");
+    }
+}

@@ -1,0 +1,379 @@
+//! The life of an attached session: records to a sink until something ends it, then the end in its order.
+//!
+//! The end: probes are detached; what is queued is read, unless `exit()` ended the run; END runs; its records are read;
+//! the maps are said, then the troubles.
+//!
+//! Under load the ring is looked at every [`PAUSE_MS`] and never wakes us (see `ring`); otherwise we sleep until it does.
+
+use crate::attach;
+use crate::ring::Drained;
+use crate::session::{Core, Session};
+use crate::signals::StopSignals;
+use crate::sys;
+use report::{Cell, Names, Output, Sink, Trouble};
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+use wire::decode::{self, Header, Value};
+use wire::manifest::{Event, EventKind};
+use wire::map::MapValue;
+use wire::{CounterKind, Manifest};
+
+/// Records read before the other descriptors are looked at.
+const BATCH: usize = 16 * 1024;
+/// So many records in one look mean load.
+const BUSY_RECORDS: usize = 64;
+/// Pause between looks under load, in ms.
+const PAUSE_MS: i32 = 2;
+/// What a sink has buffered is brought out at least so often.
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
+
+/// What a watch wants after it was served.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Call me again.
+    Continue,
+    /// Look at me no longer.
+    Remove,
+    /// End the run.
+    Stop,
+}
+
+/// Something else to look at while a session runs: late files, a prompt.
+pub trait Watch {
+    /// Readable when there is something to do.
+    fn fd(&self) -> RawFd;
+    /// Does it.
+    fn ready(&mut self, session: &mut Session) -> Next;
+}
+
+/// What ends a run from outside, and what else to look at.
+#[derive(Default)]
+pub struct Control<'a> {
+    /// Signals that stop it.
+    pub signals: Option<&'a StopSignals>,
+    /// Pidfds of the traced processes; the run ends when all have ended. Empty: it does not end by itself.
+    pub targets: Vec<OwnedFd>,
+    /// Others.
+    pub watches: Vec<Box<dyn Watch + 'a>>,
+}
+
+/// Why a run ended.
+#[derive(Debug)]
+pub enum Reason {
+    /// `exit(code)`
+    Exit(i64),
+    /// A signal.
+    Signal(i32),
+    /// All traced processes have ended.
+    TargetsEnded,
+    /// A watch asked for it.
+    Watch,
+    /// The sink cannot write: a closed pipe (EPIPE) or a full disk. What was not said is lost.
+    Sink(io::Error),
+    /// The kernel failed us in mid-run.
+    Kernel(io::Error),
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ending {
+    /// Why.
+    pub reason: Reason,
+    /// Records that were queued behind that of `exit()`: written by other threads at the same moment, not printed.
+    pub after_exit: u64,
+    /// Records with an unknown id or too short; 0 unless there is a bug.
+    pub unknown: u64,
+    /// From the wish to end to all probes detached.
+    pub detach: Duration,
+}
+
+impl Session {
+    /// Reads until the end, then ends. Detaches in any case.
+    pub fn run(&mut self, sink: &mut dyn Sink, names: &dyn Names, mut control: Control<'_>) -> Ending {
+        let mut speaker = Speaker { sink, names, unknown: 0, exit: None };
+        let reason = match self.read_until_end(&mut speaker, &mut control) {
+            Ok(reason) => reason,
+            Err(failure) => failure.reason(),
+        };
+        let start = Instant::now();
+        attach::detach(std::mem::take(&mut self.links));
+        let mut ending = Ending { reason, after_exit: 0, unknown: 0, detach: start.elapsed() };
+        // A sink that has failed once is not written to again.
+        if !matches!(ending.reason, Reason::Sink(_))
+            && let Err(failure) = self.finish(&mut speaker, &mut ending)
+        {
+            ending.reason = failure.reason();
+        }
+        ending.unknown = speaker.unknown;
+        ending
+    }
+
+    fn read_until_end(
+        &mut self,
+        speaker: &mut Speaker<'_>,
+        control: &mut Control<'_>,
+    ) -> Result<Reason, Failure> {
+        speaker.say(&self.core.manifest, &Output::Attached { probes: self.attached() })?;
+        let mut flushed = Instant::now();
+        loop {
+            let drained = self.core.drain(speaker, BATCH)?;
+            if let Some(code) = speaker.exit {
+                return Ok(Reason::Exit(code));
+            }
+            let busy = drained.records >= BUSY_RECORDS;
+            self.core.ring.release(busy);
+            if !busy && self.core.ring.has_more() {
+                continue;
+            }
+            if !busy || flushed.elapsed() > FLUSH_EVERY {
+                speaker.sink.flush().map_err(Failure::Sink)?;
+                flushed = Instant::now();
+            }
+            let timeout = if drained.records == BATCH { 0 } else { PAUSE_MS };
+            if let Some(reason) = self.wait(control, busy.then_some(timeout))? {
+                return Ok(reason);
+            }
+        }
+    }
+
+    /// Waits for something to do: under load (`pause_ms`) no longer than that, and not for the ring.
+    fn wait(&mut self, control: &mut Control<'_>, pause_ms: Option<i32>) -> Result<Option<Reason>, Failure> {
+        let ring = if pause_ms.is_some() { -1 } else { self.core.ring.fd() };
+        let signals = control.signals.map_or(-1, StopSignals::fd);
+        let mut fds = vec![sys::readable(ring), sys::readable(signals)];
+        fds.extend(control.targets.iter().map(|target| sys::readable(target.as_raw_fd())));
+        fds.extend(control.watches.iter().map(|watch| sys::readable(watch.fd())));
+        if sys::poll(&mut fds, pause_ms.unwrap_or(-1)).map_err(Failure::Kernel)? == 0 {
+            return Ok(None);
+        }
+        let ready: Vec<bool> = fds[2..].iter().map(|fd| fd.revents != 0).collect();
+        if fds[1].revents != 0
+            && let Some(signal) = control.signals.and_then(StopSignals::take)
+        {
+            return Ok(Some(Reason::Signal(signal)));
+        }
+        let (targets, watches) = ready.split_at(control.targets.len());
+        if self.serve(&mut control.watches, watches) {
+            return Ok(Some(Reason::Watch));
+        }
+        let mut ended = targets.iter();
+        let before = control.targets.len();
+        control.targets.retain(|_| !ended.next().copied().unwrap_or(false));
+        Ok((before > 0 && control.targets.is_empty()).then_some(Reason::TargetsEnded))
+    }
+
+    /// Serves the watches that are ready; whether one wants to end the run.
+    fn serve(&mut self, watches: &mut Vec<Box<dyn Watch + '_>>, ready: &[bool]) -> bool {
+        let mut ready = ready.iter();
+        let mut stop = false;
+        watches.retain_mut(|watch| {
+            let next = if *ready.next().unwrap_or(&false) { watch.ready(self) } else { Next::Continue };
+            stop |= next == Next::Stop;
+            next != Next::Remove
+        });
+        stop
+    }
+
+    fn finish(&mut self, speaker: &mut Speaker<'_>, ending: &mut Ending) -> Result<(), Failure> {
+        if matches!(ending.reason, Reason::Exit(_)) {
+            ending.after_exit = self.core.discard();
+        } else {
+            self.core.drain(speaker, usize::MAX)?;
+            if let Some(code) = speaker.exit.take() {
+                ending.reason = Reason::Exit(code);
+                ending.after_exit = self.core.discard();
+            }
+        }
+        speaker.exit = None;
+        self.core.ring.release(false);
+        for end in std::mem::take(&mut self.ends) {
+            attach::run_once(&end).map_err(Failure::Kernel)?;
+            self.core.drain(speaker, usize::MAX)?;
+            self.core.ring.release(false);
+        }
+        // `exit()` in END: its code counts unless another ended the run.
+        if let (Some(code), false) = (speaker.exit, matches!(ending.reason, Reason::Exit(_))) {
+            ending.reason = Reason::Exit(code);
+        }
+        self.say_end(speaker)
+    }
+
+    fn say_end(&mut self, speaker: &mut Speaker<'_>) -> Result<(), Failure> {
+        let core = &self.core;
+        speaker.say(&core.manifest, &Output::End)?;
+        for map in maps_at_end(&core.manifest) {
+            let snapshot = core.snapshot(map, 0, 0).map_err(Failure::Kernel)?;
+            if !snapshot.entries.is_empty() {
+                speaker.say(&core.manifest, &Output::Map(snapshot))?;
+            }
+        }
+        let counts = core.counters().map_err(Failure::Kernel)?;
+        speaker.say(&core.manifest, &Output::Trouble(troubles(&core.manifest, &counts)))?;
+        speaker.sink.flush().map_err(Failure::Sink)
+    }
+}
+
+/// Indices of the maps to print at the end, by name.
+fn maps_at_end(manifest: &Manifest) -> Vec<u32> {
+    if !manifest.print_maps_on_exit {
+        return Vec::new();
+    }
+    let mut indices: Vec<u32> = (0..manifest.maps.len() as u32).collect();
+    indices.sort_by_key(|index| &manifest.maps[*index as usize].name);
+    indices
+}
+
+/// Counters that say something. A paired program's two become one, `Entered`: calls seen at entry that did not return,
+/// those still under way at the end included.
+fn troubles(manifest: &Manifest, counts: &[u64]) -> Vec<Trouble> {
+    let counted = manifest.counters.iter().zip(counts);
+    let returned = |program: u32| -> u64 {
+        let same = |(counter, _): &(&wire::Counter, &u64)| counter.kind == CounterKind::Returned(program);
+        counted.clone().filter(same).map(|(_, count)| *count).sum()
+    };
+    let trouble = |(counter, count): (&wire::Counter, &u64)| {
+        let count = match counter.kind {
+            CounterKind::Entered(program) => count.saturating_sub(returned(program)),
+            CounterKind::Returned(_) => 0,
+            _ => *count,
+        };
+        Trouble { kind: counter.kind.clone(), count, line: counter.line, column: counter.column }
+    };
+    counted.clone().map(trouble).filter(|trouble| trouble.count > 0).collect()
+}
+
+/// Why reading stopped before its time.
+enum Failure {
+    Sink(io::Error),
+    Kernel(io::Error),
+}
+
+impl Failure {
+    fn reason(self) -> Reason {
+        match self {
+            Failure::Sink(error) => Reason::Sink(error),
+            Failure::Kernel(error) => Reason::Kernel(error),
+        }
+    }
+}
+
+/// The sink, and what was met on the way to it.
+struct Speaker<'a> {
+    sink: &'a mut dyn Sink,
+    names: &'a dyn Names,
+    unknown: u64,
+    exit: Option<i64>,
+}
+
+impl Speaker<'_> {
+    fn say(&mut self, manifest: &Manifest, output: &Output) -> Result<(), Failure> {
+        self.sink.output(manifest, self.names, output).map_err(Failure::Sink)
+    }
+}
+
+impl Core {
+    /// Reads records up to `limit`, until one of them is `exit()` or something fails.
+    fn drain(&mut self, speaker: &mut Speaker<'_>, limit: usize) -> Result<Drained, Failure> {
+        let mut failure = None;
+        let Core { ring, manifest, scripts, .. } = self;
+        let reader = Reader { manifest, scripts };
+        let drained = ring.read(limit, |record| match reader.record(speaker, record) {
+            Ok(()) if speaker.exit.is_some() => ControlFlow::Break(()),
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
+            }
+        });
+        failure.map_or(Ok(drained), Err)
+    }
+
+    /// Throws queued records away; how many.
+    fn discard(&mut self) -> u64 {
+        self.ring.read(usize::MAX, |_| ControlFlow::Continue(())).records as u64
+    }
+}
+
+/// What a record needs to be understood.
+struct Reader<'a> {
+    manifest: &'a Manifest,
+    scripts: &'a [crate::aggregate::ScriptMap],
+}
+
+impl Reader<'_> {
+    fn record(&self, speaker: &mut Speaker<'_>, data: &[u8]) -> Result<(), Failure> {
+        let Some((header, event)) = self.event(data) else {
+            speaker.unknown += 1;
+            return Ok(());
+        };
+        let Ok(values) = decode::record(data, &event.record) else {
+            speaker.unknown += 1;
+            return Ok(());
+        };
+        self.act(speaker, header, event, values)
+    }
+
+    fn event(&self, data: &[u8]) -> Option<(Header, &Event)> {
+        let header = decode::header(data).ok()?;
+        Some((header, self.manifest.events.get(header.event as usize)?))
+    }
+
+    fn act(
+        &self,
+        speaker: &mut Speaker<'_>,
+        header: Header,
+        event: &Event,
+        mut values: Vec<Value>,
+    ) -> Result<(), Failure> {
+        let mut cell = None;
+        match &event.kind {
+            EventKind::Printf { .. } | EventKind::Print | EventKind::Time { .. } => {}
+            EventKind::PrintEntry { map } => cell = self.entry(*map, &mut values)?,
+            EventKind::PrintMap { map, top, div } => return self.print_map(speaker, (*map, *top, *div)),
+            EventKind::Clear { map } => return self.on_map(*map, |map| map.clear()),
+            EventKind::Zero { map } => return self.on_map(*map, |map| map.zero()),
+            EventKind::Exit => {
+                speaker.exit = Some(exit_code(&values));
+                return Ok(());
+            }
+        }
+        speaker.say(self.manifest, &Output::Event { header, values, cell })
+    }
+
+    /// The cell of a `print(@m[k])`: a plain value travels behind the key, an aggregation is looked up.
+    fn entry(&self, index: u32, values: &mut Vec<Value>) -> Result<Option<Cell>, Failure> {
+        let Some(map) = self.scripts.get(index as usize) else { return Ok(None) };
+        match map.declared().value {
+            MapValue::Plain(_) => Ok(values.pop().map(Cell::Plain)),
+            MapValue::Agg(_) => map.lookup(values).map_err(Failure::Kernel),
+        }
+    }
+
+    fn print_map(
+        &self,
+        speaker: &mut Speaker<'_>,
+        (index, top, div): (u32, u32, u32),
+    ) -> Result<(), Failure> {
+        let Some(map) = self.scripts.get(index as usize) else { return Ok(()) };
+        let snapshot = map.snapshot(index, top, div).map_err(Failure::Kernel)?;
+        speaker.say(self.manifest, &Output::Map(snapshot))
+    }
+
+    fn on_map(
+        &self,
+        index: u32,
+        act: impl Fn(&crate::aggregate::ScriptMap) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        self.scripts.get(index as usize).map_or(Ok(()), act).map_err(Failure::Kernel)
+    }
+}
+
+fn exit_code(values: &[Value]) -> i64 {
+    match values.first() {
+        Some(Value::Int(code, _)) => *code,
+        Some(Value::Uint(code, _)) => *code as i64,
+        _ => 0,
+    }
+}

@@ -1,0 +1,365 @@
+//! A script in the kernel: first loaded, then attached, then finished (`run`).
+//!
+//! Order: maps and programs are loaded; the processes to trace are entered; what follows their forks is attached; BEGIN
+//! runs; everything else is attached. Further modules extend a session in the same order and share its maps.
+
+use crate::aggregate::{self, ScriptMap};
+use crate::attach::{self, Attacher, Files, Link, SiteFailure};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{AttachError, LoadError};
+use crate::load::{self, LoadedMap, LoadedProgram, Objects};
+use crate::names::StackStore;
+use crate::ring::{self, Ring};
+use crate::{features, sys};
+use libbpf_sys as bpf;
+use report::Snapshot;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use wire::Manifest;
+use wire::manifest::{self, Attach, Compiled, Program};
+
+/// How to load.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Bytes of the ring buffer, rounded up to a power of two; 0: what the script asks for, else
+    /// [`ring::DEFAULT_BYTES`]. Less is taken if the kernel has no room.
+    pub ring_bytes: u32,
+    /// Processes to trace, for a script that was compiled with the pid filter.
+    pub pids: Vec<u32>,
+}
+
+/// How to attach.
+pub struct AttachOptions<'a> {
+    /// Where the manifest's files lie.
+    pub files: &'a Files<'a>,
+    /// Let the kernel call the programs in this process only. Right if it is the only one traced, its children are not
+    /// followed, and [`crate::Kernel::uprobe_multi_pid`] (or no multi-uprobes).
+    pub link_pid: Option<u32>,
+}
+
+/// Maps and ring of a session, whatever is attached.
+pub(crate) struct Core {
+    pub manifest: Manifest,
+    pub scripts: Vec<ScriptMap>,
+    pub ring: Ring,
+    pub cpus: usize,
+    shared: HashMap<String, LoadedMap>,
+    stacks: Arc<StackStore>,
+}
+
+/// Loaded, not attached: nothing runs yet.
+pub struct Loaded {
+    core: Core,
+    programs: Vec<LoadedProgram>,
+}
+
+/// Attached. Dropping it detaches.
+pub struct Session {
+    pub(crate) core: Core,
+    pub(crate) links: Vec<Link>,
+    pub(crate) ends: Vec<OwnedFd>,
+    attached: usize,
+    failures: Vec<SiteFailure>,
+}
+
+impl Loaded {
+    /// Loads a script.
+    pub fn load(compiled: &Compiled, options: &Options) -> Result<Loaded, LoadError> {
+        sys::raise_file_limit();
+        sys::raise_memlock_limit();
+        let (ring_map, ring_size) = create_ring(ring_size(&compiled.manifest, options))?;
+        let ring_fd = ring_map.try_clone().map_err(setup("cannot duplicate a descriptor"))?;
+        let ring_map = LoadedMap { fd: ring_map, max_entries: ring_size };
+        let mut core = Core {
+            manifest: compiled.manifest.clone(),
+            scripts: Vec::new(),
+            ring: Ring::new(ring_fd, ring_size).map_err(setup("the ring buffer cannot be mapped"))?,
+            cpus: sys::possible_cpus().map_err(setup("cannot count the CPUs"))?,
+            shared: HashMap::from([(manifest::RING_MAP.to_owned(), ring_map)]),
+            stacks: Arc::new(StackStore::default()),
+        };
+        let objects = load::load(compiled, &core.shared)?;
+        let programs = core.take(objects)?;
+        core.start()?;
+        let loaded = Loaded { core, programs };
+        let trace = |pid: &u32| loaded.trace_pid(*pid).map_err(setup("cannot enter the traced processes"));
+        options.pids.iter().try_for_each(trace)?;
+        Ok(loaded)
+    }
+
+    /// Traces a process.
+    pub fn trace_pid(&self, tgid: u32) -> io::Result<()> {
+        self.core.set_traced(tgid, true)
+    }
+
+    /// Runs BEGIN and attaches everything. [`Session::failures`] has the attach points that were left out.
+    pub fn attach(self, options: &AttachOptions<'_>) -> Result<Session, AttachError> {
+        let Loaded { core, programs } = self;
+        let mut session =
+            Session { core, links: Vec::new(), ends: Vec::new(), attached: 0, failures: Vec::new() };
+        session.attach_all(programs, options)?;
+        Ok(session)
+    }
+}
+
+impl Session {
+    /// Loads and attaches a further module, compiled with this session's manifest as its base. Gives the number of
+    /// attach points that took; those that did not are among [`Session::failures`].
+    pub fn extend(&mut self, compiled: &Compiled, options: &AttachOptions<'_>) -> Result<usize, AttachError> {
+        check_extends(&self.core.manifest, &compiled.manifest)?;
+        let objects = load::load(compiled, &self.core.shared)?;
+        self.core.manifest = compiled.manifest.clone();
+        let programs = self.core.take(objects)?;
+        let before = self.attached;
+        self.attach_all(programs, options)?;
+        Ok(self.attached - before)
+    }
+
+    /// Detaches a clause; its maps stay.
+    pub fn drop_clause(&mut self, clause: u32) {
+        let (dropped, kept) =
+            std::mem::take(&mut self.links).into_iter().partition(|link| link.clause == clause);
+        self.links = kept;
+        attach::detach(dropped);
+    }
+
+    /// Traces a process.
+    pub fn trace_pid(&self, tgid: u32) -> io::Result<()> {
+        self.core.set_traced(tgid, true)
+    }
+
+    /// Traces a process no longer.
+    pub fn untrace_pid(&self, tgid: u32) -> io::Result<()> {
+        self.core.set_traced(tgid, false)
+    }
+
+    /// Whether a process is traced, children that were followed included. Without a pid filter all are.
+    pub fn is_traced(&self, tgid: u32) -> bool {
+        let Some(pids) = self.core.pids() else { return true };
+        aggregate::lookup(pids, &tgid.to_le_bytes(), &mut [0; 8]).is_ok()
+    }
+
+    /// The manifest of the last module, which has everything of those before it.
+    pub fn manifest(&self) -> &Manifest {
+        &self.core.manifest
+    }
+
+    /// Attach points that took, timers and BEGIN and END included.
+    pub fn attached(&self) -> usize {
+        self.attached
+    }
+
+    /// Attach points that did not.
+    pub fn failures(&self) -> &[SiteFailure] {
+        &self.failures
+    }
+
+    /// The stacks that programs stored, for [`report::Names::stack_addresses`].
+    pub fn stacks(&self) -> Arc<StackStore> {
+        Arc::clone(&self.core.stacks)
+    }
+
+    /// Contents of a map by its index in the manifest, now.
+    pub fn snapshot(&self, map: u32, top: u32, div: u32) -> io::Result<Snapshot> {
+        self.core.snapshot(map, top, div)
+    }
+
+    fn attach_all(
+        &mut self,
+        programs: Vec<LoadedProgram>,
+        options: &AttachOptions<'_>,
+    ) -> Result<(), AttachError> {
+        let described = self.core.manifest.programs.clone();
+        let mut pairs: Vec<(&Program, LoadedProgram)> = described.iter().zip(programs).collect();
+        pairs.sort_by_key(|(program, _)| order(&program.attach));
+        for (program, loaded) in pairs {
+            self.attach_one(program, loaded, options)?;
+        }
+        Ok(())
+    }
+
+    fn attach_one(
+        &mut self,
+        program: &Program,
+        loaded: LoadedProgram,
+        options: &AttachOptions<'_>,
+    ) -> Result<(), AttachError> {
+        let probes = &self.core.manifest.names.probes;
+        let made =
+            Attacher { files: options.files, pid: options.link_pid, probes }.attach(program, &loaded)?;
+        self.links.extend(made.links);
+        self.failures.extend(made.failures);
+        self.attached += made.attached;
+        match program.attach {
+            Attach::Begin => {
+                self.attached += 1;
+                let failed = |errno| AttachError::Probe {
+                    text: program.text.clone(),
+                    line: program.line,
+                    what: "cannot be run",
+                    errno,
+                };
+                attach::run_once(&loaded.fd).map_err(failed)?;
+            }
+            Attach::End => {
+                self.attached += 1;
+                self.ends.push(loaded.fd);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        attach::detach(std::mem::take(&mut self.links));
+    }
+}
+
+/// Forks are followed before the first record can be written, BEGIN runs before the first probe can hit.
+fn order(attach: &Attach) -> u8 {
+    match attach {
+        Attach::Follow { .. } => 0,
+        Attach::Begin => 1,
+        Attach::Uprobes { .. } => 2,
+        Attach::Interval { .. } | Attach::Profile { .. } | Attach::End => 3,
+    }
+}
+
+impl Core {
+    /// Takes in what a module brought: new maps and stack maps.
+    fn take(&mut self, objects: Objects) -> Result<Vec<LoadedProgram>, LoadError> {
+        let manifest = &self.manifest;
+        let ours = [manifest::PIDS_MAP, manifest::CONTROL_MAP, wire::counter::COUNTERS_MAP];
+        let named = manifest.maps.iter().map(|map| map.symbol.as_str());
+        let named = named.chain(manifest.stacks.iter().map(|stack| stack.symbol.as_str()));
+        let named: Vec<&str> =
+            named.chain(manifest.internal_maps.iter().map(String::as_str)).chain(ours).collect();
+        // Constant data is not shared: each module has its own.
+        let shared = objects.maps.into_iter().filter(|(name, _)| named.contains(&name.as_str()));
+        self.shared.extend(shared);
+        for map in &self.manifest.maps[self.scripts.len()..] {
+            let (fd, max_entries) = self.duplicate(&map.symbol)?;
+            self.scripts.push(ScriptMap::new(fd, map.clone(), self.cpus, max_entries));
+        }
+        for stack in &self.manifest.stacks[self.stacks.len()..] {
+            self.stacks.add(self.duplicate(&stack.symbol)?.0, stack.limit);
+        }
+        Ok(objects.programs)
+    }
+
+    fn duplicate(&self, symbol: &str) -> Result<(OwnedFd, u32), LoadError> {
+        let missing = || LoadError::Missing { what: "map", symbol: symbol.to_owned() };
+        let map = self.shared.get(symbol).ok_or_else(missing)?;
+        Ok((map.fd.try_clone().map_err(setup("cannot duplicate a descriptor"))?, map.max_entries))
+    }
+
+    /// Writes the control cell.
+    fn start(&self) -> Result<(), LoadError> {
+        let Some(control) = self.shared.get(manifest::CONTROL_MAP) else { return Ok(()) };
+        let mut cell = [0; manifest::CONTROL_SIZE as usize];
+        let at = manifest::CONTROL_START as usize;
+        cell[at..at + 8].copy_from_slice(&SystemClock.boot_ns().to_le_bytes());
+        aggregate::update(&control.fd, &[0; 4], &cell).map_err(setup("the control map cannot be written"))
+    }
+
+    fn pids(&self) -> Option<&OwnedFd> {
+        self.shared.get(manifest::PIDS_MAP).map(|map| &map.fd)
+    }
+
+    /// Without a pid filter there is no such map, and nothing to do.
+    fn set_traced(&self, tgid: u32, traced: bool) -> io::Result<()> {
+        match self.pids() {
+            Some(pids) if traced => aggregate::update(pids, &tgid.to_le_bytes(), &[1; 8]),
+            Some(pids) => aggregate::delete(pids, &tgid.to_le_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    pub fn script_map(&self, map: u32) -> io::Result<&ScriptMap> {
+        self.scripts.get(map as usize).ok_or_else(|| io::Error::other(format!("no map with index {map}")))
+    }
+
+    pub fn snapshot(&self, map: u32, top: u32, div: u32) -> io::Result<Snapshot> {
+        self.script_map(map)?.snapshot(map, top, div)
+    }
+
+    /// The counters of all modules, summed over CPUs, in the order of the manifest.
+    pub fn counters(&self) -> io::Result<Vec<u64>> {
+        let Some(map) = self.shared.get(wire::counter::COUNTERS_MAP) else { return Ok(Vec::new()) };
+        let read = |index: u32| {
+            let mut row = vec![0; 8 * self.cpus];
+            aggregate::lookup(&map.fd, &index.to_le_bytes(), &mut row)?;
+            let words = row.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+            Ok(words.sum())
+        };
+        (0..map.max_entries.min(self.manifest.counters.len() as u32)).map(read).collect()
+    }
+}
+
+fn check_extends(before: &Manifest, after: &Manifest) -> Result<(), LoadError> {
+    let lengths = |m: &Manifest| {
+        let names = m.names.funcs.len() + m.names.apis.len() + m.names.probes.len();
+        [m.maps.len(), m.stacks.len(), m.events.len(), m.counters.len(), m.enums.len(), names]
+    };
+    let what = ["maps", "stack maps", "events", "counters", "enums", "names"];
+    let pairs = lengths(before).into_iter().zip(lengths(after)).zip(what);
+    match pairs.into_iter().find(|((before, after), _)| before > after) {
+        Some((_, what)) => Err(LoadError::NotAnExtension { what }),
+        None => Ok(()),
+    }
+}
+
+fn setup(what: &'static str) -> impl Fn(io::Error) -> LoadError {
+    move |errno| match errno.raw_os_error() {
+        Some(libc::EPERM) => features::explain(errno).into(),
+        _ => LoadError::Setup { what, errno },
+    }
+}
+
+fn ring_size(manifest: &Manifest, options: &Options) -> u32 {
+    let asked = [options.ring_bytes, manifest.ring_bytes].into_iter().find(|bytes| *bytes != 0);
+    ring::round_size(asked.unwrap_or(ring::DEFAULT_BYTES))
+}
+
+/// Creates the ring, at half the size as long as memory does not suffice.
+fn create_ring(mut size: u32) -> Result<(OwnedFd, u32), LoadError> {
+    loop {
+        // SAFETY: numbers and a C string.
+        let made = sys::owned_libbpf(unsafe {
+            bpf::bpf_map_create(bpf::BPF_MAP_TYPE_RINGBUF, c"ct_ring".as_ptr(), 0, 0, size, std::ptr::null())
+        });
+        match made {
+            Ok(fd) => return Ok((fd, size)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && size > 1 << 16 => size /= 2,
+            Err(error) => return Err(setup("the ring buffer cannot be created")(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Session {
+    /// A session around programs that a test loads itself, given the ring buffer's descriptor.
+    pub(crate) fn for_test(
+        manifest: Manifest,
+        maps: HashMap<String, LoadedMap>,
+        programs: impl FnOnce(std::os::fd::RawFd) -> Vec<LoadedProgram>,
+        options: &AttachOptions<'_>,
+    ) -> Result<Session, AttachError> {
+        let (ring, size) = create_ring(ring::DEFAULT_BYTES)?;
+        let mut core = Core {
+            manifest,
+            scripts: Vec::new(),
+            ring: Ring::new(ring, size).expect("ring"),
+            cpus: sys::possible_cpus().expect("sysfs"),
+            shared: HashMap::new(),
+            stacks: Arc::new(StackStore::default()),
+        };
+        let programs = core.take(Objects { programs: programs(core.ring.fd()), maps })?;
+        core.start()?;
+        Loaded { core, programs }.attach(options)
+    }
+}

@@ -1,0 +1,171 @@
+//! System calls that neither `std` nor libbpf wraps, as functions that return owned descriptors and `io::Error`s.
+
+use libbpf_sys as bpf;
+use std::ffi::{CString, c_int, c_long, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+/// The result of a raw system call; errno on -1.
+pub fn check(result: c_long) -> io::Result<c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// The result of a libbpf call that returns a negative errno.
+pub fn check_libbpf(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
+}
+
+/// Takes a descriptor that a system call has just made.
+pub fn owned(fd: c_long) -> io::Result<OwnedFd> {
+    let fd = check(fd)? as RawFd;
+    // SAFETY: the call returned it as a new descriptor, nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Takes a descriptor that a libbpf call has just made.
+pub fn owned_libbpf(fd: c_int) -> io::Result<OwnedFd> {
+    let fd = check_libbpf(fd)?;
+    // SAFETY: as in `owned`.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A path as the kernel takes it.
+pub fn c_path(path: &Path) -> io::Result<CString> {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// Opens a perf event: of process `pid` (-1: all) on `cpu` (-1: wherever it runs).
+pub fn perf_event_open(attr: &mut bpf::perf_event_attr, pid: c_int, cpu: c_int) -> io::Result<OwnedFd> {
+    attr.size = size_of::<bpf::perf_event_attr>() as u32;
+    let flags = u64::from(bpf::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: `attr` is a whole attribute with its size in it.
+    owned(unsafe {
+        libc::syscall(libc::SYS_perf_event_open, attr as *mut bpf::perf_event_attr, pid, cpu, -1, flags)
+    })
+}
+
+/// A descriptor that becomes readable when the process ends.
+pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers only.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
+}
+
+/// Waits until one of the descriptors is ready; EINTR counts as none.
+pub fn poll(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
+    // SAFETY: pointer and length of one slice.
+    match check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) }.into()) {
+        Ok(ready) => Ok(ready as usize),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// What to poll for readability.
+pub fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+/// A shared mapping of a descriptor, unmapped on drop.
+pub struct Mapping {
+    address: *mut c_void,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; who reads it synchronises by atomics.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes from `offset` on.
+    pub fn new(fd: BorrowedFd<'_>, offset: usize, len: usize, writable: bool) -> io::Result<Mapping> {
+        let access = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+        // SAFETY: the kernel chooses the address; nothing is replaced.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                access,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                offset as libc::off_t,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Mapping { address, len })
+        }
+    }
+
+    /// Start of the bytes.
+    pub fn bytes(&self) -> *mut u8 {
+        self.address.cast()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made by `new` with this length, and not used after.
+        unsafe { libc::munmap(self.address, self.len) };
+    }
+}
+
+/// Bytes of a page.
+pub fn page_size() -> usize {
+    // SAFETY: reads a constant.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
+/// Raises the limit of open files to its maximum; one link is one file. Failure is harmless: the call that hits the
+/// limit says so.
+pub fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls take a pointer to this struct.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// Raises the limit of locked memory, which counts BPF maps before Linux 5.11 and perf buffers of non-root still. Failure
+/// is harmless for the same reason.
+pub fn raise_memlock_limit() {
+    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: takes a pointer to this struct.
+    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
+}
+
+/// CPUs of a list such as `0-3,8`.
+pub fn parse_cpu_list(text: &str) -> Vec<u32> {
+    let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    text.trim().split(',').filter_map(range).flatten().collect()
+}
+
+/// The CPUs that are online now.
+pub fn online_cpus() -> io::Result<Vec<u32>> {
+    Ok(parse_cpu_list(&std::fs::read_to_string("/sys/devices/system/cpu/online")?))
+}
+
+/// Number of CPUs that the kernel keeps a cell of each per-CPU map for.
+pub fn possible_cpus() -> io::Result<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    Ok(parse_cpu_list(&text).last().map_or(1, |last| *last as usize + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_list_has_numbers_and_ranges() {
+        assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(parse_cpu_list("0"), [0]);
+        assert_eq!(parse_cpu_list(""), [0u32; 0]);
+    }
+}

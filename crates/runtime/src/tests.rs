@@ -1,0 +1,411 @@
+//! Sessions on the running kernel, with programs assembled here: each writes one record, and what it is attached to says
+//! which. The functions that are probed are this test's own.
+
+use crate::attach::Files;
+use crate::load::LoadedProgram;
+use crate::run::{Control, Next, Reason, Watch};
+use crate::session::{AttachOptions, Session};
+use crate::{features, sys};
+use libbpf_sys as bpf;
+use report::{Frame, Names, Output, Sink};
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
+use wire::decode::Value;
+use wire::layout::Record;
+use wire::manifest::{Attach, Event, EventKind, Manifest, Program, Side, Site};
+use wire::types::Type;
+
+/// Index of the event whose record is printed.
+const PRINT: u32 = 0;
+/// Index of the event that ends the run.
+const EXIT: u32 = 1;
+
+#[inline(never)]
+extern "C" fn probed_one(x: u64) -> u64 {
+    black_box(x) + 1
+}
+
+#[inline(never)]
+extern "C" fn probed_two(x: u64) -> u64 {
+    black_box(x) * 3
+}
+
+/// Offset of a function in this program's file.
+fn offset_of(function: extern "C" fn(u64) -> u64) -> u64 {
+    let address = function as usize as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("own maps");
+    let inside = |line: &str| -> Option<u64> {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end, offset) = (hex(start)?, hex(end)?, hex(words.nth(1)?)?);
+        (start..end).contains(&address).then(|| address - start + offset)
+    };
+    maps.lines().find_map(inside).expect("code is mapped")
+}
+
+fn insn(code: u32, dst: u8, src: u8, off: i16, imm: i32) -> bpf::bpf_insn {
+    let regs = bpf::__BindgenBitfieldUnit::new([src << 4 | dst]);
+    bpf::bpf_insn { code: code as u8, _bitfield_align_1: [], _bitfield_1: regs, off, imm }
+}
+
+/// Where a program takes its record's event id and value from.
+#[derive(Copy, Clone)]
+enum Says {
+    /// Both halves of the attach cookie: `event << 32 | value`.
+    Cookie,
+    /// Constants.
+    Constant(u32, u32),
+}
+
+/// Writes one record with a u64 value.
+fn writes(ring: RawFd, says: Says) -> Vec<bpf::bpf_insn> {
+    let mov_imm = |dst, imm| insn(0xb7, dst, 0, 0, imm);
+    let mov = |dst, src| insn(0xbf, dst, src, 0, 0);
+    let call = |helper: u32| insn(0x85, 0, 0, 0, helper as i32);
+    let store = |off, src| insn(0x7b, 10, src, off, 0);
+    let mut code = match says {
+        Says::Cookie => vec![call(bpf::BPF_FUNC_get_attach_cookie), mov(6, 0), mov(7, 0)],
+        Says::Constant(event, value) => {
+            vec![mov_imm(6, event as i32), insn(0x67, 6, 0, 0, 32), mov_imm(7, value as i32)]
+        }
+    };
+    code.extend([
+        insn(0x77, 6, 0, 0, 32), // r6 >>= 32: the event
+        insn(0x67, 7, 0, 0, 32), // r7: the low half
+        insn(0x77, 7, 0, 0, 32),
+        store(-32, 6), // event and CPU 0
+        call(bpf::BPF_FUNC_ktime_get_boot_ns),
+        store(-24, 0),
+        call(bpf::BPF_FUNC_get_current_pid_tgid),
+        store(-16, 0),
+        store(-8, 7),
+        insn(0x18, 1, 1, 0, ring), // the map, by descriptor
+        insn(0, 0, 0, 0, 0),
+        mov(2, 10),
+        insn(0x07, 2, 0, 0, -32),
+        mov_imm(3, 32),
+        mov_imm(4, 0),
+        call(bpf::BPF_FUNC_ringbuf_output),
+        mov_imm(0, 0),
+        insn(0x95, 0, 0, 0, 0),
+    ]);
+    code
+}
+
+fn load(
+    kind: bpf::bpf_prog_type,
+    attach_type: bpf::bpf_attach_type,
+    code: &[bpf::bpf_insn],
+) -> LoadedProgram {
+    let mut log = vec![0u8; 65536];
+    let mut opts = bpf::bpf_prog_load_opts {
+        sz: size_of::<bpf::bpf_prog_load_opts>() as u64,
+        expected_attach_type: attach_type,
+        log_level: 1,
+        log_size: log.len() as u32,
+        log_buf: log.as_mut_ptr().cast(),
+        ..Default::default()
+    };
+    // SAFETY: all pointers are to values that outlive the call.
+    let fd = sys::owned_libbpf(unsafe {
+        let name = c"ct_test".as_ptr();
+        bpf::bpf_prog_load(kind, name, c"GPL".as_ptr(), code.as_ptr(), code.len() as u64, &mut opts)
+    });
+    let fd = fd.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&log)));
+    LoadedProgram { fd, attach_type }
+}
+
+const KPROBE: bpf::bpf_prog_type = bpf::BPF_PROG_TYPE_KPROBE;
+const MULTI: bpf::bpf_attach_type = bpf::BPF_TRACE_UPROBE_MULTI;
+
+fn event(kind: EventKind) -> Event {
+    let record = Record::new([Type::Int { bytes: 8, signed: false }]);
+    Event { kind, record, line: 1, column: 1 }
+}
+
+fn program(attach: Attach) -> Program {
+    Program { symbol: "p".into(), clause: 0, line: 3, text: "the clause".into(), attach }
+}
+
+fn manifest(programs: Vec<Attach>) -> Manifest {
+    let mut manifest = Manifest {
+        version: wire::manifest::VERSION,
+        programs: programs.into_iter().map(program).collect(),
+        events: vec![event(EventKind::Print), event(EventKind::Exit)],
+        ..Manifest::default()
+    };
+    manifest.names.probes = vec!["uprobe:self:one".into(), "uprobe:self:two".into()];
+    manifest
+}
+
+fn site(function: extern "C" fn(u64) -> u64, event: u32, value: u32, probe: u32) -> Site {
+    let cookie = u64::from(event) << 32 | u64::from(value);
+    Site { file: 0, offset: offset_of(function), cookie, probe }
+}
+
+fn uprobes(side: Side, sites: Vec<Site>) -> Attach {
+    Attach::Uprobes { side, sites }
+}
+
+fn own_file(_: u32) -> PathBuf {
+    "/proc/self/exe".into()
+}
+
+fn only_us() -> AttachOptions<'static> {
+    let files: &'static Files<'static> = &own_file;
+    AttachOptions { files, link_pid: Some(std::process::id()) }
+}
+
+/// What was said, in short.
+#[derive(Default)]
+struct Heard {
+    said: Vec<String>,
+    fails: bool,
+}
+
+impl Sink for Heard {
+    fn output(&mut self, _: &Manifest, _: &dyn Names, output: &Output) -> io::Result<()> {
+        if self.fails {
+            return Err(io::Error::from_raw_os_error(libc::EPIPE));
+        }
+        self.said.push(match output {
+            Output::Attached { probes } => format!("attached {probes}"),
+            Output::Event { header, values, .. } => {
+                assert_eq!(header.tgid, std::process::id());
+                match values.as_slice() {
+                    [Value::Uint(value, 8)] => value.to_string(),
+                    other => format!("{other:?}"),
+                }
+            }
+            Output::Map(snapshot) => format!("map {}", snapshot.map),
+            Output::End => "end".into(),
+            Output::Trouble(list) => format!("trouble {}", list.len()),
+        });
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct NoNames;
+
+impl Names for NoNames {
+    fn user_symbol(&self, _: u32, _: u64) -> String {
+        String::new()
+    }
+    fn stack(&self, _: bool, _: u32, _: &[u64]) -> Vec<Frame> {
+        Vec::new()
+    }
+    fn stack_addresses(&self, _: u32, _: u32) -> Vec<u64> {
+        Vec::new()
+    }
+    fn wall_clock_ns(&self, boot_ns: u64) -> i128 {
+        boot_ns.into()
+    }
+    fn strftime(&self, _: &str, _: i128) -> String {
+        String::new()
+    }
+}
+
+/// Ends the run at the first look.
+struct StopNow(io::PipeReader);
+
+impl Watch for StopNow {
+    fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+    fn ready(&mut self, _: &mut Session) -> Next {
+        Next::Stop
+    }
+}
+
+fn stop_now() -> Control<'static> {
+    // The writing end is closed at once: readable.
+    let (reader, _) = io::pipe().expect("pipe");
+    Control { watches: vec![Box::new(StopNow(reader))], ..Control::default() }
+}
+
+/// One test at a time: all of them probe and call the same functions of this process.
+fn alone() -> Option<std::sync::MutexGuard<'static, ()>> {
+    static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    if !features::is_root() {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    Some(LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+#[test]
+fn begin_comes_first_then_calls_then_end_and_a_bad_attach_point_is_named() {
+    let Some(_alone) = alone() else { return };
+    let sites = vec![
+        site(probed_one, PRINT, 11, 0),
+        Site { file: 0, offset: u64::MAX >> 1, cookie: 0, probe: 1 },
+        site(probed_two, PRINT, 22, 1),
+    ];
+    let attach = vec![Attach::End, uprobes(Side::Entry, sites), Attach::Begin];
+    let programs = |ring| {
+        vec![
+            load(bpf::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, &writes(ring, Says::Constant(PRINT, 9))),
+            load(KPROBE, MULTI, &writes(ring, Says::Cookie)),
+            load(bpf::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, &writes(ring, Says::Constant(PRINT, 1))),
+        ]
+    };
+    let mut session =
+        Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
+    let failures: Vec<String> = session.failures().iter().map(ToString::to_string).collect();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(
+        failures[0].contains("`uprobe:self:two`") && failures[0].contains("nvalid argument"),
+        "{failures:?}"
+    );
+    for _ in 0..2 {
+        probed_one(1);
+        probed_two(1);
+    }
+    let mut heard = Heard::default();
+    let ending = session.run(&mut heard, &NoNames, stop_now());
+    assert!(matches!(ending.reason, Reason::Watch), "{ending:?}");
+    assert_eq!(heard.said, ["attached 4", "1", "11", "22", "11", "22", "9", "end", "trouble 0"]);
+    probed_one(1);
+    assert_eq!(session.core.ring.read(10, |_| std::ops::ControlFlow::Continue(())).records, 0, "detached");
+}
+
+#[test]
+fn return_probes_and_single_perf_uprobes_carry_their_cookies() {
+    let Some(_alone) = alone() else { return };
+    for attach_type in [MULTI, 0] {
+        let sites = |at: u32| vec![site(probed_one, PRINT, at + 1, 0), site(probed_two, PRINT, at + 2, 1)];
+        let attach = vec![uprobes(Side::Entry, sites(10)), uprobes(Side::Return, sites(20))];
+        let programs =
+            |ring| (0..2).map(|_| load(KPROBE, attach_type, &writes(ring, Says::Cookie))).collect();
+        let mut session =
+            Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
+        probed_one(1);
+        probed_two(1);
+        let mut heard = Heard::default();
+        session.run(&mut heard, &NoNames, stop_now());
+        assert_eq!(heard.said, ["attached 4", "11", "21", "12", "22", "end", "trouble 0"], "{attach_type}");
+    }
+}
+
+#[test]
+fn exit_ends_the_run_and_what_is_queued_behind_it_is_not_printed() {
+    let Some(_alone) = alone() else { return };
+    let sites = vec![site(probed_one, PRINT, 5, 0), site(probed_two, EXIT, 42, 1)];
+    let attach = vec![uprobes(Side::Entry, sites), Attach::End];
+    let programs = |ring| {
+        vec![
+            load(KPROBE, MULTI, &writes(ring, Says::Cookie)),
+            load(bpf::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, &writes(ring, Says::Constant(PRINT, 6))),
+        ]
+    };
+    let mut session =
+        Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
+    probed_one(1);
+    probed_two(1);
+    probed_one(1);
+    let mut heard = Heard::default();
+    let ending = session.run(&mut heard, &NoNames, Control::default());
+    assert!(matches!(ending.reason, Reason::Exit(42)), "{ending:?}");
+    assert_eq!(ending.after_exit, 1);
+    assert_eq!(heard.said, ["attached 3", "5", "6", "end", "trouble 0"]);
+}
+
+#[test]
+fn nothing_attached_is_an_error_that_names_the_clause() {
+    let Some(_alone) = alone() else { return };
+    let attach = vec![uprobes(Side::Entry, vec![site(probed_one, PRINT, 1, 0)])];
+    let programs = |ring| vec![load(KPROBE, MULTI, &writes(ring, Says::Cookie))];
+    let nowhere = AttachOptions { files: &|_| "/nowhere/libcuda.so.1".into(), link_pid: None };
+    let error =
+        Session::for_test(manifest(attach), HashMap::new(), programs, &nowhere).err().expect("no file");
+    let said = error.to_string();
+    for part in ["line 3", "the clause", "/nowhere/libcuda.so.1", "No such file"] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
+#[test]
+fn timers_fire_and_a_sink_that_cannot_write_ends_the_run() {
+    let Some(_alone) = alone() else { return };
+    let attach = vec![Attach::Interval { period_ns: 5_000_000 }];
+    let programs =
+        |ring| vec![load(bpf::BPF_PROG_TYPE_PERF_EVENT, 0, &writes(ring, Says::Constant(EXIT, 3)))];
+    let mut session =
+        Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
+    let ending = session.run(&mut Heard::default(), &NoNames, Control::default());
+    assert!(matches!(ending.reason, Reason::Exit(3)), "{ending:?}");
+
+    let attach = vec![Attach::Profile { period_ns: 5_000_000 }];
+    let programs =
+        |ring| vec![load(bpf::BPF_PROG_TYPE_PERF_EVENT, 0, &writes(ring, Says::Constant(PRINT, 3)))];
+    let mut session =
+        Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
+    let mut sink = Heard { fails: true, ..Heard::default() };
+    let ending = session.run(&mut sink, &NoNames, Control::default());
+    assert!(matches!(&ending.reason, Reason::Sink(error) if error.raw_os_error() == Some(libc::EPIPE)));
+}
+
+#[test]
+fn forks_are_followed_through_a_tracepoint() {
+    let Some(_alone) = alone() else { return };
+    let attach = vec![Attach::Follow { tracepoint: "sched_process_fork".into() }];
+    let programs =
+        |ring| vec![load(bpf::BPF_PROG_TYPE_TRACEPOINT, 0, &writes(ring, Says::Constant(EXIT, 8)))];
+    let mut session =
+        Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
+    let mut child = std::process::Command::new("true").spawn().expect("true");
+    let ending = session.run(&mut Heard::default(), &NoNames, Control::default());
+    assert!(matches!(ending.reason, Reason::Exit(8)), "{ending:?}");
+    child.wait().expect("ended");
+}
+
+#[test]
+fn the_run_ends_with_its_last_target() {
+    let Some(_alone) = alone() else { return };
+    let mut session =
+        Session::for_test(manifest(vec![]), HashMap::new(), |_| vec![], &only_us()).expect("session");
+    let mut children = [(); 2].map(|()| {
+        std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("cat")
+    });
+    let targets = children.iter().map(|child| sys::pidfd_open(child.id()).expect("pidfd")).collect();
+    children.iter_mut().for_each(|child| drop(child.stdin.take()));
+    let ending = session.run(&mut Heard::default(), &NoNames, Control { targets, ..Control::default() });
+    assert!(matches!(ending.reason, Reason::TargetsEnded), "{ending:?}");
+    for child in &mut children {
+        assert!(child.try_wait().expect("ours").is_some(), "both have ended");
+    }
+}
+
+#[test]
+fn records_that_wrap_around_the_ring_arrive_whole_and_in_order() {
+    let Some(_alone) = alone() else { return };
+    let attach = vec![uprobes(Side::Entry, vec![site(probed_one, PRINT, 7, 0)])];
+    let programs = |ring| vec![load(KPROBE, MULTI, &writes(ring, Says::Cookie))];
+    let mut session =
+        Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
+    // Records of 32 + 8 bytes do not divide the ring's size, so the second round has one across the end.
+    let calls = crate::ring::DEFAULT_BYTES / 40 + 1000;
+    let mut seen = 0u32;
+    let mut last = 0;
+    for round in 0..calls / 100 {
+        for _ in 0..100 {
+            black_box(probed_one(1));
+        }
+        session.core.ring.read(usize::MAX, |record| {
+            let header = wire::decode::header(record).expect("whole");
+            assert!(record.len() == 32 && record[24..] == [7, 0, 0, 0, 0, 0, 0, 0] && header.time_ns >= last);
+            (last, seen) = (header.time_ns, seen + 1);
+            std::ops::ControlFlow::Continue(())
+        });
+        session.core.ring.release(round % 2 == 0);
+    }
+    assert_eq!(seen, calls / 100 * 100);
+}
