@@ -13,6 +13,8 @@
 //!
 //! Not here: what a script means (`lower`), which machine register a value lives in (`regalloc`).
 
+mod visit;
+
 use lang::span::Span;
 use wire::manifest;
 
