@@ -158,7 +158,7 @@ impl View {
                 places.add(TOOLKIT_DIRS.iter().flat_map(|dir| below(&toolkit, dir)), variable);
             }
         }
-        places.add(CUDA_DIRS.iter().flat_map(|dir| self.expand(dir)), CUDA_ORIGIN);
+        places.add(CUDA_DIRS.iter().flat_map(|dir| below(&self.outside(Path::new("/")), dir)), CUDA_ORIGIN);
         places.add(self.paths_in("CONDA_PREFIX").into_iter().map(|conda| conda.join("lib")), "CONDA_PREFIX");
         for packages in self.site_packages() {
             places.add(WHEEL_DIRS.iter().flat_map(|dir| below(&packages, dir)), PACKAGES_ORIGIN);
@@ -335,10 +335,26 @@ impl<'a> NeededSearch<'a> {
     }
 }
 
-/// Directories below `base` that match a pattern.
+/// Directories below `base` that match a pattern, without a look at what does not.
 fn below(base: &Path, pattern: &str) -> Vec<PathBuf> {
-    let base = glob::Pattern::escape(&base.to_string_lossy());
-    glob::glob(&format!("{base}/{pattern}")).into_iter().flatten().flatten().collect()
+    let mut found = vec![base.to_path_buf()];
+    for part in pattern.trim_start_matches('/').split('/') {
+        found = match glob::Pattern::new(part) {
+            Ok(wanted) if part.contains('*') => found.iter().flat_map(|dir| children(dir, &wanted)).collect(),
+            _ => found.iter().map(|dir| dir.join(part)).collect(),
+        };
+    }
+    found.retain(|path| path.is_dir());
+    found
+}
+
+/// Entries of a directory whose names match, in alphabetical order.
+fn children(directory: &Path, wanted: &glob::Pattern) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
+    names.retain(|name| name.to_str().is_some_and(|name| wanted.matches(name)));
+    names.sort();
+    names.into_iter().map(|name| directory.join(name)).collect()
 }
 
 fn includes_system_packages(pyvenv_cfg: &str) -> bool {
