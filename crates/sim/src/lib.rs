@@ -1,1 +1,23 @@
-//! A BPF machine and a reference interpreter, for tests.
+//! Two ways to run a script without a kernel, for tests: what it *means* ([`reference`], an interpreter of the checked
+//! program) and what its instructions *do* ([`machine`], a BPF machine under [`session`]). Both are fed the same
+//! [`world`] of fake calls and end in the same [`outcome`].
+//!
+//! ```text
+//! script -> check -> hir::Program --------------------> reference --+
+//!                        |                                          +-- equal Outcomes
+//!                        +-> codegen -> object, manifest -> session +
+//! ```
+//!
+//! Never shipped: only tests depend on it.
+
+pub mod catalog;
+
+pub mod machine;
+pub mod outcome;
+pub mod reference;
+pub mod rng;
+pub mod session;
+pub mod world;
+
+pub use outcome::Outcome;
+pub use world::World;

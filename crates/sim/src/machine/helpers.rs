@@ -1,0 +1,313 @@
+//! Helpers and kfuncs. Each takes its arguments from r1 to r5 and hands back r0; what the kernel's verifier would refuse
+//! as an argument is a trap.
+
+use super::maps::{MapKind, errno};
+use super::memory::{Kind, RegionId};
+use super::{BOOT_AHEAD_NS, Frame, Machine, Map, Run, Trap};
+
+/// BPF_MAX_LOOPS
+const MAX_LOOPS: u64 = 8 << 20;
+
+/// A call in progress: the arguments, and the helper's name for messages.
+struct Args<'a> {
+    frame: &'a Frame,
+    helper: &'static str,
+}
+
+impl Args<'_> {
+    fn get(&self, n: u8) -> Result<u64, Trap> {
+        self.frame.get(n)
+    }
+
+    fn refuse<T>(&self, what: impl Into<String>) -> Result<T, Trap> {
+        Err(Trap::Argument { helper: self.helper, what: what.into() })
+    }
+
+    /// A size: the verifier wants it small and not negative.
+    fn size(&self, n: u8) -> Result<u64, Trap> {
+        let size = self.get(n)?;
+        if size >= 1 << 29 { self.refuse(format!("a size of {size:#x}")) } else { Ok(size) }
+    }
+
+    /// Flags, of which only some are known.
+    fn flags(&self, n: u8, known: u64) -> Result<u64, Trap> {
+        let flags = self.get(n)?;
+        if flags & !known != 0 { self.refuse(format!("flags {flags:#x}")) } else { Ok(flags) }
+    }
+}
+
+fn name(id: u32) -> &'static str {
+    codegen::bpf::helper::by_id(id).map_or("a helper", |h| h.name)
+}
+
+impl Machine {
+    /// Calls a helper by number.
+    pub(super) fn helper(&mut self, run: &mut Run, frame: &Frame, id: u32) -> Result<u64, Trap> {
+        let args = Args { frame, helper: name(id) };
+        let moment = run.hit.moment;
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        match id {
+            1 => self.lookup(&args, moment.cpu),
+            2 => self.update(&args, moment.cpu),
+            3 => self.delete(&args),
+            5 => Ok(moment.time_ns - BOOT_AHEAD_NS.min(moment.time_ns)),
+            7 => Ok(u64::from(self.random())),
+            8 => Ok(u64::from(moment.cpu)),
+            14 => Ok(pair(moment.tgid, moment.tid)),
+            15 => Ok(pair(moment.gid, moment.uid)),
+            16 => self.comm(run, &args),
+            27 => self.stack_id(run, &args),
+            80 => Ok(moment.cgroup),
+            112 => self.read_user(run, &args),
+            114 => self.read_user_str(run, &args),
+            120 => self.namespace_pid(run, &args),
+            125 => Ok(moment.time_ns),
+            130 => self.ring_output(&args),
+            131 => self.ring_reserve(&args),
+            132 => self.ring_end(&args, true),
+            133 => self.ring_end(&args, false),
+            164 => self.for_each(run, &args),
+            174 => self.context_argument(run, &args, 1).map(|()| run.hit.cookie),
+            181 => self.repeat(run, &args),
+            195 => self.lookup_cpu(&args),
+            other => Err(Trap::Helper(other)),
+        }
+    }
+
+    /// Calls a kfunc by name.
+    pub(super) fn kfunc(&mut self, run: &mut Run, _frame: &Frame, name: &str) -> Result<u64, Trap> {
+        let session = run.hit.session.ok_or_else(|| Trap::Kfunc(format!("{name} outside of a session")));
+        match name {
+            "bpf_session_is_return" => session.map(|(_, is_return)| u64::from(is_return)),
+            "bpf_session_cookie" => session.map(|(cookie, _)| cookie.address(0)),
+            other => Err(Trap::Kfunc(other.into())),
+        }
+    }
+
+    fn map_argument(&self, args: &Args, n: u8) -> Result<usize, Trap> {
+        let at = self.memory.find(args.get(n)?)?;
+        let map = self.map_handles.iter().position(|handle| (*handle, 0) == at);
+        map.map_or_else(|| args.refuse(format!("no map as argument {n}")), Ok)
+    }
+
+    fn function_argument(&self, args: &Args, n: u8) -> Result<usize, Trap> {
+        let at = self.memory.find(args.get(n)?)?;
+        let function = self.code_handles.iter().position(|handle| (*handle, 0) == at);
+        function.map_or_else(|| args.refuse(format!("no function as argument {n}")), Ok)
+    }
+
+    fn context_argument(&self, run: &Run, args: &Args, n: u8) -> Result<(), Trap> {
+        match args.get(n)? == run.context.address(0) {
+            true => Ok(()),
+            false => args.refuse(format!("something else than its context as argument {n}")),
+        }
+    }
+
+    fn key(&self, args: &Args, map: &Map) -> Result<Vec<u8>, Trap> {
+        Ok(self.memory.read(args.get(2)?, u64::from(map.def.key_size))?.to_vec())
+    }
+
+    /// Not for ring buffers and stack maps, which have calls of their own.
+    fn keyed(&self, args: &Args) -> Result<(usize, Vec<u8>), Trap> {
+        let map = self.map_argument(args, 1)?;
+        if matches!(self.maps[map].def.kind, MapKind::Ring | MapKind::StackTrace) {
+            return args.refuse("a map without keys of the script");
+        }
+        Ok((map, self.key(args, &self.maps[map])?))
+    }
+
+    fn lookup(&mut self, args: &Args, cpu: u32) -> Result<u64, Trap> {
+        let (map, key) = self.keyed(args)?;
+        Ok(self.maps[map].lookup(&key, cpu).map_or(0, |cell| cell.address(0)))
+    }
+
+    fn lookup_cpu(&mut self, args: &Args) -> Result<u64, Trap> {
+        let (map, key) = self.keyed(args)?;
+        let map = &self.maps[map];
+        if !matches!(map.def.kind, MapKind::PerCpuArray | MapKind::PerCpuHash) {
+            return args.refuse("a map that is not per CPU");
+        }
+        let cells = map.lookup_all(&key);
+        Ok(cells.get(args.get(3)? as u32 as usize).map_or(0, |cell| cell.address(0)))
+    }
+
+    fn update(&mut self, args: &Args, cpu: u32) -> Result<u64, Trap> {
+        let (map, key) = self.keyed(args)?;
+        let size = u64::from(self.maps[map].def.value_size);
+        let value = self.memory.read(args.get(3)?, size)?.to_vec();
+        let flags = args.get(4)?;
+        Ok(self.maps[map].update(&key, &value, flags, cpu, &mut self.memory) as u64)
+    }
+
+    fn delete(&mut self, args: &Args) -> Result<u64, Trap> {
+        let (map, key) = self.keyed(args)?;
+        Ok(self.maps[map].delete(&key) as u64)
+    }
+
+    fn comm(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {
+        let size = args.size(2)? as usize;
+        let comm = run.hit.moment.comm.as_bytes();
+        let mut bytes = vec![0; size];
+        let len = comm.len().min(15).min(size.saturating_sub(1));
+        bytes[..len].copy_from_slice(&comm[..len]);
+        self.memory.write(args.get(1)?, &bytes)?;
+        Ok(0)
+    }
+
+    fn stack_id(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {
+        const USER: u64 = 1 << 8;
+        self.context_argument(run, args, 1)?;
+        let map = self.map_argument(args, 2)?;
+        let flags = args.flags(3, USER | 1 << 9 | 1 << 10 | 0xff)?;
+        if self.maps[map].def.kind != MapKind::StackTrace {
+            return args.refuse("a map that keeps no stacks");
+        }
+        let moment = run.hit.moment;
+        let frames = if flags & USER != 0 { &moment.user_stack } else { &moment.kernel_stack };
+        let frames = frames.get((flags & 0xff) as usize..).unwrap_or_default();
+        Ok(self.maps[map].stack_id(frames) as u64)
+    }
+
+    fn read_user(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {
+        let size = args.size(2)?;
+        let bytes = run.hit.user.read(args.get(3)?, size);
+        let result = if bytes.is_some() { 0 } else { -errno::EFAULT };
+        self.memory.write(args.get(1)?, &bytes.unwrap_or_else(|| vec![0; size as usize]))?;
+        Ok(result as u64)
+    }
+
+    /// The kernel leaves what is behind the NUL as it was, so a program that counts on it shows here; on failure it
+    /// zeroes all.
+    fn read_user_str(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {
+        let (to, size) = (args.get(1)?, args.size(2)?);
+        if size == 0 {
+            return Ok(0);
+        }
+        // The whole buffer must be the program's, however short the text is.
+        self.memory.room(to, size)?;
+        let Some(mut text) = run.hit.user.read_str(args.get(3)?, size) else {
+            self.memory.write(to, &vec![0; size as usize])?;
+            return Ok(-errno::EFAULT as u64);
+        };
+        text.push(0);
+        self.memory.write(to, &text)?;
+        Ok(text.len() as u64)
+    }
+
+    /// The world has one pid namespace.
+    fn namespace_pid(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {
+        if args.size(4)? != 8 {
+            return args.refuse("a size other than 8");
+        }
+        let moment = run.hit.moment;
+        let [pid, tgid] = [moment.tid, moment.tgid].map(u32::to_le_bytes);
+        self.memory.write(args.get(3)?, &[pid, tgid].concat())?;
+        Ok(0)
+    }
+
+    fn ring_argument(&self, args: &Args) -> Result<usize, Trap> {
+        let map = self.map_argument(args, 1)?;
+        match self.maps[map].def.kind {
+            MapKind::Ring => Ok(map),
+            _ => args.refuse("a map that is no ring buffer"),
+        }
+    }
+
+    /// Takes room for a record; false if there is none.
+    fn ring_take(&mut self, ring: usize, size: u64) -> bool {
+        let ring = &mut self.maps[ring];
+        let room = ring.used + Map::ring_space(size) <= u64::from(ring.def.max_entries);
+        ring.used += if room { Map::ring_space(size) } else { 0 };
+        room
+    }
+
+    fn ring_output(&mut self, args: &Args) -> Result<u64, Trap> {
+        let (ring, size) = (self.ring_argument(args)?, args.size(3)?);
+        args.flags(4, 3)?;
+        let bytes = self.memory.read(args.get(2)?, size)?.to_vec();
+        if !self.ring_take(ring, size) {
+            return Ok(-errno::E2BIG as u64);
+        }
+        self.maps[ring].records.push(bytes);
+        Ok(0)
+    }
+
+    fn ring_reserve(&mut self, args: &Args) -> Result<u64, Trap> {
+        let (ring, size) = (self.ring_argument(args)?, args.size(2)?);
+        args.flags(3, 0)?;
+        if !self.ring_take(ring, size) {
+            return Ok(0);
+        }
+        let name = format!("a record of {}", self.maps[ring].def.name);
+        let record = self.memory.add(name, Kind::Record, vec![0; size as usize]);
+        self.open.push((record, ring));
+        Ok(record.address(0))
+    }
+
+    fn ring_end(&mut self, args: &Args, submit: bool) -> Result<u64, Trap> {
+        args.flags(2, 3)?;
+        let at = self.memory.find(args.get(1)?)?;
+        let Some(open) = self.open.iter().position(|(record, _)| (*record, 0) == at) else {
+            return args.refuse("no reserved record");
+        };
+        let (record, ring) = self.open.remove(open);
+        let size = self.memory.bytes(record).len() as u64;
+        if submit {
+            let bytes = self.memory.read(record.address(0), size)?.to_vec();
+            self.maps[ring].records.push(bytes);
+        }
+        self.memory.end(record);
+        Ok(0)
+    }
+
+    fn for_each(&mut self, run: &mut Run, args: &Args) -> Result<u64, Trap> {
+        let map = self.map_argument(args, 1)?;
+        let function = self.function_argument(args, 2)?;
+        let (data, handle) = (args.get(3)?, self.map_handles[map].address(0));
+        args.flags(4, 0)?;
+        if matches!(self.maps[map].def.kind, MapKind::Ring | MapKind::StackTrace) {
+            return args.refuse("a map that has no elements");
+        }
+        let mut visited = 0;
+        for key in self.maps[map].keys() {
+            let Some(cell) = self.maps[map].lookup(&key, run.hit.moment.cpu) else { continue };
+            let key = self.memory.add("a key", Kind::ReadOnly, key);
+            visited += 1;
+            let stop = self.callback(run, function, &[handle, key.address(0), cell.address(0), data])?;
+            self.memory.end(key);
+            if stop {
+                break;
+            }
+        }
+        Ok(visited)
+    }
+
+    fn repeat(&mut self, run: &mut Run, args: &Args) -> Result<u64, Trap> {
+        let (count, data) = (args.get(1)?, args.get(3)?);
+        let function = self.function_argument(args, 2)?;
+        args.flags(4, 0)?;
+        if count > MAX_LOOPS {
+            return Ok(-errno::E2BIG as u64);
+        }
+        for index in 0..count {
+            if self.callback(run, function, &[index, data])? {
+                return Ok(index + 1);
+            }
+        }
+        Ok(count)
+    }
+
+    /// True if the callback says stop.
+    fn callback(&mut self, run: &mut Run, function: usize, args: &[u64]) -> Result<bool, Trap> {
+        match self.call(run, function, args)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(Trap::Callback(other)),
+        }
+    }
+
+    /// A session's 8 bytes for a call.
+    pub fn session_cookie(&mut self) -> RegionId {
+        self.memory.add("the session cookie", Kind::Value, vec![0; 8])
+    }
+}

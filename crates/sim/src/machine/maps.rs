@@ -1,0 +1,200 @@
+//! BPF maps. A cell is a region of memory, so that programs can point into it.
+
+use super::memory::{Kind, Memory, RegionId};
+use std::collections::BTreeMap;
+
+/// Errors of the map calls, as the kernel numbers them.
+pub mod errno {
+    /// No such key.
+    pub const ENOENT: i64 = 2;
+    /// No room.
+    pub const E2BIG: i64 = 7;
+    /// Bad address.
+    pub const EFAULT: i64 = 14;
+    /// The key is there already.
+    pub const EEXIST: i64 = 17;
+    /// Not for this kind of map.
+    pub const EINVAL: i64 = 22;
+}
+
+/// `BPF_MAP_TYPE_*` that programs may use.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum MapKind {
+    Hash,
+    Array,
+    PerCpuHash,
+    PerCpuArray,
+    LruHash,
+    StackTrace,
+    Ring,
+}
+
+impl MapKind {
+    /// By the kernel's number.
+    pub fn from_number(number: u32) -> Option<MapKind> {
+        Some(match number {
+            1 => MapKind::Hash,
+            2 => MapKind::Array,
+            5 => MapKind::PerCpuHash,
+            6 => MapKind::PerCpuArray,
+            7 => MapKind::StackTrace,
+            9 => MapKind::LruHash,
+            27 => MapKind::Ring,
+            _ => return None,
+        })
+    }
+
+    fn is_array(self) -> bool {
+        matches!(self, MapKind::Array | MapKind::PerCpuArray)
+    }
+
+    fn is_per_cpu(self) -> bool {
+        matches!(self, MapKind::PerCpuHash | MapKind::PerCpuArray)
+    }
+}
+
+/// What the object says of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapDef {
+    /// Symbol.
+    pub name: String,
+    /// Kind.
+    pub kind: MapKind,
+    /// Bytes.
+    pub key_size: u32,
+    /// Bytes.
+    pub value_size: u32,
+    /// Keys, or bytes of a ring buffer.
+    pub max_entries: u32,
+}
+
+/// A map.
+#[derive(Debug)]
+pub struct Map {
+    /// As declared.
+    pub def: MapDef,
+    cpus: usize,
+    /// For each key, one cell for each CPU (or one). In key order, so that runs repeat.
+    cells: BTreeMap<Vec<u8>, Vec<RegionId>>,
+    /// Stacks by id.
+    pub stacks: Vec<Vec<u64>>,
+    /// Records of a ring buffer.
+    pub records: Vec<Vec<u8>>,
+    /// Bytes of a ring buffer in use.
+    pub used: u64,
+}
+
+impl Map {
+    /// An empty map; arrays have all their cells, zero.
+    pub fn new(def: MapDef, cpus: u32, memory: &mut Memory) -> Map {
+        let cpus = if def.kind.is_per_cpu() { cpus as usize } else { 1 };
+        let cells = BTreeMap::new();
+        let mut map = Map { def, cpus, cells, stacks: vec![], records: vec![], used: 0 };
+        if map.def.kind.is_array() {
+            for index in 0..map.def.max_entries {
+                map.insert(index.to_le_bytes().to_vec(), memory);
+            }
+        }
+        map
+    }
+
+    fn insert(&mut self, key: Vec<u8>, memory: &mut Memory) -> &[RegionId] {
+        let size = self.def.value_size as usize;
+        let name = format!("a cell of {}", self.def.name);
+        let cells = (0..self.cpus).map(|_| memory.add(name.clone(), Kind::Value, vec![0; size])).collect();
+        self.cells.entry(key).insert_entry(cells).into_mut()
+    }
+
+    /// The cell of a key on a CPU.
+    pub fn lookup(&self, key: &[u8], cpu: u32) -> Option<RegionId> {
+        let cells = self.cells.get(key)?;
+        Some(cells[cpu as usize % cells.len()])
+    }
+
+    /// Cells of a key on all CPUs.
+    pub fn lookup_all(&self, key: &[u8]) -> &[RegionId] {
+        self.cells.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Keys there are, in order.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        self.cells.keys().cloned().collect()
+    }
+
+    /// `bpf_map_update_elem`: 0 or a negative error.
+    pub fn update(&mut self, key: &[u8], value: &[u8], flags: u64, cpu: u32, memory: &mut Memory) -> i64 {
+        const NO_EXIST: u64 = 1;
+        const EXIST: u64 = 2;
+        let there = self.cells.contains_key(key);
+        match flags {
+            NO_EXIST if there => return -errno::EEXIST,
+            EXIST if !there => return -errno::ENOENT,
+            0..=2 => {}
+            _ => return -errno::EINVAL,
+        }
+        if !there {
+            if self.def.kind.is_array() || self.cells.len() >= self.def.max_entries as usize {
+                return -errno::E2BIG;
+            }
+            self.insert(key.to_vec(), memory);
+        }
+        let cell = self.lookup(key, cpu).expect("there or just inserted");
+        memory.fill(cell, value);
+        0
+    }
+
+    /// Sets a key from outside, all cells alike.
+    pub fn set(&mut self, key: &[u8], value: &[u8], memory: &mut Memory) {
+        if !self.cells.contains_key(key) {
+            self.insert(key.to_vec(), memory);
+        }
+        for cell in self.lookup_all(key).to_vec() {
+            memory.fill(cell, value);
+        }
+    }
+
+    /// `bpf_map_delete_elem`.
+    pub fn delete(&mut self, key: &[u8]) -> i64 {
+        match self.def.kind.is_array() {
+            true => -errno::EINVAL,
+            false => self.cells.remove(key).map_or(-errno::ENOENT, |_| 0),
+        }
+    }
+
+    /// Removes all keys; cells of arrays become zero.
+    pub fn clear(&mut self, memory: &mut Memory) {
+        match self.def.kind.is_array() {
+            true => self.zero(0, memory),
+            false => self.cells.clear(),
+        }
+    }
+
+    /// Makes every cell zero from `from` on.
+    pub fn zero(&mut self, from: usize, memory: &mut Memory) {
+        for cell in self.cells.values().flatten() {
+            let mut bytes = memory.bytes(*cell).to_vec();
+            bytes[from..].fill(0);
+            memory.fill(*cell, &bytes);
+        }
+    }
+
+    /// `bpf_get_stackid`: the id of a stack, a new one if needed.
+    pub fn stack_id(&mut self, frames: &[u64]) -> i64 {
+        let limit = (self.def.value_size / 8) as usize;
+        let kept = &frames[..frames.len().min(limit)];
+        if kept.is_empty() {
+            return -errno::EFAULT;
+        }
+        let id = self.stacks.iter().position(|s| s == kept).unwrap_or_else(|| {
+            self.stacks.push(kept.to_vec());
+            self.stacks.len() - 1
+        });
+        id as i64
+    }
+
+    /// Bytes that a record takes in a ring buffer: a header of 8 and padding to 8.
+    pub fn ring_space(size: u64) -> u64 {
+        8 + size.next_multiple_of(8)
+    }
+}

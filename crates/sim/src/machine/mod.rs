@@ -1,0 +1,349 @@
+//! A BPF machine in user space: runs the programs of an object and stops at what the kernel would refuse to load, and at
+//! some things that it would not notice (a scratch byte of an earlier run, a record with stale padding).
+//!
+//! Not here: what is attached where, and what the reader does with records (`session`).
+
+mod btf;
+mod helpers;
+mod insn;
+mod maps;
+mod memory;
+mod object;
+mod trap;
+
+pub use insn::{Insn, alu, condition};
+pub use maps::{Map, MapDef, MapKind};
+pub use memory::{Kind, Memory, RegionId};
+pub use object::{LoadError, Object};
+pub use trap::{Fault, Trap};
+
+use crate::rng::Rng;
+use crate::world::{self, Moment, Regs};
+
+/// MAX_BPF_STACK
+const STACK: u64 = 512;
+/// The JIT rounds each function's stack up to so many bytes.
+const STACK_STEP: u64 = 16;
+/// MAX_CALL_FRAMES
+const FRAMES: usize = 8;
+/// Boot clock ahead of the monotonic one, ns: a program that mixes them up shows it.
+pub const BOOT_AHEAD_NS: u64 = 7_000_000_000;
+
+/// What surrounds one run of a program.
+#[derive(Clone, Debug)]
+pub struct Hit<'a> {
+    /// Who and when.
+    pub moment: &'a Moment,
+    /// User memory.
+    pub user: &'a world::Memory,
+    /// Bytes of the program's context.
+    pub context: Vec<u8>,
+    /// Attach cookie.
+    pub cookie: u64,
+    /// Session state, and whether this is the return.
+    pub session: Option<(RegionId, bool)>,
+}
+
+/// Bytes of `struct pt_regs`.
+pub fn context(regs: &Regs) -> Vec<u8> {
+    regs.0.iter().flat_map(|r| r.to_le_bytes()).collect()
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Machine {
+    object: Object,
+    /// All regions.
+    pub memory: Memory,
+    maps: Vec<Map>,
+    map_handles: Vec<RegionId>,
+    code_handles: Vec<RegionId>,
+    data: Vec<Option<RegionId>>,
+    /// Records that are reserved and not yet submitted, and the ring buffer of each.
+    open: Vec<(RegionId, usize)>,
+    /// Source of `bpf_get_prandom_u32`.
+    rng: Rng,
+    /// Instructions that one run may take.
+    pub limit: u64,
+    /// Instructions that the last run took.
+    pub executed: u64,
+}
+
+/// A function that runs.
+struct Frame {
+    function: usize,
+    regs: [Option<u64>; 11],
+    stack: RegionId,
+    /// Lowest offset of the stack in use.
+    depth: u64,
+    pc: usize,
+}
+
+/// State of one run.
+struct Run<'a> {
+    hit: &'a Hit<'a>,
+    context: RegionId,
+    /// Bytes of stack of the functions around the running one.
+    stack: u64,
+    frames: usize,
+    /// Function and instruction of the innermost trap.
+    at: Option<(usize, usize)>,
+}
+
+impl Machine {
+    /// A machine with this object loaded. `rand` seeds `bpf_get_prandom_u32`.
+    pub fn new(object: Object, cpus: u32, rand: u64) -> Machine {
+        let mut memory = Memory::default();
+        let mut handle = |name: &str| memory.add(name, Kind::Handle, vec![]);
+        let map_handles = object.maps.iter().map(|m| handle(&m.name)).collect();
+        let code_handles = object.functions.iter().map(|f| handle(&f.name)).collect();
+        let data = object
+            .sections
+            .iter()
+            .map(|s| s.data.as_ref().map(|bytes| memory.add(s.name.clone(), Kind::ReadOnly, bytes.clone())));
+        let data = data.collect();
+        let maps = object.maps.iter().map(|def| Map::new(def.clone(), cpus, &mut memory)).collect();
+        let (rng, limit, executed) = (Rng::new(rand), 1_000_000, 0);
+        Machine { object, memory, maps, map_handles, code_handles, data, open: vec![], rng, limit, executed }
+    }
+
+    /// A map by its symbol, with the memory that its cells lie in.
+    pub fn map(&mut self, name: &str) -> Option<(&mut Map, &mut Memory)> {
+        let map = self.maps.iter_mut().find(|m| m.def.name == name)?;
+        Some((map, &mut self.memory))
+    }
+
+    /// The next number that programs get as random.
+    pub fn random(&mut self) -> u32 {
+        self.rng.bits() as u32
+    }
+
+    /// Runs the program with this symbol; its result is what the kernel would be told.
+    pub fn run(&mut self, symbol: &str, hit: &Hit) -> Result<u64, Fault> {
+        let fault = |function: String, at, trap| Fault { function, at, trap };
+        let Some(function) = self.object.function(symbol) else {
+            return Err(fault(symbol.into(), 0, Trap::Jump(0)));
+        };
+        self.executed = 0;
+        let context = self.memory.add("the context", Kind::Context, hit.context.clone());
+        let mut run = Run { hit, context, stack: 0, frames: 0, at: None };
+        let result = self.call(&mut run, function, &[context.address(0)]);
+        self.memory.end(context);
+        let leaked = !std::mem::take(&mut self.open).is_empty();
+        let result = result.and_then(|r0| if leaked { Err(Trap::Leaked) } else { Ok(r0) });
+        result.map_err(|trap| {
+            let (function, at) = run.at.unwrap_or((function, 0));
+            fault(self.object.functions[function].name.clone(), at, trap)
+        })
+    }
+
+    /// Calls a function of the object.
+    fn call(&mut self, run: &mut Run, function: usize, args: &[u64]) -> Result<u64, Trap> {
+        if run.frames == FRAMES {
+            return Err(Trap::Depth);
+        }
+        let stack = self.memory.push_stack(STACK as usize);
+        let mut frame = Frame { function, regs: [None; 11], stack, depth: 0, pc: 0 };
+        for (reg, value) in frame.regs[1..].iter_mut().zip(args) {
+            *reg = Some(*value);
+        }
+        frame.regs[10] = Some(stack.address(STACK));
+        run.frames += 1;
+        let result = self.steps(run, &mut frame);
+        run.frames -= 1;
+        self.memory.pop_stack(stack);
+        if result.is_err() && run.at.is_none() {
+            run.at = Some((function, frame.pc));
+        }
+        result
+    }
+
+    fn steps(&mut self, run: &mut Run, frame: &mut Frame) -> Result<u64, Trap> {
+        loop {
+            self.executed += 1;
+            if self.executed > self.limit {
+                return Err(Trap::Endless(self.limit));
+            }
+            let code = &self.object.functions[frame.function].code;
+            let insn = *code.get(frame.pc).ok_or(Trap::Jump(frame.pc as i64))?;
+            if insn.opcode == insn::EXIT {
+                return frame.get(0);
+            }
+            let next = self.step(run, frame, insn)?;
+            frame.pc = usize::try_from(next).map_err(|_| Trap::Jump(next))?;
+        }
+    }
+
+    /// Executes one instruction; the index of the next.
+    fn step(&mut self, run: &mut Run, frame: &mut Frame, insn: Insn) -> Result<i64, Trap> {
+        let next = frame.pc as i64 + 1;
+        match insn.class() {
+            insn::LD => {
+                self.wide(frame, insn)?;
+                return Ok(next + 1);
+            }
+            insn::LDX => self.load(frame, insn)?,
+            insn::ST if insn.opcode & 0xe0 == 0x60 => self.store(run, frame, insn, insn.imm as i64 as u64)?,
+            insn::STX if insn.opcode & 0xe0 == 0x60 => {
+                let value = frame.get(insn.src)?;
+                self.store(run, frame, insn, value)?;
+            }
+            insn::STX if insn.opcode & 0xe0 == 0xc0 => self.atomic(frame, insn)?,
+            insn::ALU | insn::ALU64 => arithmetic(frame, insn)?,
+            insn::JMP if insn.opcode == insn::CALL => self.call_insn(run, frame, insn)?,
+            insn::JMP if insn.opcode == 0x05 => return Ok(next + i64::from(insn.offset)),
+            insn::JMP | insn::JMP32 => {
+                let b = if insn.from_register() { frame.get(insn.src)? } else { insn.imm as i64 as u64 };
+                let wide = insn.class() == insn::JMP;
+                let taken = condition(insn.opcode & 0xf0, frame.get(insn.dst)?, b, wide);
+                let taken = taken.ok_or(Trap::Instruction(insn.encode()))?;
+                return Ok(next + if taken { i64::from(insn.offset) } else { 0 });
+            }
+            _ => return Err(Trap::Instruction(insn.encode())),
+        }
+        Ok(next)
+    }
+
+    fn wide(&mut self, frame: &mut Frame, insn: Insn) -> Result<(), Trap> {
+        let code = &self.object.functions[frame.function].code;
+        let second = *code.get(frame.pc + 1).ok_or(Trap::Jump(frame.pc as i64 + 1))?;
+        if insn.opcode != insn::WIDE || second.opcode != 0 {
+            return Err(Trap::Instruction(insn.encode()));
+        }
+        let reference = self.object.functions[frame.function].references.get(&frame.pc);
+        let value = match reference {
+            None if insn.src == 0 => u64::from(insn.imm as u32) | u64::from(second.imm as u32) << 32,
+            None => return Err(Trap::Instruction(insn.encode())),
+            Some(object::Reference::Map(map)) => self.map_handles[*map].address(0),
+            Some(object::Reference::Function(function)) => self.code_handles[*function].address(0),
+            Some(object::Reference::Data { section, offset }) => {
+                let region = self.data[*section].ok_or(Trap::Instruction(insn.encode()))?;
+                region.address(*offset)
+            }
+            Some(object::Reference::Kfunc(_)) => return Err(Trap::Instruction(insn.encode())),
+        };
+        frame.set(insn.dst, value)
+    }
+
+    /// A store below r10 deepens the stack.
+    fn touch(&mut self, outer: u64, frame: &mut Frame, address: u64) -> Result<(), Trap> {
+        if let Ok((region, offset)) = self.memory.find(address)
+            && region == frame.stack
+        {
+            frame.depth = frame.depth.max(STACK.saturating_sub(offset.max(0) as u64));
+        }
+        let total = outer + frame.depth.next_multiple_of(STACK_STEP);
+        if total > STACK { Err(Trap::Stack(total)) } else { Ok(()) }
+    }
+
+    fn load(&mut self, frame: &mut Frame, insn: Insn) -> Result<(), Trap> {
+        if insn.opcode & 0xe0 != 0x60 {
+            return Err(Trap::Instruction(insn.encode()));
+        }
+        let address = frame.get(insn.src)?.wrapping_add(insn.offset as i64 as u64);
+        let value = self.memory.load(address, insn.size())?;
+        frame.set(insn.dst, value)
+    }
+
+    fn store(&mut self, run: &Run, frame: &mut Frame, insn: Insn, value: u64) -> Result<(), Trap> {
+        let address = frame.get(insn.dst)?.wrapping_add(insn.offset as i64 as u64);
+        self.touch(run.stack, frame, address)?;
+        self.memory.store(address, insn.size(), value)
+    }
+
+    fn atomic(&mut self, frame: &mut Frame, insn: Insn) -> Result<(), Trap> {
+        const FETCH: i32 = 1;
+        let size = insn.size();
+        let address = frame.get(insn.dst)?.wrapping_add(insn.offset as i64 as u64);
+        let source = frame.get(insn.src)?;
+        if size < 4 {
+            return Err(Trap::Instruction(insn.encode()));
+        }
+        self.memory.aligned(address, size, true)?;
+        let old = self.memory.load(address, size)?;
+        let mask = if size == 4 { 0xffff_ffff } else { u64::MAX };
+        let new = match insn.imm & !FETCH {
+            0x00 => old.wrapping_add(source),
+            0x40 => old | source,
+            0x50 => old & source,
+            0xa0 => old ^ source,
+            0xe0 if insn.imm & FETCH != 0 => source,
+            0xf0 if insn.imm & FETCH != 0 => {
+                let same = frame.get(0)? & mask == old;
+                frame.set(0, old)?;
+                if same { source } else { old }
+            }
+            _ => return Err(Trap::Instruction(insn.encode())),
+        };
+        if insn.imm & FETCH != 0 && insn.imm != 0xf1 {
+            frame.set(insn.src, old)?;
+        }
+        self.memory.store(address, size, new)
+    }
+
+    fn call_insn(&mut self, run: &mut Run, frame: &mut Frame, insn: Insn) -> Result<(), Trap> {
+        let reference = self.object.functions[frame.function].references.get(&frame.pc).cloned();
+        let outer = run.stack;
+        // What the frame has stored to so far; helpers may have written deeper.
+        run.stack += frame.depth.next_multiple_of(STACK_STEP);
+        let result = match (reference, insn.src) {
+            (Some(object::Reference::Kfunc(name)), _) => self.kfunc(run, frame, &name),
+            (Some(object::Reference::Function(function)), _) => {
+                let args: Vec<u64> = frame.regs[1..6].iter().map_while(|r| *r).collect();
+                self.call(run, function, &args)
+            }
+            (None, 0) => self.helper(run, frame, insn.imm as u32),
+            _ => Err(Trap::Instruction(insn.encode())),
+        };
+        run.stack = outer;
+        frame.regs[1..6].fill(None);
+        frame.set(0, result?)
+    }
+
+    /// Marks the cells of a map as not yet written, from byte `from` on.
+    pub fn forget(&mut self, map: &str, from: usize) {
+        let Some(map) = self.maps.iter().find(|m| m.def.name == map) else { return };
+        for key in map.keys() {
+            for cell in map.lookup_all(&key) {
+                self.memory.forget(*cell, from);
+            }
+        }
+    }
+}
+
+fn arithmetic(frame: &mut Frame, insn: Insn) -> Result<(), Trap> {
+    let bad = Trap::Instruction(insn.encode());
+    let (code, wide) = (insn.opcode & 0xf0, insn.class() == insn::ALU64);
+    // Sign-extending moves and signed division came with 6.6, byte swaps without a direction too.
+    if insn.offset != 0 || code == 0xd0 {
+        return Err(bad);
+    }
+    let a = match code {
+        0xb0 => 0,
+        _ => frame.get(insn.dst)?,
+    };
+    let b = match insn.from_register() {
+        true => frame.get(insn.src)?,
+        false => insn.imm as i64 as u64,
+    };
+    let limit = if wide { 64 } else { 32 };
+    let shifts_too_far = matches!(code, 0x60 | 0x70 | 0xc0) && !insn.from_register() && b >= limit;
+    let divides_by_zero = matches!(code, 0x30 | 0x90) && !insn.from_register() && b == 0;
+    if shifts_too_far || divides_by_zero {
+        return Err(bad);
+    }
+    frame.set(insn.dst, alu(code, a, b, wide).ok_or(bad)?)
+}
+
+impl Frame {
+    fn get(&self, reg: u8) -> Result<u64, Trap> {
+        self.regs.get(reg as usize).copied().flatten().ok_or(Trap::Register(reg))
+    }
+
+    fn set(&mut self, reg: u8, value: u64) -> Result<(), Trap> {
+        // r10 is read-only, and there is no r11.
+        let slot = self.regs[..10].get_mut(reg as usize).ok_or(Trap::Register(reg))?;
+        *slot = Some(value);
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! What a run comes to: what it said, what its maps hold, how it ended, what went wrong. Ids are already names, so that
+//! outcomes of a checked program and of its object can be compared.
+//!
+//! Not compared: whether a string was cut (a string that passed through a map or variable has lost that), and the
+//! counters of pairing.
+
+use std::collections::BTreeMap;
+use wire::manifest::{Manifest, Piece};
+use wire::map::Agg;
+use wire::types::StackMode;
+
+/// A value with its names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// `true`
+    Bool(bool),
+    /// Value and bytes.
+    Int(i64, u8),
+    /// Value and bytes.
+    Uint(u64, u8),
+    /// Name of the enum, and the value sign-extended from its 4 bytes.
+    Enum(String, i64),
+    /// Address.
+    Pointer(u64),
+    /// Without NUL.
+    Str(Vec<u8>),
+    /// `(a, b)`
+    Tuple(Vec<Value>),
+    /// `cuInit`
+    Name(String),
+    /// Code address and process.
+    Usym(u64, u32),
+    /// Frames, process, how it prints.
+    Stack(Option<Vec<u64>>, u32, StackMode),
+    /// Boot-clock ns and format.
+    Timestamp(u64, String),
+}
+
+/// A cell of a map, merged over CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// A value.
+    Plain(Value),
+    /// `count`
+    Count(u64),
+    /// `sum`, `min`, `max`
+    Number(i64),
+    /// `avg`, `stats`: samples and their sum.
+    Total(u64, i64),
+    /// `hist`, `lhist`, as `wire::map` orders them.
+    Buckets(Vec<u64>),
+}
+
+/// Contents of a map.
+pub type Contents = BTreeMap<Vec<Value>, Cell>;
+
+/// What a statement said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// `printf`
+    Printf(Vec<Piece>, Vec<Value>),
+    /// `print(e)`
+    Print(Value),
+    /// `print(@m[k])`: map, key, what the cell held.
+    PrintEntry(String, Vec<Value>, Option<Cell>),
+    /// `print(@m, top, div)`: map, contents at that time.
+    PrintMap(String, Contents, u32, u32),
+    /// `clear(@m)`
+    Clear(String),
+    /// `zero(@m)`
+    Zero(String),
+    /// `exit(code)`
+    Exit(i64),
+    /// `time(format)`
+    Time(String),
+}
+
+/// Something said, by whom and when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// CPU.
+    pub cpu: u32,
+    /// Boot-clock ns.
+    pub time_ns: u64,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// What.
+    pub what: What,
+}
+
+/// What went wrong, summed over the places in the script.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// A map had no room.
+    MapFull(String),
+    /// User memory that could not be read.
+    UserRead,
+    /// Division by zero.
+    DivisionByZero,
+    /// A loop was cut off.
+    LoopLimit,
+    /// A stack could not be had.
+    LostStack,
+    /// `delete()` of nothing.
+    MissingKey(String),
+    /// Anything that cannot happen in a world without want: records without room, no scratch space, no call slot.
+    Want(String),
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// In order.
+    pub said: Vec<Said>,
+    /// By name, after the end.
+    pub maps: BTreeMap<String, Contents>,
+    /// Of `exit()`.
+    pub exit: Option<i64>,
+    /// Non-zero counters.
+    pub troubles: BTreeMap<Trouble, u64>,
+}
+
+impl Outcome {
+    /// Adds to a counter.
+    pub fn trouble(&mut self, trouble: Trouble, count: u64) {
+        if count > 0 {
+            *self.troubles.entry(trouble).or_default() += count;
+        }
+    }
+
+    /// Where `other` (what is under test) first differs from this (what is meant), in words.
+    pub fn difference(&self, other: &Outcome) -> Option<String> {
+        let said = self.said.iter().zip(&other.said).position(|(a, b)| a != b);
+        if let Some(at) = said {
+            return Some(format!("said {at}:\n  meant {:?}\n  did   {:?}", self.said[at], other.said[at]));
+        }
+        if self.said.len() != other.said.len() {
+            let (meant, did) = (self.said.len(), other.said.len());
+            let extra = self.said.get(did).or(other.said.get(meant));
+            return Some(format!("said: meant {meant} things, did {did}; first beyond: {extra:?}"));
+        }
+        if self.troubles != other.troubles {
+            return Some(format!("troubles:\n  meant {:?}\n  did   {:?}", self.troubles, other.troubles));
+        }
+        if self.exit != other.exit {
+            return Some(format!("exit: meant {:?}, did {:?}", self.exit, other.exit));
+        }
+        self.maps.keys().chain(other.maps.keys()).find_map(|name| {
+            let (meant, did) = (self.maps.get(name), other.maps.get(name));
+            (meant != did).then(|| format!("@{name}:\n  meant {meant:?}\n  did   {did:?}"))
+        })
+    }
+}
+
+/// Named form of a decoded value. `frames` gives a stack's addresses by map and id.
+pub fn named(
+    value: &wire::Value,
+    manifest: &Manifest,
+    frames: &dyn Fn(u32, u32) -> Option<Vec<u64>>,
+) -> Value {
+    let unknown = |what: &str, id: u32| format!("{what} {id} that the manifest lacks");
+    match value {
+        wire::Value::Bool(b) => Value::Bool(*b),
+        wire::Value::Int(n, bytes) => Value::Int(*n, *bytes),
+        wire::Value::Uint(n, bytes) => Value::Uint(*n, *bytes),
+        wire::Value::Enum(id, n) => {
+            let name = manifest.enums.get(*id as usize).map(|e| e.name.clone());
+            Value::Enum(name.unwrap_or_else(|| unknown("enum", *id)), *n)
+        }
+        wire::Value::Pointer(p) => Value::Pointer(*p),
+        wire::Value::Str(text, _) => Value::Str(text.clone()),
+        wire::Value::Tuple(parts) => Value::Tuple(parts.iter().map(|p| named(p, manifest, frames)).collect()),
+        wire::Value::Name(kind, id) => {
+            Value::Name(manifest.names.get(*kind, *id).map_or_else(|| unknown("name", *id), str::to_owned))
+        }
+        wire::Value::Usym { address, tgid } => Value::Usym(*address, *tgid),
+        wire::Value::Stack { map, id, tgid, mode } => Value::Stack(frames(*map, *id), *tgid, *mode),
+        wire::Value::Timestamp(ns, format) => Value::Timestamp(*ns, format.clone()),
+    }
+}
+
+/// Merges the words of a cell over CPUs. `None` if it was never touched.
+pub fn merge(agg: &Agg, cells: &[Vec<u64>]) -> Option<Cell> {
+    let total = |word: usize| cells.iter().fold(0u64, |sum, cell| sum.wrapping_add(cell[word]));
+    let touched = cells.iter().filter(|cell| cell[0] != 0).map(|cell| cell[1]);
+    Some(match agg {
+        Agg::Count => Cell::Count(Some(total(0)).filter(|n| *n > 0)?),
+        Agg::Sum { .. } if total(0) > 0 => Cell::Number(total(1) as i64),
+        Agg::Avg { .. } | Agg::Stats { .. } if total(0) > 0 => Cell::Total(total(0), total(1) as i64),
+        Agg::Min { signed: true } => Cell::Number(touched.map(|w| w as i64).min()?),
+        Agg::Max { signed: true } => Cell::Number(touched.map(|w| w as i64).max()?),
+        Agg::Min { signed: false } => Cell::Number(touched.min()? as i64),
+        Agg::Max { signed: false } => Cell::Number(touched.max()? as i64),
+        Agg::Hist { .. } | Agg::LHist { .. } => {
+            let buckets: Vec<u64> = (0..agg.words() as usize).map(total).collect();
+            Cell::Buckets(Some(buckets).filter(|b| b.iter().any(|n| *n > 0))?)
+        }
+        Agg::Sum { .. } | Agg::Avg { .. } | Agg::Stats { .. } => return None,
+    })
+}

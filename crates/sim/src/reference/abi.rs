@@ -1,0 +1,42 @@
+//! Where the System V ABI of x86-64 puts integer arguments, read off its text (section 3.2.3) and not off the compiler.
+
+use lang::hir::{Param, Struct, Type};
+
+/// Where eight bytes of an argument lie.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// n-th of the six integer registers.
+    Register(u32),
+    /// n-th eightbyte above the return address.
+    Stack(u32),
+}
+
+const REGISTERS: u32 = 6;
+
+/// Places of the eightbytes of each parameter. A struct goes to registers if it has at most two eightbytes and both
+/// still fit, else as a whole to the stack; a later, smaller parameter may still take a register.
+pub fn places(params: &[Param], structs: &[Struct]) -> Vec<Vec<Place>> {
+    let (mut registers, mut stack) = (0, 0);
+    let mut place = |param: &Param| {
+        let eightbytes = if param.float { 0 } else { size(&param.ty, structs).div_ceil(8) };
+        let fits = eightbytes <= 2 && registers + eightbytes <= REGISTERS;
+        let next = if fits { &mut registers } else { &mut stack };
+        let first = *next;
+        *next += eightbytes;
+        (first..first + eightbytes).map(|n| if fits { Place::Register(n) } else { Place::Stack(n) }).collect()
+    };
+    params.iter().map(&mut place).collect()
+}
+
+/// Bytes of a type as C has it.
+pub fn size(ty: &Type, structs: &[Struct]) -> u32 {
+    match ty {
+        Type::Void => 0,
+        Type::Bool => 1,
+        Type::Int { bytes, .. } => u32::from(*bytes),
+        Type::Enum(_) => 4,
+        Type::Struct(id) => structs[id.0 as usize].size,
+        Type::Array(item, count) => size(item, structs) * count,
+        _ => 8,
+    }
+}

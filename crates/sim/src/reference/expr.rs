@@ -1,0 +1,274 @@
+//! Expressions.
+
+use super::abi::{self, Place};
+use super::value::{Val, fit, is_signed};
+use super::{Entered, Meaning, Run};
+use crate::outcome::Trouble;
+use crate::world::ARGUMENT_REGS;
+use lang::hir::{BinaryOp, Expr, ExprKind, MapId, NameId, NameKind, Site, Type, Yields};
+
+impl Entered {
+    /// The eightbyte at a place, if it can be read.
+    fn place(&self, place: Place) -> Option<u64> {
+        match place {
+            Place::Register(n) => Some(self.regs.get(ARGUMENT_REGS[n as usize])),
+            Place::Stack(n) => self.stack.get(n as usize).copied().flatten(),
+        }
+    }
+}
+
+fn name_of(site: &Site, kind: NameKind) -> NameId {
+    match kind {
+        NameKind::Func => site.func,
+        NameKind::Api => site.api,
+        NameKind::Probe => site.probe,
+    }
+}
+
+/// A comparison; `None` if it is none.
+fn compare(op: BinaryOp, a: i64, b: i64, signed: bool) -> Option<bool> {
+    let order = if signed { a.cmp(&b) } else { (a as u64).cmp(&(b as u64)) };
+    Some(match op {
+        BinaryOp::Eq => order.is_eq(),
+        BinaryOp::Ne => order.is_ne(),
+        BinaryOp::Lt => order.is_lt(),
+        BinaryOp::Gt => order.is_gt(),
+        BinaryOp::Le => order.is_le(),
+        BinaryOp::Ge => order.is_ge(),
+        _ => return None,
+    })
+}
+
+impl Meaning<'_> {
+    /// Value of an expression; its effects happen.
+    pub(super) fn eval(&mut self, run: &mut Run, e: &Expr) -> Val {
+        use ExprKind as K;
+        let moment = run.moment;
+        let bits = match &e.kind {
+            K::Str(text) => return Val::Str(text.clone()),
+            K::Var(var) => return run.vars[var.0 as usize].clone(),
+            K::MapGet { map, key } => {
+                let key = self.values(run, key);
+                return self.get(*map, &key);
+            }
+            K::Comm => return Val::Str(moment.comm.as_bytes().to_vec()),
+            K::Cast(inner) => {
+                let value = self.eval(run, inner);
+                return self.cast(value, &e.ty);
+            }
+            K::Ternary { cond, then, otherwise } => {
+                let taken = self.eval(run, cond).truth();
+                return self.eval(run, if taken { then } else { otherwise });
+            }
+            K::Tuple(parts) => return Val::Tuple(self.values(run, parts)),
+            K::TupleGet { base, index } => match self.eval(run, base) {
+                Val::Tuple(mut parts) => return parts.swap_remove(*index as usize),
+                other => panic!("the checker takes no part of {other:?}"),
+            },
+            K::ReadStr { base, limit } => return self.read_str(run, base, limit.as_deref(), &e.ty),
+            K::Usym(address) => return Val::Usym(self.eval(run, address).num() as u64, moment.tgid),
+            K::Stack => return self.stack(run, &e.ty),
+            K::Int(n) => *n,
+            K::Param(n) => self.param(run, *n, 0),
+            K::ParamField { param, offset } => self.param(run, *param, *offset),
+            K::Arg(n) => self.arg(run, *n),
+            K::Reg(name) => run.regs.by_name(name).expect("checked to exist") as i64,
+            K::Retval => run.regs.get(crate::world::Reg::Ax) as i64,
+            K::Duration => (moment.time_ns - run.entered.as_ref().expect("entered").time_ns) as i64,
+            K::Pid => i64::from(moment.tgid),
+            K::Tid => i64::from(moment.tid),
+            K::Uid => i64::from(moment.uid),
+            K::Gid => i64::from(moment.gid),
+            K::Cpu => i64::from(moment.cpu),
+            K::Nsecs => moment.time_ns as i64,
+            K::Elapsed => moment.time_ns.wrapping_sub(self.start_ns) as i64,
+            K::Cgroup => moment.cgroup as i64,
+            K::Rand => i64::from(self.rng.bits() as u32),
+            K::Name(kind) => i64::from(name_of(run.site.expect("at a site"), *kind).0),
+            K::NameIn { kind, ids } => i64::from(ids.contains(&name_of(run.site.expect("at a site"), *kind))),
+            K::Neg(inner) => self.eval(run, inner).num().wrapping_neg(),
+            K::BitNot(inner) => !self.eval(run, inner).num(),
+            K::Not(inner) => i64::from(!self.eval(run, inner).truth()),
+            K::Binary { op, lhs, rhs } => self.binary(run, *op, lhs, rhs),
+            K::StrEq { lhs, rhs, limit } => {
+                let (a, b) = (self.eval(run, lhs), self.eval(run, rhs));
+                let limit = limit.map_or(usize::MAX, |n| n as usize);
+                let cut = |text: &[u8]| text[..text.len().min(limit)].to_vec();
+                i64::from(cut(a.text()) == cut(b.text()))
+            }
+            K::StrContains { haystack, needle } => {
+                let haystack = self.eval(run, haystack);
+                i64::from(haystack.text().windows(needle.len()).any(|w| w == needle))
+            }
+            K::Load { base, offset } => {
+                let address = self.eval(run, base).num().wrapping_add(*offset);
+                self.load(address as u64, &e.ty)
+            }
+            K::StrIndex { base, index } => {
+                let text = self.eval(run, base);
+                let index = self.eval(run, index).num();
+                i64::from(usize::try_from(index).ok().and_then(|i| text.text().get(i).copied()).unwrap_or(0))
+            }
+            K::Strftime(ns) => self.eval(run, ns).num(),
+            K::HasKey { map, key } => {
+                let key = self.values(run, key);
+                i64::from(self.slot(*map, &key).is_some())
+            }
+            K::Len(map) => self.tables[map.0 as usize].cells.len() as i64,
+            K::Delete { map, key } => {
+                let key = self.values(run, key);
+                i64::from(self.remove(*map, &key))
+            }
+            K::UpdateMap { map, key, op, value, yields } => {
+                let key = self.values(run, key);
+                let value = self.eval(run, value).num();
+                self.update_map(*map, key, *op, value, *yields)
+            }
+            K::UpdateVar { var, op, value, yields } => {
+                let value = self.eval(run, value).num();
+                let ty = &run.probe.vars[var.0 as usize].ty;
+                let old = run.vars[var.0 as usize].num();
+                let new =
+                    fit(self.arithmetic(*op, old, value, is_signed(ty, self.program)), ty, self.program);
+                run.vars[var.0 as usize] = Val::Num(new);
+                if *yields == Yields::Old { old } else { new }
+            }
+        };
+        Val::Num(fit(bits, &e.ty, self.program))
+    }
+
+    /// Values of several expressions, from left to right.
+    pub(super) fn values(&mut self, run: &mut Run, parts: &[Expr]) -> Vec<Val> {
+        parts.iter().map(|part| self.eval(run, part)).collect()
+    }
+
+    fn cast(&self, value: Val, ty: &Type) -> Val {
+        match (value, ty) {
+            (Val::Num(n), ty) => Val::Num(fit(n, ty, self.program)),
+            (Val::Str(mut text), Type::Str(capacity)) => {
+                text.truncate(*capacity as usize - 1);
+                Val::Str(text)
+            }
+            (Val::Tuple(parts), Type::Tuple(types)) => {
+                Val::Tuple(parts.into_iter().zip(types).map(|(p, t)| self.cast(p, t)).collect())
+            }
+            (value, _) => value,
+        }
+    }
+
+    /// Eight bytes at most of a parameter, `offset` bytes into it.
+    fn param(&mut self, run: &Run, index: u32, offset: u32) -> i64 {
+        let signature = run.probe.signature.as_ref().expect("a parameter has a signature");
+        let places = &abi::places(&signature.params, &self.program.structs)[index as usize];
+        let entered = run.entered.as_ref().expect("a parameter has a call");
+        match entered.place(places[(offset / 8) as usize]) {
+            Some(word) => (word >> (8 * (offset % 8))) as i64,
+            None => self.unreadable(),
+        }
+    }
+
+    fn arg(&mut self, run: &Run, n: u32) -> i64 {
+        let place = if n < 6 { Place::Register(n) } else { Place::Stack(n - 6) };
+        match run.entered.as_ref().expect("an argument has a call").place(place) {
+            Some(word) => word as i64,
+            None => self.unreadable(),
+        }
+    }
+
+    fn unreadable(&mut self) -> i64 {
+        self.trouble(Trouble::UserRead);
+        0
+    }
+
+    fn load(&mut self, address: u64, ty: &Type) -> i64 {
+        let size = abi::size(ty, &self.program.structs);
+        let Some(bytes) = self.memory.read(address, u64::from(size)) else { return self.unreadable() };
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(&bytes);
+        i64::from_le_bytes(word)
+    }
+
+    fn read_str(&mut self, run: &mut Run, base: &Expr, limit: Option<&Expr>, ty: &Type) -> Val {
+        let Type::Str(capacity) = ty else { panic!("a string has a capacity, not {ty:?}") };
+        let address = self.eval(run, base).num() as u64;
+        let limit = limit.map_or(u64::MAX, |limit| self.eval(run, limit).num() as u64);
+        let size = limit.min(u64::from(*capacity));
+        if size == 0 {
+            return Val::Str(vec![]);
+        }
+        let text = self.memory.read_str(address, size);
+        if text.is_none() {
+            self.trouble(Trouble::UserRead);
+        }
+        Val::Str(text.unwrap_or_default())
+    }
+
+    fn stack(&mut self, run: &Run, ty: &Type) -> Val {
+        let Type::Stack { user, limit, .. } = ty else { panic!("a stack has a stack's type, not {ty:?}") };
+        let frames = if *user { &run.moment.user_stack } else { &run.moment.kernel_stack };
+        let kept = frames[..frames.len().min(*limit as usize)].to_vec();
+        if kept.is_empty() {
+            self.trouble(Trouble::LostStack);
+            return Val::Stack(u32::MAX, run.moment.tgid);
+        }
+        let stacks = self.stacks.entry((*user, *limit)).or_default();
+        let id = stacks.iter().position(|s| *s == kept).unwrap_or_else(|| {
+            stacks.push(kept);
+            stacks.len() - 1
+        });
+        Val::Stack(id as u32, run.moment.tgid)
+    }
+
+    fn binary(&mut self, run: &mut Run, op: BinaryOp, lhs: &Expr, rhs: &Expr) -> i64 {
+        let left = self.eval(run, lhs).num();
+        match op {
+            BinaryOp::And if left == 0 => return 0,
+            BinaryOp::Or if left != 0 => return 1,
+            _ => {}
+        }
+        let right = self.eval(run, rhs).num();
+        let signed = is_signed(&lhs.ty, self.program);
+        match op {
+            BinaryOp::And | BinaryOp::Or => i64::from(right != 0),
+            _ => match compare(op, left, right, signed) {
+                Some(holds) => i64::from(holds),
+                None => self.arithmetic(op, left, right, signed),
+            },
+        }
+    }
+
+    fn arithmetic(&mut self, op: BinaryOp, a: i64, b: i64, signed: bool) -> i64 {
+        if matches!(op, BinaryOp::Div | BinaryOp::Rem) && b == 0 {
+            self.trouble(Trouble::DivisionByZero);
+            return i64::from(op == BinaryOp::Div);
+        }
+        match op {
+            BinaryOp::Add => a.wrapping_add(b),
+            BinaryOp::Sub => a.wrapping_sub(b),
+            BinaryOp::Mul => a.wrapping_mul(b),
+            BinaryOp::Div if signed => a.wrapping_div(b),
+            BinaryOp::Rem if signed => a.wrapping_rem(b),
+            BinaryOp::Div => (a as u64 / b as u64) as i64,
+            BinaryOp::Rem => (a as u64 % b as u64) as i64,
+            BinaryOp::BitAnd => a & b,
+            BinaryOp::BitOr => a | b,
+            BinaryOp::BitXor => a ^ b,
+            // As the instruction: the low six bits count.
+            BinaryOp::Shl => a.wrapping_shl(b as u32),
+            BinaryOp::Shr if signed => a.wrapping_shr(b as u32),
+            BinaryOp::Shr => (a as u64).wrapping_shr(b as u32) as i64,
+            _ => panic!("{op:?} is no arithmetic"),
+        }
+    }
+
+    fn update_map(&mut self, map: MapId, key: Vec<Val>, op: BinaryOp, value: i64, yields: Yields) -> i64 {
+        let signed = match &self.program.maps[map.0 as usize].value {
+            lang::hir::MapValue::Plain(ty) => is_signed(ty, self.program),
+            lang::hir::MapValue::Agg(_) => panic!("the checker updates plain maps only"),
+        };
+        let old = self.get(map, &key).num();
+        let new = self.arithmetic(op, old, value, signed);
+        self.set(map, key, Val::Num(new));
+        if yields == Yields::Old { old } else { new }
+    }
+}

@@ -1,0 +1,205 @@
+//! What a checked script means: a plain interpreter of [`hir::Program`] over a [`World`]. It knows no BPF, no registers to
+//! allocate, no limits of the kernel; where it and the compiler disagree, the comments of `hir` decide.
+//!
+//! What only the reader does (`clear`, `zero`, `print(@m)`, the look-up of `print(@m[k])` of an aggregation, the end
+//! after `exit`) happens once the probe has run.
+
+mod abi;
+mod expr;
+mod stmt;
+mod store;
+mod value;
+
+use crate::outcome::{Outcome, Said, Trouble, What};
+use crate::rng::Rng;
+use crate::world::{self, Memory, Moment, Regs, World};
+use lang::hir::{Attach, MapId, Probe, Program, Site};
+use std::collections::HashMap;
+use store::Table;
+use value::Val;
+
+/// Runs a checked program over a world; `pid_filter` as the compiler was told.
+pub fn run(program: &Program, world: &World, pid_filter: bool) -> Outcome {
+    let mut meaning = Meaning {
+        program,
+        start_ns: world.start_ns,
+        memory: world.memory.clone(),
+        tables: program.maps.iter().map(Table::new).collect(),
+        stacks: HashMap::new(),
+        rng: Rng::new(world.rand),
+        outcome: Outcome::default(),
+        entered: HashMap::new(),
+    };
+    meaning.all(world, pid_filter);
+    meaning.finish()
+}
+
+/// State of the whole run.
+struct Meaning<'a> {
+    program: &'a Program,
+    start_ns: u64,
+    memory: Memory,
+    tables: Vec<Table>,
+    /// Stacks seen, by (user, limit); a stack's id is its index.
+    stacks: HashMap<(bool, u32), Vec<Vec<u64>>>,
+    rng: Rng,
+    outcome: Outcome,
+    /// Calls in progress.
+    entered: HashMap<usize, Entered>,
+}
+
+/// What a return probe may want of its call's entry.
+#[derive(Clone)]
+struct Entered {
+    time_ns: u64,
+    regs: Regs,
+    /// Eightbytes above the return address.
+    stack: Vec<Option<u64>>,
+}
+
+/// One run of one probe.
+struct Run<'p> {
+    probe: &'p Probe,
+    moment: &'p Moment,
+    site: Option<&'p Site>,
+    /// Registers here.
+    regs: Regs,
+    entered: Option<Entered>,
+    vars: Vec<Val>,
+    /// What is left for the reader.
+    queue: Vec<Later>,
+}
+
+/// For the reader to do.
+enum Later {
+    Say(What),
+    PrintEntry(MapId, Vec<Val>),
+    PrintMap(MapId, u32, u32),
+    Clear(MapId),
+    Zero(MapId),
+}
+
+impl<'a> Meaning<'a> {
+    fn all(&mut self, world: &World, pid_filter: bool) {
+        self.plain(&world.begin, |a| *a == Attach::Begin);
+        for step in &world.steps {
+            if self.outcome.exit.is_some() {
+                break;
+            }
+            for (address, bytes) in &step.writes {
+                self.memory.write(*address, bytes);
+            }
+            if pid_filter && !world.traced.contains(&step.moment.tgid) {
+                continue;
+            }
+            match step.what {
+                world::What::Interval => self.plain(&step.moment, |a| matches!(a, Attach::Interval { .. })),
+                world::What::Profile => self.plain(&step.moment, |a| matches!(a, Attach::Profile { .. })),
+                world::What::Entry(call) => self.enter(world, call, &step.moment),
+                world::What::Return(call) => self.leave(world, call, &step.moment),
+            }
+        }
+        self.plain(&world.end, |a| *a == Attach::End);
+    }
+
+    fn plain(&mut self, moment: &Moment, wanted: impl Fn(&Attach) -> bool) {
+        for probe in self.program.probes.iter().filter(|p| wanted(&p.attach)) {
+            self.probe(probe, moment, None, Regs::default(), None);
+        }
+    }
+
+    fn enter(&mut self, world: &World, id: usize, moment: &Moment) {
+        let call = &world.calls[id];
+        let above = |n: u64| call.entry.get(world::Reg::Sp) + 8 + 8 * n;
+        let word = |bytes: Vec<u8>| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        let stack = (0..16).map(|n| self.memory.read(above(n), 8).map(word)).collect();
+        let entered = Entered { time_ns: moment.time_ns, regs: call.entry.clone(), stack };
+        self.entered.insert(id, entered.clone());
+        for probe in &self.program.probes {
+            let Attach::Entry(sites) = &probe.attach else { continue };
+            let Some(site) = site(sites, call) else { continue };
+            let mut regs = call.entry.clone();
+            let past = site.place.offset - call.function;
+            regs.set(world::Reg::Ip, regs.get(world::Reg::Ip) + past);
+            regs.set(world::Reg::Sp, regs.get(world::Reg::Sp) - u64::from(site.place.stack_shift));
+            self.probe(probe, moment, Some(site), regs, Some(entered.clone()));
+        }
+    }
+
+    fn leave(&mut self, world: &World, id: usize, moment: &Moment) {
+        let call = &world.calls[id];
+        let entered = self.entered.remove(&id);
+        for probe in &self.program.probes {
+            let Attach::Return(sites) = &probe.attach else { continue };
+            let Some(site) = site(sites, call) else { continue };
+            self.probe(probe, moment, Some(site), call.at_return(), entered.clone());
+        }
+    }
+
+    fn probe(
+        &mut self,
+        probe: &Probe,
+        moment: &Moment,
+        site: Option<&Site>,
+        regs: Regs,
+        entered: Option<Entered>,
+    ) {
+        if self.outcome.exit.is_some() && probe.attach != Attach::End {
+            return;
+        }
+        let vars = probe.vars.iter().map(|var| Val::zero(&var.ty)).collect();
+        let mut run = Run { probe, moment, site, regs, entered, vars, queue: vec![] };
+        let wanted = probe.predicate.as_ref().is_none_or(|p| self.eval(&mut run, p).truth());
+        if wanted {
+            self.block(&mut run, &probe.body);
+        }
+        for later in std::mem::take(&mut run.queue) {
+            self.read(moment, later);
+        }
+    }
+
+    /// What the reader does with a record.
+    fn read(&mut self, moment: &Moment, later: Later) {
+        let name = |map: MapId| self.program.maps[map.0 as usize].name.clone();
+        let what = match later {
+            Later::Say(what) => what,
+            Later::PrintEntry(map, key) => {
+                let (key, cell) = self.entry(map, &key);
+                What::PrintEntry(name(map), key, cell)
+            }
+            Later::PrintMap(map, top, div) => What::PrintMap(name(map), self.contents(map), top, div),
+            Later::Clear(map) => {
+                self.tables[map.0 as usize].cells.clear();
+                What::Clear(name(map))
+            }
+            Later::Zero(map) => {
+                self.tables[map.0 as usize].zero(&self.program.maps[map.0 as usize]);
+                What::Zero(name(map))
+            }
+        };
+        if let What::Exit(code) = what {
+            self.outcome.exit.get_or_insert(code);
+        }
+        let Moment { cpu, time_ns, tgid, tid, .. } = *moment;
+        self.outcome.said.push(Said { cpu, time_ns, tgid, tid, what });
+    }
+
+    fn trouble(&mut self, trouble: Trouble) {
+        self.outcome.trouble(trouble, 1);
+    }
+
+    fn finish(mut self) -> Outcome {
+        for (id, map) in (0..).map(MapId).zip(&self.program.maps) {
+            let contents = self.contents(id);
+            self.outcome.maps.insert(map.name.clone(), contents);
+        }
+        self.outcome
+    }
+}
+
+fn site<'p>(sites: &'p [Site], call: &world::Call) -> Option<&'p Site> {
+    sites.iter().find(|site| {
+        site.file.is_some_and(|f| f.0 == call.file)
+            && crate::catalog::covers(call.function, site.place.offset)
+    })
+}

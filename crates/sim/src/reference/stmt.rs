@@ -1,0 +1,178 @@
+//! Statements.
+
+use super::value::Val;
+use super::{Later, Meaning, Run};
+use crate::outcome::{Cell, Trouble, What};
+use lang::hir::{Expr, ExprKind, MapId, MapValue, Piece, Stmt, StmtKind, VarId};
+use wire::manifest;
+
+/// Where control goes next.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub enum Flow {
+    /// On.
+    Next,
+    /// Out of the loop.
+    Break,
+    /// To the next round.
+    Continue,
+    /// Out of the clause.
+    Leave,
+}
+
+impl Meaning<'_> {
+    /// Runs statements.
+    pub(super) fn block(&mut self, run: &mut Run, stmts: &[Stmt]) -> Flow {
+        for stmt in stmts {
+            match self.stmt(run, stmt) {
+                Flow::Next => {}
+                other => return other,
+            }
+        }
+        Flow::Next
+    }
+
+    fn stmt(&mut self, run: &mut Run, stmt: &Stmt) -> Flow {
+        match &stmt.kind {
+            StmtKind::SetVar { var, value } => run.vars[var.0 as usize] = self.eval(run, value),
+            StmtKind::SetMap { map, key, value } => {
+                let key = self.values(run, key);
+                let value = self.eval(run, value);
+                self.set(*map, key, value);
+            }
+            StmtKind::Aggregate { map, key, arg } => {
+                let key = self.values(run, key);
+                let sample = arg.as_ref().map_or(0, |arg| self.eval(run, arg).num());
+                self.aggregate(*map, key, sample);
+            }
+            StmtKind::Expr(expr) => self.effect(run, expr),
+            StmtKind::If { cond, then, otherwise } => {
+                let taken = self.eval(run, cond).truth();
+                return self.block(run, if taken { then } else { otherwise });
+            }
+            StmtKind::While { cond, body } => return self.while_loop(run, cond, body),
+            StmtKind::Unroll { count, body } => return self.rounds(run, 0..i64::from(*count), None, body),
+            StmtKind::ForRange { var, start, end, body } => {
+                let start = self.eval(run, start).num();
+                let end = self.eval(run, end).num();
+                return self.rounds(run, start..end, Some(*var), body);
+            }
+            StmtKind::ForMap { var, map, body } => return self.map_loop(run, *var, *map, body),
+            StmtKind::Break => return Flow::Break,
+            StmtKind::Continue => return Flow::Continue,
+            StmtKind::Return => return Flow::Leave,
+            StmtKind::Exit { code } => {
+                let code = self.eval(run, code).num();
+                run.queue.push(Later::Say(What::Exit(code)));
+                return Flow::Leave;
+            }
+            StmtKind::Printf { format, args } => {
+                let values: Vec<_> = args.iter().map(|arg| (self.eval(run, arg), &arg.ty)).collect();
+                let values = values.iter().map(|(value, ty)| self.said(value, ty)).collect();
+                run.queue.push(Later::Say(What::Printf(pieces(format), values)));
+            }
+            StmtKind::PrintValue(expr) => {
+                let value = self.eval(run, expr);
+                run.queue.push(Later::Say(What::Print(self.said(&value, &expr.ty))));
+            }
+            StmtKind::PrintEntry { map, key } => self.print_entry(run, *map, key),
+            StmtKind::PrintMap { map, top, div } => run.queue.push(Later::PrintMap(*map, *top, *div)),
+            StmtKind::Clear(map) => run.queue.push(Later::Clear(*map)),
+            StmtKind::Zero(map) => run.queue.push(Later::Zero(*map)),
+            StmtKind::Time(format) => run.queue.push(Later::Say(What::Time(format.clone()))),
+        }
+        Flow::Next
+    }
+
+    fn effect(&mut self, run: &mut Run, expr: &Expr) {
+        let result = self.eval(run, expr);
+        if let ExprKind::Delete { map, .. } = &expr.kind
+            && !result.truth()
+        {
+            self.trouble(Trouble::MissingKey(self.program.maps[map.0 as usize].name.clone()));
+        }
+    }
+
+    /// Of a plain map the value is that of now, of an aggregation that of when the reader comes by.
+    fn print_entry(&mut self, run: &mut Run, map: MapId, key: &[Expr]) {
+        let types: Vec<_> = key.iter().map(|k| k.ty.clone()).collect();
+        let key = self.values(run, key);
+        let declared = &self.program.maps[map.0 as usize];
+        run.queue.push(match &declared.value {
+            MapValue::Agg(_) => Later::PrintEntry(map, key),
+            MapValue::Plain(ty) => {
+                let cell = Cell::Plain(self.said(&self.get(map, &key), ty));
+                Later::Say(What::PrintEntry(declared.name.clone(), self.said_all(&key, &types), Some(cell)))
+            }
+        });
+    }
+
+    fn while_loop(&mut self, run: &mut Run, cond: &Expr, body: &[Stmt]) -> Flow {
+        for _ in 0..self.program.config.max_loop_iterations {
+            if !self.eval(run, cond).truth() {
+                return Flow::Next;
+            }
+            match self.block(run, body) {
+                Flow::Break => return Flow::Next,
+                Flow::Leave => return Flow::Leave,
+                Flow::Next | Flow::Continue => {}
+            }
+        }
+        self.trouble(Trouble::LoopLimit);
+        Flow::Next
+    }
+
+    fn rounds(
+        &mut self,
+        run: &mut Run,
+        range: std::ops::Range<i64>,
+        var: Option<VarId>,
+        body: &[Stmt],
+    ) -> Flow {
+        for i in range {
+            if let Some(var) = var {
+                run.vars[var.0 as usize] = Val::Num(i);
+            }
+            match self.block(run, body) {
+                Flow::Break => break,
+                Flow::Leave => return Flow::Leave,
+                Flow::Next | Flow::Continue => {}
+            }
+        }
+        Flow::Next
+    }
+
+    fn map_loop(&mut self, run: &mut Run, var: VarId, map: MapId, body: &[Stmt]) -> Flow {
+        for mut key in self.keys(map) {
+            let Some(slot) = self.slot(map, &key) else { continue };
+            let value = self.slot_value(map, slot);
+            let key = if key.len() == 1 { key.remove(0) } else { Val::Tuple(key) };
+            run.vars[var.0 as usize] = Val::Tuple(vec![key, value]);
+            match self.block(run, body) {
+                Flow::Break => break,
+                Flow::Leave => return Flow::Leave,
+                Flow::Next | Flow::Continue => {}
+            }
+        }
+        Flow::Next
+    }
+}
+
+/// A format as the manifest has it.
+fn pieces(format: &[Piece]) -> Vec<manifest::Piece> {
+    let piece = |piece: &Piece| match piece.clone() {
+        Piece::Text(text) => manifest::Piece::Text(text),
+        Piece::Directive { left, plus, space, alternate, zero, width, precision, conversion } => {
+            manifest::Piece::Directive(manifest::Directive {
+                left,
+                plus,
+                space,
+                alternate,
+                zero,
+                width,
+                precision,
+                conversion,
+            })
+        }
+    };
+    format.iter().map(piece).collect()
+}

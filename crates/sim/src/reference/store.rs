@@ -1,0 +1,198 @@
+//! Maps of the interpreter. Keys are kept in the order of their bytes, as the machine keeps them: loops over a map then
+//! see the same order on both sides.
+
+use super::Meaning;
+use super::value::{Val, key_bytes};
+use crate::outcome::{Cell, Contents, Trouble, Value, merge};
+use lang::hir::{self, Map, MapId, MapValue, Type};
+use std::collections::BTreeMap;
+use wire::map::Agg;
+
+/// What a key stands for.
+#[derive(Clone, Debug)]
+pub enum Slot {
+    /// A value.
+    Plain(Val),
+    /// Words of an aggregation as `wire::map` lays them out, of all CPUs together.
+    Agg(Vec<u64>),
+}
+
+/// A map.
+pub struct Table {
+    /// By bytes of the key: its parts, and the slot.
+    pub cells: BTreeMap<Vec<u8>, (Vec<Val>, Slot)>,
+    agg: Option<Agg>,
+    limit: usize,
+}
+
+fn agg(agg: &hir::Agg) -> Agg {
+    match *agg {
+        hir::Agg::Count => Agg::Count,
+        hir::Agg::Sum { signed } => Agg::Sum { signed },
+        hir::Agg::Min { signed } => Agg::Min { signed },
+        hir::Agg::Max { signed } => Agg::Max { signed },
+        hir::Agg::Avg { signed } => Agg::Avg { signed },
+        hir::Agg::Stats { signed } => Agg::Stats { signed },
+        hir::Agg::Hist { bits } => Agg::Hist { bits },
+        hir::Agg::LHist { min, max, step } => Agg::LHist { min, max, step },
+    }
+}
+
+impl Table {
+    /// An empty map.
+    pub fn new(map: &Map) -> Table {
+        let agg = match &map.value {
+            MapValue::Plain(_) => None,
+            MapValue::Agg(of) => Some(agg(of)),
+        };
+        Table { cells: BTreeMap::new(), agg, limit: map.max_entries as usize }
+    }
+
+    /// Values become zero, keys stay.
+    pub fn zero(&mut self, map: &Map) {
+        for (_, slot) in self.cells.values_mut() {
+            match (slot, &map.value) {
+                (Slot::Plain(value), MapValue::Plain(ty)) => *value = Val::zero(ty),
+                (Slot::Agg(words), _) => words.fill(0),
+                (Slot::Plain(_), MapValue::Agg(_)) => {}
+            }
+        }
+    }
+}
+
+/// Adds a sample to the words of a cell.
+fn add(agg: &Agg, words: &mut [u64], sample: i64) {
+    let better = |old: u64, signed: bool, want_less: bool| {
+        let less = if signed { sample < old as i64 } else { (sample as u64) < old };
+        let equal = sample as u64 == old;
+        equal || less == want_less
+    };
+    match *agg {
+        Agg::Count => words[0] += 1,
+        Agg::Sum { .. } | Agg::Avg { .. } | Agg::Stats { .. } => {
+            words[0] += 1;
+            words[1] = words[1].wrapping_add(sample as u64);
+        }
+        Agg::Min { signed } | Agg::Max { signed } => {
+            let want_less = matches!(agg, Agg::Min { .. });
+            if words[0] == 0 || better(words[1], signed, want_less) {
+                words[1] = sample as u64;
+            }
+            words[0] += 1;
+        }
+        Agg::Hist { bits } => words[wire::map::hist_bucket(sample, bits) as usize] += 1,
+        Agg::LHist { min, max, step } => {
+            let past = i128::from(sample) - i128::from(min);
+            let last = words.len() - 1;
+            let bucket = match sample {
+                _ if past < 0 => 0,
+                _ if sample >= max => last,
+                _ => 1 + (past / i128::from(step)) as usize,
+            };
+            words[bucket] += 1;
+        }
+    }
+}
+
+impl Meaning<'_> {
+    fn key_types(&self, map: MapId) -> &[Type] {
+        &self.program.maps[map.0 as usize].key
+    }
+
+    fn key(&self, map: MapId, key: &[Val]) -> Vec<u8> {
+        key_bytes(key, self.key_types(map))
+    }
+
+    /// What a key holds; an aggregation without samples counts as absent.
+    pub(super) fn slot(&self, map: MapId, key: &[Val]) -> Option<&Slot> {
+        self.tables[map.0 as usize].cells.get(&self.key(map, key)).map(|(_, slot)| slot)
+    }
+
+    /// Sets a plain value.
+    pub(super) fn set(&mut self, map: MapId, key: Vec<Val>, value: Val) {
+        if let Some(slot) = self.touch(map, key, || Slot::Plain(value.clone())) {
+            *slot = Slot::Plain(value);
+        }
+    }
+
+    /// Adds a sample.
+    pub(super) fn aggregate(&mut self, map: MapId, key: Vec<Val>, sample: i64) {
+        let agg =
+            self.tables[map.0 as usize].agg.clone().expect("the checker aggregates into aggregations only");
+        if let Some(Slot::Agg(words)) = self.touch(map, key, || Slot::Agg(vec![0; agg.words() as usize])) {
+            add(&agg, words, sample);
+        }
+    }
+
+    /// The slot of a key, made if there is room.
+    fn touch(&mut self, map: MapId, key: Vec<Val>, new: impl FnOnce() -> Slot) -> Option<&mut Slot> {
+        let bytes = self.key(map, &key);
+        let name = &self.program.maps[map.0 as usize].name;
+        let table = &mut self.tables[map.0 as usize];
+        if !table.cells.contains_key(&bytes) && table.cells.len() >= table.limit {
+            self.outcome.trouble(Trouble::MapFull(name.clone()), 1);
+            return None;
+        }
+        Some(&mut table.cells.entry(bytes).or_insert_with(|| (key, new())).1)
+    }
+
+    /// Removes a key; whether it was there.
+    pub(super) fn remove(&mut self, map: MapId, key: &[Val]) -> bool {
+        let bytes = self.key(map, key);
+        self.tables[map.0 as usize].cells.remove(&bytes).is_some()
+    }
+
+    /// Value of a key for the script.
+    pub(super) fn get(&self, map: MapId, key: &[Val]) -> Val {
+        let declared = &self.program.maps[map.0 as usize];
+        match (self.slot(map, key), &declared.value) {
+            (Some(slot), _) => self.slot_value(map, slot),
+            (None, MapValue::Plain(ty)) => Val::zero(ty),
+            (None, MapValue::Agg(_)) => Val::Num(0),
+        }
+    }
+
+    /// Of an aggregation the number that scripts see.
+    pub(super) fn slot_value(&self, map: MapId, slot: &Slot) -> Val {
+        let words = match slot {
+            Slot::Plain(value) => return value.clone(),
+            Slot::Agg(words) => words,
+        };
+        Val::Num(match self.tables[map.0 as usize].agg.as_ref().expect("has words") {
+            Agg::Avg { .. } if words[0] == 0 => 0,
+            Agg::Avg { signed: true } => (words[1] as i64).wrapping_div(words[0] as i64),
+            Agg::Avg { signed: false } => (words[1] / words[0]) as i64,
+            Agg::Count => words[0] as i64,
+            _ => words[1] as i64,
+        })
+    }
+
+    /// Keys in order, as a loop over the map meets them.
+    pub(super) fn keys(&self, map: MapId) -> Vec<Vec<Val>> {
+        self.tables[map.0 as usize].cells.values().map(|(key, _)| key.clone()).collect()
+    }
+
+    fn cell(&self, map: MapId, slot: &Slot) -> Option<Cell> {
+        match (slot, &self.program.maps[map.0 as usize].value) {
+            (Slot::Plain(value), MapValue::Plain(ty)) => Some(Cell::Plain(self.said(value, ty))),
+            (Slot::Agg(words), _) => {
+                merge(self.tables[map.0 as usize].agg.as_ref()?, std::slice::from_ref(words))
+            }
+            (Slot::Plain(_), MapValue::Agg(_)) => None,
+        }
+    }
+
+    /// A map as the reader sees it.
+    pub(super) fn contents(&self, map: MapId) -> Contents {
+        let entry = |(key, slot): &(Vec<Val>, Slot)| {
+            Some((self.said_all(key, self.key_types(map)), self.cell(map, slot)?))
+        };
+        self.tables[map.0 as usize].cells.values().filter_map(entry).collect()
+    }
+
+    /// `print(@m[k])` of an aggregation.
+    pub(super) fn entry(&self, map: MapId, key: &[Val]) -> (Vec<Value>, Option<Cell>) {
+        let cell = self.slot(map, key).and_then(|slot| self.cell(map, slot));
+        (self.said_all(key, self.key_types(map)), cell)
+    }
+}

@@ -1,0 +1,401 @@
+//! Runs an object over a world as the runtime does: attaches by the manifest, drains the ring buffer after each hit, does
+//! what the records ask for, and reads maps and counters at the end.
+
+use crate::machine::{self, Fault, Hit, LoadError, Machine, Object, RegionId};
+use crate::outcome::{self, Contents, Outcome, Said, Trouble, What, named};
+use crate::world::{self, Call, Moment, Reg, Regs, World};
+use std::collections::{BTreeMap, HashMap};
+use wire::manifest::{self, Attach, Compiled, EventKind, Manifest, Side, Site};
+use wire::map::{Agg, MapValue, Storage};
+use wire::{CounterKind, decode};
+
+/// Bytes of the ring buffer when the manifest leaves it to the runtime.
+const RING_BYTES: u32 = 1 << 20;
+
+/// Why a run has no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The object cannot be read.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A program did what it must not.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// A record or cell that its layout does not fit.
+    #[error(transparent)]
+    Decode(#[from] decode::DecodeError),
+    /// The object lacks what the manifest names.
+    #[error("the object has no map `{0}`")]
+    NoMap(String),
+    /// A record of an event that the manifest lacks.
+    #[error("a record of event {0}, which the manifest lacks")]
+    NoEvent(u32),
+    /// A slot of scratch space is still taken after the program ended.
+    #[error("`{program}` leaves a slot of `{map}` taken")]
+    Scratch {
+        /// Symbol.
+        program: String,
+        /// Map.
+        map: String,
+    },
+}
+
+/// How much a program ran.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Times that it ran.
+    pub runs: u64,
+    /// Instructions in all.
+    pub instructions: u64,
+}
+
+/// An outcome and its price.
+#[derive(Debug)]
+pub struct Run {
+    /// What happened.
+    pub outcome: Outcome,
+    /// By program symbol.
+    pub costs: BTreeMap<String, Cost>,
+}
+
+/// Runs an object over a world.
+pub fn run(compiled: &Compiled, world: &World) -> Result<Run, Failure> {
+    let object = Object::parse(&compiled.elf)?;
+    run_object(object, &compiled.manifest, world)
+}
+
+fn run_object(mut object: Object, manifest: &Manifest, world: &World) -> Result<Run, Failure> {
+    for map in &mut object.maps {
+        if map.name == manifest::RING_MAP && map.max_entries == 0 {
+            map.max_entries = RING_BYTES;
+        }
+    }
+    let machine = Machine::new(object, world.cpus, world.rand);
+    let user = world.memory.clone();
+    let (sessions, costs) = (HashMap::new(), BTreeMap::new());
+    let mut session = Session { machine, manifest, user, sessions, outcome: Outcome::default(), costs };
+    session.start(world)?;
+    session.all(world)?;
+    session.finish()?;
+    Ok(Run { outcome: session.outcome, costs: session.costs })
+}
+
+struct Session<'a> {
+    machine: Machine,
+    manifest: &'a Manifest,
+    user: world::Memory,
+    /// By program and call: the session cookie, if its entry wants the return.
+    sessions: HashMap<(usize, usize), RegionId>,
+    outcome: Outcome,
+    costs: BTreeMap<String, Cost>,
+}
+
+/// What a program is run with.
+struct Context {
+    bytes: Vec<u8>,
+    cookie: u64,
+    session: Option<(RegionId, bool)>,
+}
+
+impl Context {
+    fn plain(bytes: Vec<u8>) -> Context {
+        Context { bytes, cookie: 0, session: None }
+    }
+}
+
+/// Context of a raw tracepoint program: twelve arguments at most.
+fn raw_tracepoint() -> Context {
+    Context::plain(vec![0; 12 * 8])
+}
+
+/// Context of a perf event program: registers, sample period, address.
+fn perf_event() -> Context {
+    let mut bytes = machine::context(&Regs::default());
+    bytes.extend([0; 16]);
+    Context::plain(bytes)
+}
+
+/// Registers as seen at a place a little inside of a function, see [`crate::catalog`].
+fn at_place(regs: &Regs, call: &Call, site: &Site) -> Regs {
+    let mut regs = regs.clone();
+    let past = site.offset - call.function;
+    regs.set(Reg::Ip, regs.get(Reg::Ip) + past);
+    regs.set(Reg::Sp, regs.get(Reg::Sp) - crate::catalog::stack_shift(past));
+    regs
+}
+
+impl Session<'_> {
+    fn start(&mut self, world: &World) -> Result<(), Failure> {
+        let mut control = vec![0; manifest::CONTROL_SIZE as usize];
+        let at = manifest::CONTROL_START as usize;
+        control[at..at + 8].copy_from_slice(&world.start_ns.to_le_bytes());
+        if let Some((map, memory)) = self.machine.map(manifest::CONTROL_MAP) {
+            map.set(&[0; 4], &control, memory);
+        }
+        if self.manifest.pid_filter {
+            let pids = manifest::PIDS_MAP;
+            let (map, memory) = self.machine.map(pids).ok_or_else(|| Failure::NoMap(pids.into()))?;
+            for pid in &world.traced {
+                map.set(&pid.to_le_bytes(), &[1], memory);
+            }
+        }
+        Ok(())
+    }
+
+    fn all(&mut self, world: &World) -> Result<(), Failure> {
+        self.each(|a| *a == Attach::Begin, &world.begin, raw_tracepoint)?;
+        for step in &world.steps {
+            if self.outcome.exit.is_some() {
+                break;
+            }
+            for (address, bytes) in &step.writes {
+                self.user.write(*address, bytes);
+            }
+            let moment = &step.moment;
+            match step.what {
+                world::What::Interval => {
+                    self.each(|a| matches!(a, Attach::Interval { .. }), moment, perf_event)?
+                }
+                world::What::Profile => {
+                    self.each(|a| matches!(a, Attach::Profile { .. }), moment, perf_event)?
+                }
+                world::What::Entry(call) => self.uprobes(world, call, moment, false)?,
+                world::What::Return(call) => self.uprobes(world, call, moment, true)?,
+            }
+        }
+        self.each(|a| *a == Attach::End, &world.end, raw_tracepoint)
+    }
+
+    fn each(
+        &mut self,
+        wanted: impl Fn(&Attach) -> bool,
+        moment: &Moment,
+        context: fn() -> Context,
+    ) -> Result<(), Failure> {
+        for program in self.manifest.programs.iter().filter(|p| wanted(&p.attach)) {
+            if self.outcome.exit.is_some() && program.attach != Attach::End {
+                break;
+            }
+            self.hit(&program.symbol, moment, context())?;
+        }
+        Ok(())
+    }
+
+    fn uprobes(&mut self, world: &World, id: usize, moment: &Moment, is_return: bool) -> Result<(), Failure> {
+        let call = &world.calls[id];
+        for (index, program) in self.manifest.programs.iter().enumerate() {
+            let Attach::Uprobes { side, sites } = &program.attach else { continue };
+            if self.outcome.exit.is_some() {
+                break;
+            }
+            let here =
+                |site: &&Site| site.file == call.file && crate::catalog::covers(call.function, site.offset);
+            let Some(site) = sites.iter().find(here) else { continue };
+            let session = match (side, is_return) {
+                (Side::Entry, false) | (Side::Return, true) => None,
+                (Side::Session, false) => Some((self.machine.session_cookie(), false)),
+                // Without its entry, or with one that declined, the kernel calls no return handler.
+                (Side::Session, true) => match self.sessions.remove(&(index, id)) {
+                    Some(cookie) => Some((cookie, true)),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            let regs = if is_return { call.at_return() } else { at_place(&call.entry, call, site) };
+            let context = Context { bytes: machine::context(&regs), cookie: site.cookie, session };
+            let result = self.hit(&program.symbol, moment, context)?;
+            if let (Some((cookie, false)), 0) = (session, result) {
+                self.sessions.insert((index, id), cookie);
+            }
+        }
+        Ok(())
+    }
+
+    fn hit(&mut self, symbol: &str, moment: &Moment, context: Context) -> Result<u64, Failure> {
+        let scratch = |name: &&String| name.starts_with("ct_scratch");
+        for map in self.manifest.internal_maps.iter().filter(scratch) {
+            self.machine.forget(map, 8);
+        }
+        let Context { bytes, cookie, session } = context;
+        let user = std::mem::take(&mut self.user);
+        let hit = Hit { moment, user: &user, context: bytes, cookie, session };
+        let result = self.machine.run(symbol, &hit);
+        self.user = user;
+        let cost = self.costs.entry(symbol.into()).or_default();
+        cost.runs += 1;
+        cost.instructions += self.machine.executed;
+        let result = result?;
+        for map in self.manifest.internal_maps.iter().filter(scratch) {
+            self.released(symbol, map)?;
+        }
+        self.drain()?;
+        Ok(result)
+    }
+
+    /// The first word of a scratch slot says that it is taken.
+    fn released(&mut self, program: &str, name: &str) -> Result<(), Failure> {
+        let Some((map, memory)) = self.machine.map(name) else { return Ok(()) };
+        let taken = |key: &Vec<u8>| map.lookup_all(key).iter().any(|cell| memory.bytes(*cell)[..8] != [0; 8]);
+        match map.keys().iter().any(taken) {
+            true => Err(Failure::Scratch { program: program.into(), map: name.into() }),
+            false => Ok(()),
+        }
+    }
+
+    fn drain(&mut self) -> Result<(), Failure> {
+        let Some((ring, _)) = self.machine.map(manifest::RING_MAP) else { return Ok(()) };
+        ring.used = 0;
+        for record in std::mem::take(&mut ring.records) {
+            self.record(&record)?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let manifest = self.manifest;
+        let header = decode::header(bytes)?;
+        let event = manifest.events.get(header.event as usize).ok_or(Failure::NoEvent(header.event))?;
+        let values = decode::record(bytes, &event.record)?;
+        let mut values: Vec<_> = values.iter().map(|v| self.named(v)).collect();
+        let what = match &event.kind {
+            EventKind::Printf { format } => What::Printf(format.clone(), values),
+            EventKind::Print => What::Print(values.remove(0)),
+            EventKind::PrintEntry { map } => self.entry(*map, values)?,
+            EventKind::PrintMap { map, top, div } => {
+                What::PrintMap(self.name(*map), self.contents(*map)?, *top, *div)
+            }
+            EventKind::Clear { map } => self.clear(*map)?,
+            EventKind::Zero { map } => self.zero(*map)?,
+            EventKind::Exit => self.exit(&values),
+            EventKind::Time { format } => What::Time(format.clone()),
+        };
+        let decode::Header { cpu, time_ns, tgid, tid, .. } = header;
+        self.outcome.said.push(Said { cpu, time_ns, tgid, tid, what });
+        Ok(())
+    }
+
+    fn name(&self, map: u32) -> String {
+        self.manifest.maps[map as usize].name.clone()
+    }
+
+    fn named(&mut self, value: &wire::Value) -> outcome::Value {
+        let manifest = self.manifest;
+        let stacks: Vec<Vec<Vec<u64>>> = manifest
+            .stacks
+            .iter()
+            .map(|s| self.machine.map(&s.symbol).map_or_else(Vec::new, |(map, _)| map.stacks.clone()))
+            .collect();
+        named(value, manifest, &|map, id| stacks.get(map as usize)?.get(id as usize).cloned())
+    }
+
+    /// `print(@m[k])`: of a plain map the value travels behind the key.
+    fn entry(&mut self, map: u32, mut values: Vec<outcome::Value>) -> Result<What, Failure> {
+        let declared = &self.manifest.maps[map as usize];
+        let cell = match declared.value {
+            MapValue::Plain(_) => values.pop().map(outcome::Cell::Plain),
+            MapValue::Agg(_) => self.contents(map)?.remove(&values),
+        };
+        Ok(What::PrintEntry(declared.name.clone(), values, cell))
+    }
+
+    fn exit(&mut self, values: &[outcome::Value]) -> What {
+        let code = match values {
+            [outcome::Value::Int(code, 8)] => *code,
+            _ => panic!("an exit record has one int64, found {values:?}"),
+        };
+        self.outcome.exit.get_or_insert(code);
+        What::Exit(code)
+    }
+
+    fn bpf_map(&mut self, map: u32) -> Result<(&mut machine::Map, &mut machine::Memory), Failure> {
+        let symbol = &self.manifest.maps[map as usize].symbol;
+        self.machine.map(symbol).ok_or_else(|| Failure::NoMap(symbol.clone()))
+    }
+
+    fn clear(&mut self, map: u32) -> Result<What, Failure> {
+        let (cells, memory) = self.bpf_map(map)?;
+        cells.clear(memory);
+        Ok(What::Clear(self.name(map)))
+    }
+
+    /// Values become 0; which keys there are stays, and so does the mark of a plain array cell.
+    fn zero(&mut self, map: u32) -> Result<What, Failure> {
+        let from = self.manifest.maps[map as usize].value_offset() as usize;
+        let (cells, memory) = self.bpf_map(map)?;
+        cells.zero(from, memory);
+        Ok(What::Zero(self.name(map)))
+    }
+
+    fn contents(&mut self, map: u32) -> Result<Contents, Failure> {
+        let declared = &self.manifest.maps[map as usize];
+        let (cells, memory) = self.bpf_map(map)?;
+        let raw: Vec<(Vec<u8>, Vec<Vec<u8>>)> = cells
+            .keys()
+            .into_iter()
+            .map(|key| {
+                let cells = cells.lookup_all(&key).iter().map(|cell| memory.bytes(*cell).to_vec()).collect();
+                (key, cells)
+            })
+            .collect();
+        let mut contents = Contents::new();
+        for (key, cells) in raw {
+            let Some(cell) = self.cell(declared, &cells)? else { continue };
+            let key = decode::key(&key, &declared.key)?;
+            contents.insert(key.iter().map(|part| self.named(part)).collect(), cell);
+        }
+        Ok(contents)
+    }
+
+    fn cell(&mut self, map: &wire::map::Map, cells: &[Vec<u8>]) -> Result<Option<outcome::Cell>, Failure> {
+        match &map.value {
+            MapValue::Plain(_) if map.storage == Storage::Array && cells[0][..8] == [0; 8] => Ok(None),
+            MapValue::Plain(ty) => {
+                let value = decode::value(&cells[0], map.value_offset() as usize, ty)?;
+                Ok(Some(outcome::Cell::Plain(self.named(&value))))
+            }
+            MapValue::Agg(agg) => Ok(merge(agg, cells)),
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        for (index, map) in (0..).zip(&self.manifest.maps) {
+            let contents = self.contents(index)?;
+            self.outcome.maps.insert(map.name.clone(), contents);
+        }
+        let counters = &self.manifest.counters;
+        for (index, counter) in (0u32..).zip(counters) {
+            let Some((map, memory)) = self.machine.map(wire::counter::COUNTERS_MAP) else { break };
+            let cells = map.lookup_all(&index.to_le_bytes());
+            let count = cells.iter().map(|cell| words(memory.bytes(*cell))[0]).sum();
+            if let Some(trouble) = trouble(self.manifest, &counter.kind) {
+                self.outcome.trouble(trouble, count);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn words(cell: &[u8]) -> Vec<u64> {
+    cell.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("8 bytes"))).collect()
+}
+
+fn merge(agg: &Agg, cells: &[Vec<u8>]) -> Option<outcome::Cell> {
+    let words: Vec<_> = cells.iter().map(|cell| words(cell)).collect();
+    outcome::merge(agg, &words)
+}
+
+fn trouble(manifest: &Manifest, kind: &CounterKind) -> Option<Trouble> {
+    let name = |map: u32| manifest.maps[map as usize].name.clone();
+    Some(match kind {
+        CounterKind::MapFull(map) => Trouble::MapFull(name(*map)),
+        CounterKind::MissingKey(map) => Trouble::MissingKey(name(*map)),
+        CounterKind::UserRead => Trouble::UserRead,
+        CounterKind::DivisionByZero => Trouble::DivisionByZero,
+        CounterKind::LoopLimit => Trouble::LoopLimit,
+        CounterKind::LostStack => Trouble::LostStack,
+        CounterKind::Entered(_) | CounterKind::Returned(_) | CounterKind::NoEntry(_) => return None,
+        want @ (CounterKind::LostEvent(_) | CounterKind::NoScratch | CounterKind::NoCallSlot) => {
+            Trouble::Want(format!("{want:?}"))
+        }
+    })
+}
