@@ -62,8 +62,9 @@ const fn call(
     Builtin { name, kind, arity, signature, doc, example, allowed: Where::Anywhere }
 }
 
-const fn running(builtin: Builtin, most: usize, signature: &'static str) -> Builtin {
-    Builtin { arity: (0, most), signature, allowed: Where::Running, ..builtin }
+/// A variable that may also be called, with so many arguments at most.
+const fn callable(builtin: Builtin, most: usize, signature: &'static str) -> Builtin {
+    Builtin { arity: (0, most), signature, ..builtin }
 }
 
 const fn calls(builtin: Builtin) -> Builtin {
@@ -84,7 +85,7 @@ pub static BUILTINS: &[Builtin] = &[
     variable("gid", "group id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[gid] = count() }"),
     variable("comm", "name of the thread, string", Anywhere, "uprobe:libcuda:cuInit { @[comm] = count() }"),
     variable("cpu", "number of the CPU, uint32", Anywhere, "profile:hz:99 { @[cpu] = count() }"),
-    running(
+    callable(
         variable(
             "nsecs",
             "time since boot, ns, uint64",
@@ -144,7 +145,7 @@ pub static BUILTINS: &[Builtin] = &[
         Anywhere,
         "uprobe:libcuda:cuInit { @[cgroup] = count() }",
     ),
-    running(
+    callable(
         variable(
             "ustack",
             "stack in user space; modes bpftrace, perf, raw",
@@ -154,7 +155,7 @@ pub static BUILTINS: &[Builtin] = &[
         2,
         "ustack[([mode, ][frames])]",
     ),
-    running(
+    callable(
         variable(
             "kstack",
             "stack in the kernel; modes bpftrace, perf, raw",

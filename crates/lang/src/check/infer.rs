@@ -103,7 +103,7 @@ impl Slot {
         let ty = match &self.typed {
             None if self.literals.is_none() && !self.wide => return None,
             None => Type::I64,
-            Some(Type::Enum(id)) if self.wide => types.enum_int(*id),
+            Some(Type::Enum(id)) if self.wide || self.beyond_enums() => types.enum_int(*id),
             Some(Type::Bool) if self.literals.is_some() || self.wide => Type::I64,
             Some(ty) => ty.clone(),
         };
@@ -114,6 +114,12 @@ impl Slot {
             Type::Int { bytes, signed } => self.widened(if self.wide { 8 } else { bytes }, signed),
             other => other,
         })
+    }
+
+    /// Some literal is no value of any enum, which are 4 bytes wide.
+    fn beyond_enums(&self) -> bool {
+        let (low, high) = self.literals.unwrap_or((0, 0));
+        low < i64::from(i32::MIN) || high > i64::from(u32::MAX)
     }
 
     /// The smallest type of at least so many bytes that holds the literals too.

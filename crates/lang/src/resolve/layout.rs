@@ -62,10 +62,11 @@ pub fn group(clause: &Clause, spots: Vec<Spot>, types: &mut Types, diags: &mut D
     let usage = Usage::of(clause);
     let mut grouping = Grouping { usage: &usage, types, attached: Vec::new(), index: HashMap::new() };
     let mut lacking = Vec::new();
+    let results = usage.retval.is_some() && spots.iter().any(returns_enum);
     for spot in spots {
         match spot {
             Spot::Timed { attach, name } => grouping.attached.push(Attached::Timed { attach, name }),
-            Spot::Call(call) => match lack(&call, &usage) {
+            Spot::Call(call) => match lack(&call, &usage, results) {
                 Some(what) => lacking.push((call, what)),
                 None => grouping.add(call),
             },
@@ -163,6 +164,18 @@ fn words(travel: &[Travel]) -> u32 {
     travel.iter().map(word).sum()
 }
 
+/// A call that returns a result code.
+fn returns_enum(spot: &Spot) -> bool {
+    match spot {
+        Spot::Call(call) => call.returns && call.signature.is_some_and(|known| is_enum(known.ret)),
+        Spot::Timed { .. } => false,
+    }
+}
+
+fn is_enum(ty: cuda::TypeId) -> bool {
+    matches!(cuda::ty(ty).kind, cuda::Kind::Enum(_))
+}
+
 /// What a function lacks of what a body uses.
 #[derive(Clone, PartialEq)]
 enum Lack {
@@ -174,9 +187,17 @@ enum Lack {
     Float(String, Span),
     /// It returns nothing, or a struct or floating-point number.
     Result(Span),
+    /// A pattern found it among functions that return a result code, and it returns something else, or nobody knows what.
+    Code(Span),
 }
 
-fn lack(call: &Call, usage: &Usage) -> Option<Lack> {
+/// `codes`: some function of the clause returns a result code. The body is about those, then: a number that is none would
+/// take the names from all of them.
+fn lack(call: &Call, usage: &Usage, codes: bool) -> Option<Lack> {
+    let retval = usage.retval.filter(|_| call.returns);
+    if codes && !call.by_name && !call.signature.is_some_and(|known| is_enum(known.ret)) {
+        return retval.map(Lack::Code);
+    }
     let Some(known) = call.signature else {
         return usage.args.first().map(|(name, span)| Lack::Signature(name.clone(), *span));
     };
@@ -189,7 +210,7 @@ fn lack(call: &Call, usage: &Usage) -> Option<Lack> {
         cuda::ty(known.ret).kind,
         cuda::Kind::Void | cuda::Kind::Float { .. } | cuda::Kind::Struct(_) | cuda::Kind::Array(..)
     );
-    let result = usage.retval.filter(|_| call.returns && unreadable).map(Lack::Result);
+    let result = retval.filter(|_| unreadable).map(Lack::Result);
     usage.args.iter().find_map(lacks).or(result)
 }
 
@@ -199,6 +220,7 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
         Lack::Signature(name, span) | Lack::Argument(name, span) => (*span, format!("argument `{name}`")),
         Lack::Float(name, span) => (*span, format!("readable argument `{name}`")),
         Lack::Result(span) => (*span, "result that fits a register".to_string()),
+        Lack::Code(span) => (*span, "result code".to_string()),
     };
     if some_left {
         let names = listed(lacking.iter().map(|(call, _)| call.symbol.as_str()), 5);
@@ -216,7 +238,7 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
                 .error("E0122", span, message)
                 .note("such arguments travel in registers that probes cannot read");
         }
-        Lack::Result(_) => {
+        Lack::Result(_) | Lack::Code(_) => {
             let message = format!("`{}` has no result to read", first.symbol);
             diags.error("E0123", span, message).note(shown(first));
         }

@@ -41,6 +41,8 @@ pub struct Call {
     pub symbol: String,
     /// What is known of its arguments.
     pub signature: Option<&'static cuda::Signature>,
+    /// Asked for by name, not by a pattern.
+    pub by_name: bool,
 }
 
 /// Looks for the sites of one clause after the other.
@@ -111,7 +113,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             _ => Severity::Warning,
         };
         self.diags.list.extend(absent.into_iter().map(|mut diagnostic| {
-            if severity == Severity::Warning {
+            if sibling_found {
                 diagnostic.notes.push("the other attach points of this clause are probed".into());
             }
             diagnostic.severity = severity;
@@ -268,6 +270,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         let shown = if offset == 0 { symbol.to_string() } else { format!("{symbol}+{offset}") };
         let site = self.site(asked, Some(file.id), place, symbol, library, &format!("{}:{shown}", file.path));
         Spot::Call(Call {
+            by_name: asked.by_name(),
             returns: asked.returns,
             site,
             symbol: symbol.into(),
@@ -283,7 +286,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         let place = Place { offset, stack_shift: 0 };
         let symbol = format!("{address:#x}");
         let site = self.site(asked, Some(file.id), place, &symbol, None, &format!("{}:{symbol}", file.path));
-        Ok(vec![Spot::Call(Call { returns: asked.returns, site, symbol, signature: None })])
+        Ok(vec![Spot::Call(Call { returns: asked.returns, site, symbol, signature: None, by_name: true })])
     }
 
     fn site(
@@ -318,7 +321,10 @@ impl<'a, 'b> Finder<'a, 'b> {
             }
             _ => Vec::new(),
         };
-        let near = similar(near_key(asked.written), sorted(candidates));
+        let near = match &asked.pattern {
+            FunctionPattern::Named { name, .. } => nearest(name, asked.written, &sorted(candidates)),
+            FunctionPattern::Address(_) => Vec::new(),
+        };
         let help = if help.is_empty() { did_you_mean(&near) } else { help };
         let message = format!("no function `{}` in {paths}", asked.written);
         finding("E0105", asked.at, message, "not exported there", help)
@@ -342,7 +348,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             let path = format!("{target}:{symbol}");
             let site = self.site(asked, None, Place::default(), &symbol, library, &path);
             let signature = library.and_then(|(library, major)| cuda::signature(library, major, &symbol));
-            Spot::Call(Call { returns: asked.returns, site, symbol, signature })
+            Spot::Call(Call { returns: asked.returns, site, symbol, signature, by_name: asked.by_name() })
         });
         Ok(spots.collect())
     }
@@ -367,6 +373,15 @@ struct Asked<'s> {
     pattern: FunctionPattern,
     written: &'s str,
     at: Span,
+}
+
+impl Asked<'_> {
+    fn by_name(&self) -> bool {
+        match &self.pattern {
+            FunctionPattern::Named { name, .. } => name.single().is_some(),
+            FunctionPattern::Address(_) => true,
+        }
+    }
 }
 
 fn is_call(kind: ProviderKind) -> bool {
@@ -476,6 +491,17 @@ fn expected(name: &NamePattern, library: cuda::Library, major: u32) -> Vec<Strin
         .filter(|symbol| name.matches(Some(library), symbol, known))
         .map(String::from)
         .collect()
+}
+
+/// Names like the one that was asked for; for a wildcard, names that begin like it.
+fn nearest<'n>(name: &NamePattern, written: &str, candidates: &[&'n str]) -> Vec<&'n str> {
+    let key = near_key(written);
+    if name.single().is_some() || key.len() < 3 {
+        return similar(key, candidates.iter().copied());
+    }
+    let starts = candidates.iter().filter_map(|candidate| candidate.get(..key.len()));
+    let near = similar(key, starts);
+    near.into_iter().filter_map(|start| candidates.iter().copied().find(|c| c.starts_with(start))).collect()
 }
 
 /// The text to compare names with: without version, offset and wildcards.

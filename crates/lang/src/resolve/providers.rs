@@ -103,10 +103,10 @@ pub enum Found {
 /// Looks a name up, in any case.
 pub fn find(name: &str) -> Found {
     let is = |known: &&str| known.eq_ignore_ascii_case(name);
-    if let Some(provider) = PROVIDERS.iter().find(|p| p.names.iter().any(|n| is(n))) {
+    if let Some(provider) = PROVIDERS.iter().find(|p| p.names.iter().any(is)) {
         return Found::Known(provider);
     }
-    match ABSENT.iter().find(|(names, _)| names.iter().any(|n| is(n))) {
+    match ABSENT.iter().find(|(names, _)| names.iter().any(is)) {
         Some((_, way_out)) => Found::Absent(way_out),
         None => Found::Unknown,
     }

@@ -26,14 +26,16 @@ impl Usage {
 
     fn see(&mut self, expr: &Expr) {
         match &expr.kind {
-            ExprKind::Field { base, name, .. } if is_args(base) => {
-                if !self.args.iter().any(|(known, _)| *known == name.node) {
-                    self.args.push((name.node.clone(), name.span));
-                }
-            }
+            ExprKind::Field { base, name, .. } if is_args(base) => self.see_arg(&name.node, name.span),
             ExprKind::Ident(name) => self.see_ident(name, expr.span),
             ExprKind::Call { name, args } if args.is_empty() => self.see_ident(&name.node, expr.span),
             _ => {}
+        }
+    }
+
+    fn see_arg(&mut self, name: &str, span: Span) {
+        if !self.args.iter().any(|(known, _)| known == name) {
+            self.args.push((name.to_string(), span));
         }
     }
 

@@ -2,9 +2,12 @@
 
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 
+/// Name in scripts, path, what it is, symbols.
+type Library = (&'static str, &'static str, Option<(cuda::Library, u32)>, &'static str);
+
 /// Libraries: path, what they are, and symbols in the order of their addresses. `a=b` are two names of one address,
 /// `f@V` has the ELF version V.
-const LIBRARIES: &[(&str, &str, Option<(cuda::Library, u32)>, &str)] = &[
+const LIBRARIES: &[Library] = &[
     (
         "libcuda",
         "/usr/lib/libcuda.so.1",
@@ -50,12 +53,11 @@ fn functions(symbols: &str) -> Vec<Function> {
 
 impl Catalog for Machine {
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
-        let matches =
-            |(at, (name, path, library, _)): (usize, &(&str, &str, Option<(cuda::Library, u32)>, &str))| {
-                let file = File { id: FileId(at as u32), path: path.to_string(), library: *library };
-                (target == *name || format!("lib{target}") == *name || target == *path || target == "*")
-                    .then_some(file)
-            };
+        let matches = |(at, (name, path, library, _)): (usize, &Library)| {
+            let file = File { id: FileId(at as u32), path: path.to_string(), library: *library };
+            (target == *name || format!("lib{target}") == *name || target == *path || target == "*")
+                .then_some(file)
+        };
         let found: Vec<File> = LIBRARIES.iter().enumerate().filter_map(matches).collect();
         match found.is_empty() {
             false => Ok(found),
