@@ -1,6 +1,15 @@
 //! What a run says, and the formats it is said in. Takes values and writes to a given `io::Write`; reads no clock, no
 //! kernel, no file.
 
+pub mod hist;
+pub mod order;
+pub mod printf;
+pub mod sink;
+#[cfg(test)]
+mod testing;
+pub mod trouble;
+pub mod value;
+
 use std::io;
 use wire::decode::Header;
 use wire::{CounterKind, Manifest, Value};

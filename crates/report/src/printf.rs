@@ -1,0 +1,223 @@
+//! `printf`: pieces of a format and values to bytes.
+//!
+//! As in C, save that an integer prints at its own width whatever the length in the format: `%d` of a `uint32` is
+//! unsigned, `%x` of an `int32` has eight digits at most. Widths count characters, not bytes. A precision does not cut
+//! strings.
+
+use wire::Value;
+use wire::manifest::{Directive, Piece};
+
+use crate::value::{Context, escape};
+
+/// The output of one call. Directives without a value print nothing (a manifest of another make).
+pub fn printf(pieces: &[Piece], values: &[Value], context: Context) -> Vec<u8> {
+    let mut values = values.iter();
+    let mut out = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => out.extend_from_slice(text),
+            Piece::Directive(directive) => {
+                let text = values.next().map_or(String::new(), |value| convert(directive, value, context));
+                out.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+    out
+}
+
+fn convert(directive: &Directive, value: &Value, context: Context) -> String {
+    let text = match directive.conversion {
+        's' => context.text(value),
+        'r' => raw(value, |byte| match byte {
+            b' '..=b'~' => (byte as char).to_string(),
+            _ => format!("\\x{byte:02x}"),
+        }),
+        'R' => raw(value, |byte| format!("\\x{byte:02x}")),
+        'H' => hex_list(value),
+        letter => match number(value) {
+            Some(number) => return integer(directive, letter, number),
+            None => context.text(value),
+        },
+    };
+    pad(directive, text)
+}
+
+/// An integer with its width in bytes.
+#[derive(Copy, Clone)]
+struct Number {
+    bits: u64,
+    bytes: u8,
+    signed: bool,
+}
+
+impl Number {
+    fn is_negative(self) -> bool {
+        self.signed && (self.bits as i64) < 0
+    }
+
+    /// The bits of its own width.
+    fn masked(self) -> u64 {
+        if self.bytes >= 8 { self.bits } else { self.bits & ((1 << (8 * u32::from(self.bytes))) - 1) }
+    }
+
+    /// Digits without sign, as a signed or unsigned decimal by its type.
+    fn magnitude(self) -> u64 {
+        if self.is_negative() { (self.bits as i64).unsigned_abs() } else { self.masked() }
+    }
+}
+
+/// The integer that a value is; none for text.
+fn number(value: &Value) -> Option<Number> {
+    let (bits, bytes, signed) = match *value {
+        Value::Bool(value) => (u64::from(value), 1, false),
+        Value::Int(value, bytes) => (value as u64, bytes, true),
+        Value::Uint(value, bytes) => (value, bytes, false),
+        Value::Enum(_, value) => (value as u64, 4, true),
+        Value::Pointer(value) | Value::Usym { address: value, .. } | Value::Timestamp(value, _) => {
+            (value, 8, false)
+        }
+        Value::Str(..) | Value::Tuple(_) | Value::Name(..) | Value::Stack { .. } => return None,
+    };
+    Some(Number { bits, bytes, signed })
+}
+
+fn integer(directive: &Directive, letter: char, number: Number) -> String {
+    let (prefix, digits) = match letter {
+        'c' => return pad(directive, escape(&[number.bits as u8])),
+        'x' => (
+            if directive.alternate && number.masked() != 0 { "0x" } else { "" },
+            format!("{:x}", number.masked()),
+        ),
+        'X' => (
+            if directive.alternate && number.masked() != 0 { "0X" } else { "" },
+            format!("{:X}", number.masked()),
+        ),
+        'o' => (
+            if directive.alternate && number.masked() != 0 { "0" } else { "" },
+            format!("{:o}", number.masked()),
+        ),
+        'p' => ("0x", format!("{:x}", number.masked())),
+        'u' => ("", number.masked().to_string()),
+        _ if number.is_negative() => ("-", number.magnitude().to_string()),
+        _ if directive.plus => ("+", number.magnitude().to_string()),
+        _ if directive.space => (" ", number.magnitude().to_string()),
+        _ => ("", number.magnitude().to_string()),
+    };
+    let least = directive.precision.unwrap_or(0) as usize;
+    let mut digits = format!("{digits:0>least$}");
+    // Zeros go between sign and digits, unless the width is filled otherwise.
+    if directive.zero && !directive.left && directive.precision.is_none() {
+        let room = (directive.width as usize).saturating_sub(prefix.len());
+        digits = format!("{digits:0>room$}");
+    }
+    pad(directive, format!("{prefix}{digits}"))
+}
+
+fn pad(directive: &Directive, text: String) -> String {
+    let missing = (directive.width as usize).saturating_sub(text.chars().count());
+    let blanks = " ".repeat(missing);
+    if directive.left { text + &blanks } else { blanks + &text }
+}
+
+fn raw(value: &Value, show: impl Fn(u8) -> String) -> String {
+    bytes(value).into_iter().map(show).collect()
+}
+
+/// `0a fe`
+fn hex_list(value: &Value) -> String {
+    bytes(value).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+/// The bytes of a string, or those of an integer in memory order.
+fn bytes(value: &Value) -> Vec<u8> {
+    match value {
+        Value::Str(bytes, _) => bytes.clone(),
+        other => number(other).map_or(Vec::new(), |number| {
+            number.bits.to_le_bytes()[..usize::from(number.bytes.min(8))].to_vec()
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fake, manifest};
+
+    fn show(change: impl FnOnce(&mut Directive), conversion: char, value: Value) -> String {
+        let mut directive = Directive { conversion, ..Directive::default() };
+        change(&mut directive);
+        let manifest = manifest();
+        let context = Context { manifest: &manifest, names: &Fake };
+        String::from_utf8(printf(&[Piece::Directive(directive)], &[value], context)).unwrap()
+    }
+
+    fn plain(conversion: char, value: Value) -> String {
+        show(|_| {}, conversion, value)
+    }
+
+    #[test]
+    fn integers_print_at_their_own_width() {
+        assert_eq!(plain('d', Value::Uint(3 << 30, 8)), "3221225472");
+        assert_eq!(plain('d', Value::Uint(u64::from(u32::MAX), 4)), "4294967295");
+        assert_eq!(plain('d', Value::Int(-1, 4)), "-1");
+        assert_eq!(plain('u', Value::Int(-1, 4)), "4294967295");
+        assert_eq!(plain('x', Value::Int(-1, 2)), "ffff");
+        assert_eq!(plain('X', Value::Int(-1, 8)), "FFFFFFFFFFFFFFFF");
+        assert_eq!(plain('o', Value::Uint(8, 1)), "10");
+        assert_eq!(plain('d', Value::Int(i64::MIN, 8)), "-9223372036854775808");
+        assert_eq!(plain('d', Value::Bool(true)), "1");
+        assert_eq!(plain('p', Value::Uint(0, 8)), "0x0");
+        assert_eq!(plain('d', Value::Pointer(16)), "16");
+    }
+
+    #[test]
+    fn enums_print_as_name_or_number() {
+        assert_eq!(plain('s', Value::Enum(0, 2)), "CUDA_ERROR_OUT_OF_MEMORY");
+        assert_eq!(plain('d', Value::Enum(0, 2)), "2");
+        assert_eq!(plain('x', Value::Enum(0, -1)), "ffffffff");
+    }
+
+    #[test]
+    fn flags_as_in_c() {
+        let five = || Value::Int(5, 4);
+        assert_eq!(show(|d| d.width = 4, 'd', five()), "   5");
+        assert_eq!(show(|d| (d.width, d.left) = (4, true), 'd', five()), "5   ");
+        assert_eq!(show(|d| (d.width, d.zero) = (5, true), 'd', Value::Int(-5, 4)), "-0005");
+        assert_eq!(show(|d| (d.width, d.zero, d.left) = (5, true, true), 'd', five()), "5    ");
+        assert_eq!(show(|d| d.plus = true, 'd', five()), "+5");
+        assert_eq!(show(|d| d.space = true, 'd', five()), " 5");
+        assert_eq!(show(|d| d.alternate = true, 'x', Value::Uint(255, 4)), "0xff");
+        assert_eq!(show(|d| d.alternate = true, 'x', Value::Uint(0, 4)), "0");
+        assert_eq!(
+            show(|d| (d.alternate, d.zero, d.width) = (true, true, 8), 'x', Value::Uint(255, 4)),
+            "0x0000ff"
+        );
+        assert_eq!(show(|d| d.precision = Some(3), 'd', Value::Int(-5, 4)), "-005");
+        assert_eq!(show(|d| (d.precision, d.zero, d.width) = (Some(3), true, 6), 'd', five()), "   005");
+    }
+
+    #[test]
+    fn text_is_padded_by_characters_and_never_cut() {
+        let word = || Value::Str("漢字".into(), false);
+        assert_eq!(show(|d| d.width = 4, 's', word()), "  漢字");
+        assert_eq!(show(|d| d.precision = Some(1), 's', word()), "漢字");
+        assert_eq!(plain('s', Value::Int(-7, 8)), "-7");
+        assert_eq!(plain('s', Value::Tuple(vec![Value::Int(1, 8), word()])), "(1, 漢字)");
+    }
+
+    #[test]
+    fn characters_and_bytes() {
+        assert_eq!(plain('c', Value::Uint(65, 1)), "A");
+        assert_eq!(plain('c', Value::Uint(27, 1)), "\\x1b");
+        assert_eq!(plain('r', Value::Str(b"a\n\xff".to_vec(), false)), "a\\x0a\\xff");
+        assert_eq!(plain('R', Value::Str(b"a\n".to_vec(), false)), "\\x61\\x0a");
+        assert_eq!(plain('H', Value::Str(b"\n\xfe".to_vec(), false)), "0a fe");
+    }
+
+    #[test]
+    fn literals_of_the_script_are_not_escaped() {
+        let pieces = [Piece::Text(b"\x1b[1m\xff".to_vec())];
+        let manifest = manifest();
+        assert_eq!(printf(&pieces, &[], Context { manifest: &manifest, names: &Fake }), b"\x1b[1m\xff");
+    }
+}

@@ -1,0 +1,244 @@
+//! One JSON object a line, with bpftrace's shapes.
+//!
+//! ```text
+//! {"type": "map", "data": {"@x": {"k,2": 3}}}
+//! ```
+//!
+//! Integers that a double cannot hold exactly are strings. Strings of the traced process keep their control characters
+//! as JSON escapes; bytes that are not UTF-8 become U+FFFD, so that every line is valid JSON.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use wire::decode::Header;
+use wire::manifest::EventKind;
+use wire::map::{Agg, Map, MapValue};
+use wire::{Manifest, Value};
+
+use crate::hist::{self, Row};
+use crate::order::{shown, wide};
+use crate::printf::printf;
+use crate::trouble::findings;
+use crate::value::{Context, key_parts};
+use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
+
+/// JSON lines to `out`.
+pub struct JsonSink<W> {
+    out: W,
+    quiet: bool,
+}
+
+impl<W: Write> JsonSink<W> {
+    /// `quiet` leaves out how many probes were attached.
+    pub fn new(out: W, quiet: bool) -> JsonSink<W> {
+        JsonSink { out, quiet }
+    }
+
+    fn line(&mut self, kind: &str, data: &str) -> io::Result<()> {
+        writeln!(self.out, "{{\"type\": \"{kind}\", \"data\": {data}}}")
+    }
+
+    fn event(
+        &mut self,
+        context: Context,
+        header: &Header,
+        values: &[Value],
+        cell: Option<&Cell>,
+    ) -> io::Result<()> {
+        let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
+        match &event.kind {
+            EventKind::Printf { format } => self.line("printf", &string(&printf(format, values, context))),
+            EventKind::Print => {
+                values.iter().try_for_each(|value| self.line("value", &value_json(context, value)))
+            }
+            EventKind::PrintEntry { map } => {
+                let cell = cell.cloned().unwrap_or(Cell::Number { bits: 0, signed: false });
+                self.map(context, *map, &[&(values.to_vec(), cell)], 1)
+            }
+            EventKind::Time { format } => {
+                let wall = context.names.wall_clock_ns(header.time_ns);
+                self.line("time", &string(context.names.strftime(format, wall).as_bytes()))
+            }
+            EventKind::PrintMap { .. }
+            | EventKind::Clear { .. }
+            | EventKind::Zero { .. }
+            | EventKind::Exit => Ok(()),
+        }
+    }
+
+    fn snapshot(&mut self, context: Context, snapshot: &Snapshot) -> io::Result<()> {
+        let entries = shown(snapshot);
+        if entries.is_empty() {
+            return Ok(());
+        }
+        self.map(context, snapshot.map, &entries, snapshot.div.max(1))
+    }
+
+    fn map(
+        &mut self,
+        context: Context,
+        map: u32,
+        entries: &[&(Vec<Value>, Cell)],
+        div: u32,
+    ) -> io::Result<()> {
+        let Some(map) = context.manifest.maps.get(map as usize) else { return Ok(()) };
+        let cell = |cell: &Cell| cell_json(context, map, cell, div);
+        let data = match entries {
+            [(key, only)] if key.is_empty() => cell(only),
+            entries => {
+                let pairs: Vec<String> = entries
+                    .iter()
+                    .map(|(key, value)| format!("{}: {}", key_json(context, key), cell(value)))
+                    .collect();
+                format!("{{{}}}", pairs.join(", "))
+            }
+        };
+        let name = string(format!("@{}", map.name).as_bytes());
+        self.line(kind(map), &format!("{{{name}: {data}}}"))
+    }
+
+    fn troubles(&mut self, manifest: &Manifest, troubles: &[Trouble]) -> io::Result<()> {
+        let (lost, others): (Vec<_>, Vec<_>) =
+            findings(manifest, troubles).into_iter().partition(|found| found.lost);
+        let events: u64 = lost.iter().map(|found| found.count).sum();
+        if events > 0 {
+            writeln!(
+                self.out,
+                "{{\"type\": \"lost_events\", \"count\": {events}, \"data\": {{\"events\": {events}}}}}"
+            )?;
+        }
+        for found in others {
+            let (msg, file) = (string(found.message.as_bytes()), string(manifest.source.as_bytes()));
+            writeln!(
+                self.out,
+                "{{\"type\": \"runtime_error\", \"msg\": {msg}, \"count\": {}, \"filename\": {file}, \"line\": {}, \"col\": {}}}",
+                found.count, found.line, found.column
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Sink for JsonSink<W> {
+    fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
+        let context = Context { manifest, names };
+        match output {
+            Output::Attached { .. } if self.quiet => Ok(()),
+            Output::Attached { probes } => writeln!(
+                self.out,
+                "{{\"type\": \"attached_probes\", \"count\": {probes}, \"data\": {{\"probes\": {probes}}}}}"
+            ),
+            Output::Event { header, values, cell } => self.event(context, header, values, cell.as_ref()),
+            Output::Map(snapshot) => self.snapshot(context, snapshot),
+            Output::End => Ok(()),
+            Output::Trouble(troubles) => self.troubles(manifest, troubles),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// The line's type by what the map holds.
+fn kind(map: &Map) -> &'static str {
+    match map.value {
+        MapValue::Agg(Agg::Avg { .. } | Agg::Stats { .. }) => "stats",
+        MapValue::Agg(Agg::Hist { .. } | Agg::LHist { .. }) => "hist",
+        _ => "map",
+    }
+}
+
+fn cell_json(context: Context, map: &Map, cell: &Cell, div: u32) -> String {
+    let divided = |bits: i64, signed: bool| wide(bits, signed) / i128::from(div);
+    match (cell, &map.value) {
+        (Cell::Plain(Value::Int(value, _)), _) => number(divided(*value, true)),
+        (Cell::Plain(Value::Uint(value, _)), _) => number(divided(*value as i64, false)),
+        (Cell::Plain(value), _) => value_json(context, value),
+        (Cell::Number { bits, signed }, _) => number(divided(*bits, *signed)),
+        (Cell::Stats { count, total, signed }, _) => {
+            let total = divided(*total, *signed);
+            let average = number(total / i128::from((*count).max(1)));
+            format!(
+                "{{\"count\": {}, \"average\": {average}, \"total\": {}}}",
+                number(i128::from(*count)),
+                number(total)
+            )
+        }
+        (Cell::Buckets(buckets), MapValue::Agg(agg)) => {
+            let scale = if matches!(agg, Agg::Hist { .. }) { u64::from(div) } else { 1 };
+            let rows: Vec<String> = hist::rows(agg, buckets).iter().map(|row| row_json(row, scale)).collect();
+            format!("[{}]", rows.join(","))
+        }
+        (Cell::Buckets(_), MapValue::Plain(_)) => "[]".into(),
+    }
+}
+
+/// Bounds are inclusive; an open end is left out.
+fn row_json(row: &Row, scale: u64) -> String {
+    let low = row.low.map_or(String::new(), |low| format!("\"min\": {}, ", number(i128::from(low))));
+    let high = row.high.map_or(String::new(), |high| format!("\"max\": {}, ", number(i128::from(high) - 1)));
+    format!("{{{low}{high}\"count\": {}}}", number(i128::from(row.count / scale)))
+}
+
+fn value_json(context: Context, value: &Value) -> String {
+    match value {
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value, _) | Value::Enum(_, value) => number(i128::from(*value)),
+        Value::Uint(value, _) | Value::Pointer(value) => number(i128::from(*value)),
+        Value::Tuple(parts) => {
+            let parts: Vec<String> = parts.iter().map(|part| value_json(context, part)).collect();
+            format!("[{}]", parts.join(","))
+        }
+        Value::Str(bytes, cut) => {
+            let trailer = if *cut { context.manifest.truncation_trailer.as_bytes() } else { b"" };
+            string(&[bytes, trailer].concat())
+        }
+        other => string(context.text(other).as_bytes()),
+    }
+}
+
+/// `"k,2"`; the parts of a nested tuple in parentheses.
+fn key_json(context: Context, key: &[Value]) -> String {
+    string(&join(context, key_parts(key)))
+}
+
+fn join(context: Context, parts: &[Value]) -> Vec<u8> {
+    let texts: Vec<Vec<u8>> = parts
+        .iter()
+        .map(|part| match part {
+            Value::Tuple(parts) => [b"(", join(context, parts).as_slice(), b")"].concat(),
+            Value::Str(bytes, false) => bytes.clone(),
+            other => context.text(other).into_bytes(),
+        })
+        .collect();
+    texts.join(&b","[..])
+}
+
+/// An integer, as a string if a double would change it.
+fn number(value: i128) -> String {
+    if (value as f64) as i128 == value { value.to_string() } else { format!("\"{value}\"") }
+}
+
+/// A JSON string.
+fn string(bytes: &[u8]) -> String {
+    let mut out = String::from("\"");
+    for c in String::from_utf8_lossy(bytes).chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests;

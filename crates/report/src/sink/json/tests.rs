@@ -1,0 +1,121 @@
+//! A run as the JSON sink writes it: the exact line, and that it is JSON.
+
+use super::*;
+use crate::testing::{Fake, manifest, map};
+use wire::CounterKind;
+use wire::manifest::{Event, Piece};
+use wire::map::hist_buckets;
+
+fn written(manifest: &Manifest, output: Output) -> String {
+    let mut out = Vec::new();
+    JsonSink::new(&mut out, false).output(manifest, &Fake, &output).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    for line in text.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    text.trim_end().to_owned()
+}
+
+fn one_map(value: MapValue, entries: Vec<(Vec<Value>, Cell)>) -> String {
+    let manifest = Manifest { maps: vec![map("x", value)], ..manifest() };
+    written(&manifest, Output::Map(Snapshot { map: 0, entries, top: 0, div: 0 }))
+}
+
+fn print(value: Value) -> String {
+    let event = Event { kind: EventKind::Print, record: Default::default(), line: 1, column: 1 };
+    let manifest = Manifest { events: vec![event], ..manifest() };
+    let header = Header { event: 0, cpu: 0, time_ns: 7, tgid: 1, tid: 1 };
+    written(&manifest, Output::Event { header, values: vec![value], cell: None })
+}
+
+fn int(value: i64) -> Value {
+    Value::Int(value, 8)
+}
+
+fn text(text: &str) -> Value {
+    Value::Str(text.into(), false)
+}
+
+#[test]
+fn maps() {
+    let plain = || MapValue::Plain(wire::Type::Int { bytes: 8, signed: true });
+    assert_eq!(
+        one_map(plain(), vec![(vec![], Cell::Plain(int(5)))]),
+        r#"{"type": "map", "data": {"@x": 5}}"#
+    );
+    let keyed = vec![(vec![text("a longer k"), int(2)], Cell::Plain(int(3)))];
+    assert_eq!(one_map(plain(), keyed), r#"{"type": "map", "data": {"@x": {"a longer k,2": 3}}}"#);
+    let nested = vec![(vec![int(1), Value::Tuple(vec![int(2), int(3)])], Cell::Plain(int(4)))];
+    assert_eq!(one_map(plain(), nested), r#"{"type": "map", "data": {"@x": {"1,(2,3)": 4}}}"#);
+    assert_eq!(one_map(plain(), vec![]), "");
+}
+
+#[test]
+fn aggregations() {
+    let stats = vec![(vec![], Cell::Stats { count: 1, total: 4, signed: false })];
+    assert_eq!(
+        one_map(MapValue::Agg(Agg::Stats { signed: false }), stats),
+        r#"{"type": "stats", "data": {"@x": {"count": 1, "average": 4, "total": 4}}}"#
+    );
+    let avg = vec![(vec![int(1)], Cell::Number { bits: 7, signed: true })];
+    assert_eq!(
+        one_map(MapValue::Agg(Agg::Avg { signed: true }), avg),
+        r#"{"type": "stats", "data": {"@x": {"1": 7}}}"#
+    );
+}
+
+#[test]
+fn histograms() {
+    let mut buckets = vec![0; hist_buckets(0) as usize];
+    (buckets[0], buckets[2]) = (1, 2);
+    assert_eq!(
+        one_map(MapValue::Agg(Agg::Hist { bits: 0 }), vec![(vec![], Cell::Buckets(buckets))]),
+        r#"{"type": "hist", "data": {"@x": [{"max": -1, "count": 1},{"min": 0, "max": 0, "count": 0},{"min": 1, "max": 1, "count": 2}]}}"#
+    );
+    let lhist = MapValue::Agg(Agg::LHist { min: 0, max: 100, step: 50 });
+    assert_eq!(
+        one_map(lhist.clone(), vec![(vec![text("k")], Cell::Buckets(vec![0, 0, 1, 1]))]),
+        r#"{"type": "hist", "data": {"@x": {"k": [{"min": 50, "max": 99, "count": 1},{"min": 100, "count": 1}]}}}"#
+    );
+    assert_eq!(
+        one_map(lhist, vec![(vec![], Cell::Buckets(vec![0; 4]))]),
+        r#"{"type": "hist", "data": {"@x": []}}"#
+    );
+}
+
+#[test]
+fn values() {
+    let data =
+        |value| print(value).replace(r#"{"type": "value", "data": "#, "").trim_end_matches('}').to_owned();
+    assert_eq!(data(Value::Uint(u64::MAX, 8)), r#""18446744073709551615""#);
+    assert_eq!(data(Value::Uint(1 << 60, 8)), "1152921504606846976");
+    assert_eq!(data(Value::Enum(0, 2)), "2");
+    assert_eq!(data(Value::Pointer(16)), "16");
+    assert_eq!(data(Value::Tuple(vec![int(1), text("a"), Value::Bool(true)])), r#"[1,"a",true]"#);
+    assert_eq!(data(text("\u{1b}\"\\\n\u{9b}é")), r#""\u001b\"\\\n\u009bé""#);
+    assert_eq!(data(Value::Str(vec![b'a', 0xff], true)), "\"a\u{fffd}..\"");
+}
+
+#[test]
+fn other_lines() {
+    let kind = EventKind::Printf { format: vec![Piece::Text(b"a\n".to_vec())] };
+    let manifest = Manifest {
+        events: vec![Event { kind, record: Default::default(), line: 1, column: 1 }],
+        ..manifest()
+    };
+    let header = Header { event: 0, cpu: 0, time_ns: 7, tgid: 1, tid: 1 };
+    let printf = Output::Event { header, values: vec![], cell: None };
+    assert_eq!(written(&manifest, printf), r#"{"type": "printf", "data": "a\n"}"#);
+    assert_eq!(
+        written(&manifest, Output::Attached { probes: 2 }),
+        r#"{"type": "attached_probes", "count": 2, "data": {"probes": 2}}"#
+    );
+    let trouble = |kind| Trouble { kind, count: 3, line: 2, column: 5 };
+    let troubles = vec![trouble(CounterKind::LostEvent(0)), trouble(CounterKind::DivisionByZero)];
+    assert_eq!(
+        written(&manifest, Output::Trouble(troubles)),
+        "{\"type\": \"lost_events\", \"count\": 3, \"data\": {\"events\": 3}}\n\
+         {\"type\": \"runtime_error\", \"msg\": \"3 divisions by zero, which gave 1\", \"count\": 3, \"filename\": \"t.ct\", \
+         \"line\": 2, \"col\": 5}"
+    );
+}

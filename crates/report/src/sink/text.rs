@@ -1,0 +1,143 @@
+//! Text for people, bpftrace's to the character for maps, histograms and `printf`.
+//!
+//! What the script says goes to one writer; what is said about the run (probes attached, losses) goes to another.
+
+use std::io::{self, Write};
+
+use wire::decode::Header;
+use wire::manifest::EventKind;
+use wire::map::{Map, MapValue};
+use wire::{Manifest, Value};
+
+use crate::hist;
+use crate::order::{shown, wide};
+use crate::printf::printf;
+use crate::trouble::findings;
+use crate::value::Context;
+use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
+
+/// Text to `out`, notices to `notices`.
+pub struct TextSink<W, N> {
+    out: W,
+    notices: N,
+    quiet: bool,
+}
+
+impl<W: Write, N: Write> TextSink<W, N> {
+    /// `quiet` leaves out how many probes were attached; losses are told all the same.
+    pub fn new(out: W, notices: N, quiet: bool) -> TextSink<W, N> {
+        TextSink { out, notices, quiet }
+    }
+
+    fn event(
+        &mut self,
+        context: Context,
+        header: &Header,
+        values: &[Value],
+        cell: Option<&Cell>,
+    ) -> io::Result<()> {
+        let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
+        match &event.kind {
+            EventKind::Printf { format } => self.out.write_all(&printf(format, values, context)),
+            EventKind::Print => {
+                values.iter().try_for_each(|value| writeln!(self.out, "{}", context.text(value)))
+            }
+            EventKind::PrintEntry { map } => match context.manifest.maps.get(*map as usize) {
+                Some(map) => self.out.write_all(entry(context, map, values, cell, 1).as_bytes()),
+                None => Ok(()),
+            },
+            EventKind::Time { format } => {
+                let wall = context.names.wall_clock_ns(header.time_ns);
+                write!(self.out, "{}", context.names.strftime(format, wall))
+            }
+            EventKind::PrintMap { .. }
+            | EventKind::Clear { .. }
+            | EventKind::Zero { .. }
+            | EventKind::Exit => Ok(()),
+        }
+    }
+
+    fn map(&mut self, context: Context, snapshot: &Snapshot) -> io::Result<()> {
+        let Some(map) = context.manifest.maps.get(snapshot.map as usize) else { return Ok(()) };
+        for (key, cell) in shown(snapshot) {
+            self.out.write_all(entry(context, map, key, Some(cell), snapshot.div.max(1)).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn troubles(&mut self, manifest: &Manifest, troubles: &[Trouble]) -> io::Result<()> {
+        for finding in findings(manifest, troubles) {
+            let place = match finding.line {
+                0 => String::new(),
+                line => format!("{}:{line}:{}: ", manifest.source, finding.column),
+            };
+            writeln!(self.notices, "warning: {place}{}", finding.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write, N: Write> Sink for TextSink<W, N> {
+    fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
+        let context = Context { manifest, names };
+        match output {
+            Output::Attached { .. } if self.quiet => Ok(()),
+            Output::Attached { probes } => {
+                writeln!(self.notices, "Attached {probes} probe{}", if *probes == 1 { "" } else { "s" })
+            }
+            Output::Event { header, values, cell } => self.event(context, header, values, cell.as_ref()),
+            Output::Map(snapshot) => self.map(context, snapshot),
+            Output::End => self.out.write_all(b"\n\n"),
+            Output::Trouble(troubles) => self.troubles(manifest, troubles),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()?;
+        self.notices.flush()
+    }
+}
+
+/// `@x[k]: 3` with its newline; a histogram has its rows below and a blank line.
+fn entry(context: Context, map: &Map, key: &[Value], cell: Option<&Cell>, div: u32) -> String {
+    let name = context.entry_name(&map.name, key);
+    let Some(cell) = cell else { return format!("{name}: {}\n", missing(&map.value)) };
+    match (cell, &map.value) {
+        (Cell::Buckets(buckets), MapValue::Agg(agg)) => {
+            let mut rows = hist::rows(agg, buckets);
+            // bpftrace divides the counts of a hist and leaves an lhist alone.
+            if matches!(agg, wire::map::Agg::Hist { .. }) {
+                rows.iter_mut().for_each(|row| row.count /= u64::from(div));
+            }
+            format!("{name}:\n{}\n", hist::draw(agg, &rows))
+        }
+        _ => format!("{name}: {}\n", cell_text(context, cell, div)),
+    }
+}
+
+/// What a key that is not there reads as.
+fn missing(value: &MapValue) -> &'static str {
+    match value {
+        MapValue::Plain(wire::Type::Str(_)) => "",
+        _ => "0",
+    }
+}
+
+fn cell_text(context: Context, cell: &Cell, div: u32) -> String {
+    let divided = |bits: i64, signed: bool| wide(bits, signed) / i128::from(div);
+    match cell {
+        Cell::Plain(Value::Int(value, _)) => divided(*value, true).to_string(),
+        Cell::Plain(Value::Uint(value, _)) => divided(*value as i64, false).to_string(),
+        Cell::Plain(value) => context.text(value),
+        Cell::Number { bits, signed } => divided(*bits, *signed).to_string(),
+        Cell::Stats { count, total, signed } => {
+            let total = divided(*total, *signed);
+            let average = total / i128::from((*count).max(1));
+            format!("{{ .count = {count}, .average = {average}, .total = {total} }}")
+        }
+        Cell::Buckets(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

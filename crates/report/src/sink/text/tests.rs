@@ -1,0 +1,107 @@
+//! A run as the text sink writes it.
+
+use super::*;
+use crate::testing::{Fake, manifest, map};
+use wire::CounterKind;
+use wire::manifest::{Event, Piece};
+use wire::map::{Agg, hist_buckets};
+
+fn written(manifest: &Manifest, outputs: &[Output]) -> (String, String) {
+    let (mut out, mut notices) = (Vec::new(), Vec::new());
+    let mut sink = TextSink::new(&mut out, &mut notices, false);
+    outputs.iter().for_each(|output| sink.output(manifest, &Fake, output).unwrap());
+    (String::from_utf8(out).unwrap(), String::from_utf8(notices).unwrap())
+}
+
+fn one_map(value: MapValue, entries: Vec<(Vec<Value>, Cell)>, top: u32, div: u32) -> String {
+    let manifest = Manifest { maps: vec![map("x", value)], ..manifest() };
+    written(&manifest, &[Output::Map(Snapshot { map: 0, entries, top, div })]).0
+}
+
+fn int(value: i64) -> Value {
+    Value::Int(value, 8)
+}
+
+fn plain() -> MapValue {
+    MapValue::Plain(wire::Type::Int { bytes: 8, signed: true })
+}
+
+#[test]
+fn maps() {
+    let number = |bits| Cell::Number { bits, signed: true };
+    assert_eq!(one_map(plain(), vec![(vec![], Cell::Plain(int(5)))], 0, 0), "@x: 5\n");
+    let entries = || {
+        vec![
+            (vec![int(1), int(2)], number(30)),
+            (vec![int(2), int(2)], number(10)),
+            (vec![int(3), int(3)], number(20)),
+        ]
+    };
+    assert_eq!(
+        one_map(MapValue::Agg(Agg::Count), entries(), 0, 0),
+        "@x[2, 2]: 10\n@x[3, 3]: 20\n@x[1, 2]: 30\n"
+    );
+    assert_eq!(one_map(MapValue::Agg(Agg::Count), entries(), 2, 10), "@x[3, 3]: 2\n@x[1, 2]: 3\n");
+    let stats = Cell::Stats { count: 2, total: -9, signed: true };
+    assert_eq!(
+        one_map(MapValue::Agg(Agg::Stats { signed: true }), vec![(vec![], stats)], 0, 0),
+        "@x: { .count = 2, .average = -4, .total = -9 }\n"
+    );
+    let pair = Value::Tuple(vec![int(1), Value::Str("g".into(), false)]);
+    assert_eq!(one_map(plain(), vec![(vec![], Cell::Plain(pair))], 0, 0), "@x: (1, g)\n");
+    assert_eq!(one_map(plain(), vec![], 0, 0), "");
+}
+
+#[test]
+fn histograms() {
+    let mut buckets = vec![0; hist_buckets(0) as usize];
+    (buckets[3], buckets[4]) = (2, 4);
+    let text = |key: Vec<Value>, div| {
+        one_map(MapValue::Agg(Agg::Hist { bits: 0 }), vec![(key, Cell::Buckets(buckets.clone()))], 0, div)
+    };
+    let rows = |a, b| {
+        format!(
+            "[2, 4)          {a:>8} |{}|\n[4, 8)          {b:>8} |{}|\n\n",
+            "@".repeat(26) + &" ".repeat(26),
+            "@".repeat(52)
+        )
+    };
+    assert_eq!(text(vec![], 0), format!("@x:\n{}", rows(2, 4)));
+    assert_eq!(text(vec![Value::Str("a\nb".into(), false)], 2), format!("@x[a\\nb]:\n{}", rows(1, 2)));
+}
+
+#[test]
+fn events_and_the_end() {
+    let event = |kind| Event { kind, record: Default::default(), line: 1, column: 1 };
+    let manifest = Manifest {
+        events: vec![
+            event(EventKind::Printf { format: vec![Piece::Text(b"hi\n".to_vec())] }),
+            event(EventKind::Print),
+            event(EventKind::PrintEntry { map: 0 }),
+            event(EventKind::Time { format: "%T".into() }),
+        ],
+        maps: vec![map("x", plain())],
+        ..manifest()
+    };
+    let say = |event, values, cell| Output::Event {
+        header: Header { event, cpu: 0, time_ns: 7, tgid: 1, tid: 1 },
+        values,
+        cell,
+    };
+    let (out, notices) = written(
+        &manifest,
+        &[
+            Output::Attached { probes: 1 },
+            say(0, vec![], None),
+            say(1, vec![Value::Str("\x1b".into(), false)], None),
+            say(2, vec![int(1)], Some(Cell::Plain(int(3)))),
+            say(2, vec![int(2)], None),
+            say(3, vec![], None),
+            say(99, vec![], None),
+            Output::End,
+            Output::Trouble(vec![Trouble { kind: CounterKind::LostEvent(0), count: 3, line: 2, column: 5 }]),
+        ],
+    );
+    assert_eq!(out, "hi\n\\x1b\n@x[1]: 3\n@x[2]: 0\n[%T 1007]\n\n");
+    assert_eq!(notices, "Attached 1 probe\nwarning: t.ct:2:5: lost 3 events: the ring buffer was full\n");
+}

@@ -1,0 +1,71 @@
+//! A machine that is not there, for the tests of this crate.
+
+use wire::manifest::{Enum, StackMap};
+use wire::{Manifest, map};
+
+use crate::{Frame, Names};
+
+/// Answers that only depend on the question.
+pub(crate) struct Fake;
+
+impl Names for Fake {
+    fn user_symbol(&self, tgid: u32, address: u64) -> String {
+        format!("sym_{address:x}+{tgid}")
+    }
+
+    fn stack(&self, _user: bool, _tgid: u32, addresses: &[u64]) -> Vec<Frame> {
+        addresses.iter().map(|&address| frame(address)).collect()
+    }
+
+    fn stack_addresses(&self, _map: u32, id: u32) -> Vec<u64> {
+        if id == 1 { vec![0x10, 0x20, 0xff] } else { vec![] }
+    }
+
+    fn wall_clock_ns(&self, boot_ns: u64) -> i128 {
+        i128::from(boot_ns) + 1000
+    }
+
+    fn strftime(&self, format: &str, wall_ns: i128) -> String {
+        format!("[{format} {wall_ns}]")
+    }
+}
+
+fn frame(address: u64) -> Frame {
+    let known = Frame { address, ..Frame::default() };
+    match address {
+        0x10 => Frame {
+            symbol: Some("main".into()),
+            offset: 16,
+            module: Some("/bin/a".into()),
+            source: Some(("a.c".into(), 3)),
+            ..known
+        },
+        0x20 => Frame { symbol: Some("f".into()), inlined: true, ..known },
+        _ => known,
+    }
+}
+
+/// A manifest with some names, one enum, one stack map and no map.
+pub(crate) fn manifest() -> Manifest {
+    let variants = [("CUDA_SUCCESS", 0), ("CUDA_ERROR_OUT_OF_MEMORY", 2)];
+    Manifest {
+        source: "t.ct".into(),
+        names: wire::manifest::Names {
+            funcs: vec!["cuInit".into(), "cuMemFree_v2".into()],
+            ..Default::default()
+        },
+        enums: vec![Enum {
+            name: "CUresult".into(),
+            variants: variants.map(|(n, v)| (n.into(), v)).to_vec(),
+        }],
+        stacks: vec![StackMap { symbol: "s".into(), user: true, limit: 8 }],
+        truncation_trailer: "..".into(),
+        ..Manifest::default()
+    }
+}
+
+/// A map without anything that matters to printing.
+pub(crate) fn map(name: &str, value: map::MapValue) -> map::Map {
+    let storage = map::Storage::Hash;
+    map::Map { name: name.into(), symbol: name.into(), key: vec![], value, storage, max_entries: 1 }
+}

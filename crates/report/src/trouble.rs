@@ -1,0 +1,110 @@
+//! What went wrong in the kernel, in words: nothing is lost in silence.
+
+use wire::{CounterKind, Manifest};
+
+use crate::Trouble;
+
+/// One finding, ready to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// One line, lower case.
+    pub message: String,
+    /// How often.
+    pub count: u64,
+    /// Records were lost.
+    pub lost: bool,
+    /// Line of the script; 0: none.
+    pub line: u32,
+    /// Column.
+    pub column: u32,
+}
+
+/// The findings of a run. Calls seen at entry and at return are one finding: those that never returned.
+pub fn findings(manifest: &Manifest, troubles: &[Trouble]) -> Vec<Finding> {
+    troubles.iter().filter_map(|trouble| finding(manifest, troubles, trouble)).collect()
+}
+
+fn finding(manifest: &Manifest, all: &[Trouble], trouble: &Trouble) -> Option<Finding> {
+    let count = match trouble.kind {
+        CounterKind::Entered(program) => trouble.count.saturating_sub(returned(all, program)),
+        CounterKind::Returned(_) => 0,
+        _ => trouble.count,
+    };
+    let lost = matches!(trouble.kind, CounterKind::LostEvent(_));
+    let message = words(manifest, &trouble.kind, count);
+    (count > 0).then_some(Finding { message, count, lost, line: trouble.line, column: trouble.column })
+}
+
+fn returned(all: &[Trouble], program: u32) -> u64 {
+    all.iter().filter(|other| other.kind == CounterKind::Returned(program)).map(|other| other.count).sum()
+}
+
+fn words(manifest: &Manifest, kind: &CounterKind, count: u64) -> String {
+    let many = |one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
+    let calls = || many("call", "calls");
+    let program =
+        |id: u32| manifest.programs.get(id as usize).map_or("a probe", |program| program.text.as_str());
+    let map = |id: u32| manifest.maps.get(id as usize).map_or("@", |map| map.name.as_str());
+    match kind {
+        CounterKind::LostEvent(_) => {
+            format!("lost {}: the ring buffer was full", many("event", "events"))
+        }
+        CounterKind::MapFull(id) => {
+            format!(
+                "`@{}` was full and {} did not get in; raise `max_map_keys`",
+                map(*id),
+                many("update", "updates")
+            )
+        }
+        CounterKind::UserRead => {
+            format!("{} of the program's memory failed, and gave 0 or \"\"", many("read", "reads"))
+        }
+        CounterKind::DivisionByZero => format!("{} by zero, which gave 1", many("division", "divisions")),
+        CounterKind::LoopLimit => {
+            format!("{} cut off at the limit of iterations", many("loop was", "loops were"))
+        }
+        CounterKind::LostStack => format!("{} could not be stored", many("stack", "stacks")),
+        CounterKind::NoScratch => format!("{} found no scratch space, and the body did not run", calls()),
+        CounterKind::NoCallSlot => {
+            format!("{} found no room for what entry saves, and have no return", calls())
+        }
+        CounterKind::Entered(id) => format!("{} of `{}` did not return while traced", calls(), program(*id)),
+        CounterKind::Returned(id) => format!("{} of `{}` returned", calls(), program(*id)),
+        CounterKind::NoEntry(id) => {
+            format!(
+                "{} of `{}` returned without an entry seen, and the body did not run",
+                calls(),
+                program(*id)
+            )
+        }
+        CounterKind::MissingKey(id) => {
+            format!("{} of `@{}` found no such key", many("delete", "deletes"), map(*id))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::manifest;
+
+    #[test]
+    fn unpaired_calls_are_the_difference() {
+        let trouble = |kind, count| Trouble { kind, count, line: 3, column: 1 };
+        let troubles = [
+            trouble(CounterKind::Entered(0), 5),
+            trouble(CounterKind::Returned(0), 4),
+            trouble(CounterKind::UserRead, 2),
+        ];
+        let messages: Vec<String> = findings(&manifest(), &troubles).into_iter().map(|f| f.message).collect();
+        assert_eq!(
+            messages,
+            [
+                "1 call of `a probe` did not return while traced",
+                "2 reads of the program's memory failed, and gave 0 or \"\""
+            ]
+        );
+        let paired = [trouble(CounterKind::Entered(1), 4), trouble(CounterKind::Returned(1), 4)];
+        assert_eq!(findings(&manifest(), &paired), []);
+    }
+}

@@ -1,0 +1,227 @@
+//! Text of one value.
+//!
+//! ```text
+//! 5   true   CUDA_SUCCESS   0x7f00   bash   (1, x)   cuMemAlloc_v2   main+17
+//! ```
+//!
+//! Strings come from a traced process: their control characters are shown as `\n` or `\x1b`, so that no program can move
+//! the cursor of who watches it. What the script itself writes (literals of `printf`) is not escaped.
+
+use wire::types::StackMode;
+use wire::{Manifest, Value};
+
+use crate::{Frame, Names};
+
+/// What is needed to turn ids into text.
+#[derive(Copy, Clone)]
+pub struct Context<'a> {
+    /// Names, enums, stacks of the script.
+    pub manifest: &'a Manifest,
+    /// Symbols and clocks of the machine.
+    pub names: &'a dyn Names,
+}
+
+/// Blanks before a frame of a stack that is a value.
+const VALUE_INDENT: usize = 8;
+/// Blanks before a frame of a stack that is part of a key.
+const KEY_INDENT: usize = 4;
+
+impl Context<'_> {
+    /// The text of a value.
+    pub fn text(&self, value: &Value) -> String {
+        self.indented(value, VALUE_INDENT)
+    }
+
+    fn indented(&self, value: &Value, indent: usize) -> String {
+        match value {
+            Value::Bool(value) => value.to_string(),
+            Value::Int(value, _) => value.to_string(),
+            Value::Uint(value, _) => value.to_string(),
+            Value::Enum(id, value) => {
+                self.enum_name(*id, *value).map_or_else(|| value.to_string(), str::to_owned)
+            }
+            Value::Pointer(address) => format!("{address:#x}"),
+            Value::Str(bytes, cut) => self.string(bytes, *cut),
+            Value::Tuple(parts) => self.tuple(parts, indent),
+            Value::Name(kind, id) => match self.manifest.names.get(*kind, *id) {
+                Some(name) => escape(name.as_bytes()),
+                None => format!("{id:#x}"),
+            },
+            Value::Usym { address, tgid } => escape(self.names.user_symbol(*tgid, *address).as_bytes()),
+            Value::Stack { map, id, tgid, mode } => self.stack(*map, *id, *tgid, *mode, indent),
+            Value::Timestamp(ns, format) => self.names.strftime(format, self.names.wall_clock_ns(*ns)),
+        }
+    }
+
+    /// The name of an enum's value.
+    pub fn enum_name(&self, id: u32, value: i64) -> Option<&str> {
+        self.manifest.enums.get(id as usize)?.name_of(value)
+    }
+
+    fn string(&self, bytes: &[u8], cut: bool) -> String {
+        let mut text = escape(bytes);
+        if cut {
+            text.push_str(&self.manifest.truncation_trailer);
+        }
+        text
+    }
+
+    /// `(1, x)`, `(1,)`
+    fn tuple(&self, parts: &[Value], indent: usize) -> String {
+        let texts: Vec<String> = parts.iter().map(|part| self.indented(part, indent)).collect();
+        format!("({}{})", texts.join(", "), if texts.len() == 1 { "," } else { "" })
+    }
+
+    /// `@x`, `@x[k, 2]`
+    pub fn entry_name(&self, map: &str, key: &[Value]) -> String {
+        if key.is_empty() {
+            return format!("@{map}");
+        }
+        let texts: Vec<String> = key_parts(key).iter().map(|part| self.indented(part, KEY_INDENT)).collect();
+        format!("@{map}[{}]", texts.join(", "))
+    }
+
+    /// A newline, then one frame a line.
+    fn stack(&self, map: u32, id: u32, tgid: u32, mode: StackMode, indent: usize) -> String {
+        let addresses = if id == u32::MAX { Vec::new() } else { self.names.stack_addresses(map, id) };
+        let user = self.manifest.stacks.get(map as usize).is_none_or(|stack| stack.user);
+        let frames = match mode {
+            StackMode::Raw => {
+                addresses.iter().map(|&address| Frame { address, ..Frame::default() }).collect()
+            }
+            _ => self.names.stack(user, tgid, &addresses),
+        };
+        let mut text = String::from("\n");
+        for frame in &frames {
+            text.push_str(&frame_line(frame, mode, indent));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// The parts of a key as they are shown: a key that is one tuple shows without its parentheses.
+pub fn key_parts(key: &[Value]) -> &[Value] {
+    match key {
+        [Value::Tuple(parts)] => parts,
+        parts => parts,
+    }
+}
+
+fn frame_line(frame: &Frame, mode: StackMode, indent: usize) -> String {
+    let blanks = " ".repeat(indent);
+    match mode {
+        StackMode::Raw => format!("{blanks}{:x}", frame.address),
+        StackMode::Bpftrace => format!("{blanks}{}", frame_name(frame)),
+        StackMode::Perf => {
+            let module = frame.module.as_deref().unwrap_or("[unknown]");
+            format!("\t{:x} {} ({})", frame.address, frame_name(frame), escape(module.as_bytes()))
+        }
+    }
+}
+
+/// `symbol+17@file.c:3`, `[inlined] f@file.c:9`, or the address.
+fn frame_name(frame: &Frame) -> String {
+    let Some(symbol) = &frame.symbol else { return format!("{:#x}", frame.address) };
+    let symbol = escape(symbol.as_bytes());
+    let source = frame
+        .source
+        .as_ref()
+        .map_or(String::new(), |(file, line)| format!("@{}:{line}", escape(file.as_bytes())));
+    match frame.inlined {
+        true => format!("[inlined] {symbol}{source}"),
+        false => format!("{symbol}+{}{source}", frame.offset),
+    }
+}
+
+/// Bytes of a traced process as text: control characters and what is not UTF-8 as escapes.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        chunk.valid().chars().for_each(|c| escape_char(&mut out, c));
+        chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
+    }
+    out
+}
+
+fn escape_char(out: &mut String, c: char) {
+    match c {
+        '\n' => out.push_str("\\n"),
+        '\t' => out.push_str("\\t"),
+        '\r' => out.push_str("\\r"),
+        '\0'..='\x1f' | '\x7f' => out.push_str(&format!("\\x{:02x}", c as u32)),
+        // C1 controls move the cursor too, and the marks of direction make text look like another one.
+        '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            out.push_str(&format!("\\u{:04x}", c as u32));
+        }
+        c => out.push(c),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fake, manifest};
+
+    fn text(value: Value) -> String {
+        Context { manifest: &manifest(), names: &Fake }.text(&value)
+    }
+
+    #[test]
+    fn scalars() {
+        for (value, expected) in [
+            (Value::Bool(true), "true"),
+            (Value::Int(-3, 4), "-3"),
+            (Value::Uint(u64::MAX, 8), "18446744073709551615"),
+            (Value::Pointer(0x10), "0x10"),
+            (Value::Enum(0, 2), "CUDA_ERROR_OUT_OF_MEMORY"),
+            (Value::Enum(0, 77), "77"),
+            (Value::Enum(9, 2), "2"),
+            (Value::Name(wire::NameKind::Func, 1), "cuMemFree_v2"),
+            (Value::Name(wire::NameKind::Api, 9), "0x9"),
+            (Value::Usym { address: 0x1234, tgid: 7 }, "sym_1234+7"),
+            (Value::Timestamp(5, "%H".into()), "[%H 1005]"),
+        ] {
+            assert_eq!(text(value.clone()), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn strings_of_the_process_are_escaped_and_show_that_they_were_cut() {
+        assert_eq!(text(Value::Str(b"\x1b[2Ja\n\xff\xc2\x9b".to_vec(), false)), "\\x1b[2Ja\\n\\xff\\u009b");
+        assert_eq!(text(Value::Str("漢".into(), true)), "漢..");
+    }
+
+    #[test]
+    fn tuples_and_keys() {
+        let pair = Value::Tuple(vec![Value::Int(2, 8), Value::Int(3, 8)]);
+        assert_eq!(text(Value::Tuple(vec![Value::Int(1, 8), pair.clone()])), "(1, (2, 3))");
+        assert_eq!(text(Value::Tuple(vec![Value::Int(1, 8)])), "(1,)");
+        let manifest = manifest();
+        let context = Context { manifest: &manifest, names: &Fake };
+        assert_eq!(context.entry_name("x", &[]), "@x");
+        assert_eq!(context.entry_name("", &[Value::Str("k".into(), false), Value::Int(2, 8)]), "@[k, 2]");
+        assert_eq!(context.entry_name("d", &[Value::Int(1, 8), pair.clone()]), "@d[1, (2, 3)]");
+        assert_eq!(context.entry_name("d", &[pair]), "@d[2, 3]");
+    }
+
+    #[test]
+    fn stacks() {
+        let stack = |mode| Value::Stack { map: 0, id: 1, tgid: 7, mode };
+        assert_eq!(
+            text(stack(StackMode::Bpftrace)),
+            "\n        main+16@a.c:3\n        [inlined] f\n        0xff\n"
+        );
+        assert_eq!(
+            text(stack(StackMode::Perf)),
+            "\n\t10 main+16@a.c:3 (/bin/a)\n\t20 [inlined] f ([unknown])\n\tff 0xff ([unknown])\n"
+        );
+        assert_eq!(text(stack(StackMode::Raw)), "\n        10\n        20\n        ff\n");
+        let none = Value::Stack { map: 0, id: u32::MAX, tgid: 7, mode: StackMode::Raw };
+        assert_eq!(text(none), "\n");
+        let manifest = manifest();
+        let context = Context { manifest: &manifest, names: &Fake };
+        let key = [stack(StackMode::Bpftrace), Value::Str("sh".into(), false)];
+        assert_eq!(context.entry_name("", &key), "@[\n    main+16@a.c:3\n    [inlined] f\n    0xff\n, sh]");
+    }
+}
