@@ -1,4 +1,4 @@
-//! A catalog of one small library, for tests: the names and signatures of the driver API in a file that does not exist.
+//! A catalog of two small libraries, for tests: names of the driver and runtime API in files that do not exist.
 //!
 //! Functions lie [`SPACING`] bytes apart. Every third begins with an `endbr64` (probes go 4 bytes further), every third
 //! with a `push` that entry probes are put behind (1 byte further, the stack 8 bytes lower).
@@ -10,8 +10,8 @@ use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 pub const SPACING: u64 = 0x40;
 const FIRST: u64 = 0x1000;
 
-/// Names that exist, in order of their addresses.
-pub const FUNCTIONS: [&str; 12] = [
+/// Names in `libcuda`, in order of their addresses.
+const DRIVER: &[&str] = &[
     "cuCtxGetDevice",
     "cuCtxSynchronize",
     "cuInit",
@@ -25,6 +25,8 @@ pub const FUNCTIONS: [&str; 12] = [
     "cuModuleGetFunction",
     "cuStreamCreate",
 ];
+/// Names in `libcudart`.
+const RUNTIME: &[&str] = &["cudaFree", "cudaLaunchKernel", "cudaMalloc", "cudaMemcpy"];
 
 /// How far below its place at the first instruction the stack pointer is, so many bytes into a function.
 pub fn stack_shift(past: u64) -> u64 {
@@ -39,37 +41,45 @@ pub fn covers(function: u64, offset: u64) -> bool {
 /// See the module.
 #[derive(Debug)]
 pub struct TestCatalog {
-    file: File,
-    functions: Vec<Function>,
+    files: [File; 2],
+    functions: [Vec<Function>; 2],
+}
+
+fn functions(names: &[&str]) -> Vec<Function> {
+    let function = |(name, index): (&&str, u64)| Function {
+        names: vec![name.to_string()],
+        version: None,
+        offset: FIRST + SPACING * index,
+    };
+    names.iter().zip(0..).map(function).collect()
 }
 
 impl TestCatalog {
-    /// The catalog whose target `libcuda` is `file`, with id 0.
-    pub fn new(file: File) -> TestCatalog {
-        let function = |(name, index): (&&str, u64)| Function {
-            names: vec![name.to_string()],
-            version: None,
-            offset: FIRST + SPACING * index,
-        };
-        TestCatalog { file, functions: FUNCTIONS.iter().zip(0..).map(function).collect() }
+    /// The catalog whose targets `libcuda` and `libcudart` are `files`, with ids 0 and 1.
+    pub fn new(files: [File; 2]) -> TestCatalog {
+        TestCatalog { files, functions: [functions(DRIVER), functions(RUNTIME)] }
     }
 
     /// What worlds may call.
     pub fn callees(&self) -> Vec<Callee> {
-        self.functions.iter().map(|f| Callee { file: 0, function: f.offset }).collect()
+        let of = |file: u32| {
+            self.functions[file as usize].iter().map(move |f| Callee { file, function: f.offset })
+        };
+        of(0).chain(of(1)).collect()
     }
 }
 
 impl Catalog for TestCatalog {
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
         match target {
-            "libcuda" => Ok(vec![self.file.clone()]),
+            "libcuda" => Ok(vec![self.files[0].clone()]),
+            "libcudart" => Ok(vec![self.files[1].clone()]),
             _ => Err(TargetError::NotYet { looked_in: vec![] }),
         }
     }
 
-    fn functions(&self, _file: FileId) -> &[Function] {
-        &self.functions
+    fn functions(&self, file: FileId) -> &[Function] {
+        &self.functions[file.0 as usize]
     }
 
     fn entry_place(&self, file: FileId, offset: u64) -> Place {
