@@ -73,7 +73,13 @@ impl Diagnostics {
         self.list.iter().any(|d| d.severity == Severity::Error)
     }
 
-    fn add(&mut self, severity: Severity, code: &'static str, span: Span, message: String) -> &mut Diagnostic {
+    fn add(
+        &mut self,
+        severity: Severity,
+        code: &'static str,
+        span: Span,
+        message: String,
+    ) -> &mut Diagnostic {
         let (label, notes, help) = (String::new(), Vec::new(), Vec::new());
         self.list.push(Diagnostic { severity, code, message, span, label, notes, help });
         self.list.last_mut().expect("just pushed")

@@ -5,9 +5,9 @@
 //! points differ in what the body sees (types or places of the arguments that it uses) yields one `Probe` for each
 //! such layout, not one for each function.
 
+pub use crate::ast::BinaryOp;
 use crate::catalog::{File, FileId, Place};
 use crate::span::Span;
-pub use crate::ast::BinaryOp;
 
 /// A checked script.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -535,7 +535,7 @@ pub enum ExprKind {
     },
     /// `arg0`: the integer argument in the n-th register, or stack slot behind them, as 64 bits, whatever the signature.
     Arg(u32),
-    /// `reg("sp")`: by the architecture's name; checked to exist by `lang::REGISTERS`.
+    /// `reg("sp")`: by the architecture's name; one of `lang::registers` of this architecture.
     Reg(String),
     /// `retval`, masked to its type.
     Retval,

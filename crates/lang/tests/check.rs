@@ -6,7 +6,9 @@ mod common;
 use common::Machine;
 use lang::catalog::FileId;
 use lang::hir::{Attach, Expr, ExprKind, MapValue, NameKind, Program, Type};
-use lang::{Checked, Diagnostics, Known, Options, Source, builtin, check, codes, compile_front, resolve};
+use lang::{
+    Checked, Diagnostics, Known, Options, Source, builtin, check, codes, compile_front, hir_visit, resolve,
+};
 
 fn compile(script: &str, options: &Options) -> (Option<Checked>, Diagnostics) {
     let mut diags = Diagnostics::default();
@@ -23,7 +25,9 @@ fn program(script: &str) -> Program {
 #[test]
 fn every_code_has_an_example_that_triggers_it() {
     for code in resolve::codes::PROBES.iter().chain(check::codes::TYPES) {
-        let (_, diags) = compile(code.example, &Options::default());
+        let (checked, mut diags) = compile(code.example, &Options::default());
+        let pending = checked.iter().flat_map(|checked| &checked.pending);
+        pending.for_each(|pending| pending.refuse(&Machine::new(), &mut diags));
         let found: Vec<&str> = diags.list.iter().map(|d| d.code).collect();
         assert!(found.contains(&code.code), "{}: `{}` gives {:?}", code.code, code.example, diags.list);
     }
@@ -32,6 +36,7 @@ fn every_code_has_an_example_that_triggers_it() {
 #[test]
 fn every_finding_is_explained() {
     let sources = [
+        include_str!("../src/resolve/mod.rs"),
         include_str!("../src/resolve/probes.rs"),
         include_str!("../src/resolve/layout.rs"),
         include_str!("../src/check/mod.rs"),
@@ -143,8 +148,61 @@ fn checked_programs_obey_their_rules() {
     for script in examples.chain(more) {
         let program = program(script);
         assert!(program.maps.iter().all(|map| map.value != MapValue::Plain(Type::Void)), "{script}");
-        lang::hir_visit::visit(&program, &mut |e| obey(e, script));
+        hir_visit::visit(&program, &mut |e| obey(e, script));
     }
+}
+
+/// Scripts of the golden files.
+fn golden_scripts() -> Vec<String> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let files = ["check", "resolve"].iter().flat_map(|name| std::fs::read_dir(folder.join(name)).unwrap());
+    let mut paths: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let script = |path| std::fs::read_to_string(path).unwrap().split("====").next().unwrap().to_string();
+    paths.into_iter().map(script).collect()
+}
+
+/// Words, numbers and single marks.
+fn tokens(script: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
+    let mut rest = script;
+    while let Some(first) = rest.chars().next() {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let length = match first {
+            c if is_word(c) => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
+            c => c.len_utf8(),
+        };
+        tokens.push(&rest[..length]);
+        rest = &rest[length..];
+    }
+    tokens
+}
+
+/// Scripts with one token gone, or in the place of another: never a panic, errors if and only if there is no program, and
+/// every program obeys the rules.
+#[test]
+fn damaged_scripts_are_checked_or_refused() {
+    let scripts = golden_scripts();
+    let mut accepted = 0;
+    for (at, script) in scripts.iter().enumerate() {
+        let own = tokens(script);
+        let foreign = tokens(&scripts[(at * 7 + 3) % scripts.len()]);
+        for place in (at % 4..own.len()).step_by(4) {
+            let other = foreign[(place * 13) % foreign.len()];
+            for replacement in ["", other] {
+                let mut damaged = own.clone();
+                damaged[place] = replacement;
+                let damaged = damaged.concat();
+                let (checked, diags) = compile(&damaged, &Options::default());
+                assert_eq!(checked.is_none(), diags.has_errors(), "{damaged}");
+                if let Some(checked) = checked {
+                    accepted += 1;
+                    hir_visit::visit(&checked.program, &mut |e| obey(e, &damaged));
+                }
+            }
+        }
+    }
+    assert!(accepted > 300, "{accepted}");
 }
 
 fn obey(e: &Expr, script: &str) {

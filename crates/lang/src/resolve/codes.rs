@@ -74,6 +74,14 @@ pub const PROBES: &[Code] = &[
         example: "let @m = heap(10); BEGIN { @m = 1 }",
     },
     Code {
+        code: "E0111",
+        title: "no such library",
+        explanation: "A short name is looked for in the processes that are traced, then where libraries are \
+                      installed. With `-c`, `-p`, or when all processes are traced, a library may come later and is \
+                      waited for; otherwise there is nothing to probe.",
+        example: "uprobe:libcudar:cudaMalloc { @ = count() }",
+    },
+    Code {
         code: "E0120",
         title: "no such argument",
         explanation: "None of the functions of this clause has an argument of this name. Functions that lack one are \

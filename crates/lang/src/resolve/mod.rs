@@ -21,6 +21,7 @@ use crate::diagnostic::Diagnostics;
 use crate::hir::{self, NameId};
 use crate::resolve::layout::Layout;
 use crate::resolve::names::Interner;
+use crate::similar::similar;
 use crate::span::Span;
 
 /// A target that no process maps now. Its sites are assumed from the CUDA tables so that bodies are checked; whoever
@@ -33,6 +34,20 @@ pub struct Pending {
     pub looked_in: Vec<String>,
     /// The attach point.
     pub span: Span,
+}
+
+impl Pending {
+    /// Says that nothing is to be waited for: the target does not exist.
+    pub fn refuse(&self, catalog: &dyn Catalog, diags: &mut Diagnostics) {
+        let known = catalog.known_targets();
+        let near = similar(&self.target, known.iter().map(String::as_str));
+        let error = diags.error("E0111", self.span, format!("no library `{}` found", self.target));
+        if !self.looked_in.is_empty() {
+            error.note(format!("looked in {}", self.looked_in.join(", ")));
+        }
+        error.help.extend(probes::did_you_mean(&near));
+        error.help("name its file by path, or trace a program that loads it with `-c` or `-p`");
+    }
 }
 
 /// A clause and everything it runs at.
