@@ -22,7 +22,7 @@ pub fn is_there() -> bool {
 pub fn kernel_function_params(name: &str) -> Option<u32> {
     let file = File::open(VMLINUX).ok()?;
     let len = file.metadata().ok()?.len() as usize;
-    match Mapping::new(file.as_fd(), 0, len, false) {
+    match Mapping::read_only(file.as_fd(), len) {
         // SAFETY: a mapping of this length, of a file that never changes.
         Ok(map) => function_params(unsafe { std::slice::from_raw_parts(map.bytes(), len) }, name),
         Err(_) => function_params(&std::fs::read(VMLINUX).ok()?, name),

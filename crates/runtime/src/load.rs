@@ -148,11 +148,13 @@ fn refusal(manifest: &Manifest, said: &str, error: &libbpf_rs::Error) -> LoadErr
             rest.contains(after).then(|| name.to_owned())
         })
     };
-    if let Some(symbol) = named("prog '", "BPF program load failed") {
-        return refused(manifest, symbol, said, to_errno(error));
+    const PROGRAM_FAILED: &str = "BPF program load failed: ";
+    const MAP_FAILED: &str = "failed to create: ";
+    if let Some(symbol) = named("prog '", PROGRAM_FAILED) {
+        return refused(manifest, symbol, said, errno_after(said, PROGRAM_FAILED, error));
     }
-    if let Some(symbol) = named("map '", "failed to create") {
-        return match to_errno(error) {
+    if let Some(symbol) = named("map '", MAP_FAILED) {
+        return match errno_after(said, MAP_FAILED, error) {
             errno if errno.raw_os_error() == Some(libc::EPERM) => features::explain(errno).into(),
             errno => LoadError::Map { symbol, errno },
         };
@@ -170,27 +172,25 @@ fn refused(manifest: &Manifest, symbol: String, said: &str, errno: io::Error) ->
     LoadError::Refused { symbol, line, text, errno, log }
 }
 
-fn to_errno(error: &libbpf_rs::Error) -> io::Error {
-    use libbpf_rs::ErrorKind as Kind;
-    let errno = match error.kind() {
-        Kind::PermissionDenied => libc::EPERM,
-        Kind::NotFound => libc::ENOENT,
-        Kind::InvalidInput => libc::EINVAL,
-        Kind::OutOfMemory => libc::ENOMEM,
-        _ => errno_of_source(error).unwrap_or(libc::EIO),
-    };
-    io::Error::from_raw_os_error(errno_of_source(error).unwrap_or(errno))
-}
+/// The errnos that loading ends with, as libbpf writes them.
+const ERRNOS: [(&str, i32); 9] = [
+    ("-EACCES", libc::EACCES),
+    ("-EPERM", libc::EPERM),
+    ("-EINVAL", libc::EINVAL),
+    ("-ENOMEM", libc::ENOMEM),
+    ("-E2BIG", libc::E2BIG),
+    ("-ENOSPC", libc::ENOSPC),
+    ("-EFAULT", libc::EFAULT),
+    ("-ENOENT", libc::ENOENT),
+    ("-EOPNOTSUPP", libc::EOPNOTSUPP),
+];
 
-fn errno_of_source(error: &libbpf_rs::Error) -> Option<i32> {
-    let mut source = Some(error as &dyn std::error::Error);
-    while let Some(current) = source {
-        if let Some(errno) = current.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
-            return Some(errno);
-        }
-        source = current.source();
-    }
-    None
+/// The errno behind `failed`, or the error's words: libbpf-rs tells only its kind, and EPERM (no right to load) and EACCES
+/// (the verifier's no) are of one kind.
+fn errno_after(said: &str, failed: &str, error: &libbpf_rs::Error) -> io::Error {
+    let word = said.lines().find_map(|line| line.split_once(failed)?.1.split_whitespace().next());
+    let errno = ERRNOS.iter().find(|(name, _)| Some(*name) == word).map(|(_, errno)| *errno);
+    errno.map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error)
 }
 
 /// The last lines of the verifier's log, between libbpf's markers.

@@ -52,8 +52,8 @@ impl Ring {
     /// Maps a ring buffer map of `size` bytes.
     pub fn new(fd: OwnedFd, size: u32) -> io::Result<Ring> {
         let page = sys::page_size();
-        let consumer = Mapping::new(fd.as_fd(), 0, page, true)?;
-        let producer = Mapping::new(fd.as_fd(), page, page + size as usize, false)?;
+        let consumer = Mapping::shared(fd.as_fd(), 0, page, true)?;
+        let producer = Mapping::shared(fd.as_fd(), page, page + size as usize, false)?;
         let mut ring =
             Ring { fd, consumer, producer, size: size as usize, position: 0, last: 0, wrapped: Vec::new() };
         ring.position = ring.consumer_position().load(Ordering::Acquire);

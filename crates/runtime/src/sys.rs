@@ -67,7 +67,7 @@ pub fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
-/// A shared mapping of a descriptor, unmapped on drop.
+/// A mapping of a descriptor, unmapped on drop.
 pub struct Mapping {
     address: *mut c_void,
     len: usize,
@@ -77,19 +77,27 @@ pub struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes from `offset` on.
-    pub fn new(fd: BorrowedFd<'_>, offset: usize, len: usize, writable: bool) -> io::Result<Mapping> {
+    /// Maps `len` bytes from `offset` on, shared with the kernel.
+    pub fn shared(fd: BorrowedFd<'_>, offset: usize, len: usize, writable: bool) -> io::Result<Mapping> {
         let access = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+        Mapping::new(fd, offset, len, access, libc::MAP_SHARED)
+    }
+
+    /// Maps the first `len` bytes of a file that does not change.
+    pub fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        Mapping::new(fd, 0, len, libc::PROT_READ, libc::MAP_PRIVATE)
+    }
+
+    fn new(
+        fd: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+        access: c_int,
+        flags: c_int,
+    ) -> io::Result<Mapping> {
         // SAFETY: the kernel chooses the address; nothing is replaced.
         let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                access,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                offset as libc::off_t,
-            )
+            libc::mmap(std::ptr::null_mut(), len, access, flags, fd.as_raw_fd(), offset as libc::off_t)
         };
         if address == libc::MAP_FAILED {
             Err(io::Error::last_os_error())

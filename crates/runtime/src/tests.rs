@@ -1,6 +1,8 @@
 //! Sessions on the running kernel, with programs assembled here: each writes one record, and what it is attached to says
 //! which. The functions that are probed are this test's own.
 
+mod elf;
+
 use crate::attach::Files;
 use crate::load::LoadedProgram;
 use crate::run::{Control, Next, Reason, Watch};
@@ -47,7 +49,7 @@ fn offset_of(function: extern "C" fn(u64) -> u64) -> u64 {
     maps.lines().find_map(inside).expect("code is mapped")
 }
 
-fn insn(code: u32, dst: u8, src: u8, off: i16, imm: i32) -> bpf::bpf_insn {
+pub(crate) fn insn(code: u32, dst: u8, src: u8, off: i16, imm: i32) -> bpf::bpf_insn {
     let regs = bpf::__BindgenBitfieldUnit::new([src << 4 | dst]);
     bpf::bpf_insn { code: code as u8, _bitfield_align_1: [], _bitfield_1: regs, off, imm }
 }

@@ -47,7 +47,7 @@ impl Mappings {
     ///
     /// # Errors
     /// Those of the socket.
-    pub fn next(&mut self) -> io::Result<Option<Mapping>> {
+    pub fn receive(&mut self) -> io::Result<Option<Mapping>> {
         let mut question = [0; QUESTION];
         match self.socket.read_exact(&mut question) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -59,7 +59,7 @@ impl Mappings {
         // The thread waits, unless it was killed meanwhile: then there is nothing to attach.
         let (Ok(metadata), Ok(shown)) = (std::fs::metadata(&open), std::fs::read_link(&open)) else {
             self.answer()?;
-            return self.next();
+            return self.receive();
         };
         Ok(Some(Mapping { tid, identity: (metadata.dev(), metadata.ino()), open, shown }))
     }

@@ -35,7 +35,7 @@ mod tests {
         };
         child.release().unwrap();
         let mut seen = Vec::new();
-        while let Some(mapping) = mappings.next().unwrap() {
+        while let Some(mapping) = mappings.receive().unwrap() {
             seen.push(mapping.identity);
             mappings.answer().unwrap();
         }
