@@ -23,7 +23,7 @@ bless:                   ## rewrite the golden files; read the diff
 	BLESS=1 $(CARGO) test --workspace --quiet
 
 bench: build examples    ## what a probe hit costs, as a ratio to an empty probe
-	bash examples/bench.sh $(BINARY)
+	python3 examples/bench.py $(BINARY)
 
 examples:                ## the simulated CUDA and the workloads
 	$(MAKE) --no-print-directory -C examples/cuda
