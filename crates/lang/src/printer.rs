@@ -236,7 +236,7 @@ fn kind_text(kind: &ExprKind) -> String {
         ExprKind::Field { base, name, arrow } => {
             format!("{}{}{}", expr_text(base, POSTFIX), if *arrow { "->" } else { "." }, name.node)
         }
-        ExprKind::TupleIndex { base, index } => format!("{}.{index}", expr_text(base, POSTFIX)),
+        ExprKind::TupleIndex { base, index } => format!("{}.{index}", base_of_position(base)),
         ExprKind::Index { base, index } => format!("{}[{}]", base_of_index(base), print_expr(index)),
         ExprKind::Unary { op, expr } => unary(*op, expr),
         ExprKind::IncDec { target, delta, postfix } => {
@@ -263,6 +263,14 @@ fn kind_text(kind: &ExprKind) -> String {
 
 fn list(exprs: &[Expr]) -> String {
     exprs.iter().map(print_expr).collect::<Vec<_>>().join(", ")
+}
+
+/// `7.1` would otherwise read as a number with a point.
+fn base_of_position(base: &Expr) -> String {
+    match base.kind {
+        ExprKind::Int { .. } => format!("({})", print_expr(base)),
+        _ => expr_text(base, POSTFIX),
+    }
 }
 
 /// `(@m)[1]` would otherwise read as a key of the map.

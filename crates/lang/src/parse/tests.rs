@@ -209,3 +209,33 @@ fn division_and_predicate() {
     assert_eq!(crate::printer::print_expr(clause.predicate.as_ref().unwrap()), "8 / 4 / 2 == 1");
     assert_eq!(clause.body.stmts.len(), 2);
 }
+
+#[test]
+fn terse_and_old_forms_are_accepted() {
+    for text in [
+        "uprobe:*:cuInit{}",
+        "uprobe:libcuda:cuInit/pid==1/{}",
+        "uprobe:libcuda:cuMem[A-F]* { }",
+        "Uprobe:libcuda:cuInit { } INTERVAL:s:1 { }",
+        "BEGIN{@x=1}END{print(@x)}",
+        "BEGIN{if(pid==1){exit()}}",
+        "BEGIN { $x = pid()/2; $x; }",
+        "BEGIN { $a = -1 - -1; $b = !$a && ~$a; }",
+        "uprobe:libcuda:cu* <@[func]=count()>interval:s:1<print(@)>",
+        "uprobe:a:b /args.x > 2/ <@=hist(args.x)>",
+        "uprobe:a:b /args.x < 2/ <@=hist(args.x)>",
+        "uretprobe:libcuda:cuMemAlloc / *args.dptr > 0 / { }",
+        "uprobe:a:f,\nuprobe:b:g\n/@s[tid]/\n{\n\tif ((int8)retval >= 1) { @ = (nsecs - @s[tid]) / 1e6; }\n}\n",
+        "",
+        "// nothing\n",
+    ] {
+        good(text);
+    }
+}
+
+#[test]
+fn a_position_of_a_number_prints_in_parentheses() {
+    let (script, _) = read("BEGIN { print($1.1.5) }", &["7"]);
+    let script = script.unwrap();
+    assert_eq!(dump(&script), dump(&good(&print(&script))));
+}
