@@ -21,7 +21,7 @@ use wire::manifest::{Attach, Program, Side, Site};
 /// `/proc/PID/root/usr/lib/libcuda.so.1`.
 pub type Files<'a> = dyn Fn(u32) -> PathBuf + 'a;
 
-/// Threads that detach at the same time. A perf uprobe waits for an RCU grace period each, so they are waited for together.
+/// Threads that detach at the same time: each link waits for a grace period of the kernel, so they are waited for together.
 const DETACHING: usize = 32;
 
 /// An attach point that the kernel refused.
@@ -331,6 +331,42 @@ pub(crate) fn run_once(program: &OwnedFd) -> io::Result<()> {
         bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as u64, ..Default::default() };
     // SAFETY: no buffers are given.
     sys::check_libbpf(unsafe { bpf::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) }).map(drop)
+}
+
+impl Link {
+    /// A perf event of its own: slow to detach.
+    fn is_single(&self) -> bool {
+        self._event.is_some()
+    }
+}
+
+/// So many perf events are not waited for at the end.
+const MANY: usize = 8;
+
+/// Detaching these takes a tenth of a second each, whoever waits.
+pub(crate) fn is_slow(links: &[Link]) -> bool {
+    links.iter().filter(|link| link.is_single()).count() > MANY
+}
+
+/// Leaves detaching to a process of its own. The kernel takes perf uprobes away one at a time under one lock, waiting for a
+/// grace period each: a minute for a few hundred. They stay in place until their last descriptor is closed, and the exit of
+/// that process closes it. The caller has told the programs to do nothing any more.
+pub(crate) fn detach_behind(links: Vec<Link>) {
+    // SAFETY: the child makes system calls only.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: as above. Whoever reads our output must not wait for this process.
+            unsafe {
+                libc::setsid();
+                for fd in 0..3 {
+                    libc::close(fd);
+                }
+                libc::_exit(0)
+            }
+        }
+        -1 => detach(links),
+        _ => drop(links),
+    }
 }
 
 /// Detaches, many at the same time.

@@ -87,10 +87,11 @@ impl Ring {
         unsafe { (*self.data().add(at).cast::<AtomicU32>()).load(Ordering::Acquire) }
     }
 
-    /// Hands up to `limit` records out, in order, until `handle` breaks.
+    /// Hands up to `limit` of the records that are there now out, in order, until `handle` breaks.
     pub fn read(&mut self, limit: usize, mut handle: impl FnMut(&[u8]) -> ControlFlow<()>) -> Drained {
         let mut drained = Drained::default();
-        while drained.records < limit && self.position < self.producer_position().load(Ordering::Acquire) {
+        let end = self.producer_position().load(Ordering::Acquire);
+        while drained.records < limit && self.position < end {
             let header = self.header(self.position);
             if header & BUSY_BIT != 0 {
                 break;

@@ -98,7 +98,7 @@ impl Session {
             Err(failure) => failure.reason(),
         };
         let start = Instant::now();
-        attach::detach(std::mem::take(&mut self.links));
+        self.detach_all();
         let mut ending = Ending { reason, after_exit: 0, unknown: 0, detach: start.elapsed() };
         // A sink that has failed once is not written to again.
         if !matches!(ending.reason, Reason::Sink(_))
@@ -108,6 +108,16 @@ impl Session {
         }
         ending.unknown = speaker.unknown;
         ending
+    }
+
+    fn detach_all(&mut self) {
+        let links = std::mem::take(&mut self.links);
+        // Without the programs' help nothing may be left behind: they would go on writing.
+        if attach::is_slow(&links) && self.core.stop_programs() {
+            attach::detach_behind(links);
+        } else {
+            attach::detach(links);
+        }
     }
 
     fn read_until_end(

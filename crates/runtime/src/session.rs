@@ -266,6 +266,16 @@ impl Core {
         aggregate::update(&control.fd, &[0; 4], &cell).map_err(setup("the control map cannot be written"))
     }
 
+    /// Tells the programs of probes to do nothing any more; whether they listen.
+    pub fn stop_programs(&self) -> bool {
+        let Some(control) = self.shared.get(manifest::CONTROL_MAP) else { return false };
+        let mut cell = [0; manifest::CONTROL_SIZE as usize];
+        let at = manifest::CONTROL_EXITED as usize;
+        let read = aggregate::lookup(&control.fd, &[0; 4], &mut cell);
+        cell[at..at + 8].copy_from_slice(&1u64.to_le_bytes());
+        read.and_then(|()| aggregate::update(&control.fd, &[0; 4], &cell)).is_ok()
+    }
+
     fn pids(&self) -> Option<&OwnedFd> {
         self.shared.get(manifest::PIDS_MAP).map(|map| &map.fd)
     }

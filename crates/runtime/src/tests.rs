@@ -65,12 +65,25 @@ enum Says {
 
 /// Writes one record with a u64 value.
 fn writes(ring: RawFd, says: Says) -> Vec<bpf::bpf_insn> {
+    writes_many(ring, says, 1)
+}
+
+/// Writes so many of them.
+fn writes_many(ring: RawFd, says: Says, records: usize) -> Vec<bpf::bpf_insn> {
+    let mut code = vec![insn(0xbf, 8, 1, 0, 0)];
+    (0..records).for_each(|_| code.extend(one_record(ring, says)));
+    code.extend([insn(0xb7, 0, 0, 0, 0), insn(0x95, 0, 0, 0, 0)]);
+    code
+}
+
+/// Instructions for one record; r8 is the context.
+fn one_record(ring: RawFd, says: Says) -> Vec<bpf::bpf_insn> {
     let mov_imm = |dst, imm| insn(0xb7, dst, 0, 0, imm);
     let mov = |dst, src| insn(0xbf, dst, src, 0, 0);
     let call = |helper: u32| insn(0x85, 0, 0, 0, helper as i32);
     let store = |off, src| insn(0x7b, 10, src, off, 0);
     let mut code = match says {
-        Says::Cookie => vec![call(bpf::BPF_FUNC_get_attach_cookie), mov(6, 0), mov(7, 0)],
+        Says::Cookie => vec![mov(1, 8), call(bpf::BPF_FUNC_get_attach_cookie), mov(6, 0), mov(7, 0)],
         Says::Constant(event, value) => {
             vec![mov_imm(6, event as i32), insn(0x67, 6, 0, 0, 32), mov_imm(7, value as i32)]
         }
@@ -92,8 +105,6 @@ fn writes(ring: RawFd, says: Says) -> Vec<bpf::bpf_insn> {
         mov_imm(3, 32),
         mov_imm(4, 0),
         call(bpf::BPF_FUNC_ringbuf_output),
-        mov_imm(0, 0),
-        insn(0x95, 0, 0, 0, 0),
     ]);
     code
 }
@@ -410,4 +421,103 @@ fn records_that_wrap_around_the_ring_arrive_whole_and_in_order() {
         session.core.ring.release(round % 2 == 0);
     }
     assert_eq!(seen, calls / 100 * 100);
+}
+
+/// `cargo test --release -p runtime -- --ignored --nocapture measure`
+#[test]
+#[ignore = "a measurement"]
+fn measure_records_a_second() {
+    let Some(_alone) = alone() else { return };
+    const CALLS: u32 = 200_000;
+    // Many records a call: the trap alone would take most of the time.
+    const RECORDS: usize = 16;
+    let calls = uprobes(Side::Entry, vec![site(probed_one, PRINT, 7, 0)]);
+    let attach = vec![calls, uprobes(Side::Entry, vec![site(probed_two, EXIT, 0, 0)])];
+    let programs = |ring| {
+        let many = load(KPROBE, MULTI, &writes_many(ring, Says::Cookie, RECORDS));
+        vec![many, load(KPROBE, MULTI, &writes(ring, Says::Cookie))]
+    };
+    let mut session =
+        Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
+    let calling = std::thread::spawn(|| {
+        let start = std::time::Instant::now();
+        for _ in 0..CALLS {
+            black_box(probed_one(1));
+        }
+        let took = start.elapsed();
+        // Behind what this thread has written.
+        while probed_two(1) == 0 {}
+        took
+    });
+    let mut heard = Heard::default();
+    let ending = session.run(&mut heard, &NoNames, Control::default());
+    let took = calling.join().expect("calls");
+    let read = heard.said.iter().filter(|said| *said == "7").count();
+    let written = CALLS as usize * RECORDS;
+    let rate = written as f64 / took.as_secs_f64();
+    eprintln!("{read} of {written} records, {rate:.0} a second, {ending:?}");
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn measure_attaching_700_functions() {
+    let Some(_alone) = alone() else { return };
+    let libc = "/lib/x86_64-linux-gnu/libc.so.6";
+    let nm = std::process::Command::new("nm").args(["-D", "--defined-only", libc]).output().expect("nm");
+    let text = String::from_utf8(nm.stdout).expect("names");
+    let mut offsets: Vec<u64> = text
+        .lines()
+        .filter_map(|line| line.split_once(" T ").and_then(|(value, _)| u64::from_str_radix(value, 16).ok()))
+        .collect();
+    offsets.sort_unstable();
+    offsets.dedup();
+    offsets.truncate(700);
+    for attach_type in [MULTI, 0] {
+        let count = if attach_type == 0 { 100 } else { offsets.len() };
+        let site = |offset: &u64| Site { file: 0, offset: *offset, cookie: 0, probe: 0 };
+        let sites: Vec<Site> = offsets[..count].iter().map(site).collect();
+        let attach = vec![uprobes(Side::Entry, sites.clone()), uprobes(Side::Return, sites)];
+        let programs =
+            |ring| (0..2).map(|_| load(KPROBE, attach_type, &writes(ring, Says::Cookie))).collect();
+        let files = AttachOptions { files: &|_| libc.into(), link_pid: Some(1) };
+        let start = std::time::Instant::now();
+        let mut session =
+            Session::for_test(manifest(attach), HashMap::new(), programs, &files).expect("session");
+        let attached = start.elapsed();
+        let ending = session.run(&mut Heard::default(), &NoNames, stop_now());
+        let failed = session.failures().len();
+        eprintln!(
+            "2 x {count}: loaded and attached in {attached:?}, detached in {:?}, {failed} failed",
+            ending.detach
+        );
+    }
+}
+
+#[test]
+fn many_single_uprobes_are_told_to_stop_and_taken_away_behind_us() {
+    let Some(_alone) = alone() else { return };
+    let sites = vec![site(probed_one, PRINT, 7, 0); 20];
+    let programs = |ring| vec![load(KPROBE, 0, &writes(ring, Says::Cookie))];
+    // SAFETY: numbers and a C string.
+    let control = sys::owned_libbpf(unsafe {
+        let size = wire::manifest::CONTROL_SIZE;
+        bpf::bpf_map_create(bpf::BPF_MAP_TYPE_ARRAY, c"ct_control".as_ptr(), 4, size, 1, std::ptr::null())
+    });
+    let control = control.expect("map");
+    let ours = control.try_clone().expect("descriptor");
+    let maps = HashMap::from([(
+        wire::manifest::CONTROL_MAP.to_owned(),
+        crate::load::LoadedMap { fd: control, max_entries: 1 },
+    )]);
+    let attach = manifest(vec![uprobes(Side::Entry, sites)]);
+    let mut session = Session::for_test(attach, maps, programs, &only_us()).expect("session");
+    probed_one(1);
+    let mut heard = Heard::default();
+    let ending = session.run(&mut heard, &NoNames, stop_now());
+    assert_eq!(heard.said.iter().filter(|said| *said == "7").count(), 20);
+    // One after the other they would take two seconds.
+    assert!(ending.detach.as_millis() < 500, "{ending:?}");
+    let mut cell = [0; wire::manifest::CONTROL_SIZE as usize];
+    crate::aggregate::lookup(&ours, &[0; 4], &mut cell).expect("cell");
+    assert_eq!(cell[wire::manifest::CONTROL_EXITED as usize], 1);
 }

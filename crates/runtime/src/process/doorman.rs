@@ -47,7 +47,11 @@ impl Mappings {
     ///
     /// # Errors
     /// Those of the socket.
-    pub fn receive(&mut self) -> io::Result<Option<Mapping>> {
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "it can fail: an iterator of results would not end at an error"
+    )]
+    pub fn next(&mut self) -> io::Result<Option<Mapping>> {
         let mut question = [0; QUESTION];
         match self.socket.read_exact(&mut question) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -59,7 +63,7 @@ impl Mappings {
         // The thread waits, unless it was killed meanwhile: then there is nothing to attach.
         let (Ok(metadata), Ok(shown)) = (std::fs::metadata(&open), std::fs::read_link(&open)) else {
             self.answer()?;
-            return self.receive();
+            return self.next();
         };
         Ok(Some(Mapping { tid, identity: (metadata.dev(), metadata.ino()), open, shown }))
     }

@@ -6,14 +6,16 @@
 //! small process of ours, answers at once for files that were seen before, asks us about new ones, and lets all pass
 //! when we are gone.
 //!
-//! Not here: processes that were running before us (`watch`).
+//! Of processes that were running before us, [`MappingWatch`] tells what they have mapped.
 
 mod child;
 mod doorman;
 mod filter;
+mod watch;
 
 pub use child::{Child, Command, SpawnError};
-pub use doorman::{Mapping, Mappings};
+pub use doorman::{Identity, Mapping, Mappings};
+pub use watch::{Mapped, MappingWatch};
 
 #[cfg(test)]
 mod tests {
@@ -35,7 +37,7 @@ mod tests {
         };
         child.release().unwrap();
         let mut seen = Vec::new();
-        while let Some(mapping) = mappings.receive().unwrap() {
+        while let Some(mapping) = mappings.next().unwrap() {
             seen.push(mapping.identity);
             mappings.answer().unwrap();
         }
