@@ -11,6 +11,7 @@
 //! Never shipped: only tests depend on it.
 
 pub mod catalog;
+pub mod generate;
 
 pub mod machine;
 pub mod outcome;

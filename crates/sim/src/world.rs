@@ -308,11 +308,18 @@ impl Maker<'_> {
         let stack: Vec<u8> = (0..16).flat_map(|_| argument(&mut self.rng).to_le_bytes()).collect();
         let retval = argument(&mut self.rng);
         self.world.calls.push(Call { file: callee.file, function: callee.function, entry, retval });
-        self.push(moment, vec![(sp, stack)], What::Entry(self.world.calls.len() - 1));
+        // Now and then a call is in progress when its function is attached, and only its return is seen.
+        if !self.rng.chance(2) {
+            self.push(moment, vec![(sp, stack)], What::Entry(self.world.calls.len() - 1));
+        }
     }
 
     fn leave(&mut self, moment: Moment) {
         if let Some(call) = self.inside.get_mut(&moment.tid).and_then(Vec::pop) {
+            // A longjmp passes over some returns.
+            if self.rng.chance(3) {
+                return;
+            }
             let writes =
                 vec![(NUMBERS + 8 * self.rng.below(8), argument(&mut self.rng).to_le_bytes().to_vec())];
             self.push(moment, writes, What::Return(call));

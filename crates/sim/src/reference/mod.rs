@@ -13,7 +13,8 @@ mod value;
 use crate::outcome::{Outcome, Said, Trouble, What};
 use crate::rng::Rng;
 use crate::world::{self, Memory, Moment, Regs, World};
-use lang::hir::{Attach, MapId, Probe, Program, Site};
+use lang::hir::{Attach, Expr, ExprKind, MapId, Probe, Program, Site};
+use lang::hir_visit;
 use std::collections::HashMap;
 use store::Table;
 use value::Val;
@@ -131,6 +132,9 @@ impl<'a> Meaning<'a> {
         let entered = self.entered.remove(&id);
         for probe in &self.program.probes {
             let Attach::Return(sites) = &probe.attach else { continue };
+            if entered.is_none() && wants_entry(probe) {
+                continue;
+            }
             let Some(site) = site(sites, call) else { continue };
             self.probe(probe, moment, Some(site), call.at_return(), entered.clone());
         }
@@ -195,6 +199,18 @@ impl<'a> Meaning<'a> {
         }
         self.outcome
     }
+}
+
+/// The probe says something of the call's entry; of a call that was under way when it was attached nothing is known.
+fn wants_entry(probe: &Probe) -> bool {
+    let mut wants = false;
+    let mut see = |e: &Expr| {
+        use ExprKind::{Arg, Duration, Param, ParamField};
+        wants |= matches!(e.kind, Param(_) | ParamField { .. } | Arg(_) | Duration);
+    };
+    probe.predicate.iter().for_each(|e| hir_visit::visit_expr(e, &mut see));
+    hir_visit::visit_block(&probe.body, &mut see);
+    wants
 }
 
 fn site<'p>(sites: &'p [Site], call: &world::Call) -> Option<&'p Site> {

@@ -1,0 +1,72 @@
+//! One script through both: what it means and what its object does must be the same, however it is compiled.
+
+use crate::catalog::TestCatalog;
+use crate::outcome::Outcome;
+use crate::{World, reference, session};
+use codegen::{Arch, Options, Passes};
+use lang::hir::Program;
+use lang::{Diagnostics, Source};
+use wire::Features;
+
+/// A way of compiling.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// In messages.
+    pub name: String,
+    /// Kernel.
+    pub features: Features,
+    /// Optimisations.
+    pub passes: Passes,
+    /// Only [`World::traced`] processes.
+    pub pid_filter: bool,
+}
+
+/// Every kernel with no, each single, and all of `passes` optimisations.
+pub fn variants(passes: usize) -> Vec<Variant> {
+    let kernels = [("floor", Features::FLOOR), ("new", Features::ALL)];
+    let singles = (0..passes).map(|n| (format!("pass {n}"), Passes::Only(n)));
+    let sets: Vec<_> =
+        [("no passes".to_owned(), Passes::None), ("all passes".to_owned(), Passes::All)].into_iter().chain(singles).collect();
+    let mut variants = Vec::new();
+    for (kernel, features) in kernels {
+        for (set, passes) in &sets {
+            let (name, passes) = (format!("{kernel} kernel, {set}"), *passes);
+            variants.push(Variant { name, features, passes, pid_filter: false });
+        }
+        let name = format!("{kernel} kernel, all passes, pid filter");
+        variants.push(Variant { name, features, passes: Passes::All, pid_filter: true });
+    }
+    variants
+}
+
+/// Checks a script; the findings in words if there are errors.
+pub fn check(src: &Source, catalog: &TestCatalog) -> Result<Program, String> {
+    let mut diags = Diagnostics::default();
+    let checked = lang::compile_front(src, &[], &Default::default(), catalog, &mut diags);
+    checked.map(|c| c.program).ok_or_else(|| lang::render::render(&diags.list, src, false))
+}
+
+/// What a program means in a world.
+pub fn meant(program: &Program, world: &World, variant: &Variant) -> Outcome {
+    reference::run(program, world, variant.pid_filter)
+}
+
+/// Compiles a program, runs it, and says where it differs from what is meant.
+pub fn compare(program: &Program, src: &Source, world: &World, variant: &Variant) -> Result<session::Run, String> {
+    let options = Options {
+        arch: Arch::X86_64,
+        features: variant.features,
+        cpus: world.cpus,
+        pid_filter: variant.pid_filter,
+        follow: None,
+        pid_namespace: None,
+        optimise: variant.passes,
+        base: None,
+    };
+    let compiled = codegen::compile(program, src, &options);
+    let run = session::run(&compiled, world).map_err(|failure| format!("{}: {failure}", variant.name))?;
+    match meant(program, world, variant).difference(&run.outcome) {
+        Some(difference) => Err(format!("{}: {difference}", variant.name)),
+        None => Ok(run),
+    }
+}
