@@ -22,7 +22,8 @@ pub const PIDS_MAP: &str = "ct_pids";
 pub const CONTROL_MAP: &str = "ct_control";
 /// u64 in the control cell: boot-clock ns of the start, for `elapsed`.
 pub const CONTROL_START: u32 = 0;
-/// u64 in the control cell: non-zero once `exit()` ran; probe bodies do nothing from then on. END still runs.
+/// u64 in the control cell: non-zero once `exit()` ran, or when the runtime ends without waiting for slow detaching; probe
+/// bodies do nothing from then on. END still runs.
 pub const CONTROL_EXITED: u32 = 8;
 /// Bytes of the control cell.
 pub const CONTROL_SIZE: u32 = 16;
