@@ -1,3 +1,8 @@
 //! The instruction set of the kernel's BPF machine, and how IR becomes it.
 
+pub mod asm;
+pub mod disasm;
 pub mod helper;
+pub mod insn;
+pub mod mir;
+pub mod select;

@@ -1,0 +1,368 @@
+//! Assembles a module: selection, register allocation, and the layout of jumps, for each of its functions.
+//!
+//! Not here: how the result becomes a file (`object`), and text (`disasm`).
+
+use super::insn::{self, Callee, Cmp, Insn, Reg, Src};
+use super::mir::{self, Base, End, Function, Inst, R, Val};
+use super::select::{Kfuncs, select};
+use crate::ir::{self, FuncKind, FuncRef, MapDef, MapRef, Module};
+use crate::regalloc::{self, Allocated, Frame, MAX_STACK};
+use lang::Span;
+use thiserror::Error;
+
+/// Why a module cannot be assembled. `lang` checks the limits that a script can be told in its own terms.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AsmError {
+    /// A body with too many large values at once.
+    #[error("this probe needs {bytes} bytes of stack, and BPF programs have {MAX_STACK}; use fewer or shorter strings and keys at once")]
+    Stack {
+        /// Function.
+        name: String,
+        /// Bytes needed, by the function alone or together with its callbacks.
+        bytes: u32,
+        /// Its script text.
+        span: Span,
+    },
+    /// A body of tens of thousands of instructions.
+    #[error("this probe's code is too long: a jump over {distance} instructions does not fit; split the body")]
+    Length {
+        /// Function.
+        name: String,
+        /// Instructions to jump over.
+        distance: i64,
+        /// Its script text.
+        span: Span,
+    },
+}
+
+impl AsmError {
+    /// The script text that is too large.
+    pub fn span(&self) -> Span {
+        match self {
+            AsmError::Stack { span, .. } | AsmError::Length { span, .. } => *span,
+        }
+    }
+}
+
+/// What an instruction refers to beyond itself; the linker fills it in.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A map's address.
+    Map(MapRef),
+    /// A place in the data; the immediate is the offset.
+    Data,
+    /// A callback's address.
+    Func(FuncRef),
+    /// Call of a kernel function: index into [`Assembly::kfuncs`].
+    Kfunc(u32),
+}
+
+/// The code of a function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Code {
+    /// Symbol.
+    pub name: String,
+    /// ELF section; none for a callback.
+    pub section: Option<String>,
+    /// Number of parameters.
+    pub params: u8,
+    /// In order.
+    pub insns: Vec<Insn>,
+    /// By instruction: its script text.
+    pub spans: Vec<Span>,
+    /// Index of an instruction, and what it refers to; ascending.
+    pub targets: Vec<(usize, Target)>,
+    /// Bytes of stack.
+    pub frame: u32,
+}
+
+/// A kernel function that is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kfunc {
+    /// Name.
+    pub name: String,
+    /// Number of arguments.
+    pub args: u8,
+}
+
+/// A module in machine code.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assembly {
+    /// Functions, in the module's order.
+    pub codes: Vec<Code>,
+    /// Maps.
+    pub maps: Vec<MapDef>,
+    /// Read-only bytes.
+    pub data: Vec<u8>,
+    /// Kernel functions.
+    pub kfuncs: Vec<Kfunc>,
+}
+
+impl Code {
+    /// Length in slots of 8 bytes, which is how the kernel counts instructions.
+    pub fn slots(&self) -> usize {
+        self.insns.iter().map(Insn::slots).sum()
+    }
+
+    /// What the instruction with this index refers to.
+    pub fn target(&self, index: usize) -> Option<&Target> {
+        let at = self.targets.binary_search_by_key(&index, |(at, _)| *at).ok()?;
+        Some(&self.targets[at].1)
+    }
+}
+
+/// Assembles all functions of a module.
+pub fn assemble(module: &Module) -> Result<Assembly, AsmError> {
+    let mut kfuncs = Kfuncs::default();
+    let codes: Vec<Code> =
+        module.funcs.iter().map(|func| function(func, &mut kfuncs)).collect::<Result<_, _>>()?;
+    check_stack(module, &codes)?;
+    let kfuncs = kfuncs.0.into_iter().map(|(name, args)| Kfunc { name, args }).collect();
+    Ok(Assembly { codes, maps: module.maps.clone(), data: module.data.clone(), kfuncs })
+}
+
+fn function(func: &ir::Func, kfuncs: &mut Kfuncs) -> Result<Code, AsmError> {
+    let allocated = regalloc::allocate(&select(func, kfuncs));
+    let (section, params) = match &func.kind {
+        FuncKind::Program { section, .. } => (Some(section.clone()), 1),
+        FuncKind::Callback { args } => (None, *args),
+    };
+    let emitter = Emitter::emit(&allocated);
+    let frame = allocated.frame.size;
+    let Emitter { insns, spans, targets, .. } = emitter.link(func)?;
+    Ok(Code { name: func.name.clone(), section, params, insns, spans, targets, frame })
+}
+
+/// A program and the callbacks it runs share one stack; the kernel rounds each frame up to 32 bytes.
+fn check_stack(module: &Module, codes: &[Code]) -> Result<(), AsmError> {
+    // Calls nest 8 deep at most (MAX_CALL_FRAMES), so that the walk ends whatever refers to what.
+    fn depth(codes: &[Code], at: usize, nesting: u32) -> u32 {
+        let below = codes[at].targets.iter().filter_map(|(_, target)| match target {
+            Target::Func(func) if nesting > 0 => Some(depth(codes, func.0 as usize, nesting - 1)),
+            _ => None,
+        });
+        codes[at].frame.max(1).next_multiple_of(32) + below.max().unwrap_or(0)
+    }
+    for (at, func) in module.funcs.iter().enumerate() {
+        let bytes = codes[at].frame.max(depth(codes, at, 8));
+        if bytes > MAX_STACK {
+            return Err(AsmError::Stack { name: func.name.clone(), bytes, span: func.span });
+        }
+    }
+    Ok(())
+}
+
+/// Instructions as they are written, with jumps to blocks.
+struct Emitter<'a> {
+    frame: &'a Frame,
+    insns: Vec<Insn>,
+    spans: Vec<Span>,
+    targets: Vec<(usize, Target)>,
+    /// Index of a jump, and the block it leads to.
+    jumps: Vec<(usize, usize)>,
+    /// By block: index of its first instruction.
+    starts: Vec<Option<usize>>,
+    span: Span,
+}
+
+impl<'a> Emitter<'a> {
+    fn emit(allocated: &'a Allocated) -> Emitter<'a> {
+        let function = &allocated.function;
+        let mut emitter = Emitter {
+            frame: &allocated.frame,
+            insns: Vec::new(),
+            spans: Vec::new(),
+            targets: Vec::new(),
+            jumps: Vec::new(),
+            starts: vec![None; function.blocks.len()],
+            span: Span::default(),
+        };
+        let ends = threaded(function);
+        let order = reachable(&ends);
+        for (at, &block) in order.iter().enumerate() {
+            emitter.starts[block] = Some(emitter.insns.len());
+            for placed in &function.blocks[block].insts {
+                emitter.span = placed.span;
+                emitter.inst(&placed.inst);
+            }
+            emitter.span = function.blocks[block].span;
+            emitter.end(ends[block], order.get(at + 1).copied());
+        }
+        emitter
+    }
+
+    fn push(&mut self, insn: Insn) {
+        self.insns.push(insn);
+        self.spans.push(self.span);
+    }
+
+    fn inst(&mut self, inst: &Inst) {
+        match *inst {
+            Inst::Mov { wide, dst, src } => self.push(Insn::Mov { wide, dst: phys(dst), src: operand(src) }),
+            Inst::Wide { dst, value } => self.wide(phys(dst), value),
+            Inst::SlotAddr { dst, slot, offset } => {
+                let dst = phys(dst);
+                let offset = self.frame.offset(slot.0 as usize) + offset;
+                self.push(Insn::Mov { wide: true, dst, src: Src::Reg(Reg::FP) });
+                self.push(Insn::Alu { wide: true, op: insn::Alu::Add, dst, src: Src::Imm(offset) });
+            }
+            Inst::Alu { op, dst, src } => {
+                self.push(Insn::Alu { wide: true, op, dst: phys(dst), src: operand(src) })
+            }
+            Inst::Neg { dst } => self.push(Insn::Neg { wide: true, dst: phys(dst) }),
+            Inst::Load { width, dst, base, offset } => {
+                let (base, offset) = self.place(base, offset);
+                self.push(Insn::Load { width, dst: phys(dst), base, offset });
+            }
+            Inst::Store { width, base, offset, src } => {
+                let (base, offset) = self.place(base, offset);
+                self.push(Insn::Store { width, base, offset, src: Src::Reg(phys(src)) });
+            }
+            Inst::Atomic { op, width, base, offset, src } => {
+                let (base, offset) = self.place(base, offset);
+                self.push(Insn::Atomic { op, width, base, offset, src: phys(src) });
+            }
+            Inst::Call { callee: mir::Callee::Helper(id), .. } => {
+                self.push(Insn::Call { callee: Callee::Helper, imm: id as i32 })
+            }
+            Inst::Call { callee: mir::Callee::Kfunc(kfunc), .. } => {
+                self.targets.push((self.insns.len(), Target::Kfunc(kfunc)));
+                // What libbpf expects of an unresolved call.
+                self.push(Insn::Call { callee: Callee::Local, imm: -1 });
+            }
+        }
+    }
+
+    fn wide(&mut self, dst: Reg, value: mir::Wide) {
+        let (target, value) = match value {
+            mir::Wide::Const(value) => (None, value),
+            mir::Wide::Map(map) => (Some(Target::Map(map)), 0),
+            mir::Wide::Data(offset) => (Some(Target::Data), i64::from(offset)),
+            mir::Wide::Func(func) => (Some(Target::Func(func)), 0),
+        };
+        self.targets.extend(target.map(|target| (self.insns.len(), target)));
+        let kind = if matches!(target, Some(Target::Func(_))) { insn::Wide::Func } else { insn::Wide::Const };
+        self.push(Insn::LoadImm { dst, kind, value });
+    }
+
+    fn place(&self, base: Base, offset: i16) -> (Reg, i16) {
+        match base {
+            Base::R(reg) => (phys(reg), offset),
+            Base::Slot(slot) => {
+                let offset = self.frame.offset(slot.0 as usize) + i32::from(offset);
+                // A frame is far smaller than what an i16 spans, unless it is refused for its size anyway.
+                (Reg::FP, offset.clamp(i16::MIN.into(), i16::MAX.into()) as i16)
+            }
+        }
+    }
+
+    fn jump(&mut self, to: usize, next: Option<usize>) {
+        if Some(to) != next {
+            self.jumps.push((self.insns.len(), to));
+            self.push(Insn::Jump { offset: 0 });
+        }
+    }
+
+    fn branch(&mut self, cmp: Cmp, lhs: R, rhs: Val, to: usize) {
+        self.jumps.push((self.insns.len(), to));
+        let (lhs, rhs) = (phys(lhs), operand(rhs));
+        self.push(Insn::Branch { wide: true, cmp, lhs, rhs, offset: 0 });
+    }
+
+    fn end(&mut self, end: End, next: Option<usize>) {
+        match end {
+            End::Exit => self.push(Insn::Exit),
+            End::Jump(to) => self.jump(to, next),
+            End::Branch { then, otherwise, .. } if then == otherwise => self.jump(then, next),
+            End::Branch { cmp, lhs, rhs, then, otherwise } => match inverse(cmp) {
+                Some(inverse) if Some(then) == next => self.branch(inverse, lhs, rhs, otherwise),
+                _ => {
+                    self.branch(cmp, lhs, rhs, then);
+                    self.jump(otherwise, next);
+                }
+            },
+        }
+    }
+
+    /// Fills in the distances of jumps, in slots.
+    fn link(mut self, func: &ir::Func) -> Result<Self, AsmError> {
+        let mut slots = Vec::with_capacity(self.insns.len() + 1);
+        slots.push(0i64);
+        slots.extend(self.insns.iter().scan(0, |at, insn| {
+            *at += insn.slots() as i64;
+            Some(*at)
+        }));
+        for &(at, to) in &self.jumps {
+            let start = self.starts[to].expect("bug: jumps lead to blocks that are reachable");
+            let distance = slots[start] - slots[at + 1];
+            let offset_ = i16::try_from(distance).map_err(|_| AsmError::Length {
+                name: func.name.clone(),
+                distance,
+                span: func.span,
+            })?;
+            if let Insn::Jump { offset } | Insn::Branch { offset, .. } = &mut self.insns[at] {
+                *offset = offset_;
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// Ends of blocks, jumps to empty blocks led on to where those jump.
+fn threaded(function: &Function) -> Vec<End> {
+    let follow = |mut to: usize| {
+        // As many steps as blocks: a ring of empty blocks is a script's empty endless loop, and stays.
+        for _ in 0..function.blocks.len() {
+            match (&function.blocks[to].insts[..], function.blocks[to].end) {
+                ([], End::Jump(next)) => to = next,
+                _ => break,
+            }
+        }
+        to
+    };
+    let mut ends: Vec<End> = function.blocks.iter().map(|block| block.end).collect();
+    ends.iter_mut().for_each(|end| end.retarget(follow));
+    ends
+}
+
+/// Blocks that can run, in their order; the verifier refuses others.
+fn reachable(ends: &[End]) -> Vec<usize> {
+    let mut seen = vec![false; ends.len()];
+    let mut stack = vec![Function::ENTRY];
+    while let Some(at) = stack.pop() {
+        if !std::mem::replace(&mut seen[at], true) {
+            stack.extend(ends[at].successors());
+        }
+    }
+    (0..ends.len()).filter(|&at| seen[at]).collect()
+}
+
+fn inverse(cmp: Cmp) -> Option<Cmp> {
+    Some(match cmp {
+        Cmp::Eq => Cmp::Ne,
+        Cmp::Ne => Cmp::Eq,
+        Cmp::Ult => Cmp::Uge,
+        Cmp::Uge => Cmp::Ult,
+        Cmp::Ule => Cmp::Ugt,
+        Cmp::Ugt => Cmp::Ule,
+        Cmp::Slt => Cmp::Sge,
+        Cmp::Sge => Cmp::Slt,
+        Cmp::Sle => Cmp::Sgt,
+        Cmp::Sgt => Cmp::Sle,
+        Cmp::Test => return None,
+    })
+}
+
+fn phys(reg: R) -> Reg {
+    match reg {
+        R::Phys(reg) => reg,
+        R::Virt(_) => unreachable!("bug: registers have been assigned"),
+    }
+}
+
+fn operand(value: Val) -> Src {
+    match value {
+        Val::R(reg) => Src::Reg(phys(reg)),
+        Val::Imm(imm) => Src::Imm(imm),
+    }
+}

@@ -1,0 +1,173 @@
+//! Sections, symbols and relocations, by the `object` crate.
+//!
+//! Callbacks are local symbols and referred to through their section, as libbpf wants it of static functions; programs
+//! and maps are global.
+
+use super::{Sections, TEXT, maps};
+use crate::bpf::asm::{Assembly, Code, Target};
+use crate::bpf::insn::{Insn, SLOT};
+use crate::ir::FuncRef;
+use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
+use object::{
+    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
+    elf,
+};
+use wire::Manifest;
+
+/// What the tracing helpers demand of a program that calls them.
+const LICENSE: &[u8] = b"GPL\0";
+
+/// Type sections.
+pub struct Debug {
+    /// `.BTF`
+    pub btf: Vec<u8>,
+    /// `.BTF.ext`
+    pub ext: Vec<u8>,
+}
+
+/// The file. `places`: offset and size of each map's variable.
+pub fn write(
+    assembly: &Assembly,
+    sections: &Sections,
+    places: &[(u32, u32)],
+    debug: &Debug,
+    manifest: &Manifest,
+) -> Vec<u8> {
+    let mut writer = Writer::new();
+    writer.section("license", SectionKind::Data, LICENSE.to_vec(), 1);
+    writer.maps(assembly, places);
+    if !assembly.data.is_empty() {
+        let data = writer.section(".rodata", SectionKind::ReadOnlyData, assembly.data.clone(), 8);
+        writer.data = Some(writer.object.section_symbol(data));
+    }
+    writer.externs(assembly);
+    writer.code(assembly, sections);
+    writer.section(".BTF", SectionKind::Other, debug.btf.clone(), 4);
+    writer.section(".BTF.ext", SectionKind::Other, debug.ext.clone(), 4);
+    let json = serde_json::to_vec(manifest).expect("bug: a manifest has string keys only");
+    writer.section(wire::manifest::SECTION, SectionKind::Other, json, 1);
+    writer.object.write().expect("bug: sections, symbols and relocations fit each other")
+}
+
+struct Writer {
+    object: Object<'static>,
+    maps: Vec<SymbolId>,
+    kfuncs: Vec<SymbolId>,
+    data: Option<SymbolId>,
+    text: Option<SymbolId>,
+}
+
+impl Writer {
+    fn new() -> Writer {
+        let object = Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
+        Writer { object, maps: Vec::new(), kfuncs: Vec::new(), data: None, text: None }
+    }
+
+    fn section(&mut self, name: &str, kind: SectionKind, bytes: Vec<u8>, align: u64) -> SectionId {
+        let section = self.object.add_section(Vec::new(), name.into(), kind);
+        self.object.set_section_data(section, bytes, align);
+        section
+    }
+
+    fn symbol(
+        &mut self,
+        name: &str,
+        section: SymbolSection,
+        kind: SymbolKind,
+        place: (u64, u64),
+        global: bool,
+    ) -> SymbolId {
+        self.object.add_symbol(Symbol {
+            name: name.into(),
+            value: place.0,
+            size: place.1,
+            kind,
+            scope: if global { SymbolScope::Dynamic } else { SymbolScope::Compilation },
+            weak: false,
+            section,
+            flags: SymbolFlags::None,
+        })
+    }
+
+    fn maps(&mut self, assembly: &Assembly, places: &[(u32, u32)]) {
+        let size = places.last().map_or(0, |(offset, size)| offset + size);
+        if size == 0 {
+            return;
+        }
+        let section = self.section(maps::SECTION, SectionKind::Data, vec![0; size as usize], 8);
+        for (map, &(offset, size)) in assembly.maps.iter().zip(places) {
+            let place = (offset.into(), size.into());
+            let symbol =
+                self.symbol(&map.name, SymbolSection::Section(section), SymbolKind::Data, place, true);
+            self.maps.push(symbol);
+        }
+    }
+
+    fn externs(&mut self, assembly: &Assembly) {
+        for kfunc in &assembly.kfuncs {
+            let symbol =
+                self.symbol(&kfunc.name, SymbolSection::Undefined, SymbolKind::Unknown, (0, 0), true);
+            self.kfuncs.push(symbol);
+        }
+    }
+
+    /// All code sections; callbacks first, so that their section's symbol is there to be referred to.
+    fn code(&mut self, assembly: &Assembly, sections: &Sections) {
+        let (text, programs): (Vec<_>, Vec<_>) = sections.list.iter().partition(|(name, _)| name == TEXT);
+        for (name, codes) in text.into_iter().chain(programs) {
+            let section = self.object.add_section(Vec::new(), name.as_bytes().to_vec(), SectionKind::Text);
+            if name == TEXT {
+                self.text = Some(self.object.section_symbol(section));
+            }
+            let mut bytes = Vec::new();
+            for &at in codes {
+                let code = &assembly.codes[at];
+                let place = (sections.offsets[at], (code.slots() * SLOT) as u64);
+                let global = code.section.is_some();
+                self.symbol(&code.name, SymbolSection::Section(section), SymbolKind::Text, place, global);
+                encode(code, sections, &mut bytes);
+            }
+            self.object.set_section_data(section, bytes, SLOT as u64);
+            for &at in codes {
+                self.relocations(section, &assembly.codes[at], sections.offsets[at]);
+            }
+        }
+    }
+
+    fn relocations(&mut self, section: SectionId, code: &Code, start: u64) {
+        let mut offset = start;
+        let mut targets = code.targets.iter().peekable();
+        for (at, insn) in code.insns.iter().enumerate() {
+            if let Some((_, target)) = targets.next_if(|(target, _)| *target == at) {
+                self.relocation(section, offset, *target);
+            }
+            offset += (insn.slots() * SLOT) as u64;
+        }
+    }
+
+    fn relocation(&mut self, section: SectionId, offset: u64, target: Target) {
+        let (symbol, r_type) = match target {
+            Target::Map(map) => (Some(self.maps[map.0 as usize]), elf::R_BPF_64_64),
+            Target::Data => (self.data, elf::R_BPF_64_64),
+            Target::Func(_) => (self.text, elf::R_BPF_64_64),
+            Target::Kfunc(kfunc) => (Some(self.kfuncs[kfunc as usize]), elf::R_BPF_64_32),
+        };
+        let symbol = symbol.expect("bug: code refers to data or callbacks that the module does not have");
+        // BPF keeps addends in the instructions.
+        let relocation = Relocation { offset, symbol, addend: 0, flags: RelocationFlags::Elf { r_type } };
+        self.object.add_relocation(section, relocation).expect("bug: relocation out of place");
+    }
+}
+
+/// The code's bytes; addresses of callbacks are their offsets in the section.
+fn encode(code: &Code, sections: &Sections, out: &mut Vec<u8>) {
+    for (at, insn) in code.insns.iter().enumerate() {
+        match (*insn, code.target(at)) {
+            (Insn::LoadImm { dst, kind, .. }, Some(Target::Func(FuncRef(func)))) => {
+                let value = sections.offsets[*func as usize] as i64;
+                Insn::LoadImm { dst, kind, value }.encode(out);
+            }
+            _ => insn.encode(out),
+        }
+    }
+}

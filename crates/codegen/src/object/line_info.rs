@@ -1,0 +1,125 @@
+//! `.BTF.ext`: which function, and which place of the script, each instruction belongs to. The verifier's log quotes it,
+//! as do `bpftool prog dump` and profilers.
+//!
+//! Source: `struct btf_ext_header`, `bpf_func_info` and `bpf_line_info` of libbpf and `linux/bpf.h`.
+
+use super::Sections;
+use super::btf::{Btf, TypeId};
+use crate::bpf::asm::{Assembly, Code};
+use crate::bpf::insn::SLOT;
+use lang::{Source, Span};
+
+const MAGIC: u16 = 0xeb9f;
+const VERSION: u8 = 1;
+const HEADER: u32 = 24;
+const FUNC_RECORD: u32 = 8;
+const LINE_RECORD: u32 = 16;
+/// Columns have 10 bits.
+const MAX_COLUMN: u32 = 1023;
+/// Characters of a line that are quoted; a log repeats them with each statement.
+const MAX_QUOTE: usize = 160;
+
+/// The section's bytes. Script names and lines become strings of `btf`.
+pub fn write(
+    btf: &mut Btf,
+    assembly: &Assembly,
+    sections: &Sections,
+    funcs: &[TypeId],
+    src: &Source,
+) -> Vec<u8> {
+    let mut lines = Lines::new(btf, src);
+    let mut func_info = FUNC_RECORD.to_le_bytes().to_vec();
+    let mut line_info = LINE_RECORD.to_le_bytes().to_vec();
+    for (section, codes) in &sections.list {
+        let name = lines.btf.string(section);
+        let funcs = codes.iter().map(|&at| [sections.offsets[at] as u32, funcs[at].0]);
+        append(&mut func_info, name, &funcs.collect::<Vec<_>>());
+        let records = codes.iter().flat_map(|&at| lines.of(&assembly.codes[at], sections.offsets[at]));
+        append(&mut line_info, name, &records.collect::<Vec<_>>());
+    }
+    header(func_info, line_info)
+}
+
+fn header(func_info: Vec<u8>, line_info: Vec<u8>) -> Vec<u8> {
+    let (funcs, lines) = (func_info.len() as u32, line_info.len() as u32);
+    let mut out = MAGIC.to_le_bytes().to_vec();
+    out.extend([VERSION, 0]);
+    for word in [HEADER, 0, funcs, funcs, lines] {
+        out.extend(word.to_le_bytes());
+    }
+    out.extend(func_info);
+    out.extend(line_info);
+    out
+}
+
+/// Appends the records of a section.
+fn append<const N: usize>(out: &mut Vec<u8>, section: u32, records: &[[u32; N]]) {
+    let words = [section, records.len() as u32].into_iter().chain(records.iter().flatten().copied());
+    words.for_each(|word| out.extend(word.to_le_bytes()));
+}
+
+struct Lines<'a> {
+    btf: &'a mut Btf,
+    src: &'a Source,
+    file: u32,
+    /// Where the last span asked for is: instructions of a statement come one after the other.
+    last: Option<(Span, [u32; 3])>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(btf: &'a mut Btf, src: &'a Source) -> Lines<'a> {
+        let file = btf.string(&src.name);
+        Lines { btf, src, file, last: None }
+    }
+
+    /// Records of a function: its first instruction, and each one where the place changes.
+    fn of(&mut self, code: &Code, start: u64) -> Vec<[u32; 4]> {
+        let mut records: Vec<[u32; 4]> = Vec::new();
+        let mut offset = start as u32;
+        for (insn, span) in code.insns.iter().zip(&code.spans) {
+            let [file, line, column] = self.place(*span);
+            if records.last().is_none_or(|last| last[1..] != [file, line, column]) {
+                records.push([offset, file, line, column]);
+            }
+            offset += (insn.slots() * SLOT) as u32;
+        }
+        records
+    }
+
+    /// File, text, and line with column.
+    fn place(&mut self, span: Span) -> [u32; 3] {
+        if let Some((last, place)) = self.last
+            && last == span
+        {
+            return place;
+        }
+        let (line, column) = self.src.line_column(span.start);
+        let text = quote(self.src.line(line), column);
+        let place = [self.file, self.btf.string(text), line << 10 | column.min(MAX_COLUMN)];
+        self.last = Some((span, place));
+        place
+    }
+}
+
+/// The line, or of a long one what begins at the column (from 1).
+fn quote(line: &str, column: u32) -> &str {
+    if line.chars().count() <= MAX_QUOTE {
+        return line.trim();
+    }
+    let at = |chars: usize| line.char_indices().nth(chars).map_or(line.len(), |(at, _)| at);
+    let start = column as usize - 1;
+    line[at(start)..at(start + MAX_QUOTE)].trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_quoted_from_the_statement_on() {
+        assert_eq!(quote("  @ = count()", 3), "@ = count()");
+        let long = format!("{}@x = 1; {}", "é".repeat(300), "y".repeat(300));
+        assert!(quote(&long, 301).starts_with("@x = 1; y"));
+        assert_eq!(quote(&long, 301).chars().count(), MAX_QUOTE);
+    }
+}

@@ -1,0 +1,44 @@
+//! Describes maps the way libbpf wants it: a variable for each in section `.maps`, whose type is a struct whose members'
+//! types are pointers to arrays whose lengths are the numbers.
+//!
+//! ```text
+//! struct { int (*type)[1]; int (*max_entries)[4096]; int (*key_size)[8]; ... } calls SEC(".maps");
+//! ```
+
+use super::btf::Btf;
+use crate::ir::MapDef;
+
+/// Section of maps.
+pub const SECTION: &str = ".maps";
+
+/// By map: offset and size of its variable in the section, in bytes.
+pub fn describe(btf: &mut Btf, maps: &[MapDef]) -> Vec<(u32, u32)> {
+    let mut places = Vec::with_capacity(maps.len());
+    let mut members = Vec::with_capacity(maps.len());
+    let mut offset = 0;
+    for map in maps {
+        let attributes = attributes(map);
+        let fields: Vec<_> = attributes.iter().map(|&(name, value)| (name, btf.number(value))).collect();
+        let ty = btf.pointers(&fields);
+        let size = 8 * fields.len() as u32;
+        members.push((btf.variable(&map.name, ty), offset, size));
+        places.push((offset, size));
+        offset += size;
+    }
+    if !members.is_empty() {
+        btf.section(SECTION, &members);
+    }
+    places
+}
+
+/// What is said of a map; sizes that are 0 (ring buffers) are left out.
+fn attributes(map: &MapDef) -> Vec<(&'static str, u32)> {
+    let all = [
+        ("max_entries", map.max_entries),
+        ("key_size", map.key_size),
+        ("value_size", map.value_size),
+        ("map_flags", map.flags),
+    ];
+    let said = all.into_iter().filter(|(_, value)| *value != 0);
+    std::iter::once(("type", map.kind)).chain(said).collect()
+}

@@ -1,0 +1,203 @@
+//! Lays out the stack frame. Slots that are never in use at the same time share their bytes.
+//!
+//! A slot is in use between any two of its mentions that control can pass one after the other. A slot whose address goes
+//! anywhere but into the arguments of the next call is in use throughout, and so is each spilled register.
+
+use crate::bpf::insn::Reg;
+use crate::bpf::mir::{Block, Function, Inst, Placed, R, Slot};
+
+/// Bytes of stack that a program and the functions it calls have (`MAX_BPF_STACK`).
+pub const MAX_STACK: u32 = 512;
+
+/// Where slots lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// By slot: bytes from the frame pointer down to its first byte.
+    depths: Vec<u32>,
+    /// Bytes in all; more than [`MAX_STACK`] if it does not fit.
+    pub size: u32,
+}
+
+impl Frame {
+    /// Lays out `slots`: those of the selected code, then those of spilled registers.
+    pub fn layout(selected: &Function, slots: &[Slot]) -> Frame {
+        let conflicts = Conflicts::of(selected);
+        let mut order: Vec<usize> = (0..slots.len()).collect();
+        order.sort_by_key(|&slot| std::cmp::Reverse(slots[slot].size));
+        let mut frame = Frame { depths: vec![0; slots.len()], size: 0 };
+        let mut placed: Vec<usize> = Vec::new();
+        for slot in order {
+            let taken = placed.iter().filter(|&&other| conflicts.conflict(slot, other));
+            let taken = taken.map(|&other| (frame.depths[other] - room(&slots[other]), frame.depths[other]));
+            let end = first_gap(taken.collect(), room(&slots[slot]));
+            frame.depths[slot] = end + room(&slots[slot]);
+            frame.size = frame.size.max(frame.depths[slot]);
+            placed.push(slot);
+        }
+        frame
+    }
+
+    /// Offset of a slot from the frame pointer.
+    pub fn offset(&self, slot: usize) -> i32 {
+        -(self.depths[slot] as i32)
+    }
+}
+
+/// Bytes that a slot takes: the verifier tracks the stack in words of 8.
+fn room(slot: &Slot) -> u32 {
+    slot.size.next_multiple_of(8)
+}
+
+/// The least depth with so much room between those that are taken.
+fn first_gap(mut taken: Vec<(u32, u32)>, room: u32) -> u32 {
+    taken.sort();
+    taken.into_iter().fold((0, false), |(at, found), (start, end)| {
+        let fits = found || start >= at + room;
+        if fits { (at, true) } else { (at.max(end), false) }
+    })
+    .0
+}
+
+/// A set of slots.
+type Set = Vec<u64>;
+
+fn insert(set: &mut Set, slot: usize) {
+    set[slot / 64] |= 1 << (slot % 64);
+}
+
+fn contains(set: &Set, slot: usize) -> bool {
+    set[slot / 64] >> (slot % 64) & 1 != 0
+}
+
+fn union(set: &mut Set, other: &Set) {
+    set.iter_mut().zip(other).for_each(|(a, b)| *a |= b);
+}
+
+fn both(a: &Set, b: &Set) -> Set {
+    a.iter().zip(b).map(|(a, b)| a & b).collect()
+}
+
+/// Which slots are in use at the same time.
+struct Conflicts {
+    /// By slot of the selected code: the others. Slots beyond it conflict with all.
+    of: Vec<Set>,
+}
+
+impl Conflicts {
+    fn conflict(&self, a: usize, b: usize) -> bool {
+        a >= self.of.len() || b >= self.of.len() || contains(&self.of[a], b)
+    }
+
+    fn of(function: &Function) -> Conflicts {
+        let count = function.slots.len();
+        let words = count.div_ceil(64);
+        let mut conflicts = Conflicts { of: vec![vec![0; words]; count] };
+        for slot in escaping(function) {
+            (0..count).for_each(|other| conflicts.add(slot, other));
+        }
+        let mentions: Vec<Vec<Set>> =
+            function.blocks.iter().map(|block| block_mentions(block, words)).collect();
+        let (before, after) = (before(function, &mentions, words), after(function, &mentions, words));
+        for (at, steps) in mentions.iter().enumerate() {
+            conflicts.block(steps, before[at].clone(), &after[at]);
+        }
+        conflicts
+    }
+
+    fn add(&mut self, a: usize, b: usize) {
+        insert(&mut self.of[a], b);
+        insert(&mut self.of[b], a);
+    }
+
+    /// Those in use at the start, and at each mention, are in each other's way.
+    fn block(&mut self, steps: &[Set], mut before: Set, after: &Set) {
+        let mut behind = vec![after.clone()];
+        for step in steps.iter().rev() {
+            let mut set = behind.last().cloned().unwrap_or_default();
+            union(&mut set, step);
+            behind.push(set);
+        }
+        behind.reverse();
+        self.all(&both(&before, &behind[0]));
+        for (step, behind) in steps.iter().zip(&behind) {
+            union(&mut before, step);
+            if step.iter().any(|word| *word != 0) {
+                self.all(&both(&before, behind));
+            }
+        }
+    }
+
+    fn all(&mut self, used: &Set) {
+        let slots: Vec<usize> = (0..self.of.len()).filter(|&slot| contains(used, slot)).collect();
+        slots.iter().for_each(|&slot| union(&mut self.of[slot], used));
+    }
+}
+
+/// Slots whose address is kept in a register or in memory.
+fn escaping(function: &Function) -> Vec<usize> {
+    let insts = function.blocks.iter().flat_map(|block| &block.insts);
+    insts
+        .filter_map(|placed| match placed.inst {
+            Inst::SlotAddr { dst: R::Virt(_), slot, .. } => Some(slot.0 as usize),
+            _ => None,
+        })
+        .collect()
+}
+
+/// By instruction: the slots that it mentions. A call mentions those whose addresses are in its arguments.
+fn block_mentions(block: &Block, words: usize) -> Vec<Set> {
+    let mut args: [Option<usize>; 6] = [None; 6];
+    let mention = |placed: &Placed| {
+        let mut set = vec![0; words];
+        if let Some(slot) = placed.inst.slot() {
+            insert(&mut set, slot.0 as usize);
+        }
+        match placed.inst {
+            Inst::SlotAddr { dst: R::Phys(Reg(arg @ 0..=5)), slot, .. } => {
+                args[usize::from(arg)] = Some(slot.0 as usize)
+            }
+            Inst::Call { .. } => args.iter_mut().filter_map(Option::take).for_each(|slot| insert(&mut set, slot)),
+            _ => {}
+        }
+        set
+    };
+    block.insts.iter().map(mention).collect()
+}
+
+/// By block: the slots that may have been mentioned before its start.
+fn before(function: &Function, mentions: &[Vec<Set>], words: usize) -> Vec<Set> {
+    let mut before = vec![vec![0; words]; mentions.len()];
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (at, block) in function.blocks.iter().enumerate() {
+            let mut out = before[at].clone();
+            mentions[at].iter().for_each(|step| union(&mut out, step));
+            for next in block.end.successors() {
+                let old = before[next].clone();
+                union(&mut before[next], &out);
+                changed |= old != before[next];
+            }
+        }
+    }
+    before
+}
+
+/// By block: the slots that may be mentioned after its end.
+fn after(function: &Function, mentions: &[Vec<Set>], words: usize) -> Vec<Set> {
+    let mut after = vec![vec![0; words]; mentions.len()];
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (at, block) in function.blocks.iter().enumerate().rev() {
+            let mut out = after[at].clone();
+            for next in block.end.successors() {
+                union(&mut out, &after[next]);
+                mentions[next].iter().for_each(|step| union(&mut out, step));
+            }
+            changed |= out != after[at];
+            after[at] = out;
+        }
+    }
+    after
+}

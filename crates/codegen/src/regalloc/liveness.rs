@@ -1,0 +1,194 @@
+//! Where each register holds a value that is still wanted.
+//!
+//! Instruction i reads at position 2i and writes at 2i + 1, ends of blocks included; a range is half-open. So a source
+//! that is read for the last time and the target of the same instruction may share a machine register.
+
+use crate::bpf::insn::Reg;
+use crate::bpf::mir::{Function, R, Role};
+
+/// Half-open range of positions.
+pub type Range = std::ops::Range<u32>;
+
+/// Machine registers are numbered first.
+const PHYS: usize = Reg::FP.0 as usize + 1;
+
+/// Live ranges of all registers, and the weight of virtual ones.
+pub struct Ranges {
+    ranges: Vec<Vec<Range>>,
+    weights: Vec<f32>,
+}
+
+/// A set of registers by [`index`].
+#[derive(Clone, PartialEq)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(len: usize) -> Bits {
+        Bits(vec![0; len.div_ceil(64)])
+    }
+
+    fn insert(&mut self, at: usize) {
+        self.0[at / 64] |= 1 << (at % 64);
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.0[at / 64] &= !(1 << (at % 64));
+    }
+
+    fn contains(&self, at: usize) -> bool {
+        self.0[at / 64] >> (at % 64) & 1 != 0
+    }
+
+    fn union(&mut self, other: &Bits) {
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        let ones = |word: u64| (0..64).filter(move |bit| word >> bit & 1 != 0);
+        self.0.iter().enumerate().flat_map(move |(at, &word)| ones(word).map(move |bit| 64 * at + bit))
+    }
+}
+
+fn index(reg: R) -> usize {
+    match reg {
+        R::Phys(reg) => reg.0 as usize,
+        R::Virt(reg) => PHYS + reg.0 as usize,
+    }
+}
+
+/// What a block reads before it writes it, and what it writes.
+struct Effect {
+    reads: Bits,
+    writes: Bits,
+}
+
+fn effect(function: &Function, block: usize) -> Effect {
+    let len = PHYS + function.vregs as usize;
+    let mut effect = Effect { reads: Bits::new(len), writes: Bits::new(len) };
+    let Effect { reads, writes } = &mut effect;
+    let block = &function.blocks[block];
+    let mut see = |reg, role: Role| {
+        if role.reads() && !writes.contains(index(reg)) {
+            reads.insert(index(reg));
+        }
+        if role.writes() {
+            writes.insert(index(reg));
+        }
+    };
+    block.insts.iter().for_each(|placed| placed.inst.visit(&mut see));
+    block.end.visit(&mut see);
+    effect
+}
+
+/// By block: what is live at its end. Iterated backwards until nothing changes.
+fn live_out(function: &Function) -> Vec<Bits> {
+    let len = PHYS + function.vregs as usize;
+    let effects: Vec<Effect> = (0..function.blocks.len()).map(|block| effect(function, block)).collect();
+    let mut live_in = vec![Bits::new(len); effects.len()];
+    let mut live_out = live_in.clone();
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for block in (0..effects.len()).rev() {
+            let mut out = Bits::new(len);
+            function.blocks[block].end.successors().for_each(|next| out.union(&live_in[next]));
+            let mut into = out.clone();
+            effects[block].writes.iter().for_each(|reg| into.remove(reg));
+            into.union(&effects[block].reads);
+            changed |= into != live_in[block];
+            live_in[block] = into;
+            live_out[block] = out;
+        }
+    }
+    live_out
+}
+
+/// Depth of loops around each block, read off the jumps back.
+fn loop_depths(function: &Function) -> Vec<u32> {
+    let mut depths = vec![0; function.blocks.len()];
+    for (at, block) in function.blocks.iter().enumerate() {
+        for head in block.end.successors().filter(|&to| to <= at) {
+            depths[head..=at].iter_mut().for_each(|depth| *depth += 1);
+        }
+    }
+    depths
+}
+
+impl Ranges {
+    /// Computes all of them.
+    pub fn of(function: &Function) -> Ranges {
+        let len = PHYS + function.vregs as usize;
+        let mut walk = Walk { ranges: vec![Vec::new(); len], weights: vec![0.0; len], ends: vec![None; len] };
+        let insts: usize = function.blocks.iter().map(|block| block.insts.len() + 1).sum();
+        let mut at = insts as u32;
+        let depths = loop_depths(function);
+        let live_out = live_out(function);
+        for (index, block) in function.blocks.iter().enumerate().rev() {
+            let weight = 10f32.powi(depths[index].min(8) as i32);
+            live_out[index].iter().for_each(|reg| walk.ends[reg] = Some(2 * at));
+            at -= 1;
+            let mut seen = Vec::with_capacity(8);
+            block.end.visit(&mut |reg, role| seen.push((reg, role)));
+            walk.step(at, weight, &seen);
+            for placed in block.insts.iter().rev() {
+                at -= 1;
+                seen.clear();
+                placed.inst.visit(&mut |reg, role| seen.push((reg, role)));
+                walk.step(at, weight, &seen);
+            }
+            walk.begin_block(2 * at);
+        }
+        walk.ranges.iter_mut().for_each(|ranges| ranges.reverse());
+        Ranges { ranges: walk.ranges, weights: walk.weights }
+    }
+
+    /// Ranges in ascending order.
+    pub fn get(&self, reg: R) -> &[Range] {
+        &self.ranges[index(reg)]
+    }
+
+    /// Price of keeping the register on the stack: reads and writes, by how often they run, per length.
+    pub fn weight(&self, reg: R) -> f32 {
+        let length: u32 = self.get(reg).iter().map(|range| range.end - range.start).sum();
+        self.weights[index(reg)] / length.max(1) as f32
+    }
+}
+
+/// Walks backwards over the code.
+struct Walk {
+    ranges: Vec<Vec<Range>>,
+    weights: Vec<f32>,
+    /// End of the range that is open at the current position.
+    ends: Vec<Option<u32>>,
+}
+
+impl Walk {
+    /// Writes first, then reads: we come from behind.
+    fn step(&mut self, at: u32, weight: f32, operands: &[(R, Role)]) {
+        for (reg, _) in operands.iter().filter(|(_, role)| role.writes()) {
+            let end = self.ends[index(*reg)].take().unwrap_or(2 * at + 2);
+            self.push(index(*reg), 2 * at + 1..end);
+            self.weights[index(*reg)] += weight;
+        }
+        for (reg, _) in operands.iter().filter(|(_, role)| role.reads()) {
+            self.ends[index(*reg)].get_or_insert(2 * at + 1);
+            self.weights[index(*reg)] += weight;
+        }
+    }
+
+    fn begin_block(&mut self, start: u32) {
+        for reg in 0..self.ends.len() {
+            if let Some(end) = self.ends[reg].take() {
+                self.push(reg, start..end);
+            }
+        }
+    }
+
+    /// Adds a range in front of the others, joined with the next one if they touch.
+    fn push(&mut self, reg: usize, range: Range) {
+        match self.ranges[reg].last_mut() {
+            Some(next) if next.start == range.end => next.start = range.start,
+            _ => self.ranges[reg].push(range),
+        }
+    }
+}

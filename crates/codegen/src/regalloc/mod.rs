@@ -1,0 +1,63 @@
+//! Gives each virtual register a machine register or a place on the stack, and each stack slot its place.
+//!
+//! ```text
+//! selected code -> live ranges -> linear scan -> (spill code, and again) -> superfluous moves out -> frame
+//! ```
+//!
+//! A register that gets none is kept on the stack and loaded into a short-lived one around each use. [`check`] follows
+//! the result value by value, in debug builds and tests.
+
+pub mod check;
+mod clean;
+mod frame;
+mod linear_scan;
+mod liveness;
+#[cfg(test)]
+mod random_tests;
+mod spill;
+
+pub use frame::{Frame, MAX_STACK};
+
+use crate::bpf::mir::{Function, R};
+use linear_scan::Assignment;
+
+/// A function whose registers are all machine registers.
+#[derive(Clone, Debug)]
+pub struct Allocated {
+    /// The code.
+    pub function: Function,
+    /// Where its slots lie.
+    pub frame: Frame,
+}
+
+/// Assigns registers and stack places.
+pub fn allocate(selected: &Function) -> Allocated {
+    let mut function = selected.clone();
+    let assignment = loop {
+        let assignment = linear_scan::assign(&function, selected.vregs);
+        if assignment.spilled.is_empty() {
+            break assignment;
+        }
+        spill::spill(&mut function, &assignment.spilled);
+    };
+    apply(&mut function, &assignment);
+    clean::remove_superfluous_moves(&mut function);
+    #[cfg(debug_assertions)]
+    if let Err(error) = check::check(selected, &function) {
+        panic!("bug: register allocation: {error}");
+    }
+    let frame = Frame::layout(selected, &function.slots);
+    Allocated { function, frame }
+}
+
+fn apply(function: &mut Function, assignment: &Assignment) {
+    let mut set = |reg: &mut R, _| {
+        if let R::Virt(virt) = *reg {
+            *reg = R::Phys(assignment.of(virt));
+        }
+    };
+    for block in &mut function.blocks {
+        block.insts.iter_mut().for_each(|placed| placed.inst.rewrite(&mut set));
+        block.end.rewrite(&mut set);
+    }
+}
