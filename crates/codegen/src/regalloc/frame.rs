@@ -121,9 +121,7 @@ impl Conflicts {
         self.all(&both(&before, &behind[0]));
         for (step, behind) in steps.iter().zip(&behind) {
             union(&mut before, step);
-            if step.iter().any(|word| *word != 0) {
-                self.all(&both(&before, behind));
-            }
+            self.all(&both(&before, behind));
         }
     }
 
@@ -144,24 +142,25 @@ fn escaping(function: &Function) -> Vec<usize> {
         .collect()
 }
 
-/// By instruction: the slots that it mentions. A call mentions those whose addresses are in its arguments.
+/// The slots that an instruction mentions, for each one that mentions any. A call mentions those whose addresses are in its arguments.
 fn block_mentions(block: &Block, words: usize) -> Vec<Set> {
     let mut args: [Option<usize>; 6] = [None; 6];
     let mention = |placed: &Placed| {
-        let mut set = vec![0; words];
-        if let Some(slot) = placed.inst.slot() {
-            insert(&mut set, slot.0 as usize);
-        }
+        let mut slots: Vec<usize> = placed.inst.slot().iter().map(|slot| slot.0 as usize).collect();
         match placed.inst {
-            Inst::SlotAddr { dst: R::Phys(Reg(arg @ 0..=5)), slot, .. } => {
-                args[usize::from(arg)] = Some(slot.0 as usize)
+            Inst::SlotAddr { dst: R::Phys(Reg(arg @ 0..=5)), .. } => {
+                args[usize::from(arg)] = slots.first().copied()
             }
-            Inst::Call { .. } => args.iter_mut().filter_map(Option::take).for_each(|slot| insert(&mut set, slot)),
+            Inst::Call { .. } => slots.extend(args.iter_mut().filter_map(Option::take)),
             _ => {}
         }
-        set
+        (!slots.is_empty()).then(|| {
+            let mut set = vec![0; words];
+            slots.iter().for_each(|&slot| insert(&mut set, slot));
+            set
+        })
     };
-    block.insts.iter().map(mention).collect()
+    block.insts.iter().filter_map(mention).collect()
 }
 
 /// By block: the slots that may have been mentioned before its start.

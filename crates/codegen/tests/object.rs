@@ -1,0 +1,180 @@
+//! The object as a foreign reader sees it: sections, symbols, relocations.
+
+mod build;
+
+use build::*;
+use codegen::bpf::{asm, helper};
+use codegen::ir::*;
+use lang::Source;
+use object::{Architecture, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SymbolKind};
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+use wire::Manifest;
+
+fn object(module: &Module, manifest: &Manifest) -> Vec<u8> {
+    let src = Source::new("t.ct", "uprobe:x:f { @ = count() }");
+    codegen::object::write(&asm::assemble(module).unwrap(), manifest, &src)
+}
+
+/// A program of each kind, with all that it can refer to.
+fn everything() -> Module {
+    let mut loops = Build::new("probe1", program("raw_tp"));
+    let (sum, callback) = (loops.slot(8), loops.def(|dst| Op::FuncAddr { dst, func: FuncRef(2) }));
+    loops.store(sum, 0, Width::B64, 0);
+    loops.call(helper::LOOP, &[10.into(), callback.into(), sum.into(), 0.into()]);
+    let data = loops.def(|dst| Op::DataAddr { dst, offset: 8 });
+    loops.load(data, 0, Width::B64);
+    let each = Build::new("each", FuncKind::Callback { args: 2 });
+    let mut session = Build::new("probe2", program("uprobe.session"));
+    session.kfunc("bpf_session_is_return");
+    let mut module = count("uprobe.multi", 4);
+    let second = Func { name: "probe3".into(), ..module.funcs[0].clone() };
+    module.funcs.extend([loops.0, each.0, session.0, second]);
+    module.data = vec![7; 16];
+    module
+}
+
+/// Sections with their sizes and relocations, and symbols. The type sections' sizes are left out.
+fn listing(bytes: &[u8]) -> String {
+    let file = object::File::parse(bytes).unwrap();
+    assert_eq!((file.architecture(), file.is_little_endian()), (Architecture::Bpf, true));
+    let symbol_name = |symbol: &object::Symbol| match symbol.section_index() {
+        Some(section) if symbol.kind() == SymbolKind::Section => {
+            file.section_by_index(section).unwrap().name().unwrap()
+        }
+        _ => symbol.name().unwrap(),
+    }
+    .to_owned();
+    let mut out = String::new();
+    for section in file.sections() {
+        let name = section.name().unwrap();
+        match name.starts_with('.') && !matches!(name, ".maps" | ".rodata" | ".text") {
+            true => writeln!(out, "{name}").unwrap(),
+            false => writeln!(out, "{name} {}", section.size()).unwrap(),
+        }
+        for (at, relocation) in section.relocations() {
+            let RelocationTarget::Symbol(symbol) = relocation.target() else { panic!("{relocation:?}") };
+            let RelocationFlags::Elf { r_type } = relocation.flags() else { panic!("{relocation:?}") };
+            let symbol = file.symbol_by_index(symbol).unwrap();
+            writeln!(out, "  {at:#x} type {} {}", r_type.0, symbol_name(&symbol)).unwrap();
+        }
+    }
+    for symbol in file.symbols() {
+        let scope = if symbol.is_local() { "local" } else { "global" };
+        let (name, kind) = (symbol_name(&symbol), symbol.kind());
+        writeln!(out, "{scope} {kind:?} {name} {} {}", symbol.address(), symbol.size()).unwrap();
+    }
+    out
+}
+
+#[test]
+fn sections_symbols_and_relocations_are_in_their_places() {
+    let found = listing(&object(&everything(), &Manifest::default()));
+    // Relocation types: 1 is R_BPF_64_64, 10 is R_BPF_64_32.
+    let expected = "
+license 4
+.maps 32
+.rodata 16
+.text 16
+uprobe.multi 192
+  0x10 type 1 at_
+  0x70 type 1 at_
+.reluprobe.multi
+raw_tp 112
+  0x18 type 1 .text
+  0x48 type 1 .rodata
+.relraw_tp
+uprobe.session 24
+  0x0 type 10 bpf_session_is_return
+.reluprobe.session
+.BTF
+.BTF.ext
+.cudatrace
+.symtab
+.strtab
+.shstrtab
+local Section .rodata 0 0
+local Section .text 0 0
+local Text each 0 16
+global Data at_ 0 32
+global Unknown bpf_session_is_return 0 0
+global Text probe0 0 96
+global Text probe3 96 96
+global Text probe1 0 112
+global Text probe2 0 24
+";
+    assert_eq!(found.trim(), expected.trim(), "\n{found}");
+}
+
+#[test]
+fn the_manifest_travels_in_its_section() {
+    let manifest = Manifest { source: "t.ct".into(), version: 1, ring_bytes: 77, ..Manifest::default() };
+    let bytes = object(&everything(), &manifest);
+    let file = object::File::parse(&bytes[..]).unwrap();
+    let section = file.section_by_name(wire::manifest::SECTION).unwrap();
+    let found: Manifest = serde_json::from_slice(section.data().unwrap()).unwrap();
+    assert_eq!(found, manifest);
+}
+
+/// Bodies that need more than the kernel gives say how much they need.
+#[test]
+fn too_much_stack_is_an_error_that_says_how_much() {
+    let mut b = Build::new("probe0", program("raw_tp"));
+    let (big, callback) = (b.slot(400), b.def(|dst| Op::FuncAddr { dst, func: FuncRef(1) }));
+    b.call(helper::LOOP, &[10.into(), callback.into(), big.into(), 0.into()]);
+    let mut each = Build::new("each", FuncKind::Callback { args: 2 });
+    let local = each.slot(100);
+    each.store(local, 0, Width::B64, 0);
+    let module = Module { funcs: vec![b.0, each.0], maps: vec![], data: vec![] };
+    match asm::assemble(&module) {
+        // 416 and 128, each rounded up to 32.
+        Err(asm::AsmError::Stack { name, bytes, .. }) => assert_eq!((&*name, bytes), ("probe0", 544)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Slots of statements that do not overlap share their bytes.
+#[test]
+fn slots_that_are_not_in_use_at_once_share_their_bytes() {
+    let mut b = Build::new("probe0", program("raw_tp"));
+    for _ in 0..20 {
+        let (map_addr, key) = (b.map(0), b.slot(64));
+        b.store(key, 0, Width::B64, 1);
+        b.call(helper::MAP_DELETE_ELEM, &[map_addr.into(), key.into()]);
+    }
+    let module = Module { funcs: vec![b.0], maps: vec![map("at_", HASH, 64, 8, 1)], data: vec![] };
+    assert_eq!(asm::assemble(&module).unwrap().codes[0].frame, 64);
+}
+
+/// A script of 40 long bodies; in debug builds the allocation's checker runs too, and gets more time.
+#[test]
+fn a_large_script_is_assembled_at_once() {
+    let body = |name: String| {
+        let mut b = Build::new(&name, program("uprobe.multi"));
+        for n in 0..40 {
+            let (map_addr, key) = (b.map(0), b.slot(16));
+            b.store(key, 0, Width::B64, n);
+            let cell = b.call(helper::MAP_LOOKUP_ELEM, &[map_addr.into(), key.into()]);
+            let at = b.0.blocks.len() as u32;
+            b.if_zero(cell, at + 1, at);
+            b.block();
+            let old = b.load(cell, 0, Width::B64);
+            let new = b.bin(Bin::Add, old, n);
+            b.store(cell, 0, Width::B64, new);
+            b.term(Term::Jump(BlockId(at + 1)));
+            b.block();
+        }
+        b.0
+    };
+    let funcs = (0..40).map(|n| body(format!("probe{n}"))).collect();
+    let module = Module { funcs, maps: vec![map("at_", HASH, 16, 8, 1)], data: vec![] };
+    let time = || {
+        let start = Instant::now();
+        object(&module, &Manifest::default());
+        start.elapsed()
+    };
+    let best = (0..5).map(|_| time()).min().unwrap();
+    println!("{} programs: {best:?}", module.funcs.len());
+    let limit = Duration::from_millis(if cfg!(debug_assertions) { 2000 } else { 20 });
+    assert!(best < limit, "{best:?}");
+}
