@@ -184,6 +184,12 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
     Some(StatFields { state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
 }
 
+/// The process that a thread belongs to.
+pub fn tgid(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
 /// Name of the process as the kernel keeps it: at most 15 bytes, which the process can set.
 pub fn comm(pid: u32) -> Option<String> {
     let text = fs::read(format!("/proc/{pid}/comm")).ok()?;

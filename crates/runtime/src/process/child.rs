@@ -20,6 +20,8 @@ pub struct Command {
     pub user: Option<String>,
     /// Report files that it maps, see [`Child::mappings`].
     pub watch_mappings: bool,
+    /// With it: report processes that are about to end.
+    pub watch_ends: bool,
     /// Files that need no report, as device and inode.
     pub known: HashSet<Identity>,
 }
@@ -79,7 +81,13 @@ impl Child {
         if let Some(user) = &identity {
             process.env("HOME", &user.home).env("USER", &user.name).env("LOGNAME", &user.name);
         }
-        let mut hold = Hold { watch: command.watch_mappings, identity, gate: gate_in, hello: hello_out };
+        let mut hold = Hold {
+            watch: command.watch_mappings,
+            ends: command.watch_ends,
+            identity,
+            gate: gate_in,
+            hello: hello_out,
+        };
         // SAFETY: `Hold::run` makes only async-signal-safe calls.
         unsafe { process.pre_exec(move || hold.run()) };
         // `spawn` returns after exec, and exec waits for the gate: so it waits in a thread.
@@ -118,7 +126,12 @@ impl Child {
     pub fn release(&mut self) -> Result<(), SpawnError> {
         let Some(mut gate) = self.gate.take() else { return Ok(()) };
         gate.write_all(&[1])?;
-        let started = self.starter.take().expect("released once").join().expect("does not panic");
+        let starter = self.starter.take().expect("released once");
+        // A program that cannot be started ends, and may have to ask us for that.
+        while let (false, Some(mappings)) = (starter.is_finished(), &mut self.mappings) {
+            mappings.let_end(1)?;
+        }
+        let started = starter.join().expect("does not panic");
         match started {
             // We wait by pid; std's handle must not reap it too.
             Ok(handle) => {
@@ -176,7 +189,8 @@ impl Drop for Child {
         if self.gate.is_some() || self.try_wait().is_none() {
             self.terminate();
         }
-        // A child that still waits at the gate sees it close, and ends.
+        // A child that still waits at the gate sees it close, and ends; nobody keeps it from that.
+        self.mappings = None;
         self.gate = None;
         if let Some(starter) = self.starter.take() {
             let _ = starter.join();
@@ -198,6 +212,7 @@ fn watch(command: &Command, pidfd: BorrowedFd<'_>, listener: RawFd) -> Option<io
 /// What the child does between fork and exec.
 struct Hold {
     watch: bool,
+    ends: bool,
     identity: Option<User>,
     gate: PipeReader,
     hello: PipeWriter,
@@ -227,7 +242,7 @@ impl Hold {
                 libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             }
         }
-        match filter::install() {
+        match filter::install(self.ends) {
             Ok(listener) => listener.into_raw_fd(),
             Err(error) => -error.raw_os_error().unwrap_or(libc::EINVAL),
         }

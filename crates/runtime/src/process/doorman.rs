@@ -28,6 +28,15 @@ pub struct Mapping {
     pub shown: PathBuf,
 }
 
+/// What a traced program waits for us to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// A file that it is about to map.
+    Maps(Mapping),
+    /// It is about to end: the last chance to see what is mapped where. By thread.
+    Ends(u32),
+}
+
 /// Questions of the doorman.
 #[derive(Debug)]
 pub struct Mappings {
@@ -36,6 +45,8 @@ pub struct Mappings {
 
 /// A question on the socket: tid and fd, little endian.
 const QUESTION: usize = 8;
+/// In place of an fd: the process ends.
+const ENDS: u32 = u32::MAX;
 
 impl Mappings {
     /// Readable when a question waits.
@@ -51,7 +62,7 @@ impl Mappings {
         clippy::should_implement_trait,
         reason = "it can fail: an iterator of results would not end at an error"
     )]
-    pub fn next(&mut self) -> io::Result<Option<Mapping>> {
+    pub fn next(&mut self) -> io::Result<Option<Question>> {
         let mut question = [0; QUESTION];
         match self.socket.read_exact(&mut question) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -59,13 +70,34 @@ impl Mappings {
         }
         let word = |at: usize| u32::from_le_bytes(question[at..at + 4].try_into().expect("4 bytes"));
         let (tid, fd) = (word(0), word(4));
+        if fd == ENDS {
+            return Ok(Some(Question::Ends(tid)));
+        }
         let open = PathBuf::from(format!("/proc/{tid}/fd/{fd}"));
         // The thread waits, unless it was killed meanwhile: then there is nothing to attach.
         let (Ok(metadata), Ok(shown)) = (std::fs::metadata(&open), std::fs::read_link(&open)) else {
             self.answer()?;
             return self.next();
         };
-        Ok(Some(Mapping { tid, identity: (metadata.dev(), metadata.ino()), open, shown }))
+        let identity = (metadata.dev(), metadata.ino());
+        Ok(Some(Question::Maps(Mapping { tid, identity, open, shown })))
+    }
+
+    /// Lets a process end that waits to do so, within some ms; other questions stay.
+    pub(super) fn let_end(&mut self, timeout_ms: i32) -> io::Result<()> {
+        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut question = [0; QUESTION];
+        // SAFETY: one valid pollfd, and a buffer of the length that is given.
+        let peeked = unsafe {
+            libc::poll(&mut poll, 1, timeout_ms);
+            let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+            libc::recv(self.socket.as_raw_fd(), question.as_mut_ptr().cast(), QUESTION, flags)
+        };
+        if peeked == QUESTION as isize && question[4..] == ENDS.to_le_bytes() {
+            self.socket.read_exact(&mut question)?;
+            self.answer()?;
+        }
+        Ok(())
     }
 
     /// Lets the thread that asked go on.
@@ -174,6 +206,12 @@ impl Doorman {
 
     /// Asks about the file unless it is known; then it is.
     fn consider(&mut self, request: &libc::seccomp_notif) {
+        if i64::from(request.data.nr) != libc::SYS_mmap {
+            if self.ask(request.pid, ENDS).is_err() {
+                self.socket = None;
+            }
+            return;
+        }
         // mmap's descriptor is an int: the upper half of the register means nothing.
         let fd = request.data.args[4] as u32;
         let Ok(metadata) = std::fs::metadata(format!("/proc/{}/fd/{fd}", request.pid)) else { return };

@@ -1,4 +1,5 @@
-//! The seccomp filter of a traced program: executable mappings of files are reported, all else passes.
+//! The seccomp filter of a traced program: executable mappings of files are reported, ends of processes if asked for, all
+//! else passes.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -32,27 +33,34 @@ const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const IF_SET: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// The system call number decides alone for all but mmap, so the kernel caches "allow" for those.
-static FILTER: [libc::sock_filter; 10] = [
-    statement(LOAD, DATA_ARCH),
-    jump(IF_EQUAL, AUDIT_ARCH, 0, 7),
-    statement(LOAD, DATA_NR),
-    jump(IF_EQUAL, libc::SYS_mmap as u32, 0, 5),
-    statement(LOAD, ARG_PROT),
-    jump(IF_SET, libc::PROT_EXEC as u32, 0, 3),
-    statement(LOAD, ARG_FLAGS),
-    jump(IF_SET, libc::MAP_ANONYMOUS as u32, 1, 0),
-    statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
-    statement(RETURN, libc::SECCOMP_RET_ALLOW),
-];
+/// No system call has this number.
+const NO_CALL: u32 = u32::MAX;
 
-/// Puts the filter on this process and all that it starts; the result is where the reports arrive. Makes nothing but
-/// system calls, so it may run between fork and exec.
+/// The system call number decides alone for all but mmap, so the kernel caches "allow" for those.
+const fn filter(also: u32) -> [libc::sock_filter; 11] {
+    [
+        statement(LOAD, DATA_ARCH),
+        jump(IF_EQUAL, AUDIT_ARCH, 0, 8),
+        statement(LOAD, DATA_NR),
+        jump(IF_EQUAL, also, 5, 0),
+        jump(IF_EQUAL, libc::SYS_mmap as u32, 0, 5),
+        statement(LOAD, ARG_PROT),
+        jump(IF_SET, libc::PROT_EXEC as u32, 0, 3),
+        statement(LOAD, ARG_FLAGS),
+        jump(IF_SET, libc::MAP_ANONYMOUS as u32, 1, 0),
+        statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
+        statement(RETURN, libc::SECCOMP_RET_ALLOW),
+    ]
+}
+
+/// Puts the filter on this process and all that it starts; the result is where the reports arrive, `ends`: of exit_group(2)
+/// too. Makes nothing but system calls, so it may run between fork and exec.
 ///
 /// # Errors
 /// The kernel's; EBUSY when another tracer listens already, EACCES when new privileges are neither given up nor ours.
-pub fn install() -> io::Result<OwnedFd> {
-    let program = libc::sock_fprog { len: FILTER.len() as u16, filter: FILTER.as_ptr().cast_mut() };
+pub fn install(ends: bool) -> io::Result<OwnedFd> {
+    let filter = filter(if ends { libc::SYS_exit_group as u32 } else { NO_CALL });
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     let base = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     // A caller that a signal interrupts must not see EINTR from mmap; kernels before 5.19 lack the flag.
     seccomp(base | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &program).or_else(|error| {

@@ -14,7 +14,7 @@ mod filter;
 mod watch;
 
 pub use child::{Child, Command, SpawnError};
-pub use doorman::{Identity, Mapping, Mappings};
+pub use doorman::{Identity, Mapping, Mappings, Question};
 pub use watch::{Mapped, MappingWatch};
 
 #[cfg(test)]
@@ -24,7 +24,7 @@ mod tests {
 
     fn command(argv: &[&str]) -> Command {
         let argv = argv.iter().map(Into::into).collect();
-        Command { argv, user: None, watch_mappings: true, known: HashSet::new() }
+        Command { argv, user: None, watch_mappings: true, watch_ends: true, known: HashSet::new() }
     }
 
     #[test]
@@ -37,10 +37,15 @@ mod tests {
         };
         child.release().unwrap();
         let mut seen = Vec::new();
-        while let Some(mapping) = mappings.next().unwrap() {
-            seen.push(mapping.identity);
+        let mut ends = 0;
+        while let Some(question) = mappings.next().unwrap() {
+            match question {
+                Question::Maps(mapping) => seen.push(mapping.identity),
+                Question::Ends(tid) => ends += u32::from(tid != 0),
+            }
             mappings.answer().unwrap();
         }
+        assert_eq!(ends, 2, "the shell and ls");
         assert!(!seen.is_empty());
         assert_eq!(seen.len(), seen.iter().collect::<HashSet<_>>().len());
         assert_eq!(child.wait().unwrap().code(), Some(3));
