@@ -7,8 +7,16 @@
 
 pub mod bpf;
 pub mod ir;
+pub mod object;
+pub mod regalloc;
+pub mod lower;
+pub mod opt;
 
+pub use bpf::asm::AsmError as Error;
+
+use lang::{Source, hir};
 use wire::Features;
+use wire::manifest::{Compiled, Manifest};
 
 /// The machine that the probed functions run on.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -57,4 +65,40 @@ pub enum Passes {
     None,
     /// Only the one with this index in `opt::PASSES`.
     Only(usize),
+}
+
+/// A stage of the compiler, to be looked at.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// IR as lowered.
+    Ir,
+    /// IR behind the optimiser.
+    Opt,
+    /// Instructions, script lines between them.
+    Bpf,
+}
+
+/// Compiles a checked program. Fails only if a probe is too large for the kernel: its stack, or its code.
+pub fn compile(program: &hir::Program, src: &Source, options: &Options) -> Result<Compiled, Error> {
+    let (module, manifest) = optimised(program, src, options);
+    let assembly = bpf::asm::assemble(&module)?;
+    Ok(Compiled { elf: object::write(&assembly, &manifest, src), manifest })
+}
+
+/// The text of a stage.
+pub fn dump(program: &hir::Program, src: &Source, options: &Options, stage: Stage) -> Result<String, Error> {
+    Ok(match stage {
+        Stage::Ir => lower::lower(program, src, options).0.to_string(),
+        Stage::Opt => optimised(program, src, options).0.to_string(),
+        Stage::Bpf => {
+            let assembly = bpf::asm::assemble(&optimised(program, src, options).0)?;
+            bpf::disasm::listing(&assembly, src)
+        }
+    })
+}
+
+fn optimised(program: &hir::Program, src: &Source, options: &Options) -> (ir::Module, Manifest) {
+    let (mut module, manifest) = lower::lower(program, src, options);
+    opt::run(&mut module, options.optimise);
+    (module, manifest)
 }

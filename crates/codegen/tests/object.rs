@@ -6,7 +6,9 @@ use build::*;
 use codegen::bpf::{asm, helper};
 use codegen::ir::*;
 use lang::Source;
-use object::{Architecture, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SymbolKind};
+use object::{
+    Architecture, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SymbolKind,
+};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 use wire::Manifest;
@@ -38,13 +40,15 @@ fn everything() -> Module {
 fn listing(bytes: &[u8]) -> String {
     let file = object::File::parse(bytes).unwrap();
     assert_eq!((file.architecture(), file.is_little_endian()), (Architecture::Bpf, true));
-    let symbol_name = |symbol: &object::Symbol| match symbol.section_index() {
-        Some(section) if symbol.kind() == SymbolKind::Section => {
-            file.section_by_index(section).unwrap().name().unwrap()
+    let symbol_name = |symbol: &object::Symbol| {
+        match symbol.section_index() {
+            Some(section) if symbol.kind() == SymbolKind::Section => {
+                file.section_by_index(section).unwrap().name().unwrap()
+            }
+            _ => symbol.name().unwrap(),
         }
-        _ => symbol.name().unwrap(),
-    }
-    .to_owned();
+        .to_owned()
+    };
     let mut out = String::new();
     for section in file.sections() {
         let name = section.name().unwrap();

@@ -14,7 +14,9 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AsmError {
     /// A body with too many large values at once.
-    #[error("this probe needs {bytes} bytes of stack, and BPF programs have {MAX_STACK}; use fewer or shorter strings and keys at once")]
+    #[error(
+        "this probe needs {bytes} bytes of stack, and BPF programs have {MAX_STACK}; use fewer or shorter strings and keys at once"
+    )]
     Stack {
         /// Function.
         name: String,
@@ -24,7 +26,9 @@ pub enum AsmError {
         span: Span,
     },
     /// A body of tens of thousands of instructions.
-    #[error("this probe's code is too long: a jump over {distance} instructions does not fit; split the body")]
+    #[error(
+        "this probe's code is too long: a jump over {distance} instructions does not fit; split the body"
+    )]
     Length {
         /// Function.
         name: String,

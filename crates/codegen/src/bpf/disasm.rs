@@ -22,8 +22,13 @@ pub fn listing(assembly: &Assembly, src: &Source) -> String {
 
 fn list_function(out: &mut String, assembly: &Assembly, code: &Code, src: &Source) {
     let section = code.section.as_deref().unwrap_or("callback");
-    let _ =
-        writeln!(out, "{} ({section}): {} instructions, {} bytes of stack", code.name, code.slots(), code.frame);
+    let _ = writeln!(
+        out,
+        "{} ({section}): {} instructions, {} bytes of stack",
+        code.name,
+        code.slots(),
+        code.frame
+    );
     let mut shown = None;
     let mut slot = 0;
     for (index, insn) in code.insns.iter().enumerate() {

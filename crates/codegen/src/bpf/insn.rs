@@ -400,7 +400,11 @@ mod tests {
             Insn::Call { callee: Callee::Kfunc, imm: 1234 },
         ];
         for kind in [Wide::Const, Wide::Map, Wide::MapValue, Wide::Func] {
-            all.extend([-1, 0x1234_5678_9abc_def0, 1].map(|value| Insn::LoadImm { dst: Reg(2), kind, value }));
+            all.extend([-1, 0x1234_5678_9abc_def0, 1].map(|value| Insn::LoadImm {
+                dst: Reg(2),
+                kind,
+                value,
+            }));
         }
         for (src, wide) in sources.into_iter().flat_map(|src| [(src, true), (src, false)]) {
             let (dst, lhs, rhs) = (Reg(7), Reg(8), src);

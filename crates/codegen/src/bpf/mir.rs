@@ -61,19 +61,55 @@ pub enum Callee {
 #[allow(missing_docs)]
 pub enum Inst {
     /// Not `wide`: the low 32 bits, zero-extended.
-    Mov { wide: bool, dst: R, src: Val },
-    Wide { dst: R, value: Wide },
+    Mov {
+        wide: bool,
+        dst: R,
+        src: Val,
+    },
+    Wide {
+        dst: R,
+        value: Wide,
+    },
     /// Two instructions: `r1 = r10`, `r1 += -8`
-    SlotAddr { dst: R, slot: SlotId, offset: i32 },
+    SlotAddr {
+        dst: R,
+        slot: SlotId,
+        offset: i32,
+    },
     /// `dst` is read and written.
-    Alu { op: Alu, dst: R, src: Val },
-    Neg { dst: R },
-    Load { width: Width, dst: R, base: Base, offset: i16 },
-    Store { width: Width, base: Base, offset: i16, src: R },
+    Alu {
+        op: Alu,
+        dst: R,
+        src: Val,
+    },
+    Neg {
+        dst: R,
+    },
+    Load {
+        width: Width,
+        dst: R,
+        base: Base,
+        offset: i16,
+    },
+    Store {
+        width: Width,
+        base: Base,
+        offset: i16,
+        src: R,
+    },
     /// A fetch writes `src`; compare-exchange reads and writes r0.
-    Atomic { op: Atomic, width: Width, base: Base, offset: i16, src: R },
+    Atomic {
+        op: Atomic,
+        width: Width,
+        base: Base,
+        offset: i16,
+        src: R,
+    },
     /// Reads the first `args` of r1 to r5, leaves all five undefined, writes r0.
-    Call { callee: Callee, args: u8 },
+    Call {
+        callee: Callee,
+        args: u8,
+    },
 }
 
 /// How a block ends. Targets are indices of blocks.
@@ -81,7 +117,13 @@ pub enum Inst {
 #[allow(missing_docs)]
 pub enum End {
     Jump(usize),
-    Branch { cmp: Cmp, lhs: R, rhs: Val, then: usize, otherwise: usize },
+    Branch {
+        cmp: Cmp,
+        lhs: R,
+        rhs: Val,
+        then: usize,
+        otherwise: usize,
+    },
     /// Reads r0.
     Exit,
 }

@@ -444,15 +444,7 @@ impl<'a> Select<'a> {
         self.emit(Inst::Atomic { op: Atomic::Update(update), width, base, offset, src });
     }
 
-    fn fetch(
-        &mut self,
-        op: Atomic,
-        base: Base,
-        offset: i16,
-        width: Width,
-        src: VReg,
-        dst: Option<VReg>,
-    ) {
+    fn fetch(&mut self, op: Atomic, base: Base, offset: i16, width: Width, src: VReg, dst: Option<VReg>) {
         let old = self.temp();
         self.load(old, src.into());
         self.emit(Inst::Atomic { op, width, base, offset, src: old });

@@ -96,7 +96,7 @@ impl Btf {
 
     fn integer(&mut self, name: &str, bytes: u32, encoding: u32) -> TypeId {
         let id = self.start(name, INT, 0, bytes);
-        self.word(encoding << 24 | 8 * bytes);
+        self.word((encoding << 24) | (8 * bytes));
         id
     }
 
@@ -187,7 +187,8 @@ impl Btf {
     /// libbpf compares kinds with the kernel's prototype: integers fit integers of any size, pointers pointers.
     fn kfunc(&mut self, kfunc: &Kfunc) -> TypeId {
         let shape = SHAPES.iter().find(|shape| shape.name == kfunc.name);
-        let (result, param) = shape.map_or((Kind::Integer, Kind::Integer), |shape| (shape.result, shape.param));
+        let (result, param) =
+            shape.map_or((Kind::Integer, Kind::Integer), |shape| (shape.result, shape.param));
         let (result, param) = (self.of_kind(result), self.of_kind(param));
         let params: Vec<_> = (0..kfunc.args).map(|n| (format!("a{n}"), param)).collect();
         let prototype = self.prototype(result, &params);

@@ -144,9 +144,7 @@ impl State {
             Inst::Load { dst, base: Base::Slot(slot), .. } if slot.0 as usize >= spills_from => {
                 self.transfer(Place::Reg(dst), Place::Slot(slot.0));
             }
-            Inst::Store { base: Base::Slot(slot), src, .. }
-                if slot.0 as usize >= spills_from =>
-            {
+            Inst::Store { base: Base::Slot(slot), src, .. } if slot.0 as usize >= spills_from => {
                 self.transfer(Place::Slot(slot.0), Place::Reg(src));
             }
             Inst::Mov { wide: true, dst, src: Val::R(src) } => {

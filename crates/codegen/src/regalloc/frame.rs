@@ -51,11 +51,13 @@ fn room(slot: &Slot) -> u32 {
 /// The least depth with so much room between those that are taken.
 fn first_gap(mut taken: Vec<(u32, u32)>, room: u32) -> u32 {
     taken.sort();
-    taken.into_iter().fold((0, false), |(at, found), (start, end)| {
-        let fits = found || start >= at + room;
-        if fits { (at, true) } else { (at.max(end), false) }
-    })
-    .0
+    taken
+        .into_iter()
+        .fold((0, false), |(at, found), (start, end)| {
+            let fits = found || start >= at + room;
+            if fits { (at, true) } else { (at.max(end), false) }
+        })
+        .0
 }
 
 /// A set of slots.

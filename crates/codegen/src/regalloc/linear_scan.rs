@@ -10,8 +10,7 @@ use crate::ir::VReg;
 use std::collections::BTreeMap;
 
 /// Registers that calls overwrite come first: the others cost a save and a restore in the kernel's machine code.
-const ORDER: [Reg; 10] =
-    [Reg(1), Reg(2), Reg(3), Reg(4), Reg(5), Reg(0), Reg(6), Reg(7), Reg(8), Reg(9)];
+const ORDER: [Reg; 10] = [Reg(1), Reg(2), Reg(3), Reg(4), Reg(5), Reg(0), Reg(6), Reg(7), Reg(8), Reg(9)];
 
 /// Where virtual registers live.
 pub struct Assignment {
@@ -139,10 +138,10 @@ impl Scan<'_> {
     /// Sends the cheapest to the stack: this register, or all that are in its way in one machine register.
     fn make_room(&mut self, reg: VReg) {
         let price = |to: Reg| self.conflicts(to, reg).map(|owner| self.cost(owner)).fold(0.0, f32::max);
-        let (cheapest, price) = ORDER.map(|to| (to, price(to))).into_iter().fold(
-            (Reg::R0, f32::INFINITY),
-            |best, next| if next.1 < best.1 { next } else { best },
-        );
+        let (cheapest, price) = ORDER
+            .map(|to| (to, price(to)))
+            .into_iter()
+            .fold((Reg::R0, f32::INFINITY), |best, next| if next.1 < best.1 { next } else { best });
         let own = self.cost(Some(reg));
         assert!(own.min(price).is_finite(), "bug: no register for spill code");
         if own <= price {

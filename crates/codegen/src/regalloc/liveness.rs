@@ -44,8 +44,12 @@ impl Bits {
     }
 
     fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        let ones = |word: u64| (0..64).filter(move |bit| word >> bit & 1 != 0);
-        self.0.iter().enumerate().flat_map(move |(at, &word)| ones(word).map(move |bit| 64 * at + bit))
+        self.0.iter().enumerate().flat_map(|(at, &word)| {
+            // Each step clears the lowest bit.
+            let words = std::iter::successors(Some(word), |left| Some(left & left.wrapping_sub(1)));
+            let ones = words.take_while(|left| *left != 0);
+            ones.map(move |left| 64 * at + left.trailing_zeros() as usize)
+        })
     }
 }
 
@@ -80,8 +84,8 @@ fn effect(function: &Function, block: usize) -> Effect {
     effect
 }
 
-/// By block: what is live at its end. Iterated backwards until nothing changes.
-fn live_out(function: &Function) -> Vec<Bits> {
+/// By block: what is live at its start and at its end. Iterated backwards until nothing changes.
+fn live(function: &Function) -> (Vec<Bits>, Vec<Bits>) {
     let len = PHYS + function.vregs as usize;
     let effects: Vec<Effect> = (0..function.blocks.len()).map(|block| effect(function, block)).collect();
     let mut live_in = vec![Bits::new(len); effects.len()];
@@ -100,7 +104,7 @@ fn live_out(function: &Function) -> Vec<Bits> {
             live_out[block] = out;
         }
     }
-    live_out
+    (live_in, live_out)
 }
 
 /// Depth of loops around each block, read off the jumps back.
@@ -122,7 +126,7 @@ impl Ranges {
         let insts: usize = function.blocks.iter().map(|block| block.insts.len() + 1).sum();
         let mut at = insts as u32;
         let depths = loop_depths(function);
-        let live_out = live_out(function);
+        let (live_in, live_out) = live(function);
         for (index, block) in function.blocks.iter().enumerate().rev() {
             let weight = 10f32.powi(depths[index].min(8) as i32);
             live_out[index].iter().for_each(|reg| walk.ends[reg] = Some(2 * at));
@@ -136,7 +140,7 @@ impl Ranges {
                 placed.inst.visit(&mut |reg, role| seen.push((reg, role)));
                 walk.step(at, weight, &seen);
             }
-            walk.begin_block(2 * at);
+            walk.begin_block(2 * at, &live_in[index]);
         }
         walk.ranges.iter_mut().for_each(|ranges| ranges.reverse());
         Ranges { ranges: walk.ranges, weights: walk.weights }
@@ -176,8 +180,8 @@ impl Walk {
         }
     }
 
-    fn begin_block(&mut self, start: u32) {
-        for reg in 0..self.ends.len() {
+    fn begin_block(&mut self, start: u32, live: &Bits) {
+        for reg in live.iter() {
             if let Some(end) = self.ends[reg].take() {
                 self.push(reg, start..end);
             }
