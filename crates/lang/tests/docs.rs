@@ -306,12 +306,12 @@ fn builtins(kind: Kind) -> String {
     let row = |builtin: &builtin::Builtin| {
         [format!("`{}`", builtin.signature), format!("{}<br>`{}`", builtin.doc, builtin.example)]
     };
-    table(["", ""], builtin::BUILTINS.iter().filter(|builtin| builtin.kind == kind).map(row))
+    table(["written", "is"], builtin::BUILTINS.iter().filter(|builtin| builtin.kind == kind).map(row))
 }
 
 fn limits_table() -> String {
     let rows: [(&str, i64); 9] = [
-        ("keys of a map, at most", limits::MAP_ENTRIES),
+        ("keys of a map", limits::MAP_ENTRIES),
         ("bytes of a key", limits::KEY_BYTES.into()),
         ("bytes of a value", limits::VALUE_BYTES.into()),
         ("bytes of a string, its NUL included", limits::STRING_BYTES),
@@ -321,7 +321,7 @@ fn limits_table() -> String {
         ("copies by `unroll`", limits::UNROLL),
         ("levels of brackets, operators and blocks", parse::MAX_DEPTH as i64),
     ];
-    table(["", ""], rows.iter().map(|(what, number)| [what.to_string(), number.to_string()]))
+    table(["what", "at most"], rows.iter().map(|(what, number)| [what.to_string(), number.to_string()]))
 }
 
 fn absent_probes() -> String {
