@@ -7,10 +7,10 @@
 
 pub mod bpf;
 pub mod ir;
-pub mod object;
-pub mod regalloc;
 pub mod lower;
+pub mod object;
 pub mod opt;
+pub mod regalloc;
 
 pub use bpf::asm::AsmError as Error;
 

@@ -15,6 +15,11 @@
 
 mod visit;
 
+pub mod build;
+pub mod print;
+pub mod rewrite;
+pub mod verify;
+
 use lang::span::Span;
 use wire::manifest;
 
@@ -168,6 +173,23 @@ pub enum Width {
     B64,
 }
 
+impl Width {
+    /// 1, 2, 4 or 8.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Width::B8 => 1,
+            Width::B16 => 2,
+            Width::B32 => 4,
+            Width::B64 => 8,
+        }
+    }
+
+    /// The width of so many bytes, if there is one.
+    pub fn of(bytes: u32) -> Option<Width> {
+        [Width::B8, Width::B16, Width::B32, Width::B64].into_iter().find(|width| width.bytes() == bytes)
+    }
+}
+
 /// Arithmetic. Division and remainder are unsigned and by non-zero divisors only (`lower` tests; signed ones are said in smaller terms).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
@@ -220,6 +242,7 @@ pub enum AtomicOp {
 
 /// An operation. `dst` is written, all else read.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
 pub enum Op {
     /// `v0 = ctx`: the program's context; only in the entry block.
     Ctx { dst: VReg },
@@ -259,6 +282,7 @@ pub enum Op {
 
 /// How a block ends.
 #[derive(Copy, Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
 pub enum Term {
     /// `jump b1`
     Jump(BlockId),

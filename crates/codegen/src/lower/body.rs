@@ -1,0 +1,239 @@
+//! The state of lowering one side of one program, and its prologue: values that the body needs throughout (cookie,
+//! thread, scratch cell ...) are made once, when the first user turns up, in the earliest stage that needs them.
+//!
+//! ```text
+//! guard:      pid filter, exit test
+//! predicate:  what it needs, then its test
+//! body:       what it needs besides, the statements
+//! ```
+//!
+//! Inside a callback of `bpf_loop` the same values are read from the frame, a stack slot of the program whose address
+//! the callback is given.
+
+use super::cookie::Layout;
+use super::frame::{Base, Home, Place, Temps};
+use super::{Cx, abi, walk};
+use crate::ir::build::Builder;
+use crate::ir::{BlockId, SlotId, VReg};
+use lang::Span;
+use lang::hir::{self, Expr, ExprKind, StmtKind};
+use std::collections::BTreeMap;
+
+/// A value made in the prologue.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Pro {
+    /// The context.
+    Ctx,
+    /// tgid and tid, as the tracer's pid namespace has them.
+    Thread,
+    /// The attach cookie.
+    Cookie,
+    /// What the call had at entry: index into the saved values.
+    Entry(u32),
+    /// Address of the scratch cell's bytes.
+    Scratch,
+}
+
+/// When a prologue value is first needed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// Before the predicate.
+    Guard,
+    /// By the predicate.
+    Predicate,
+    /// By the body.
+    Body,
+}
+
+/// Where a prologue value is.
+pub(super) struct Made {
+    pub reg: VReg,
+    pub stage: Stage,
+    /// Written already; the prologue need not make it.
+    pub given: bool,
+    /// Its offset in the frame, if callbacks use it.
+    pub frame: Option<u32>,
+}
+
+/// Where arguments come from.
+#[derive(Clone, Debug)]
+pub(super) enum Entry {
+    /// From the registers: we are at the entry.
+    Direct {
+        /// Bytes that the prologue has pushed before the probe.
+        shift: u32,
+    },
+    /// From what was saved, in this order.
+    Saved(Vec<Expr>),
+}
+
+/// A function being written: the program or a callback in it.
+pub(super) struct Fun {
+    pub b: Builder,
+    pub temps: Temps,
+    /// Break and continue of the loops around, innermost last.
+    pub loops: Vec<(BlockId, BlockId)>,
+    /// Where `return` goes.
+    pub leave: BlockId,
+    /// In a callback: the frame's address.
+    pub frame: Option<VReg>,
+    counter_key: Option<SlotId>,
+}
+
+/// See the module.
+pub(super) struct Body<'c, 'p> {
+    pub cx: &'c mut Cx<'p>,
+    pub probe: &'p hir::Probe,
+    pub places: Vec<Vec<abi::Piece>>,
+    pub cookie: Layout,
+    pub entry: Entry,
+    pub span: Span,
+    pub stage: Stage,
+    pub pros: BTreeMap<Pro, Made>,
+    pub fns: Vec<Fun>,
+    pub homes: Vec<Home>,
+    /// The program's own slot that callbacks see.
+    pub frame: Option<SlotId>,
+    /// Bytes of the frame in use; the first word says that the body was left.
+    pub frame_bytes: u32,
+    pub scratch_at: u32,
+    pub scratch_max: u32,
+    /// Name of the program, and of its callbacks with a number.
+    pub symbol: String,
+    pub ctx: VReg,
+    /// Where a program goes that finds no scratch cell.
+    pub without_scratch: BlockId,
+    /// Where a program goes whose predicate does not hold.
+    pub refused: BlockId,
+}
+
+/// Offset in the frame of the word that says that `return` or `exit` ran in a callback.
+pub(super) const FRAME_LEFT: u32 = 0;
+
+impl Fun {
+    pub fn new(mut b: Builder, budget: u32) -> Fun {
+        let leave = b.block();
+        Fun { b, temps: Temps::new(budget), loops: vec![], leave, frame: None, counter_key: None }
+    }
+}
+
+impl<'c, 'p> Body<'c, 'p> {
+    /// Starts a program's first side.
+    pub fn new(cx: &'c mut Cx<'p>, probe: &'p hir::Probe, mut b: Builder, symbol: String) -> Body<'c, 'p> {
+        let params = probe.signature.as_ref().map_or(&[][..], |signature| &signature.params);
+        let places = abi::places(cx.options.arch, params, &cx.program.structs);
+        let ctx = b.ctx();
+        let fun = Fun::new(b, super::frame::PROGRAM_STACK);
+        Body {
+            cx,
+            probe,
+            places,
+            cookie: Layout::default(),
+            entry: Entry::Direct { shift: 0 },
+            span: probe.span,
+            stage: Stage::Guard,
+            pros: BTreeMap::new(),
+            fns: vec![fun],
+            homes: vec![],
+            frame: None,
+            frame_bytes: 8,
+            scratch_at: 0,
+            scratch_max: 0,
+            symbol,
+            ctx,
+            without_scratch: BlockId(0),
+            refused: BlockId(0),
+        }
+    }
+
+    /// The function in hand.
+    pub fn fun(&mut self) -> &mut Fun {
+        self.fns.last_mut().expect("the program itself")
+    }
+
+    /// Its builder.
+    pub fn b(&mut self) -> &mut Builder {
+        &mut self.fun().b
+    }
+
+    /// In the program itself, not in a callback.
+    pub fn in_program(&self) -> bool {
+        self.fns.len() == 1
+    }
+
+    /// Runs `f` with another span.
+    pub fn at<T>(&mut self, span: Span, f: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = std::mem::replace(&mut self.span, span);
+        self.b().set_span(span);
+        let result = f(self);
+        self.span = outer;
+        self.b().set_span(outer);
+        result
+    }
+
+    /// Forgets the prologue values and variables of the side before.
+    pub fn new_side(&mut self, entry: Entry) {
+        self.pros.clear();
+        self.homes.clear();
+        self.entry = entry;
+        self.stage = Stage::Guard;
+        self.frame = None;
+        self.frame_bytes = 8;
+        let reg = self.ctx;
+        self.pros.insert(Pro::Ctx, Made { reg, stage: Stage::Guard, given: true, frame: None });
+    }
+
+    /// The register with a prologue value.
+    pub fn pro(&mut self, pro: Pro) -> VReg {
+        if !self.pros.contains_key(&pro) {
+            let reg = self.fns[0].b.vreg();
+            self.pros.insert(pro, Made { reg, stage: self.stage, given: false, frame: None });
+        }
+        if self.in_program() {
+            return self.pros[&pro].reg;
+        }
+        let bytes = self.frame_bytes;
+        let made = self.pros.get_mut(&pro).expect("inserted above");
+        let offset = *made.frame.get_or_insert(bytes);
+        self.frame_bytes = bytes.max(offset + 8);
+        self.load(Place { base: Base::Frame, off: offset as i32 }, crate::ir::Width::B64, false)
+    }
+
+    /// Says that `reg` holds a prologue value already.
+    pub fn give(&mut self, pro: Pro, reg: VReg) {
+        self.pros.insert(pro, Made { reg, stage: Stage::Guard, given: true, frame: None });
+    }
+
+    /// The stack slot for keys of the counters' map.
+    pub fn counter_slot(&mut self) -> SlotId {
+        let fun = self.fun();
+        match fun.counter_key {
+            Some(slot) => slot,
+            None => {
+                let slot = fun.b.func_mut().slot(4, 4);
+                *fun.counter_key.insert(slot)
+            }
+        }
+    }
+
+    /// Whether the probe's body has loops that become callbacks.
+    pub fn has_callbacks(&self) -> bool {
+        let inline_while = !self.cx.options.features.bpf_loop;
+        walk::any_stmt(&self.probe.body, &mut |stmt| match &stmt.kind {
+            StmtKind::ForMap { .. } => true,
+            StmtKind::While { .. } => !inline_while,
+            StmtKind::ForRange { start, end, .. } => {
+                !inline_while && super::loops::short_range(start, end).is_none()
+            }
+            _ => false,
+        })
+    }
+}
+
+/// The value of a literal.
+pub(super) fn literal(expr: &Expr) -> Option<i64> {
+    match expr.kind {
+        ExprKind::Int(value) => Some(value),
+        _ => None,
+    }
+}

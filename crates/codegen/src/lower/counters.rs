@@ -1,0 +1,64 @@
+//! Counts what goes wrong: one cell of the per-CPU counters' map for each kind and place in the script.
+
+use super::body::Body;
+use super::{BPF_MAP_TYPE_PERCPU_ARRAY, Cx, index_or_push};
+use crate::bpf::helper;
+use crate::ir::{AtomicOp, Cmp, MapDef, MapRef, Width};
+use lang::Span;
+use wire::counter::{COUNTERS_MAP, Counter, CounterKind};
+
+/// Counters that the map has room for at least: modules added to a running session bring their own and share the map.
+const CAPACITY: u32 = 1024;
+
+impl Cx<'_> {
+    /// Index of the counter of this kind at this place.
+    pub(super) fn counter(&mut self, kind: CounterKind, span: Span) -> u32 {
+        let (line, column) = self.position(span);
+        index_or_push(&mut self.manifest.counters, Counter { kind, line, column })
+    }
+
+    /// Declares the counters' map; at the end, when their number is known.
+    pub(super) fn counters_map(&mut self) -> MapRef {
+        let map = self.internal_map(MapDef {
+            name: COUNTERS_MAP.into(),
+            kind: BPF_MAP_TYPE_PERCPU_ARRAY,
+            key_size: 4,
+            value_size: 8,
+            max_entries: CAPACITY,
+            flags: 0,
+        });
+        let needed = self.manifest.counters.len() as u32;
+        let def = &mut self.module.maps[map.0 as usize];
+        def.max_entries = def.max_entries.max(needed.next_power_of_two());
+        map
+    }
+}
+
+impl Body<'_, '_> {
+    /// Adds one to a counter of the statement in hand.
+    pub(super) fn count(&mut self, kind: CounterKind) {
+        let index = self.cx.counter(kind, self.span);
+        let map = self.cx.counters_map();
+        let slot = self.counter_slot();
+        let b = self.b();
+        let key = b.slot_addr(slot);
+        b.store(key, 0, Width::B32, i64::from(index));
+        let map = b.map_addr(map);
+        let cell = b.call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()]);
+        let (there, after) = (b.cold_block(), b.cold_block());
+        b.branch(Cmp::Eq, cell, 0, after, there);
+        b.switch_to(there);
+        let one = b.copy(1);
+        b.atomic(AtomicOp::Add, cell, 0, one);
+        b.fall_into(after);
+    }
+
+    /// Goes on if `lhs cmp rhs` does not hold; else counts first.
+    pub(super) fn count_if(&mut self, cmp: Cmp, lhs: crate::ir::VReg, rhs: i64, kind: CounterKind) {
+        let (bad, after) = (self.b().cold_block(), self.b().block());
+        self.b().branch(cmp, lhs, rhs, bad, after);
+        self.b().switch_to(bad);
+        self.count(kind);
+        self.b().fall_into(after);
+    }
+}

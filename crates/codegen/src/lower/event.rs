@@ -1,0 +1,138 @@
+//! Records for the reader: written straight into the ring buffer if they have a fixed size, else built in memory and
+//! sent with the length they have. One that finds no room is counted.
+
+use super::body::{Body, Pro};
+use super::frame::{Place, is_scalar};
+use super::string::STACK_RECORD;
+use super::{Cx, index_or_push, walk};
+use crate::bpf::helper;
+use crate::ir::{Cmp, Operand, VReg, Width};
+use lang::Span;
+use lang::hir::{self, Expr};
+use wire::layout::{RECORD_CPU, RECORD_EVENT, RECORD_THREAD, RECORD_TIME, Record};
+use wire::manifest::{Directive, Event, EventKind, Piece};
+use wire::{CounterKind, Type};
+
+impl Cx<'_> {
+    /// Index of the event of this statement.
+    fn event(&mut self, kind: EventKind, record: Record, span: Span) -> u32 {
+        let (line, column) = self.position(span);
+        index_or_push(&mut self.manifest.events, Event { kind, record, line, column })
+    }
+}
+
+/// `printf`'s format as the reader has it.
+pub(super) fn format(pieces: &[hir::Piece]) -> EventKind {
+    let piece = |piece: &hir::Piece| match *piece {
+        hir::Piece::Text(ref text) => Piece::Text(text.clone()),
+        hir::Piece::Directive { left, plus, space, alternate, zero, width, precision, conversion } => {
+            let directive = Directive { left, plus, space, alternate, zero, width, precision, conversion };
+            Piece::Directive(directive)
+        }
+    };
+    EventKind::Printf { format: pieces.iter().map(piece).collect() }
+}
+
+impl Body<'_, '_> {
+    /// Sends a record with these values.
+    pub(super) fn event(&mut self, kind: EventKind, values: &[&Expr]) {
+        let types = self.cx.wire_types(values.iter().map(|value| &value.ty));
+        let record = Record::new(types);
+        let id = self.cx.event(kind, record.clone(), self.span);
+        if record.tail_max == 0 {
+            self.fixed_record(id, &record, values);
+        } else {
+            self.built_record(id, &record, values);
+        }
+    }
+
+    /// Values whose evaluation leaves traces are taken before the ring buffer is asked: there may be no room.
+    fn early_values(&mut self, values: &[&Expr]) -> Vec<Option<Operand>> {
+        let any_effect = values.iter().any(|value| walk::has_effect(value));
+        let early = |body: &mut Self, value: &Expr| {
+            (any_effect && is_scalar(&value.ty)).then(|| {
+                let value = body.scalar(value);
+                body.b().copy(value).into()
+            })
+        };
+        values.iter().map(|value| early(self, value)).collect()
+    }
+
+    fn fixed_record(&mut self, id: u32, record: &Record, values: &[&Expr]) {
+        let early = self.early_values(values);
+        let ring = self.cx.ring();
+        let ring = self.b().map_addr(ring);
+        let size = i64::from(record.head_size);
+        let room = self.b().call(helper::RINGBUF_RESERVE, &[ring.into(), size.into(), 0.into()]);
+        let (full, there) = (self.b().cold_block(), self.b().block());
+        let after = self.b().block();
+        self.b().branch(Cmp::Eq, room, 0, full, there);
+        self.b().switch_to(there);
+        let place = Place::behind(room);
+        self.header(id, record, place);
+        self.head_values(record, values, &early, place);
+        self.b().call_void(helper::RINGBUF_SUBMIT, &[room.into(), 0.into()]);
+        self.b().jump(after);
+        self.b().switch_to(full);
+        self.count(CounterKind::LostEvent(id));
+        self.b().fall_into(after);
+    }
+
+    fn header(&mut self, id: u32, record: &Record, place: Place) {
+        let thread = self.pro(Pro::Thread);
+        self.store(place.plus(RECORD_EVENT), Width::B32, i64::from(id));
+        self.store(place.plus(RECORD_THREAD), Width::B64, thread);
+        let cpu = self.b().call(helper::GET_SMP_PROCESSOR_ID, &[]);
+        self.store(place.plus(RECORD_CPU), Width::B32, cpu);
+        let now = self.b().call(helper::KTIME_GET_BOOT_NS, &[]);
+        self.store(place.plus(RECORD_TIME), Width::B64, now);
+        for (at, len) in record.padding() {
+            self.zero(place.plus(at), len);
+        }
+    }
+
+    fn head_values(&mut self, record: &Record, values: &[&Expr], early: &[Option<Operand>], place: Place) {
+        for ((value, field), early) in values.iter().zip(&record.fields).zip(early) {
+            let to = place.plus(field.offset);
+            match early {
+                _ if matches!(field.ty, Type::Str(_)) => {}
+                Some(operand) => self.store_scalar(to, &value.ty, *operand),
+                None => self.store_value(value, to),
+            }
+        }
+    }
+
+    fn built_record(&mut self, id: u32, record: &Record, values: &[&Expr]) {
+        let early = self.early_values(values);
+        let place = self.record_memory(record);
+        self.header(id, record, place);
+        self.head_values(record, values, &early, place);
+        let end = self.b().copy(i64::from(record.head_size));
+        for (value, field) in values.iter().zip(&record.fields) {
+            if matches!(field.ty, Type::Str(_)) {
+                self.at(value.span, |body| body.append_string(value, place, field.offset, end));
+            }
+        }
+        self.output(id, place, end);
+    }
+
+    /// Memory for a record with strings. What lies on the stack is zeroed, as the verifier of older kernels wants it for
+    /// memory that is passed with a length it does not know.
+    fn record_memory(&mut self, record: &Record) -> Place {
+        let size = record.max_size();
+        let place = if size <= STACK_RECORD { self.temp(size) } else { self.scratch_temp(size) };
+        if place.on_stack() {
+            self.zero(place.plus(record.head_size), record.tail_max);
+        }
+        place
+    }
+
+    fn output(&mut self, id: u32, place: Place, end: VReg) {
+        let ring = self.cx.ring();
+        let data = self.pointer(place);
+        let ring = self.b().map_addr(ring);
+        let args = [ring.into(), data.into(), end.into(), 0.into()];
+        let failed = self.b().call(helper::RINGBUF_OUTPUT, &args);
+        self.count_if(Cmp::Ne, failed, 0, CounterKind::LostEvent(id));
+    }
+}

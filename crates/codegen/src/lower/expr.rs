@@ -1,0 +1,375 @@
+//! Expressions: scalars go to registers, strings and tuples to memory.
+
+use super::body::{Body, Pro};
+use super::frame::{Home, Place, chunks, is_scalar, is_signed};
+use crate::bpf::helper;
+use crate::ir::{Bin, Cmp, Operand, VReg, Width};
+use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};
+use wire::manifest::CONTROL_START;
+use wire::{CounterKind, layout};
+
+/// bpf_get_stackid: the user's stack.
+const BPF_F_USER_STACK: i64 = 1 << 8;
+
+impl Body<'_, '_> {
+    /// The value of a scalar expression.
+    pub(super) fn scalar(&mut self, expr: &Expr) -> Operand {
+        self.at(expr.span, |body| body.scalar_here(expr))
+    }
+
+    fn scalar_here(&mut self, expr: &Expr) -> Operand {
+        let ty = &expr.ty;
+        match &expr.kind {
+            ExprKind::Int(value) => self.constant(*value, ty),
+            ExprKind::Var(var) => self.variable(*var),
+            ExprKind::Param(_) | ExprKind::ParamField { .. } | ExprKind::Arg(_) => self.argument(expr).into(),
+            ExprKind::Reg(name) => self.register(name).into(),
+            ExprKind::Retval => self.retval(ty).into(),
+            ExprKind::Duration => self.duration(expr).into(),
+            ExprKind::Name(kind) => self.name(*kind),
+            ExprKind::NameIn { kind, ids } => self.name_in(*kind, ids),
+            ExprKind::Stack => self.stack(ty).into(),
+            ExprKind::Neg(e) => self.negated(e).into(),
+            ExprKind::BitNot(e) => self.inverted(e),
+            ExprKind::Not(e) => {
+                let value = self.scalar(e);
+                self.b().compare(Cmp::Eq, value, 0).into()
+            }
+            ExprKind::Binary { op: BinaryOp::And | BinaryOp::Or, .. } => self.truth(expr).into(),
+            ExprKind::StrEq { .. } | ExprKind::StrContains { .. } => self.truth(expr).into(),
+            ExprKind::Binary { op, lhs, rhs } => {
+                let (left, right) = self.operands(lhs, rhs);
+                let value = self.arithmetic(*op, left, right, is_signed(&lhs.ty));
+                self.normalise(value, ty)
+            }
+            ExprKind::Cast(e) => {
+                let value = self.scalar(e);
+                self.convert(value, &e.ty, ty)
+            }
+            ExprKind::Ternary { cond, then, otherwise } => self.choice(cond, then, otherwise).into(),
+            ExprKind::Load { base, offset } => self.dereference(base, *offset, ty).into(),
+            ExprKind::StrIndex { base, index } => self.string_index(base, index).into(),
+            ExprKind::TupleGet { base, index } => {
+                let place = self.part(base, *index);
+                self.load_scalar(place, ty).into()
+            }
+            ExprKind::Strftime(e) => self.scalar(e),
+            ExprKind::MapGet { map, key } => self.map_get(*map, key, ty).into(),
+            ExprKind::HasKey { map, key } => self.has_key(*map, key).into(),
+            ExprKind::Len(map) => self.map_len(*map).into(),
+            ExprKind::Delete { map, key } => self.delete(*map, key).into(),
+            ExprKind::UpdateMap { map, key, op, value, yields } => {
+                self.update_map(*map, key, *op, value, Some(*yields)).expect("asked for the value").into()
+            }
+            ExprKind::UpdateVar { var, op, value, yields } => self.update_var(*var, *op, value, *yields),
+            ExprKind::Pid | ExprKind::Tid | ExprKind::Uid | ExprKind::Gid => self.identity(&expr.kind).into(),
+            ExprKind::Cpu => self.b().call(helper::GET_SMP_PROCESSOR_ID, &[]).into(),
+            ExprKind::Nsecs => self.b().call(helper::KTIME_GET_BOOT_NS, &[]).into(),
+            ExprKind::Elapsed => self.elapsed().into(),
+            ExprKind::Cgroup => self.b().call(helper::GET_CURRENT_CGROUP_ID, &[]).into(),
+            ExprKind::Rand => {
+                let value = self.b().call(helper::GET_PRANDOM_U32, &[]);
+                self.b().extend(value, Width::B32, false).into()
+            }
+            ExprKind::Str(_)
+            | ExprKind::Comm
+            | ExprKind::Tuple(_)
+            | ExprKind::ReadStr { .. }
+            | ExprKind::Usym(_) => {
+                unreachable!("not a scalar: {expr:?}")
+            }
+        }
+    }
+
+    fn variable(&mut self, var: VarId) -> Operand {
+        match self.homes[var.0 as usize] {
+            Home::Reg(reg) => reg.into(),
+            // A variable's word in the frame holds the extended value.
+            Home::Memory(place) => self.load(place, Width::B64, false).into(),
+        }
+    }
+
+    /// `$x = value`
+    pub(super) fn set_variable(&mut self, var: VarId, value: &Expr) {
+        match self.homes[var.0 as usize] {
+            Home::Memory(place) if !is_scalar(&value.ty) => self.assign(place, value),
+            _ => {
+                let value = self.scalar(value);
+                self.set_scalar_variable(var, value);
+            }
+        }
+    }
+
+    /// Writes an aggregate over one that its own value may be made from.
+    fn assign(&mut self, place: Place, value: &Expr) {
+        let reads_variable = super::walk::any(value, &mut |e| matches!(e.kind, ExprKind::Var(_)));
+        if !reads_variable {
+            return self.store_value(value, place);
+        }
+        let size = self.cx.size(&value.ty);
+        let temp = self.temp(size);
+        self.store_value(value, temp);
+        self.copy(place, temp, size);
+    }
+
+    /// `$x = value` for a scalar at hand.
+    pub(super) fn set_scalar_variable(&mut self, var: VarId, value: Operand) {
+        match self.homes[var.0 as usize] {
+            Home::Reg(reg) => self.b().set(reg, value),
+            Home::Memory(place) => self.store(place, Width::B64, value),
+        }
+    }
+
+    fn update_var(&mut self, var: VarId, op: BinaryOp, value: &Expr, yields: Yields) -> Operand {
+        let right = self.scalar(value);
+        let old = self.variable(var);
+        let old: Operand = self.b().copy(old).into();
+        let ty = self.probe.vars[var.0 as usize].ty.clone();
+        let new = self.arithmetic(op, old, right, is_signed(&ty));
+        let new = self.normalise(new, &ty);
+        self.set_scalar_variable(var, new);
+        match yields {
+            Yields::Old => old,
+            Yields::New => self.b().copy(new).into(),
+        }
+    }
+
+    fn negated(&mut self, e: &Expr) -> VReg {
+        let value = self.scalar(e);
+        let reg = self.b().reg(value);
+        self.b().neg(reg)
+    }
+
+    fn inverted(&mut self, e: &Expr) -> Operand {
+        let value = self.scalar(e);
+        let value = self.b().bin(Bin::Xor, value, -1);
+        self.normalise(value.into(), &e.ty)
+    }
+
+    fn choice(&mut self, cond: &Expr, then: &Expr, otherwise: &Expr) -> VReg {
+        let result = self.b().vreg();
+        self.branches(cond, |body, yes| {
+            let value = body.scalar(if yes { then } else { otherwise });
+            body.b().set(result, value);
+        });
+        result
+    }
+
+    /// Runs `f` for both outcomes of a condition.
+    fn branches(&mut self, cond: &Expr, mut f: impl FnMut(&mut Self, bool)) {
+        let [yes, no, after] = std::array::from_fn(|_| self.b().block());
+        self.cond(cond, yes, no);
+        for (block, outcome) in [(yes, true), (no, false)] {
+            self.b().switch_to(block);
+            f(self, outcome);
+            self.b().jump(after);
+        }
+        self.b().switch_to(after);
+    }
+
+    /// `*p`, `p->f`
+    fn dereference(&mut self, base: &Expr, offset: i64, ty: &Type) -> VReg {
+        let mut address = self.scalar(base);
+        if offset != 0 {
+            address = self.b().bin(Bin::Add, address, offset).into();
+        }
+        let width = self.width(ty);
+        self.read_user(address, width, is_signed(ty))
+    }
+
+    fn identity(&mut self, kind: &ExprKind) -> VReg {
+        let pair = match kind {
+            ExprKind::Pid | ExprKind::Tid => self.pro(Pro::Thread),
+            _ => self.b().call(helper::GET_CURRENT_UID_GID, &[]),
+        };
+        match kind {
+            ExprKind::Pid | ExprKind::Gid => self.b().bin(Bin::Shr, pair, 32),
+            _ => self.b().extend(pair, Width::B32, false),
+        }
+    }
+
+    fn elapsed(&mut self) -> VReg {
+        let now = self.b().call(helper::KTIME_GET_BOOT_NS, &[]);
+        let result = self.b().copy(0);
+        let none = self.b().block();
+        let cell = self.control_cell(none);
+        let start = self.b().load(cell, CONTROL_START as i16, Width::B64, false);
+        let elapsed = self.b().bin(Bin::Sub, now, start);
+        self.b().set(result, elapsed);
+        self.b().fall_into(none);
+        result
+    }
+
+    /// `id | tgid << 32`; the id is all ones if there is no stack.
+    fn stack(&mut self, ty: &Type) -> VReg {
+        let Type::Stack { user, limit, .. } = ty else { unreachable!("a stack has a stack's type") };
+        let map = self.cx.stack_map_ref(*user, *limit);
+        let ctx = self.pro(Pro::Ctx);
+        let map = self.b().map_addr(map);
+        let flags = if *user { BPF_F_USER_STACK } else { 0 };
+        let id = self.b().call(helper::GET_STACKID, &[ctx.into(), map.into(), flags.into()]);
+        let (lost, found) = (self.b().cold_block(), self.b().block());
+        self.b().branch(Cmp::Slt, id, 0, lost, found);
+        self.b().switch_to(lost);
+        self.count(CounterKind::LostStack);
+        self.b().set(id, i64::from(u32::MAX));
+        self.b().fall_into(found);
+        self.with_tgid(id)
+    }
+
+    fn with_tgid(&mut self, id: VReg) -> VReg {
+        let thread = self.pro(Pro::Thread);
+        let b = self.b();
+        let tgid = b.bin(Bin::Shr, thread, 32);
+        let high = b.bin(Bin::Shl, tgid, 32);
+        b.bin(Bin::Or, id, high)
+    }
+
+    /// Writes a value in its form in memory, all bytes of it.
+    pub(super) fn store_value(&mut self, expr: &Expr, to: Place) {
+        if is_scalar(&expr.ty) {
+            let value = self.scalar(expr);
+            return self.store_scalar(to, &expr.ty, value);
+        }
+        self.at(expr.span, |body| body.store_aggregate(expr, to));
+    }
+
+    fn store_aggregate(&mut self, expr: &Expr, to: Place) {
+        let size = self.cx.size(&expr.ty);
+        match &expr.kind {
+            ExprKind::Str(text) => self.store_bytes(to, text, size),
+            ExprKind::Comm => self.store_comm(to, size),
+            ExprKind::ReadStr { base, limit } => self.read_string(base, limit.as_deref(), to, size),
+            ExprKind::Usym(address) => self.store_usym(address, to),
+            ExprKind::Tuple(parts) => self.store_tuple(parts, to),
+            ExprKind::Cast(e) => self.store_cast(e, &expr.ty, to),
+            ExprKind::Ternary { cond, then, otherwise } => self.branches(cond, |body, yes| {
+                body.store_value(if yes { then } else { otherwise }, to);
+            }),
+            ExprKind::MapGet { map, key } => self.map_get_into(*map, key, to),
+            _ => {
+                let from = self.place(expr);
+                self.copy(to, from, size);
+            }
+        }
+    }
+
+    fn store_usym(&mut self, address: &Expr, to: Place) {
+        let address = self.scalar(address);
+        self.store(to, Width::B64, address);
+        let thread = self.pro(Pro::Thread);
+        let tgid = self.b().bin(Bin::Shr, thread, 32);
+        self.store(to.plus(8), Width::B64, tgid);
+    }
+
+    /// Writes the parts of a tuple or key, and zeroes between them.
+    pub(super) fn store_tuple(&mut self, parts: &[Expr], to: Place) {
+        let types = self.cx.wire_types(parts.iter().map(|part| &part.ty));
+        let offsets = layout::tuple(&types);
+        for (at, len) in offsets.padding(&types) {
+            self.zero(to.plus(at), len);
+        }
+        for (part, offset) in parts.iter().zip(offsets.offsets) {
+            self.store_value(part, to.plus(offset));
+        }
+    }
+
+    /// A string to another capacity, a tuple part by part.
+    fn store_cast(&mut self, from: &Expr, ty: &Type, to: Place) {
+        let source = self.place(from);
+        self.convert_memory(source, &from.ty, to, ty);
+    }
+
+    fn convert_memory(&mut self, from: Place, old: &Type, to: Place, new: &Type) {
+        match (old, new) {
+            (Type::Str(had), Type::Str(has)) => self.convert_string(from, *had, to, *has),
+            (Type::Tuple(olds), Type::Tuple(news)) => self.convert_tuple(from, olds, to, news),
+            _ if is_scalar(old) => {
+                let value = self.load_scalar(from, old).into();
+                let value = self.convert(value, old, new);
+                self.store_scalar(to, new, value);
+            }
+            _ => {
+                let size = self.cx.size(old);
+                self.copy(to, from, size);
+            }
+        }
+    }
+
+    fn convert_tuple(&mut self, from: Place, olds: &[Type], to: Place, news: &[Type]) {
+        let had = layout::tuple(&self.cx.wire_types(olds));
+        let types = self.cx.wire_types(news);
+        let has = layout::tuple(&types);
+        for (at, len) in has.padding(&types) {
+            self.zero(to.plus(at), len);
+        }
+        for (at, (old, new)) in olds.iter().zip(news).enumerate() {
+            self.convert_memory(from.plus(had.offsets[at]), old, to.plus(has.offsets[at]), new);
+        }
+    }
+
+    fn convert_string(&mut self, from: Place, had: u32, to: Place, has: u32) {
+        self.copy(to, from, had.min(has));
+        if has < had {
+            self.store(to.plus(has - 1), Width::B8, 0);
+        } else {
+            self.zero(to.plus(had), has - had);
+        }
+    }
+
+    /// Where an aggregate is, or is put.
+    pub(super) fn place(&mut self, expr: &Expr) -> Place {
+        match &expr.kind {
+            ExprKind::Var(var) => match self.homes[var.0 as usize] {
+                Home::Memory(place) => place,
+                Home::Reg(_) => unreachable!("a scalar has no place"),
+            },
+            ExprKind::TupleGet { base, index } => self.part(base, *index),
+            _ => {
+                let size = self.cx.size(&expr.ty);
+                let place = self.temp(size);
+                self.store_value(expr, place);
+                place
+            }
+        }
+    }
+
+    /// Where a part of a tuple is.
+    fn part(&mut self, tuple: &Expr, index: u32) -> Place {
+        let Type::Tuple(parts) = &tuple.ty else { unreachable!("parts are of tuples") };
+        let offset = layout::tuple(&self.cx.wire_types(parts)).offsets[index as usize];
+        self.place(tuple).plus(offset)
+    }
+
+    fn store_comm(&mut self, to: Place, size: u32) {
+        let at = self.pointer(to);
+        self.b().call_void(helper::GET_CURRENT_COMM, &[at.into(), i64::from(size).into()]);
+    }
+
+    /// `"abc"[i]`: 0 outside.
+    fn string_index(&mut self, base: &Expr, index: &Expr) -> VReg {
+        let capacity = self.cx.size(&base.ty);
+        let place = self.place(base);
+        let index = self.scalar(index);
+        let index = self.b().copy(index);
+        let result = self.b().copy(0);
+        let (inside, after) = (self.b().block(), self.b().block());
+        self.b().branch(Cmp::Ult, index, i64::from(capacity), inside, after);
+        self.b().switch_to(inside);
+        let start = self.pointer(place);
+        let at = self.b().bin(Bin::Add, start, index);
+        let byte = self.b().load(at, 0, Width::B8, false);
+        self.b().set(result, byte);
+        self.b().fall_into(after);
+        result
+    }
+
+    /// Whether `bytes` bytes at two places are equal: goes on if so, else to `different`.
+    pub(super) fn compare_memory(&mut self, a: Place, b: Place, bytes: u32, different: crate::ir::BlockId) {
+        for (at, width) in chunks(a.off | b.off, bytes) {
+            let left = self.load(a.plus(at), width, false);
+            let right = self.load(b.plus(at), width, false);
+            self.go_on_unless(Cmp::Ne, left, right, different);
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! Memory of a body: stack slots for small temporaries, a cell of the scratch map for the rest, and the frame that
+//! callbacks see. Temporaries live until the end of their statement; then their place is used again.
+//!
+//! A body may be preempted and another run on the same CPU, so scratch memory is never a bare per-CPU buffer: it is a
+//! cell of a shared array, claimed by compare-exchange and given back on every way out.
+
+use super::body::{Body, Entry, Pro, Stage};
+use super::{BPF_MAP_TYPE_ARRAY, Cx};
+use crate::bpf::helper;
+use crate::ir::{Bin, Cmp, MapDef, Operand, SlotId, VReg, Width};
+use lang::hir::Type;
+use wire::CounterKind;
+
+/// Bytes of stack for temporaries of a program; the rest of the 512 is for spills and callbacks.
+pub(super) const PROGRAM_STACK: u32 = 208;
+/// The same for a program with callbacks, which have stacks of their own.
+const PROGRAM_STACK_WITH_CALLBACKS: u32 = 96;
+/// Bytes of stack for temporaries of a callback.
+pub(super) const CALLBACK_STACK: u32 = 48;
+/// Copies and fills of more bytes call a helper.
+const INLINE_BYTES: u32 = 128;
+/// Cells that a body tries before it gives up.
+const SCRATCH_TRIES: u32 = 4;
+/// Bytes of a scratch cell before what it is for: the word that says it is taken.
+const SCRATCH_HEAD: i64 = 8;
+
+/// What a place is relative to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Base {
+    /// A stack slot of the function in hand.
+    Slot(SlotId),
+    /// An address.
+    Reg(VReg),
+    /// The frame.
+    Frame,
+    /// The scratch cell.
+    Scratch,
+}
+
+/// A place in memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub base: Base,
+    /// Bytes.
+    pub off: i32,
+}
+
+impl Place {
+    /// The place so many bytes further.
+    pub fn plus(self, bytes: u32) -> Place {
+        Place { off: self.off + bytes as i32, ..self }
+    }
+
+    /// At an address.
+    pub fn behind(reg: VReg) -> Place {
+        Place { base: Base::Reg(reg), off: 0 }
+    }
+}
+
+/// Where a variable lives.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Home {
+    Reg(VReg),
+    Memory(Place),
+}
+
+/// Temporaries of a function.
+pub(super) struct Temps {
+    budget: u32,
+    free: Vec<(SlotId, u32)>,
+    used: Vec<(SlotId, u32)>,
+}
+
+impl Temps {
+    pub fn new(budget: u32) -> Temps {
+        Temps { budget, free: vec![], used: vec![] }
+    }
+}
+
+/// What was in use when a statement began.
+#[derive(Copy, Clone)]
+pub(super) struct Mark {
+    used: usize,
+    scratch: u32,
+}
+
+/// Largest access for `left` bytes at `off`: aligned, as the stack demands.
+fn chunk(off: i32, left: u32) -> Width {
+    let fits = |width: &Width| off.unsigned_abs() % width.bytes() == 0 && width.bytes() <= left;
+    [Width::B64, Width::B32, Width::B16].into_iter().find(fits).unwrap_or(Width::B8)
+}
+
+/// The `(offset, width)` of the accesses that cover `bytes` from `off` on, relative to `off`.
+pub(super) fn chunks(off: i32, bytes: u32) -> impl Iterator<Item = (u32, Width)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        (at < bytes).then(|| {
+            let width = chunk(off + at as i32, bytes - at);
+            at += width.bytes();
+            (at - width.bytes(), width)
+        })
+    })
+}
+
+impl Cx<'_> {
+    /// Declares the scratch map; its cells get their size at the end.
+    fn scratch_map(&mut self) -> crate::ir::MapRef {
+        let entries = (2 * self.options.cpus).next_power_of_two().max(16);
+        self.internal_map(MapDef {
+            name: self.scratch_map.clone(),
+            kind: BPF_MAP_TYPE_ARRAY,
+            key_size: 4,
+            value_size: 0,
+            max_entries: entries,
+            flags: 0,
+        })
+    }
+
+    /// Gives the scratch cells the size that the largest body asked for.
+    pub(super) fn set_scratch_size(&mut self) {
+        let size = SCRATCH_HEAD as u32 + self.scratch_bytes.next_multiple_of(8);
+        if let Some(map) = self.module.maps.iter_mut().find(|map| map.name == self.scratch_map) {
+            map.value_size = size;
+        }
+    }
+}
+
+impl Body<'_, '_> {
+    /// What is in use now.
+    pub fn mark(&mut self) -> Mark {
+        Mark { used: self.fun().temps.used.len(), scratch: self.scratch_at }
+    }
+
+    /// Temporaries since `mark` are free again.
+    pub fn release(&mut self, mark: Mark) {
+        self.scratch_at = mark.scratch;
+        let temps = &mut self.fun().temps;
+        let done = temps.used.split_off(mark.used);
+        temps.free.extend(done);
+    }
+
+    /// A temporary of so many bytes, aligned to 8, its bytes unknown.
+    pub fn temp(&mut self, bytes: u32) -> Place {
+        match self.stack_temp(bytes) {
+            Some(place) => place,
+            None => self.scratch_temp(bytes),
+        }
+    }
+
+    fn stack_temp(&mut self, bytes: u32) -> Option<Place> {
+        let bytes = bytes.max(1).next_multiple_of(8);
+        let fun = self.fun();
+        let fitting = fun.temps.free.iter().enumerate().filter(|(_, (_, size))| *size >= bytes);
+        let best = fitting.min_by_key(|(_, (_, size))| *size).map(|(at, _)| at);
+        let (slot, size) = match best {
+            Some(at) => fun.temps.free.swap_remove(at),
+            None => {
+                fun.temps.budget = fun.temps.budget.checked_sub(bytes)?;
+                (fun.b.func_mut().slot(bytes, 8), bytes)
+            }
+        };
+        fun.temps.used.push((slot, size));
+        Some(Place { base: Base::Slot(slot), off: 0 })
+    }
+
+    /// A temporary in the scratch cell.
+    pub fn scratch_temp(&mut self, bytes: u32) -> Place {
+        self.pro(Pro::Scratch);
+        let off = self.scratch_at;
+        self.scratch_at += bytes.next_multiple_of(8);
+        self.scratch_max = self.scratch_max.max(self.scratch_at);
+        self.cx.scratch_bytes = self.cx.scratch_bytes.max(self.scratch_max);
+        Place { base: Base::Scratch, off: off as i32 }
+    }
+
+    /// Base register and offset for accesses to a place.
+    fn base(&mut self, place: Place) -> (VReg, i16) {
+        let base = match place.base {
+            Base::Slot(slot) => self.b().slot_addr(slot),
+            Base::Reg(reg) => reg,
+            Base::Scratch => self.pro(Pro::Scratch),
+            Base::Frame => self.frame_addr(),
+        };
+        match i16::try_from(place.off) {
+            Ok(off) if off < i16::MAX - 8 => (base, off),
+            _ => (self.b().bin(Bin::Add, base, i64::from(place.off)), 0),
+        }
+    }
+
+    fn frame_addr(&mut self) -> VReg {
+        match self.fun().frame {
+            Some(reg) => reg,
+            None => {
+                let slot = self.frame.expect("only bodies with callbacks use the frame");
+                self.b().slot_addr(slot)
+            }
+        }
+    }
+
+    /// The address of a place.
+    pub fn pointer(&mut self, place: Place) -> VReg {
+        match self.base(place) {
+            (base, 0) => base,
+            (base, off) => self.b().bin(Bin::Add, base, i64::from(off)),
+        }
+    }
+
+    /// Reads memory.
+    pub fn load(&mut self, place: Place, width: Width, signed: bool) -> VReg {
+        let (base, off) = self.base(place);
+        self.b().load(base, off, width, signed)
+    }
+
+    /// Writes memory.
+    pub fn store(&mut self, place: Place, width: Width, value: impl Into<Operand>) {
+        let (base, off) = self.base(place);
+        self.b().store(base, off, width, value);
+    }
+
+    /// Zeroes memory.
+    pub fn zero(&mut self, place: Place, bytes: u32) {
+        if bytes <= INLINE_BYTES {
+            for (at, width) in chunks(place.off, bytes) {
+                self.store(place.plus(at), width, 0);
+            }
+            return;
+        }
+        let offset = self.cx.zeros(bytes);
+        let from = self.b().data_addr(offset);
+        self.copy_by_helper(place, from, bytes);
+    }
+
+    /// Copies memory.
+    pub fn copy(&mut self, to: Place, from: Place, bytes: u32) {
+        if bytes > INLINE_BYTES {
+            let from = self.pointer(from);
+            return self.copy_by_helper(to, from, bytes);
+        }
+        for (at, width) in chunks(to.off | from.off, bytes) {
+            let value = self.load(from.plus(at), width, false);
+            self.store(to.plus(at), width, value);
+        }
+    }
+
+    fn copy_by_helper(&mut self, to: Place, from: VReg, bytes: u32) {
+        let to = self.pointer(to);
+        let args = [to.into(), i64::from(bytes).into(), from.into()];
+        self.b().call_void(helper::PROBE_READ_KERNEL, &args);
+    }
+
+    /// Writes constant bytes and zeroes up to `size`.
+    pub fn store_bytes(&mut self, place: Place, bytes: &[u8], size: u32) {
+        if size > INLINE_BYTES {
+            let mut padded = bytes.to_vec();
+            padded.resize(size as usize, 0);
+            let offset = self.cx.data(&padded);
+            let from = self.b().data_addr(offset);
+            return self.copy_by_helper(place, from, size);
+        }
+        for (at, width) in chunks(place.off, size) {
+            let mut word = [0u8; 8];
+            let rest = bytes.get(at as usize..).unwrap_or(&[]);
+            let len = rest.len().min(width.bytes() as usize);
+            word[..len].copy_from_slice(&rest[..len]);
+            self.store(place.plus(at), width, i64::from_le_bytes(word));
+        }
+    }
+
+    /// Writes a scalar of type `ty`.
+    pub fn store_scalar(&mut self, place: Place, ty: &Type, value: Operand) {
+        if matches!(ty, Type::Stack { .. }) && place.off % 8 != 0 {
+            let high = self.b().bin(Bin::Shr, value, 32);
+            self.store(place, Width::B32, value);
+            return self.store(place.plus(4), Width::B32, high);
+        }
+        let width = self.width(ty);
+        self.store(place, width, value);
+    }
+
+    /// Reads a scalar of type `ty`.
+    pub fn load_scalar(&mut self, place: Place, ty: &Type) -> VReg {
+        if matches!(ty, Type::Stack { .. }) && place.off % 8 != 0 {
+            let low = self.load(place, Width::B32, false);
+            let high = self.load(place.plus(4), Width::B32, false);
+            let high = self.b().bin(Bin::Shl, high, 32);
+            return self.b().bin(Bin::Or, low, high);
+        }
+        let width = self.width(ty);
+        self.load(place, width, is_signed(ty))
+    }
+
+    /// Width of a scalar.
+    pub fn width(&mut self, ty: &Type) -> Width {
+        Width::of(self.cx.size(ty)).expect("a scalar")
+    }
+
+    /// Gives each variable its home; with callbacks all must be in memory that they see.
+    pub fn place_variables(&mut self) {
+        let callbacks = self.has_callbacks();
+        if callbacks {
+            self.frame = Some(self.b().func_mut().slot(8, 8));
+            self.fun().temps = Temps::new(PROGRAM_STACK_WITH_CALLBACKS);
+        }
+        for var in &self.probe.vars {
+            let home = self.home(&var.ty, callbacks);
+            self.homes.push(home);
+        }
+    }
+
+    fn home(&mut self, ty: &Type, callbacks: bool) -> Home {
+        match (is_scalar(ty), callbacks) {
+            (true, false) => Home::Reg(self.b().vreg()),
+            (true, true) => {
+                let off = self.frame_bytes as i32;
+                self.frame_bytes += 8;
+                Home::Memory(Place { base: Base::Frame, off })
+            }
+            (false, _) => {
+                let size = self.cx.size(ty);
+                Home::Memory(if callbacks { self.scratch_temp(size) } else { self.temp(size) })
+            }
+        }
+    }
+
+    /// Zeroes the variables and fills the frame. Written behind all else, into the body's prologue.
+    pub fn init_variables(&mut self) {
+        for at in 0..self.homes.len() {
+            let ty = &self.probe.vars[at].ty;
+            match self.homes[at] {
+                Home::Reg(reg) => self.b().set(reg, 0),
+                Home::Memory(Place { base: Base::Frame, .. }) => {}
+                Home::Memory(place) => {
+                    let size = self.cx.size(ty);
+                    self.zero(place, size);
+                }
+            }
+        }
+        if self.frame.is_some() {
+            self.init_frame();
+        }
+    }
+
+    fn init_frame(&mut self) {
+        let slot = self.frame.expect("tested by the caller");
+        self.b().func_mut().slots[slot.0 as usize].size = self.frame_bytes;
+        let frame = Place { base: Base::Frame, off: 0 };
+        let made: Vec<(u32, VReg)> =
+            self.pros.values().filter_map(|made| made.frame.map(|off| (off, made.reg))).collect();
+        for off in (0..self.frame_bytes).step_by(8) {
+            let value =
+                made.iter().find(|(at, _)| *at == off).map_or(Operand::Const(0), |(_, reg)| (*reg).into());
+            self.store(frame.plus(off), Width::B64, value);
+        }
+    }
+
+    /// Writes the prologue values that `stage` is the first to need.
+    pub fn make_pros(&mut self, stage: Stage) {
+        let wanted = self.pros.iter().filter(|(_, made)| made.stage == stage && !made.given);
+        let wanted: Vec<(Pro, VReg)> = wanted.map(|(pro, made)| (*pro, made.reg)).collect();
+        for (pro, reg) in wanted {
+            let value = match pro {
+                Pro::Thread => self.current_thread(),
+                Pro::Cookie => {
+                    let ctx = self.ctx;
+                    self.b().call(helper::GET_ATTACH_COOKIE, &[ctx.into()])
+                }
+                Pro::Scratch => self.claim_scratch(),
+                Pro::Ctx | Pro::Entry(_) => unreachable!("given where the side begins"),
+            };
+            self.b().set(reg, value);
+        }
+    }
+
+    /// Claims a scratch cell and yields the address of its bytes; without one the body is skipped and counted.
+    fn claim_scratch(&mut self) -> VReg {
+        let map = self.cx.scratch_map();
+        let entries = self.cx.module.maps[map.0 as usize].max_entries;
+        let slot = self.b().func_mut().slot(4, 4);
+        let (cell, got) = (self.b().vreg(), self.b().block());
+        let cpu = self.b().call(helper::GET_SMP_PROCESSOR_ID, &[]);
+        for attempt in 0..SCRATCH_TRIES {
+            let next = self.b().cold_block();
+            let b = self.b();
+            let index = b.bin(Bin::Add, cpu, i64::from(attempt * entries / SCRATCH_TRIES));
+            let index = b.bin(Bin::And, index, i64::from(entries - 1));
+            let key = b.slot_addr(slot);
+            b.store(key, 0, Width::B32, index);
+            let map = b.map_addr(map);
+            let found = b.call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()]);
+            let there = b.block();
+            b.branch(Cmp::Eq, found, 0, next, there);
+            b.switch_to(there);
+            let (free, taken) = (b.copy(0), b.copy(1));
+            let old = b.cmpxchg(found, 0, free, taken);
+            b.set(cell, found);
+            b.branch(Cmp::Ne, old, 0, next, got);
+            b.switch_to(next);
+        }
+        self.count(CounterKind::NoScratch);
+        let leave = self.without_scratch;
+        self.b().jump(leave);
+        self.b().switch_to(got);
+        self.b().bin(Bin::Add, cell, SCRATCH_HEAD)
+    }
+
+    /// Gives the scratch cell back.
+    pub fn release_scratch(&mut self) {
+        let scratch = self.pros[&Pro::Scratch].reg;
+        let zero = self.b().copy(0);
+        self.b().atomic_fetch(crate::ir::AtomicOp::Xchg, scratch, -(SCRATCH_HEAD as i16), zero);
+    }
+
+    /// Bytes that the stack pointer lies below where it was when the function was entered.
+    pub fn shift(&self) -> u32 {
+        match self.entry {
+            Entry::Direct { shift } => shift,
+            Entry::Saved(_) => 0,
+        }
+    }
+}
+
+/// Held in a register.
+pub(super) fn is_scalar(ty: &Type) -> bool {
+    !matches!(ty, Type::Str(_) | Type::Tuple(_) | Type::Usym)
+}
+
+/// Kept sign-extended.
+pub(super) fn is_signed(ty: &Type) -> bool {
+    matches!(ty, Type::Int { signed: true, .. } | Type::Enum(_))
+}

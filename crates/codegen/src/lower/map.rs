@@ -1,0 +1,488 @@
+//! Maps of the script: how each is stored, and reads and writes of plain values. A missing key reads as zero; a key for
+//! which there is no room is counted.
+
+use super::body::Body;
+use super::frame::{Place, is_scalar};
+use super::{
+    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_PERCPU_ARRAY,
+    BPF_MAP_TYPE_PERCPU_HASH, BPF_MAP_TYPE_STACK_TRACE, Cx, walk,
+};
+use crate::bpf::helper;
+use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
+use lang::hir::{self, BinaryOp, Expr, ExprKind, MapId, StmtKind, Type, Yields};
+use wire::map::{Agg, Map, MapValue, Storage};
+use wire::{CounterKind, layout};
+
+/// bpf_map_update_elem: only if the key is new.
+const BPF_NOEXIST: i64 = 1;
+/// An array keyed by names may take so many bytes over all CPUs.
+const DENSE_BYTES: u64 = 16 << 20;
+/// A hash of more bytes allocates its cells when they are needed.
+const PREALLOCATED_BYTES: u64 = 256 << 10;
+/// Stacks kept at most.
+const STACKS: u32 = 1 << 14;
+/// Tries of a compare-exchange before it is given up and counted.
+pub(super) const EXCHANGE_TRIES: u32 = 64;
+
+/// What a script does with a map, as far as it matters for its storage.
+#[derive(Default)]
+struct Usage {
+    /// Its keys are enumerated, tested or deleted.
+    walked: bool,
+    /// Cells are read over all CPUs.
+    read: bool,
+}
+
+impl Usage {
+    fn of(map: MapId, program: &hir::Program) -> Usage {
+        let mut usage = Usage::default();
+        for probe in &program.probes {
+            walk::each_of(probe, &mut |e| match &e.kind {
+                ExprKind::MapGet { map: used, .. } if *used == map => usage.read = true,
+                ExprKind::HasKey { map: used, .. } | ExprKind::Delete { map: used, .. } if *used == map => {
+                    (usage.walked, usage.read) = (true, true);
+                }
+                ExprKind::Len(used) if *used == map => usage.walked = true,
+                _ => {}
+            });
+            let mut is_loop =
+                |stmt: &hir::Stmt| matches!(stmt.kind, StmtKind::ForMap { map: used, .. } if used == map);
+            if walk::any_stmt(&probe.body, &mut is_loop) {
+                (usage.walked, usage.read) = (true, true);
+            }
+        }
+        usage
+    }
+}
+
+impl Cx<'_> {
+    /// Declares all maps of the script, those of a running session as they are.
+    pub(super) fn declare_maps(&mut self) {
+        for at in 0..self.program.maps.len() {
+            if at == self.manifest.maps.len() {
+                let map = self.new_map(MapId(at as u32));
+                self.manifest.maps.push(map);
+            }
+            let def = self.map_def(&self.manifest.maps[at]);
+            self.module.maps.push(def);
+            self.maps.push(MapRef(self.module.maps.len() as u32 - 1));
+        }
+    }
+
+    fn new_map(&mut self, id: MapId) -> Map {
+        let map = &self.program.maps[id.0 as usize];
+        let key = self.wire_types(&map.key);
+        let value = match &map.value {
+            hir::MapValue::Plain(ty) => MapValue::Plain(self.wire_type(ty)),
+            hir::MapValue::Agg(agg) => MapValue::Agg(wire_agg(agg)),
+        };
+        let symbol = symbol(id, &map.name);
+        let scalar =
+            Map { name: map.name.clone(), symbol, key, value, storage: Storage::Array, max_entries: 1 };
+        self.with_storage(scalar, map.max_entries, &Usage::of(id, self.program))
+    }
+
+    /// Chooses the storage. Aggregations have a cell on each CPU, unless a program reads them over all CPUs on a kernel
+    /// that cannot look there: then all CPUs share one, with the same result.
+    fn with_storage(&self, map: Map, max_entries: u32, usage: &Usage) -> Map {
+        let shared =
+            matches!(map.value, MapValue::Plain(_)) || usage.read && !self.options.features.percpu_lookup;
+        let (array, hash) = match shared {
+            true => (Storage::Array, Storage::Hash),
+            false => (Storage::PerCpuArray, Storage::PerCpuHash),
+        };
+        if map.key.is_empty() {
+            return Map { storage: array, ..map };
+        }
+        match self.dense_entries(&map) {
+            Some(entries) if !usage.walked && !shared => Map { storage: array, max_entries: entries, ..map },
+            _ => Map { storage: hash, max_entries, ..map },
+        }
+    }
+
+    /// Entries of an array for a map keyed by a name: with room for names of libraries that turn up later.
+    fn dense_entries(&self, map: &Map) -> Option<u32> {
+        let [wire::Type::Name(kind)] = map.key[..] else { return None };
+        let names = match kind {
+            wire::NameKind::Func => &self.manifest.names.funcs,
+            wire::NameKind::Api => &self.manifest.names.apis,
+            wire::NameKind::Probe => &self.manifest.names.probes,
+        };
+        let entries = (2 * names.len() as u32).max(256).next_power_of_two();
+        let bytes = u64::from(entries) * u64::from(map.value_size()) * u64::from(self.options.cpus);
+        (bytes <= DENSE_BYTES).then_some(entries)
+    }
+
+    fn map_def(&self, map: &Map) -> MapDef {
+        let kind = match map.storage {
+            Storage::Hash => BPF_MAP_TYPE_HASH,
+            Storage::PerCpuHash => BPF_MAP_TYPE_PERCPU_HASH,
+            Storage::Array => BPF_MAP_TYPE_ARRAY,
+            Storage::PerCpuArray => BPF_MAP_TYPE_PERCPU_ARRAY,
+        };
+        let cpus = if map.storage.is_per_cpu() { self.options.cpus } else { 1 };
+        let bytes =
+            u64::from(map.max_entries) * u64::from(map.value_size() + map.key_size()) * u64::from(cpus);
+        // Kernels before 6.1 refuse perf event programs a hash that allocates; those with multi-uprobes (6.6) do not.
+        let lazy =
+            !map.storage.is_array() && bytes > PREALLOCATED_BYTES && self.options.features.uprobe_multi;
+        MapDef {
+            name: map.symbol.clone(),
+            kind,
+            key_size: map.key_size(),
+            value_size: map.value_size(),
+            max_entries: map.max_entries,
+            flags: if lazy { BPF_F_NO_PREALLOC } else { 0 },
+        }
+    }
+
+    /// A map as the reader sees it.
+    pub(super) fn map(&self, id: MapId) -> &Map {
+        &self.manifest.maps[id.0 as usize]
+    }
+
+    /// The stack map for such stacks.
+    pub(super) fn stack_map_ref(&mut self, user: bool, limit: u32) -> MapRef {
+        let at = self.stack_map(user, limit);
+        let name = self.manifest.stacks[at as usize].symbol.clone();
+        if let Some(known) = self.module.maps.iter().position(|map| map.name == name) {
+            return MapRef(known as u32);
+        }
+        let (kind, value_size) = (BPF_MAP_TYPE_STACK_TRACE, 8 * limit);
+        self.module.maps.push(MapDef { name, kind, key_size: 4, value_size, max_entries: STACKS, flags: 0 });
+        MapRef(self.module.maps.len() as u32 - 1)
+    }
+}
+
+/// Name in the object: at most 15 bytes, unique by the number.
+fn symbol(id: MapId, name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let symbol: String = format!("m{}_{name}", id.0).chars().map(plain).collect();
+    symbol.chars().take(15).collect()
+}
+
+fn wire_agg(agg: &hir::Agg) -> Agg {
+    match *agg {
+        hir::Agg::Count => Agg::Count,
+        hir::Agg::Sum { signed } => Agg::Sum { signed },
+        hir::Agg::Min { signed } => Agg::Min { signed },
+        hir::Agg::Max { signed } => Agg::Max { signed },
+        hir::Agg::Avg { signed } => Agg::Avg { signed },
+        hir::Agg::Stats { signed } => Agg::Stats { signed },
+        hir::Agg::Hist { bits } => Agg::Hist { bits },
+        hir::Agg::LHist { min, max, step } => Agg::LHist { min, max, step },
+    }
+}
+
+/// The atomic operation for an operator, if there is one; subtraction adds the negative.
+fn atomic(op: BinaryOp) -> Option<AtomicOp> {
+    Some(match op {
+        BinaryOp::Add | BinaryOp::Sub => AtomicOp::Add,
+        BinaryOp::BitAnd => AtomicOp::And,
+        BinaryOp::BitOr => AtomicOp::Or,
+        BinaryOp::BitXor => AtomicOp::Xor,
+        _ => return None,
+    })
+}
+
+impl Body<'_, '_> {
+    /// Writes a key; a scalar map has the one key 0.
+    pub(super) fn key(&mut self, map: MapId, key: &[Expr]) -> Place {
+        let parts = self.cx.map(map).key.clone();
+        let place = self.temp(layout::key(&parts).size);
+        if key.is_empty() {
+            self.store(place, Width::B32, 0);
+        } else {
+            self.store_tuple(key, place);
+        }
+        place
+    }
+
+    /// The address of a cell, or 0.
+    pub(super) fn lookup_raw(&mut self, map: MapRef, key: Place) -> VReg {
+        let key = self.pointer(key);
+        let map = self.b().map_addr(map);
+        self.b().call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()])
+    }
+
+    fn lookup(&mut self, map: MapId, key: Place) -> VReg {
+        let map = self.cx.maps[map.0 as usize];
+        self.lookup_raw(map, key)
+    }
+
+    /// Runs `f` on the cell of a key, which is made, zeroed, if it is not there.
+    pub(super) fn with_cell(&mut self, map: MapId, key: Place, f: impl FnOnce(&mut Self, VReg)) {
+        let [missing, full] = std::array::from_fn(|_| self.b().cold_block());
+        let [there, after] = std::array::from_fn(|_| self.b().block());
+        let cell = self.b().vreg();
+        let found = self.lookup(map, key);
+        self.b().set(cell, found);
+        let scalar = self.cx.map(map).key.is_empty();
+        let absent = if scalar { after } else { missing };
+        self.b().branch(Cmp::Ne, cell, 0, there, absent);
+        self.b().switch_to(missing);
+        if !self.cx.map(map).storage.is_array() {
+            self.create(map, key);
+            let found = self.lookup(map, key);
+            self.b().set(cell, found);
+            self.b().branch(Cmp::Ne, cell, 0, there, full);
+        }
+        self.b().jump(full);
+        self.b().switch_to(full);
+        self.count(CounterKind::MapFull(map.0));
+        self.b().jump(after);
+        self.b().switch_to(there);
+        f(self, cell);
+        self.b().fall_into(after);
+    }
+
+    /// Another thread may be first: that is as good.
+    fn create(&mut self, map: MapId, key: Place) {
+        let bytes = self.cx.map(map).value_size();
+        let zeros = self.cx.zeros(bytes);
+        let map = self.cx.maps[map.0 as usize];
+        let key = self.pointer(key);
+        let (map, zeros) = (self.b().map_addr(map), self.b().data_addr(zeros));
+        let args = [map.into(), key.into(), zeros.into(), BPF_NOEXIST.into()];
+        self.b().call_void(helper::MAP_UPDATE_ELEM, &args);
+    }
+
+    /// `@m[k] = value`
+    pub(super) fn set_map(&mut self, map: MapId, key: &[Expr], value: &Expr) {
+        if self.cx.map(map).storage.is_array() {
+            return self.set_array(map, value);
+        }
+        let bytes = self.cx.map(map).value_size();
+        let from = self.temp(bytes);
+        let size = self.cx.size(&value.ty);
+        self.store_value(value, from);
+        self.zero(from.plus(size), bytes - size);
+        let key = self.key(map, key);
+        let (key, from) = (self.pointer(key), self.pointer(from));
+        let map_addr = self.cx.maps[map.0 as usize];
+        let map_addr = self.b().map_addr(map_addr);
+        let args = [map_addr.into(), key.into(), from.into(), 0.into()];
+        let failed = self.b().call(helper::MAP_UPDATE_ELEM, &args);
+        self.count_if(Cmp::Ne, failed, 0, CounterKind::MapFull(map.0));
+    }
+
+    fn set_array(&mut self, map: MapId, value: &Expr) {
+        let early = is_scalar(&value.ty).then(|| self.scalar(value));
+        let from = early.is_none().then(|| self.place(value));
+        let key = self.key(map, &[]);
+        let offset = self.cx.map(map).value_offset();
+        let size = self.cx.size(&value.ty);
+        self.with_cell(map, key, |body, cell| {
+            let to = Place::behind(cell).plus(offset);
+            match (early, from) {
+                (Some(scalar), _) => body.store_scalar(to, &value.ty, scalar),
+                (None, Some(from)) => body.copy(to, from, size),
+                (None, None) => {}
+            }
+            body.store(Place::behind(cell), Width::B64, 1);
+        });
+    }
+
+    /// `@m[k]` of a scalar type.
+    pub(super) fn map_get(&mut self, map: MapId, key: &[Expr], ty: &Type) -> VReg {
+        let key = self.key(map, key);
+        if matches!(self.cx.map(map).value, MapValue::Agg(_)) {
+            return self.read_aggregation(map, key);
+        }
+        let result = self.b().copy(0);
+        let offset = self.cx.map(map).value_offset();
+        self.if_cell(map, key, |body, cell| {
+            let value = body.load_scalar(Place::behind(cell).plus(offset), ty);
+            body.b().set(result, value);
+        });
+        result
+    }
+
+    /// `@m[k]` of a string or tuple.
+    pub(super) fn map_get_into(&mut self, map: MapId, key: &[Expr], to: Place) {
+        let key = self.key(map, key);
+        let offset = self.cx.map(map).value_offset();
+        let size = match &self.cx.map(map).value {
+            MapValue::Plain(ty) => ty.size(),
+            MapValue::Agg(_) => unreachable!("an aggregation reads as an integer"),
+        };
+        self.zero(to, size);
+        self.if_cell(map, key, |body, cell| body.copy(to, Place::behind(cell).plus(offset), size));
+    }
+
+    /// Runs `f` if the key has a cell.
+    fn if_cell(&mut self, map: MapId, key: Place, f: impl FnOnce(&mut Self, VReg)) {
+        let [there, after] = std::array::from_fn(|_| self.b().block());
+        let cell = self.lookup(map, key);
+        self.b().branch(Cmp::Ne, cell, 0, there, after);
+        self.b().switch_to(there);
+        f(self, cell);
+        self.b().fall_into(after);
+    }
+
+    /// `has_key(@m, k)`: 0 or 1.
+    pub(super) fn has_key(&mut self, map: MapId, key: &[Expr]) -> VReg {
+        let key = self.key(map, key);
+        let found = match self.cx.map(map).storage.is_array() {
+            true => self.touched(map, key),
+            false => self.lookup(map, key),
+        };
+        let result = self.b().copy(0);
+        let [yes, after] = std::array::from_fn(|_| self.b().block());
+        self.b().branch(Cmp::Ne, found, 0, yes, after);
+        self.b().switch_to(yes);
+        self.b().set(result, 1);
+        self.b().fall_into(after);
+        result
+    }
+
+    /// Non-zero if an array's cell was ever written.
+    fn touched(&mut self, map: MapId, key: Place) -> VReg {
+        let seen = self.b().copy(0);
+        let words = match &self.cx.map(map).value {
+            MapValue::Agg(agg) if agg.words() > 2 => agg.words(),
+            _ => 1,
+        };
+        self.each_cell(map, key, |body, cell| {
+            body.counted_loop(words, |body, index| {
+                let offset = body.b().bin(Bin::Shl, index, 3);
+                let at = body.b().bin(Bin::Add, cell, offset);
+                let word = body.b().load(at, 0, Width::B64, false);
+                body.b().update(Bin::Or, seen, word);
+            });
+        });
+        seen
+    }
+
+    /// In a map loop: goes to `untouched` for array cells that nobody wrote. Elements of hashes exist by being written.
+    pub(super) fn go_on_if_touched(
+        &mut self,
+        map: MapId,
+        key: VReg,
+        _value: VReg,
+        untouched: crate::ir::BlockId,
+    ) {
+        if self.cx.map(map).storage.is_array() {
+            let seen = self.touched(map, Place::behind(key));
+            self.go_on_unless(Cmp::Eq, seen, 0, untouched);
+        }
+    }
+
+    /// The value of a map loop's element.
+    pub(super) fn element_value(&mut self, map: MapId, key: VReg, value: VReg, ty: &Type) -> VReg {
+        if matches!(self.cx.map(map).value, MapValue::Agg(_)) {
+            return self.read_aggregation(map, Place::behind(key));
+        }
+        let offset = self.cx.map(map).value_offset();
+        self.load_scalar(Place::behind(value).plus(offset), ty)
+    }
+
+    /// `len(@m)`
+    pub(super) fn map_len(&mut self, map: MapId) -> VReg {
+        let callback = self.counting_callback(map);
+        let slot = self.b().func_mut().slot(8, 8);
+        let count = self.b().slot_addr(slot);
+        self.b().store(count, 0, Width::B64, 0);
+        self.call_for_each(map, callback, count.into());
+        self.b().load(count, 0, Width::B64, false)
+    }
+
+    /// `delete(@m, k)`: 1 if it was there.
+    pub(super) fn delete(&mut self, map: MapId, key: &[Expr]) -> VReg {
+        let key = self.key(map, key);
+        if self.cx.map(map).storage.is_array() {
+            return self.delete_from_array(map, key);
+        }
+        let key = self.pointer(key);
+        let map = self.cx.maps[map.0 as usize];
+        let map = self.b().map_addr(map);
+        let failed = self.b().call(helper::MAP_DELETE_ELEM, &[map.into(), key.into()]);
+        self.b().compare(Cmp::Eq, failed, 0)
+    }
+
+    fn delete_from_array(&mut self, map: MapId, key: Place) -> VReg {
+        let seen = self.touched(map, key);
+        let bytes = self.cx.map(map).value_size();
+        self.each_cell(map, key, |body, cell| body.zero(Place::behind(cell), bytes));
+        self.b().compare(Cmp::Ne, seen, 0)
+    }
+
+    /// `@m[k] op= value`: one atomic update. Yields the old or new value if asked to.
+    pub(super) fn update_map(
+        &mut self,
+        map: MapId,
+        key: &[Expr],
+        op: BinaryOp,
+        value: &Expr,
+        yields: Option<Yields>,
+    ) -> Option<VReg> {
+        let value_here = self.scalar(value);
+        let value_here: Operand = self.b().copy(value_here).into();
+        let result = yields.map(|_| self.b().copy(0));
+        let key = self.key(map, key);
+        let (offset, is_array) = (self.cx.map(map).value_offset(), self.cx.map(map).storage.is_array());
+        let signed = super::frame::is_signed(&value.ty);
+        self.with_cell(map, key, |body, cell| {
+            let old = body.exchange(op, cell, offset as i16, value_here, signed, yields.is_some());
+            if let (Some(result), Some(old)) = (result, old) {
+                let value = match yields {
+                    Some(Yields::New) => body.arithmetic(op, old.into(), value_here, signed),
+                    _ => old.into(),
+                };
+                body.b().set(result, value);
+            }
+            if is_array {
+                body.store(Place::behind(cell), Width::B64, 1);
+            }
+        });
+        result
+    }
+
+    /// Updates a cell's word; yields the old value if it is wanted.
+    fn exchange(
+        &mut self,
+        op: BinaryOp,
+        cell: VReg,
+        offset: i16,
+        value: Operand,
+        signed: bool,
+        wanted: bool,
+    ) -> Option<VReg> {
+        let Some(atomic) = atomic(op) else {
+            return Some(
+                self.exchange_loop(cell, offset, |body, old| body.arithmetic(op, old, value, signed)),
+            );
+        };
+        let mut value = self.b().reg(value);
+        if op == BinaryOp::Sub {
+            value = self.b().neg(value);
+        }
+        if wanted {
+            return Some(self.b().atomic_fetch(atomic, cell, offset, value));
+        }
+        self.b().atomic(atomic, cell, offset, value);
+        None
+    }
+
+    /// Replaces a word by what `f` makes of it, however often others get in between; yields the old value.
+    fn exchange_loop(
+        &mut self,
+        cell: VReg,
+        offset: i16,
+        f: impl FnOnce(&mut Self, Operand) -> Operand,
+    ) -> VReg {
+        let old = self.b().copy(0);
+        let done = self.b().block();
+        self.counted_loop(EXCHANGE_TRIES, |body, _| {
+            let current = body.b().load(cell, offset, Width::B64, false);
+            body.b().set(old, current);
+            let new = f(body, old.into());
+            let new = body.b().reg(new);
+            let found = body.b().cmpxchg(cell, offset, old, new);
+            body.go_on_unless(Cmp::Eq, found, old, done);
+        });
+        self.count(CounterKind::LoopLimit);
+        self.b().fall_into(done);
+        old
+    }
+}

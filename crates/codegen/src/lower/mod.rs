@@ -1,0 +1,283 @@
+//! Checked program to IR and manifest: what each statement means in terms of registers, blocks, helpers and maps.
+//!
+//! ```text
+//! uprobe:libcuda:cuInit { @ = count() }
+//!
+//! func uprobe0 (uprobe.multi)
+//! b0:  store.32 s0, 0; v1 = call map_lookup_elem(m0_, s0); branch v1 == 0, b2, b1
+//! b1:  atomic.add.64 [v1], 1; jump b2
+//! b2:  return 0
+//! ```
+//!
+//! A probe becomes one program, or two where the kernel has no sessions (`pair`). What goes wrong at run time is counted
+//! (`counters`), never silent. After `exit()` no body runs but END's; scripts without `exit` do not pay for the test.
+//!
+//! Not here: better code (`opt`), machine registers, bytes.
+
+mod abi;
+mod aggregate;
+mod body;
+mod cookie;
+mod counters;
+mod event;
+mod expr;
+mod follow;
+mod frame;
+mod loops;
+mod map;
+mod numbers;
+mod pair;
+mod program;
+mod stmt;
+mod string;
+mod user;
+mod walk;
+
+use crate::Options;
+use crate::ir::{self, MapDef, MapRef};
+use lang::hir::{self, Program, StmtKind};
+use lang::{Source, Span};
+use wire::manifest::{self, Manifest};
+use wire::{NameKind, Type};
+
+/// Lowers a checked program. The manifest begins with all that of `options.base`.
+pub fn lower(program: &Program, src: &Source, options: &Options) -> (ir::Module, Manifest) {
+    let mut cx = Cx::new(program, src, options);
+    cx.declare_maps();
+    if options.pid_filter && options.base.is_none() {
+        cx.follow_programs();
+    }
+    for probe in &program.probes {
+        cx.probe(probe);
+    }
+    cx.finish()
+}
+
+/// What all programs of a module share.
+struct Cx<'p> {
+    program: &'p Program,
+    src: &'p Source,
+    options: &'p Options,
+    module: ir::Module,
+    manifest: Manifest,
+    /// By `hir::EnumId`: index in the manifest.
+    enums: Vec<u32>,
+    /// By `hir::MapId`.
+    maps: Vec<MapRef>,
+    /// `(offset, length)` of zeros in the module's data.
+    zeros: Option<(u32, u32)>,
+    /// Name of the scratch map: a module's cells may be of another size than those of the session it joins.
+    scratch_map: String,
+    /// Bytes that the largest body wants of a scratch cell.
+    scratch_bytes: u32,
+    /// Some statement is `exit()`, or another module may have one.
+    exits: bool,
+}
+
+const BPF_MAP_TYPE_HASH: u32 = 1;
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+const BPF_MAP_TYPE_PERCPU_HASH: u32 = 5;
+const BPF_MAP_TYPE_PERCPU_ARRAY: u32 = 6;
+const BPF_MAP_TYPE_STACK_TRACE: u32 = 7;
+const BPF_MAP_TYPE_LRU_HASH: u32 = 9;
+const BPF_MAP_TYPE_RINGBUF: u32 = 27;
+const BPF_F_NO_PREALLOC: u32 = 1;
+
+/// Ring buffer size in the object when the script asks for none; the runtime may set another before loading.
+const RING_BYTES: u32 = 1 << 22;
+/// Processes that can be traced at once.
+const MAX_PIDS: u32 = 1 << 16;
+
+impl<'p> Cx<'p> {
+    fn new(program: &'p Program, src: &'p Source, options: &'p Options) -> Cx<'p> {
+        let manifest = start_manifest(program, src, options);
+        let others = manifest.internal_maps.len();
+        let mut cx = Cx {
+            program,
+            src,
+            options,
+            module: ir::Module::default(),
+            manifest,
+            enums: vec![],
+            maps: vec![],
+            zeros: None,
+            scratch_map: if others == 0 { "ct_scratch".into() } else { format!("ct_scratch{others}") },
+            scratch_bytes: 0,
+            exits: options.base.is_some() || program.probes.iter().any(|probe| exits(&probe.body)),
+        };
+        for e in &program.enums {
+            let id = cx.manifest_enum(e);
+            cx.enums.push(id);
+        }
+        cx
+    }
+
+    fn manifest_enum(&mut self, e: &hir::Enum) -> u32 {
+        let new = manifest::Enum { name: e.name.clone(), variants: e.variants.clone() };
+        index_or_push(&mut self.manifest.enums, new)
+    }
+
+    /// The map of this name, declared at first use.
+    fn internal_map(&mut self, def: MapDef) -> MapRef {
+        if let Some(at) = self.module.maps.iter().position(|map| map.name == def.name) {
+            return MapRef(at as u32);
+        }
+        if !self.manifest.internal_maps.contains(&def.name) {
+            self.manifest.internal_maps.push(def.name.clone());
+        }
+        self.module.maps.push(def);
+        MapRef(self.module.maps.len() as u32 - 1)
+    }
+
+    fn ring(&mut self) -> MapRef {
+        let bytes = if self.manifest.ring_bytes == 0 { RING_BYTES } else { self.manifest.ring_bytes };
+        self.internal_map(MapDef {
+            name: manifest::RING_MAP.into(),
+            kind: BPF_MAP_TYPE_RINGBUF,
+            key_size: 0,
+            value_size: 0,
+            max_entries: bytes,
+            flags: 0,
+        })
+    }
+
+    fn control(&mut self) -> MapRef {
+        self.internal_map(MapDef {
+            name: manifest::CONTROL_MAP.into(),
+            kind: BPF_MAP_TYPE_ARRAY,
+            key_size: 4,
+            value_size: manifest::CONTROL_SIZE,
+            max_entries: 1,
+            flags: 0,
+        })
+    }
+
+    fn pids(&mut self) -> MapRef {
+        self.internal_map(MapDef {
+            name: manifest::PIDS_MAP.into(),
+            kind: BPF_MAP_TYPE_HASH,
+            key_size: 4,
+            value_size: 1,
+            max_entries: MAX_PIDS,
+            flags: BPF_F_NO_PREALLOC,
+        })
+    }
+
+    /// Offset of these bytes in the module's data.
+    fn data(&mut self, bytes: &[u8]) -> u32 {
+        let data = &mut self.module.data;
+        data.resize(data.len().next_multiple_of(8), 0);
+        data.extend_from_slice(bytes);
+        (data.len() - bytes.len()) as u32
+    }
+
+    /// Offset of at least so many zero bytes.
+    fn zeros(&mut self, bytes: u32) -> u32 {
+        match self.zeros {
+            Some((offset, length)) if length >= bytes => offset,
+            _ => {
+                let offset = self.data(&vec![0; bytes as usize]);
+                self.zeros = Some((offset, bytes));
+                offset
+            }
+        }
+    }
+
+    /// The type as the reader knows it. Only types of values arrive here.
+    fn wire_type(&mut self, ty: &hir::Type) -> Type {
+        match ty {
+            hir::Type::Bool => Type::Bool,
+            hir::Type::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
+            hir::Type::Enum(id) => Type::Enum(self.enums[id.0 as usize]),
+            hir::Type::Pointer(_) => Type::Pointer,
+            hir::Type::Str(capacity) => Type::Str(*capacity),
+            hir::Type::Tuple(parts) => Type::Tuple(self.wire_types(parts)),
+            hir::Type::Name(kind) => Type::Name(name_kind(*kind)),
+            hir::Type::Usym => Type::Usym,
+            hir::Type::Stack { user, limit, mode } => {
+                Type::Stack { map: self.stack_map(*user, *limit), mode: stack_mode(*mode) }
+            }
+            hir::Type::Timestamp(format) => Type::Timestamp(format.clone()),
+            hir::Type::Void | hir::Type::Struct(_) | hir::Type::Array(..) => {
+                panic!("the checker let a {ty:?} be a value")
+            }
+        }
+    }
+
+    fn wire_types<'a>(&mut self, types: impl IntoIterator<Item = &'a hir::Type>) -> Vec<Type> {
+        types.into_iter().map(|ty| self.wire_type(ty)).collect()
+    }
+
+    /// Bytes of a value in memory.
+    fn size(&mut self, ty: &hir::Type) -> u32 {
+        self.wire_type(ty).size()
+    }
+
+    fn stack_map(&mut self, user: bool, limit: u32) -> u32 {
+        let symbol = format!("ct_{}stack{limit}", if user { "u" } else { "k" });
+        index_or_push(&mut self.manifest.stacks, manifest::StackMap { symbol, user, limit })
+    }
+
+    fn position(&self, span: Span) -> (u32, u32) {
+        self.src.line_column(span.start)
+    }
+
+    fn finish(mut self) -> (ir::Module, Manifest) {
+        self.ring();
+        self.control();
+        self.counters_map();
+        self.set_scratch_size();
+        (self.module, self.manifest)
+    }
+}
+
+fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifest {
+    let mut manifest = options.base.clone().unwrap_or_default();
+    manifest.version = manifest::VERSION;
+    manifest.source = src.name.clone();
+    manifest.programs.clear();
+    for file in &program.files {
+        let file = manifest::File { id: file.id.0, path: file.path.clone() };
+        index_or_push(&mut manifest.files, file);
+    }
+    let names = &program.names;
+    manifest.names = manifest::Names {
+        funcs: names.funcs.clone(),
+        apis: names.apis.clone(),
+        probes: names.probes.clone(),
+    };
+    manifest.pid_filter = options.pid_filter;
+    manifest.print_maps_on_exit = program.config.print_maps_on_exit;
+    manifest.truncation_trailer = program.config.str_trunc_trailer.clone();
+    manifest.ring_bytes = program.config.ring_bytes;
+    manifest
+}
+
+/// Index of `item` in `list`, which it joins if it is not there yet.
+fn index_or_push<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
+    let known = list.iter().position(|old| *old == item);
+    known.unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    }) as u32
+}
+
+fn exits(body: &[hir::Stmt]) -> bool {
+    walk::any_stmt(body, &mut |stmt| matches!(stmt.kind, StmtKind::Exit { .. }))
+}
+
+fn name_kind(kind: hir::NameKind) -> NameKind {
+    match kind {
+        hir::NameKind::Func => NameKind::Func,
+        hir::NameKind::Api => NameKind::Api,
+        hir::NameKind::Probe => NameKind::Probe,
+    }
+}
+
+fn stack_mode(mode: hir::StackMode) -> wire::types::StackMode {
+    match mode {
+        hir::StackMode::Bpftrace => wire::types::StackMode::Bpftrace,
+        hir::StackMode::Perf => wire::types::StackMode::Perf,
+        hir::StackMode::Raw => wire::types::StackMode::Raw,
+    }
+}

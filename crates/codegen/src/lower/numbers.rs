@@ -1,0 +1,202 @@
+//! Arithmetic and conversions on scalars. Registers hold values extended to 64 bits by the signedness of their type.
+
+use super::body::{Body, literal};
+use super::frame::{is_scalar, is_signed};
+use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
+use lang::hir::{BinaryOp, Expr, ExprKind, Type};
+use wire::CounterKind;
+
+/// The comparison that an operator makes on values of such signedness.
+pub(super) fn comparison(op: BinaryOp, signed: bool) -> Option<Cmp> {
+    Some(match (op, signed) {
+        (BinaryOp::Eq, _) => Cmp::Eq,
+        (BinaryOp::Ne, _) => Cmp::Ne,
+        (BinaryOp::Lt, true) => Cmp::Slt,
+        (BinaryOp::Le, true) => Cmp::Sle,
+        (BinaryOp::Gt, true) => Cmp::Sgt,
+        (BinaryOp::Ge, true) => Cmp::Sge,
+        (BinaryOp::Lt, false) => Cmp::Ult,
+        (BinaryOp::Le, false) => Cmp::Ule,
+        (BinaryOp::Gt, false) => Cmp::Ugt,
+        (BinaryOp::Ge, false) => Cmp::Uge,
+        _ => return None,
+    })
+}
+
+/// The operators that are one operation.
+fn plain(op: BinaryOp, signed: bool) -> Option<Bin> {
+    Some(match op {
+        BinaryOp::Add => Bin::Add,
+        BinaryOp::Sub => Bin::Sub,
+        BinaryOp::Mul => Bin::Mul,
+        BinaryOp::BitAnd => Bin::And,
+        BinaryOp::BitOr => Bin::Or,
+        BinaryOp::BitXor => Bin::Xor,
+        BinaryOp::Shl => Bin::Shl,
+        BinaryOp::Shr if signed => Bin::Sar,
+        BinaryOp::Shr => Bin::Shr,
+        _ => return None,
+    })
+}
+
+/// A constant as a register of this type holds it.
+fn normal(value: i64, bytes: u32, signed: bool) -> i64 {
+    let unused = 64 - 8 * bytes;
+    if signed { value << unused >> unused } else { ((value as u64) << unused >> unused) as i64 }
+}
+
+impl Body<'_, '_> {
+    /// A literal of this type.
+    pub(super) fn constant(&mut self, value: i64, ty: &Type) -> Operand {
+        let bytes = self.cx.size(ty);
+        normal(value, bytes, is_signed(ty)).into()
+    }
+
+    /// Brings the low bits of a register into the form of `ty`.
+    pub(super) fn normalise(&mut self, value: Operand, ty: &Type) -> Operand {
+        match (self.width(ty), value) {
+            (Width::B64, value) => value,
+            (width, Operand::Const(value)) => normal(value, width.bytes(), is_signed(ty)).into(),
+            (width, Operand::Reg(reg)) => self.b().extend(reg, width, is_signed(ty)).into(),
+        }
+    }
+
+    /// A conversion between scalars; what a register of `from` holds is right already where `to` has room for it.
+    pub(super) fn convert(&mut self, value: Operand, from: &Type, to: &Type) -> Operand {
+        if *to == Type::Bool && *from != Type::Bool {
+            return self.b().compare(Cmp::Ne, value, 0).into();
+        }
+        let (old, new) = (self.cx.size(from), self.cx.size(to));
+        let fits = old < new && (!is_signed(from) || is_signed(to))
+            || old == new && is_signed(from) == is_signed(to);
+        if fits { value } else { self.normalise(value, to) }
+    }
+
+    /// `a + b`, `a < b`, ... save `&&` and `||`.
+    pub(super) fn arithmetic(&mut self, op: BinaryOp, lhs: Operand, rhs: Operand, signed: bool) -> Operand {
+        if let Some(cmp) = comparison(op, signed) {
+            return self.b().compare(cmp, lhs, rhs).into();
+        }
+        if let Some(bin) = plain(op, signed) {
+            let shifts = matches!(bin, Bin::Shl | Bin::Shr | Bin::Sar);
+            let rhs = if shifts { self.shift_count(rhs) } else { rhs };
+            return self.b().bin(bin, lhs, rhs).into();
+        }
+        let bin = if op == BinaryOp::Div { Bin::Div } else { Bin::Rem };
+        self.division(bin, lhs, rhs, signed).into()
+    }
+
+    /// Shift counts are taken modulo 64, as the machine does.
+    fn shift_count(&mut self, count: Operand) -> Operand {
+        match count {
+            Operand::Const(by) => (by & 63).into(),
+            reg => self.b().bin(Bin::And, reg, 63).into(),
+        }
+    }
+
+    /// Division by zero yields 1, its remainder 0, and is counted.
+    fn division(&mut self, bin: Bin, lhs: Operand, rhs: Operand, signed: bool) -> VReg {
+        let result = self.b().vreg();
+        let after = self.b().block();
+        match rhs {
+            Operand::Const(0) => self.by_zero(bin, result),
+            Operand::Const(_) => self.divide(bin, lhs, rhs, signed, result),
+            Operand::Reg(divisor) => {
+                let (zero, fine) = (self.b().cold_block(), self.b().block());
+                self.b().branch(Cmp::Eq, divisor, 0, zero, fine);
+                self.b().switch_to(zero);
+                self.by_zero(bin, result);
+                self.b().jump(after);
+                self.b().switch_to(fine);
+                self.divide(bin, lhs, rhs, signed, result);
+            }
+        }
+        self.b().fall_into(after);
+        result
+    }
+
+    fn by_zero(&mut self, bin: Bin, result: VReg) {
+        self.count(CounterKind::DivisionByZero);
+        self.b().set(result, i64::from(bin == Bin::Div));
+    }
+
+    /// Signed division in unsigned terms: of the magnitudes, then the sign (of the dividend for a remainder).
+    pub(super) fn divide(&mut self, bin: Bin, lhs: Operand, rhs: Operand, signed: bool, result: VReg) {
+        if !signed {
+            let quotient = self.b().bin(bin, lhs, rhs);
+            return self.b().set(result, quotient);
+        }
+        let (dividend, sign) = self.magnitude(lhs);
+        let (divisor, other) = match rhs {
+            Operand::Const(value) => ((value.unsigned_abs() as i64).into(), (value >> 63).into()),
+            reg => self.magnitude(reg),
+        };
+        let value = self.b().bin(bin, dividend, divisor);
+        let sign = if bin == Bin::Div { self.b().bin(Bin::Xor, sign, other).into() } else { sign };
+        let flipped = self.b().bin(Bin::Xor, value, sign);
+        let signed = self.b().bin(Bin::Sub, flipped, sign);
+        self.b().set(result, signed);
+    }
+
+    /// Absolute value, and 0 or -1 for the sign.
+    fn magnitude(&mut self, value: Operand) -> (Operand, Operand) {
+        let b = self.b();
+        let sign = b.bin(Bin::Sar, value, 63);
+        let flipped = b.bin(Bin::Xor, value, sign);
+        (b.bin(Bin::Sub, flipped, sign).into(), sign.into())
+    }
+
+    /// Goes to `then` if `expr` is not zero, else to `otherwise`.
+    pub(super) fn cond(&mut self, expr: &Expr, then: BlockId, otherwise: BlockId) {
+        use BinaryOp::{And, Or};
+        match &expr.kind {
+            ExprKind::Not(e) if is_scalar(&e.ty) => self.cond(e, otherwise, then),
+            ExprKind::Binary { op: op @ (And | Or), lhs, rhs } => {
+                let middle = self.b().block();
+                let (yes, no) = if *op == And { (middle, otherwise) } else { (then, middle) };
+                self.cond(lhs, yes, no);
+                self.b().switch_to(middle);
+                self.cond(rhs, then, otherwise);
+            }
+            ExprKind::Binary { op, lhs, rhs } if comparison(*op, is_signed(&lhs.ty)).is_some() => {
+                let cmp = comparison(*op, is_signed(&lhs.ty)).expect("tested by the guard");
+                let (left, right) = self.operands(lhs, rhs);
+                let left = self.b().reg(left);
+                self.b().branch(cmp, left, right, then, otherwise);
+            }
+            ExprKind::StrEq { lhs, rhs, limit } => self.string_equal(lhs, rhs, *limit, then, otherwise),
+            ExprKind::StrContains { haystack, needle } => {
+                self.string_contains(haystack, needle, then, otherwise)
+            }
+            ExprKind::Int(value) => self.b().jump(if *value != 0 { then } else { otherwise }),
+            _ => {
+                let value = self.scalar(expr);
+                let value = self.b().reg(value);
+                self.b().branch(Cmp::Ne, value, 0, then, otherwise);
+            }
+        }
+    }
+
+    /// Both sides of an operator, left one first. A variable's register is copied if the right side changes it.
+    pub(super) fn operands(&mut self, lhs: &Expr, rhs: &Expr) -> (Operand, Operand) {
+        let mut left = self.scalar(lhs);
+        if super::walk::has_effect(rhs) && literal(lhs).is_none() {
+            left = self.b().copy(left).into();
+        }
+        (left, self.scalar(rhs))
+    }
+
+    /// 0 or 1 by where `cond` goes.
+    pub(super) fn truth(&mut self, expr: &Expr) -> VReg {
+        let result = self.b().vreg();
+        let [yes, no, after] = std::array::from_fn(|_| self.b().block());
+        self.cond(expr, yes, no);
+        self.b().switch_to(yes);
+        self.b().set(result, 1);
+        self.b().jump(after);
+        self.b().switch_to(no);
+        self.b().set(result, 0);
+        self.b().fall_into(after);
+        result
+    }
+}

@@ -1,0 +1,429 @@
+//! Return probes that see the call: what the body uses of its entry is saved there and found again at the return.
+//!
+//! With sessions one program runs on both sides and has 8 bytes per call. One value lives there. More live in a cell of an
+//! array; the 8 bytes say which, and repeat the mark by which the cell is owned. Without sessions there are two programs
+//! and a hash keyed by thread, stack pointer and function. The stack pointer, not a depth counter, tells nested calls
+//! apart: it stays right after a longjmp or a missed return; the function tells tail calls apart, which share a stack
+//! pointer.
+//!
+//! Conditions of the predicate that need the entry alone are tested there: if one fails, nothing is saved, and a session's
+//! return is not even trapped.
+//!
+//! Not here: where arguments lie (`abi`). `Entered` minus `Returned` are the unpaired calls.
+
+use super::abi;
+use super::body::{Body, Entry, Pro};
+use super::cookie::Layout;
+use super::frame::Place;
+use super::program::{Parts, uprobes};
+use super::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx, walk};
+use crate::bpf::helper;
+use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
+use lang::hir::{BinaryOp, Expr, ExprKind, NameKind, Probe, Site};
+use wire::CounterKind;
+use wire::manifest::Side;
+
+/// Cells for calls that are under way, a power of two.
+const SLOTS: u32 = 1 << SLOT_BITS;
+const SLOT_BITS: i64 = 13;
+/// Low bits of a cell's mark: the number of the cell, from 1.
+const MARK_INDEX: i64 = (1 << (SLOT_BITS + 1)) - 1;
+/// Cells that a call tries.
+const SLOT_TRIES: i64 = 4;
+/// Calls under way that the hash of the fallback holds; beyond, the longest unused are forgotten.
+const CALLS: u32 = 1 << 14;
+/// Odd multipliers that spread thread, stack pointer and function over the mark (from the golden ratio and pi).
+const MIX: [i64; 3] = [0x9e37_79b9_7f4a_7c15_u64 as i64, 0x2436_0d1d_4d2a_3b05, 0x13198a2e_03707345];
+
+/// The body uses what only the entry knows.
+pub(super) fn needs_entry(probe: &Probe) -> bool {
+    let mut needs = false;
+    walk::each_of(probe, &mut |e| needs |= is_entry_value(e));
+    needs
+}
+
+fn is_entry_value(expr: &Expr) -> bool {
+    use ExprKind::{Arg, Duration, Param, ParamField};
+    matches!(expr.kind, Param(_) | ParamField { .. } | Arg(_) | Duration)
+}
+
+/// Its value is the same at entry, and known there.
+fn is_entry_only(expr: &Expr) -> bool {
+    use ExprKind::*;
+    !walk::any(expr, &mut |e| {
+        !matches!(
+            e.kind,
+            Int(_)
+                | Str(_)
+                | Param(_)
+                | ParamField { .. }
+                | Arg(_)
+                | Pid
+                | Tid
+                | Uid
+                | Gid
+                | Comm
+                | Cgroup
+                | Name(_)
+                | NameIn { .. }
+                | Neg(_)
+                | BitNot(_)
+                | Not(_)
+                | Binary { .. }
+                | StrEq { .. }
+                | StrContains { .. }
+                | Cast(_)
+                | Ternary { .. }
+                | StrIndex { .. }
+        )
+    })
+}
+
+/// `a && b && c` as a list.
+fn conjuncts<'e>(expr: &'e Expr, list: &mut Vec<&'e Expr>) {
+    match &expr.kind {
+        ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => {
+            conjuncts(lhs, list);
+            conjuncts(rhs, list);
+        }
+        _ => list.push(expr),
+    }
+}
+
+/// What happens on which side.
+struct Plan<'p> {
+    probe: &'p Probe,
+    at_entry: Vec<&'p Expr>,
+    at_return: Vec<&'p Expr>,
+    saved: Vec<Expr>,
+}
+
+impl<'p> Plan<'p> {
+    fn new(probe: &'p Probe) -> Plan<'p> {
+        let mut conditions = vec![];
+        if let Some(predicate) = &probe.predicate {
+            conjuncts(predicate, &mut conditions);
+        }
+        let (at_entry, at_return): (Vec<_>, Vec<_>) = conditions.into_iter().partition(|e| is_entry_only(e));
+        let mut saved: Vec<Expr> = vec![];
+        let mut save = |e: &'p Expr| {
+            if is_entry_value(e) && !saved.iter().any(|known| known.kind == e.kind && known.ty == e.ty) {
+                saved.push(e.clone());
+            }
+        };
+        at_return.iter().for_each(|condition| walk::each(condition, &mut save));
+        walk::each_in(&probe.body, &mut save);
+        // The start time last: what saving costs is not the call's.
+        saved.sort_by_key(|e| e.kind == ExprKind::Duration);
+        Plan { probe, at_entry, at_return, saved }
+    }
+}
+
+impl<'p> Cx<'p> {
+    /// Lowers a return probe that needs its entry.
+    pub(super) fn paired(&mut self, probe: &'p Probe, sites: &[Site]) {
+        let plan = Plan::new(probe);
+        if self.options.features.uprobe_session {
+            self.session(&plan, sites)
+        } else {
+            self.two_programs(&plan, sites)
+        }
+    }
+
+    /// A map of our own whose name no other module of the session has.
+    fn own_map(&mut self, stem: &str, kind: u32, key_size: u32, value_size: u32, max_entries: u32) -> MapRef {
+        let name = format!("{stem}{}", self.manifest.internal_maps.len());
+        self.internal_map(MapDef { name, kind, key_size, value_size, max_entries, flags: 0 })
+    }
+
+    fn session(&mut self, plan: &Plan<'p>, sites: &[Site]) {
+        let probe = plan.probe;
+        let layout = Layout::new(probe, &self.program.names, None);
+        let slots = (plan.saved.len() > 1).then(|| {
+            let bytes = 8 * (1 + plan.saved.len() as u32);
+            self.own_map("ct_slots", BPF_MAP_TYPE_ARRAY, 4, bytes, SLOTS)
+        });
+        let attach = uprobes(Side::Session, sites, &layout);
+        let mut body = self.begin(probe, "session", "uprobe.session", attach);
+        body.cookie = layout;
+        let is_return = body.session_kfunc("bpf_session_is_return");
+        let [entry, ret] = std::array::from_fn(|_| body.b().block());
+        body.b().branch(Cmp::Ne, is_return, 0, ret, entry);
+
+        body.b().switch_to(entry);
+        let mark = body.mark();
+        body.new_side(Entry::Direct { shift: sites[0].place.stack_shift });
+        body.side(Parts {
+            before: &mut |_, _| {},
+            predicate: plan.at_entry.clone(),
+            body: &mut |body| body.save_in_session(plan, slots),
+            skipped: 1,
+            filtered: true,
+            variables: false,
+        });
+        body.release(mark);
+
+        body.b().switch_to(ret);
+        body.new_side(Entry::Saved(plan.saved.clone()));
+        body.side(Parts {
+            before: &mut |body, skip| body.restore_in_session(plan, slots, skip),
+            predicate: plan.at_return.clone(),
+            body: &mut |body| body.statements(&probe.body),
+            skipped: 0,
+            filtered: false,
+            variables: true,
+        });
+        body.finish();
+    }
+
+    fn two_programs(&mut self, plan: &Plan<'p>, sites: &[Site]) {
+        let probe = plan.probe;
+        let layout = Layout::new(probe, &self.program.names, Some(NameKind::Func));
+        let bytes = 8 * plan.saved.len().max(1) as u32;
+        let calls = self.own_map("ct_calls", BPF_MAP_TYPE_LRU_HASH, CALL_KEY, bytes, CALLS);
+
+        let section = if self.options.features.uprobe_multi { "uprobe.multi" } else { "uprobe" };
+        let attach = uprobes(Side::Entry, sites, &layout);
+        let mut body = self.begin(probe, "entry", section, attach);
+        body.cookie = layout.clone();
+        body.new_side(Entry::Direct { shift: sites[0].place.stack_shift });
+        body.side(Parts {
+            before: &mut |_, _| {},
+            predicate: plan.at_entry.clone(),
+            body: &mut |body| body.save_in_hash(plan, calls),
+            skipped: 0,
+            filtered: true,
+            variables: false,
+        });
+        body.finish();
+
+        let section = self.return_section();
+        let attach = uprobes(Side::Return, sites, &layout);
+        let mut body = self.begin(probe, "uretprobe", section, attach);
+        body.cookie = layout;
+        body.new_side(Entry::Saved(plan.saved.clone()));
+        body.side(Parts {
+            before: &mut |body, skip| body.restore_from_hash(plan, calls, skip),
+            predicate: plan.at_return.clone(),
+            body: &mut |body| body.statements(&probe.body),
+            skipped: 0,
+            filtered: true,
+            variables: true,
+        });
+        body.finish();
+    }
+}
+
+/// Bytes of the hash's key: thread, stack pointer at entry, function.
+const CALL_KEY: u32 = 24;
+
+impl Body<'_, '_> {
+    /// `duration`; at the entry, the time from which it counts.
+    pub(super) fn duration(&mut self, expr: &Expr) -> VReg {
+        match self.entry {
+            Entry::Direct { .. } => self.b().call(helper::KTIME_GET_NS, &[]),
+            Entry::Saved(_) => self.argument(expr),
+        }
+    }
+
+    fn entry_value(&mut self, expr: &Expr) -> VReg {
+        match expr.kind {
+            ExprKind::Duration => self.duration(expr),
+            _ => self.argument(expr),
+        }
+    }
+
+    fn session_kfunc(&mut self, name: &str) -> VReg {
+        let ctx: Operand = self.ctx.into();
+        let args: &[Operand] = if self.cx.options.features.session_takes_context { &[ctx] } else { &[] };
+        self.b().kfunc(name, args)
+    }
+
+    fn save_in_session(&mut self, plan: &Plan, slots: Option<MapRef>) {
+        self.count(CounterKind::Entered(plan.probe.clause));
+        match (slots, &plan.saved[..]) {
+            (Some(slots), saved) => self.save_in_slot(saved, slots),
+            (None, [value]) => {
+                let cookie = self.session_kfunc("bpf_session_cookie");
+                let value = self.entry_value(value);
+                self.b().store(cookie, 0, Width::B64, value);
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn save_in_slot(&mut self, saved: &[Expr], slots: MapRef) {
+        let mark_here = self.call_mark();
+        let (mark, cell, got) = (self.b().vreg(), self.b().vreg(), self.b().block());
+        let key = self.temp(4);
+        let first = self.b().bin(Bin::Shr, mark_here, 64 - SLOT_BITS);
+        for attempt in 0..SLOT_TRIES {
+            let next = self.b().cold_block();
+            let b = self.b();
+            let index = if attempt == 0 { first } else { b.bin(Bin::Add, first, attempt) };
+            let index = b.bin(Bin::And, index, i64::from(SLOTS - 1));
+            let number = b.bin(Bin::Add, index, 1);
+            let own = b.bin(Bin::And, mark_here, !MARK_INDEX);
+            let own = b.bin(Bin::Or, own, number);
+            b.set(mark, own);
+            self.store(key, Width::B32, index);
+            let found = self.lookup_raw(slots, key);
+            self.go_on_unless(Cmp::Eq, found, 0, next);
+            self.b().set(cell, found);
+            self.claim_slot(found, own, got, next);
+            self.b().switch_to(next);
+        }
+        self.count(CounterKind::NoCallSlot);
+        let refused = self.refused;
+        self.b().jump(refused);
+        self.b().switch_to(got);
+        let cookie = self.session_kfunc("bpf_session_cookie");
+        self.b().store(cookie, 0, Width::B64, mark);
+        for (at, value) in saved.iter().enumerate() {
+            let value = self.entry_value(value);
+            self.b().store(cell, 8 * (at as i16 + 1), Width::B64, value);
+        }
+    }
+
+    /// Takes a cell that is free, or that a call which never returned left with our mark.
+    fn claim_slot(&mut self, cell: VReg, own: VReg, got: crate::ir::BlockId, next: crate::ir::BlockId) {
+        let free = self.b().block();
+        let owner = self.b().load(cell, 0, Width::B64, false);
+        self.b().branch(Cmp::Eq, owner, own, got, free);
+        self.b().switch_to(free);
+        let zero = self.b().copy(0);
+        let old = self.b().cmpxchg(cell, 0, zero, own);
+        self.b().branch(Cmp::Eq, old, 0, got, next);
+    }
+
+    /// A number for (thread, stack pointer, function) that no other call under way has, but with odds of 2^-50.
+    fn call_mark(&mut self) -> VReg {
+        let thread = self.host_thread();
+        let sp = self.entry_sp();
+        let function = self.register("pc");
+        let b = self.b();
+        let mark = b.bin(Bin::Mul, thread, MIX[0]);
+        for (part, factor) in [(sp, MIX[1]), (function, MIX[2])] {
+            let part = b.bin(Bin::Mul, part, factor);
+            b.update(Bin::Xor, mark, part);
+            let high = b.bin(Bin::Shr, mark, 29);
+            b.update(Bin::Xor, mark, high);
+        }
+        b.update(Bin::Mul, mark, MIX[0]);
+        mark
+    }
+
+    /// tgid and tid of the initial pid namespace: unique.
+    fn host_thread(&mut self) -> VReg {
+        match self.cx.options.pid_namespace {
+            None => self.pro(Pro::Thread),
+            Some(_) => self.b().call(helper::GET_CURRENT_PID_TGID, &[]),
+        }
+    }
+
+    fn restore_in_session(&mut self, plan: &Plan, slots: Option<MapRef>, skip: crate::ir::BlockId) {
+        let now = self.now_if_timed(plan);
+        if let Some(slots) = slots {
+            let cell = self.find_slot(plan, slots, skip);
+            self.give_values(plan, Place::behind(cell).plus(8), now);
+            let zero = self.b().copy(0);
+            self.b().atomic_fetch(AtomicOp::Xchg, cell, 0, zero);
+        } else if !plan.saved.is_empty() {
+            let cookie = self.session_kfunc("bpf_session_cookie");
+            self.give_values(plan, Place::behind(cookie), now);
+        }
+        self.count(CounterKind::Returned(plan.probe.clause));
+    }
+
+    fn now_if_timed(&mut self, plan: &Plan) -> Option<VReg> {
+        let timed = plan.saved.iter().any(|e| e.kind == ExprKind::Duration);
+        timed.then(|| self.b().call(helper::KTIME_GET_NS, &[]))
+    }
+
+    /// The cell that the session's 8 bytes name, if its mark is still ours.
+    fn find_slot(&mut self, plan: &Plan, slots: MapRef, skip: crate::ir::BlockId) -> VReg {
+        let cookie = self.session_kfunc("bpf_session_cookie");
+        let mark = self.b().load(cookie, 0, Width::B64, false);
+        let number = self.b().bin(Bin::And, mark, MARK_INDEX);
+        let index = self.b().bin(Bin::Sub, number, 1);
+        let key = self.temp(4);
+        self.store(key, Width::B32, index);
+        let cell = self.lookup_raw(slots, key);
+        let lost = self.b().cold_block();
+        self.go_on_unless(Cmp::Eq, cell, 0, lost);
+        let owner = self.b().load(cell, 0, Width::B64, false);
+        self.go_on_unless(Cmp::Ne, owner, mark, lost);
+        self.no_entry(plan, lost, skip);
+        cell
+    }
+
+    /// Writes the block for returns whose entry is not known.
+    fn no_entry(&mut self, plan: &Plan, lost: crate::ir::BlockId, skip: crate::ir::BlockId) {
+        let found = self.b().block();
+        self.b().jump(found);
+        self.b().switch_to(lost);
+        self.count(CounterKind::NoEntry(plan.probe.clause));
+        self.b().jump(skip);
+        self.b().switch_to(found);
+    }
+
+    /// Reads the saved values; of the start time, makes the duration.
+    fn give_values(&mut self, plan: &Plan, from: Place, now: Option<VReg>) {
+        for (at, value) in plan.saved.iter().enumerate() {
+            let mut reg = self.load(from.plus(8 * at as u32), Width::B64, false);
+            if let (ExprKind::Duration, Some(now)) = (&value.kind, now) {
+                reg = self.b().bin(Bin::Sub, now, reg);
+            }
+            self.give(Pro::Entry(at as u32), reg);
+        }
+    }
+
+    fn call_key(&mut self, sp: VReg) -> Place {
+        let thread = self.host_thread();
+        let function = self.name(NameKind::Func);
+        let key = self.temp(CALL_KEY);
+        self.store(key, Width::B64, thread);
+        self.store(key.plus(8), Width::B64, sp);
+        self.store(key.plus(16), Width::B64, function);
+        key
+    }
+
+    fn save_in_hash(&mut self, plan: &Plan, calls: MapRef) {
+        self.count(CounterKind::Entered(plan.probe.clause));
+        let sp = self.entry_sp();
+        let key = self.call_key(sp);
+        let values = self.temp(8 * plan.saved.len().max(1) as u32);
+        self.store(values, Width::B64, 0);
+        for (at, value) in plan.saved.iter().enumerate() {
+            let value = self.entry_value(value);
+            self.store(values.plus(8 * at as u32), Width::B64, value);
+        }
+        let (key, values) = (self.pointer(key), self.pointer(values));
+        let map = self.b().map_addr(calls);
+        let args = [map.into(), key.into(), values.into(), 0.into()];
+        let failed = self.b().call(helper::MAP_UPDATE_ELEM, &args);
+        self.count_if(Cmp::Ne, failed, 0, CounterKind::NoCallSlot);
+    }
+
+    fn restore_from_hash(&mut self, plan: &Plan, calls: MapRef, skip: crate::ir::BlockId) {
+        let now = self.now_if_timed(plan);
+        let sp = self.entry_sp();
+        let popped = i64::from(abi::machine(self.cx.options.arch).sp_after_return);
+        let sp = if popped == 0 { sp } else { self.b().bin(Bin::Sub, sp, popped) };
+        let key = self.call_key(sp);
+        let cell = self.lookup_raw(calls, key);
+        if plan.at_entry.is_empty() {
+            let lost = self.b().cold_block();
+            self.go_on_unless(Cmp::Eq, cell, 0, lost);
+            self.no_entry(plan, lost, skip);
+        } else {
+            // Refused at entry, most likely: nothing is wrong.
+            self.go_on_unless(Cmp::Eq, cell, 0, skip);
+        }
+        self.give_values(plan, Place::behind(cell), now);
+        let key = self.pointer(key);
+        let map = self.b().map_addr(calls);
+        self.b().call_void(helper::MAP_DELETE_ELEM, &[map.into(), key.into()]);
+        self.count(CounterKind::Returned(plan.probe.clause));
+    }
+}

@@ -1,0 +1,329 @@
+//! One program for each probe (and for each depth of pushed registers, if the body reads the stack): section, sites with
+//! their cookies, guards, predicate, body, ways out.
+
+use super::body::{Body, Entry, Pro, Stage};
+use super::cookie::Layout;
+use super::{Cx, abi, pair, walk};
+use crate::bpf::helper;
+use crate::ir::build::Builder;
+use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
+use lang::hir::{Attach, Expr, ExprKind, Probe, Site, Stmt};
+use wire::manifest::{self, Side};
+
+impl<'p> Cx<'p> {
+    /// Lowers a probe to its programs.
+    pub(super) fn probe(&mut self, probe: &'p Probe) {
+        match &probe.attach {
+            Attach::Begin => self.timer_or_hook(probe, "begin", "raw_tp", manifest::Attach::Begin),
+            Attach::End => self.timer_or_hook(probe, "end", "raw_tp", manifest::Attach::End),
+            Attach::Interval { period_ns } => {
+                let attach = manifest::Attach::Interval { period_ns: *period_ns };
+                self.timer_or_hook(probe, "interval", "perf_event", attach);
+            }
+            Attach::Profile { period_ns } => {
+                let attach = manifest::Attach::Profile { period_ns: *period_ns };
+                self.timer_or_hook(probe, "profile", "perf_event", attach);
+            }
+            Attach::Entry(sites) => {
+                let depth_matters = self.reads_stack(probe);
+                for (shift, sites) in by_shift(sites, depth_matters) {
+                    self.entry_program(probe, &sites, shift);
+                }
+            }
+            Attach::Return(sites) => {
+                let sites =
+                    by_shift(sites, false).into_iter().flat_map(|(_, sites)| sites).collect::<Vec<_>>();
+                self.return_program(probe, &sites);
+            }
+        }
+    }
+
+    /// The body looks at the stack: by the register, or for an argument that lies there.
+    fn reads_stack(&self, probe: &Probe) -> bool {
+        let params = probe.signature.as_ref().map_or(&[][..], |signature| &signature.params);
+        let places = abi::places(self.options.arch, params, &self.program.structs);
+        let on_stack =
+            |param: u32| places.get(param as usize).is_some_and(|p| p.iter().any(abi::Piece::on_stack));
+        let mut reads = false;
+        walk::each_of(probe, &mut |e| {
+            reads |= match &e.kind {
+                ExprKind::Reg(name) => name == "sp",
+                ExprKind::Arg(n) => abi::machine(self.options.arch).arg(*n).on_stack(),
+                ExprKind::Param(param) | ExprKind::ParamField { param, .. } => on_stack(*param),
+                _ => false,
+            }
+        });
+        reads
+    }
+
+    fn timer_or_hook(&mut self, probe: &'p Probe, word: &str, section: &str, attach: manifest::Attach) {
+        self.simple_program(probe, word, section, attach, Layout::default(), 0);
+    }
+
+    fn entry_program(&mut self, probe: &'p Probe, sites: &[Site], shift: u32) {
+        let layout = Layout::new(probe, &self.program.names, None);
+        let attach = uprobes(Side::Entry, sites, &layout);
+        let section = if self.options.features.uprobe_multi { "uprobe.multi" } else { "uprobe" };
+        self.simple_program(probe, "uprobe", section, attach, layout, shift);
+    }
+
+    fn return_program(&mut self, probe: &'p Probe, sites: &[Site]) {
+        if sites.is_empty() {
+            return;
+        }
+        if pair::needs_entry(probe) {
+            return self.paired(probe, sites);
+        }
+        let layout = Layout::new(probe, &self.program.names, None);
+        let attach = uprobes(Side::Return, sites, &layout);
+        let section = self.return_section();
+        self.simple_program(probe, "uretprobe", section, attach, layout, 0);
+    }
+
+    /// Section of plain return programs.
+    pub(super) fn return_section(&self) -> &'static str {
+        if self.options.features.uprobe_multi { "uretprobe.multi" } else { "uretprobe" }
+    }
+
+    /// A program with one side.
+    fn simple_program(
+        &mut self,
+        probe: &'p Probe,
+        word: &str,
+        section: &str,
+        attach: manifest::Attach,
+        layout: Layout,
+        shift: u32,
+    ) {
+        let mut body = self.begin(probe, word, section, attach);
+        body.cookie = layout;
+        body.new_side(Entry::Direct { shift });
+        body.side(Parts {
+            before: &mut |_, _| {},
+            predicate: probe.predicate.iter().collect(),
+            body: &mut |body| body.statements(&probe.body),
+            skipped: 0,
+            filtered: matches!(probe.attach, Attach::Entry(_) | Attach::Return(_) | Attach::Profile { .. }),
+            variables: true,
+        });
+        body.finish();
+    }
+
+    /// Starts a program, named by its place in the manifest, and enters it there.
+    pub(super) fn begin<'c>(
+        &'c mut self,
+        probe: &'p Probe,
+        word: &str,
+        section: &str,
+        attach: manifest::Attach,
+    ) -> Body<'c, 'p> {
+        let symbol = format!("{word}{}", self.manifest.programs.len());
+        let (line, _) = self.position(probe.span);
+        self.manifest.programs.push(manifest::Program {
+            symbol: symbol.clone(),
+            clause: probe.clause,
+            line,
+            text: self.src.slice(probe.span).to_owned(),
+            attach: attach.clone(),
+        });
+        let info = ProgramInfo { clause: probe.clause, attach: without_sites(attach) };
+        let kind = FuncKind::Program { section: section.to_owned(), info };
+        let builder = Builder::new(symbol.clone(), kind, probe.span);
+        Body::new(self, probe, builder, symbol)
+    }
+}
+
+fn without_sites(attach: manifest::Attach) -> manifest::Attach {
+    match attach {
+        manifest::Attach::Uprobes { side, .. } => manifest::Attach::Uprobes { side, sites: vec![] },
+        other => other,
+    }
+}
+
+/// The sites with a file, by the depth of what the prologue has pushed if that matters.
+fn by_shift(sites: &[Site], matters: bool) -> Vec<(u32, Vec<Site>)> {
+    let mut groups: Vec<(u32, Vec<Site>)> = vec![];
+    for site in sites.iter().filter(|site| site.file.is_some()) {
+        let shift = if matters { site.place.stack_shift } else { 0 };
+        match groups.iter_mut().find(|(known, _)| *known == shift) {
+            Some((_, group)) => group.push(site.clone()),
+            None => groups.push((shift, vec![site.clone()])),
+        }
+    }
+    groups
+}
+
+/// The sites and their cookies.
+pub(super) fn uprobes(side: Side, sites: &[Site], layout: &Layout) -> manifest::Attach {
+    let site = |site: &Site| {
+        Some(manifest::Site {
+            file: site.file?.0,
+            offset: site.place.offset,
+            cookie: layout.cookie(site),
+            probe: site.probe.0,
+        })
+    };
+    manifest::Attach::Uprobes { side, sites: sites.iter().filter_map(site).collect() }
+}
+
+/// What one side of a program consists of.
+pub(super) struct Parts<'a, 'c, 'p> {
+    /// What runs first, and where it goes when the body is not to run.
+    pub before: &'a mut dyn FnMut(&mut Body<'c, 'p>, BlockId),
+    /// Conditions, all of which must hold.
+    pub predicate: Vec<&'a Expr>,
+    /// What runs then.
+    pub body: &'a mut dyn FnMut(&mut Body<'c, 'p>),
+    /// What the program returns if the body did not run.
+    pub skipped: i64,
+    /// Only traced processes.
+    pub filtered: bool,
+    /// It is the side with the script's statements.
+    pub variables: bool,
+}
+
+impl<'c, 'p> Body<'c, 'p> {
+    /// Writes one side, from the block in hand to its returns.
+    pub(super) fn side(&mut self, parts: Parts<'_, 'c, 'p>) {
+        let b = self.b();
+        let [guard_pros, guard, predicate_pros, predicate, body_pros, body] =
+            std::array::from_fn(|_| b.block());
+        let [done, done_end, refused] = std::array::from_fn(|_| b.block());
+        let skip = b.block();
+        (self.without_scratch, self.refused) = (skip, refused);
+        self.b().jump(guard_pros);
+
+        self.b().switch_to(guard);
+        self.guards(parts.filtered, skip);
+        (parts.before)(self, skip);
+        self.b().jump(predicate_pros);
+
+        self.stage = Stage::Predicate;
+        self.b().switch_to(predicate);
+        for condition in parts.predicate {
+            let holds = self.b().block();
+            self.at(condition.span, |body| body.cond(condition, holds, refused));
+            self.b().switch_to(holds);
+        }
+        self.b().jump(body_pros);
+
+        self.stage = Stage::Body;
+        self.fun().leave = done;
+        self.b().switch_to(body);
+        if parts.variables {
+            self.place_variables();
+        }
+        (parts.body)(self);
+        self.b().jump(done);
+
+        self.exits(done, done_end, refused, skip, parts.skipped);
+        self.prologues([(guard_pros, guard), (predicate_pros, predicate), (body_pros, body)]);
+    }
+
+    /// Who is not traced, and what comes after `exit()`, stops here.
+    fn guards(&mut self, filtered: bool, skip: BlockId) {
+        if filtered && self.cx.options.pid_filter {
+            self.pid_filter(skip);
+        }
+        if self.cx.exits && self.probe.attach != Attach::End {
+            self.exit_test(skip);
+        }
+    }
+
+    fn pid_filter(&mut self, skip: BlockId) {
+        let map = self.cx.pids();
+        let thread = self.pro(Pro::Thread);
+        let key = self.temp(8);
+        let tgid = self.b().bin(crate::ir::Bin::Shr, thread, 32);
+        self.store(key, Width::B32, tgid);
+        let cell = self.lookup_raw(map, key);
+        self.go_on_unless(Cmp::Eq, cell, 0, skip);
+    }
+
+    fn exit_test(&mut self, skip: BlockId) {
+        let cell = self.control_cell(skip);
+        let exited = self.b().load(cell, manifest::CONTROL_EXITED as i16, Width::B64, false);
+        self.go_on_unless(Cmp::Ne, exited, 0, skip);
+    }
+
+    /// The control cell; `skip` is where the kernel's verifier thinks a missing one goes.
+    pub(super) fn control_cell(&mut self, skip: BlockId) -> crate::ir::VReg {
+        let map = self.cx.control();
+        let mark = self.mark();
+        let key = self.temp(4);
+        self.store(key, Width::B32, 0);
+        let cell = self.lookup_raw(map, key);
+        self.release(mark);
+        self.go_on_unless(Cmp::Eq, cell, 0, skip);
+        cell
+    }
+
+    /// Leaves for `to` if `lhs cmp rhs`.
+    pub(super) fn go_on_unless(
+        &mut self,
+        cmp: Cmp,
+        lhs: crate::ir::VReg,
+        rhs: impl Into<crate::ir::Operand>,
+        to: BlockId,
+    ) {
+        let next = self.b().block();
+        self.b().branch(cmp, lhs, rhs, to, next);
+        self.b().switch_to(next);
+    }
+
+    fn exits(&mut self, done: BlockId, done_end: BlockId, refused: BlockId, skip: BlockId, skipped: i64) {
+        let scratch = self.pros.get(&Pro::Scratch).map(|made| made.stage);
+        self.b().switch_to(done);
+        if scratch.is_some() {
+            self.release_scratch();
+        }
+        self.b().fall_into(done_end);
+        self.b().ret(0);
+        self.b().switch_to(refused);
+        if scratch.is_some_and(|stage| stage < Stage::Body) {
+            self.release_scratch();
+        }
+        self.b().fall_into(skip);
+        self.b().ret(skipped);
+    }
+
+    fn prologues(&mut self, blocks: [(BlockId, BlockId); 3]) {
+        for (stage, (pros, code)) in [Stage::Guard, Stage::Predicate, Stage::Body].into_iter().zip(blocks) {
+            self.b().switch_to(pros);
+            self.make_pros(stage);
+            if stage == Stage::Body {
+                self.init_variables();
+            }
+            self.b().jump(code);
+        }
+    }
+
+    /// Adds the finished program to the module.
+    pub(super) fn finish(mut self) {
+        let fun = self.fns.pop().expect("the program itself");
+        self.cx.module.funcs.push(fun.b.finish());
+    }
+
+    /// `statements` of a clause, each with its own temporaries.
+    pub(super) fn statements(&mut self, body: &'p [Stmt]) {
+        for stmt in body {
+            let mark = self.mark();
+            self.at(stmt.span, |lower| lower.stmt(stmt));
+            self.release(mark);
+        }
+    }
+
+    /// tgid and tid: of the initial pid namespace, or of the tracer's if it has its own (0 outside of it).
+    pub(super) fn current_thread(&mut self) -> crate::ir::VReg {
+        let Some((device, inode)) = self.cx.options.pid_namespace else {
+            return self.b().call(helper::GET_CURRENT_PID_TGID, &[]);
+        };
+        let place = self.temp(8);
+        self.zero(place, 8);
+        let at = self.pointer(place);
+        let args = [(device as i64).into(), (inode as i64).into(), at.into(), 8.into()];
+        self.b().call_void(helper::GET_NS_CURRENT_PID_TGID, &args);
+        // struct bpf_pidns_info { u32 pid, tgid }: pid is the thread.
+        self.load(place, Width::B64, false)
+    }
+}

@@ -1,0 +1,110 @@
+//! Statements.
+
+use super::body::{Body, FRAME_LEFT};
+use super::event;
+use super::frame::{Base, Place};
+use crate::ir::{AtomicOp, Width};
+use lang::hir::{Expr, ExprKind, MapValue, Stmt, StmtKind};
+use wire::CounterKind;
+use wire::manifest::{CONTROL_EXITED, EventKind};
+
+impl<'p> Body<'_, 'p> {
+    /// Lowers a statement.
+    pub(super) fn stmt(&mut self, stmt: &'p Stmt) {
+        match &stmt.kind {
+            StmtKind::SetVar { var, value } => self.set_variable(*var, value),
+            StmtKind::SetMap { map, key, value } => self.set_map(*map, key, value),
+            StmtKind::Aggregate { map, key, arg } => self.aggregate(*map, key, arg.as_ref()),
+            StmtKind::Expr(expr) => self.effect(expr),
+            StmtKind::If { cond, then, otherwise } => self.if_else(cond, then, otherwise),
+            StmtKind::While { cond, body } => self.while_loop(cond, body),
+            StmtKind::Unroll { count, body } => self.unroll(*count, body),
+            StmtKind::ForRange { var, start, end, body } => self.for_range(*var, start, end, body),
+            StmtKind::ForMap { var, map, body } => self.for_map(*var, *map, body),
+            StmtKind::Break => self.leave_loop(|(stop, _)| stop),
+            StmtKind::Continue => self.leave_loop(|(_, next)| next),
+            StmtKind::Return => self.leave(),
+            StmtKind::Exit { code } => self.exit(code),
+            StmtKind::Printf { format, args } => {
+                let args: Vec<&Expr> = args.iter().collect();
+                self.event(event::format(format), &args);
+            }
+            StmtKind::PrintValue(value) => self.event(EventKind::Print, &[value]),
+            StmtKind::PrintEntry { map, key } => self.print_entry(*map, key),
+            StmtKind::PrintMap { map, top, div } => {
+                self.event(EventKind::PrintMap { map: map.0, top: *top, div: *div }, &[]);
+            }
+            StmtKind::Clear(map) => self.event(EventKind::Clear { map: map.0 }, &[]),
+            StmtKind::Zero(map) => self.event(EventKind::Zero { map: map.0 }, &[]),
+            StmtKind::Time(format) => self.event(EventKind::Time { format: format.clone() }, &[]),
+        }
+    }
+
+    /// `@x++;`, `delete(@x);`: nobody looks at the value.
+    fn effect(&mut self, expr: &Expr) {
+        match &expr.kind {
+            ExprKind::UpdateMap { map, key, op, value, .. } => {
+                self.at(expr.span, |body| body.update_map(*map, key, *op, value, None));
+            }
+            ExprKind::Delete { map, key } => {
+                let deleted = self.delete(*map, key);
+                self.count_if(crate::ir::Cmp::Eq, deleted, 0, CounterKind::MissingKey(map.0));
+            }
+            _ if super::frame::is_scalar(&expr.ty) && expr.ty != lang::hir::Type::Void => {
+                self.scalar(expr);
+            }
+            _ if super::walk::has_effect(expr) => {
+                self.place(expr);
+            }
+            _ => {}
+        }
+    }
+
+    fn if_else(&mut self, cond: &Expr, then: &'p [Stmt], otherwise: &'p [Stmt]) {
+        let [yes, no, after] = std::array::from_fn(|_| self.b().block());
+        self.cond(cond, yes, no);
+        self.b().switch_to(yes);
+        self.statements(then);
+        self.b().jump(after);
+        self.b().switch_to(no);
+        self.statements(otherwise);
+        self.b().fall_into(after);
+    }
+
+    /// `return`: in a callback the word in the frame tells the program, too.
+    fn leave(&mut self) {
+        if !self.in_program() {
+            let left = Place { base: Base::Frame, off: FRAME_LEFT as i32 };
+            self.store(left, Width::B64, 1);
+        }
+        let to = self.fun().leave;
+        self.b().jump(to);
+    }
+
+    /// `exit(code)`: the word in the control cell stops all bodies, the record tells the reader.
+    fn exit(&mut self, code: &Expr) {
+        self.event(EventKind::Exit, &[code]);
+        let after = self.b().block();
+        let cell = self.control_cell(after);
+        let one = self.b().copy(1);
+        self.b().atomic_fetch(AtomicOp::Xchg, cell, CONTROL_EXITED as i16, one);
+        self.b().fall_into(after);
+        self.leave();
+    }
+
+    /// `print(@m[k])`
+    fn print_entry(&mut self, map: lang::hir::MapId, key: &[Expr]) {
+        let kind = EventKind::PrintEntry { map: map.0 };
+        let mut values: Vec<&Expr> = key.iter().collect();
+        let value = match &self.cx.program.maps[map.0 as usize].value {
+            MapValue::Plain(ty) => Some(Expr {
+                kind: ExprKind::MapGet { map, key: key.to_vec() },
+                ty: ty.clone(),
+                span: self.span,
+            }),
+            MapValue::Agg(_) => None,
+        };
+        values.extend(&value);
+        self.event(kind, &values);
+    }
+}

@@ -1,0 +1,255 @@
+//! Strings: read from the traced process, compared, searched, and written at the end of records.
+//!
+//! In memory a string is zero-filled behind its NUL, so equal strings are equal bytes. In a record it is as long as it is.
+
+use super::body::{Body, literal};
+use super::frame::{Base, Place};
+use crate::bpf::helper;
+use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
+use lang::hir::{Expr, ExprKind};
+use wire::CounterKind;
+use wire::layout::LENGTH_TRUNCATED;
+
+/// Strings of more bytes are compared in a loop.
+const UNROLLED_BYTES: u32 = 128;
+
+impl Body<'_, '_> {
+    /// `str(p, n)` into memory of `capacity` bytes.
+    pub(super) fn read_string(&mut self, base: &Expr, limit: Option<&Expr>, to: Place, capacity: u32) {
+        let address = self.scalar(base);
+        let size = self.read_size(limit, capacity);
+        self.zero(to, capacity);
+        let at = self.pointer(to);
+        let read = self.b().call(helper::PROBE_READ_USER_STR, &[at.into(), size, address]);
+        self.count_if(Cmp::Slt, read, 0, CounterKind::UserRead);
+    }
+
+    /// Bytes to read at most, the NUL included, bounded so that the verifier sees it.
+    fn read_size(&mut self, limit: Option<&Expr>, capacity: u32) -> Operand {
+        let capacity = i64::from(capacity);
+        let Some(limit) = limit else { return capacity.into() };
+        if let Some(limit) = literal(limit) {
+            return (limit as u64).min(capacity as u64).cast_signed().into();
+        }
+        let limit = self.scalar(limit);
+        let size = self.b().copy(limit);
+        let (large, fine) = (self.b().block(), self.b().block());
+        self.b().branch(Cmp::Ugt, size, capacity, large, fine);
+        self.b().switch_to(large);
+        self.b().set(size, capacity);
+        self.b().fall_into(fine);
+        size.into()
+    }
+
+    /// Goes to `then` if the strings are equal up to a NUL or `limit` bytes.
+    pub(super) fn string_equal(
+        &mut self,
+        lhs: &Expr,
+        rhs: &Expr,
+        limit: Option<u32>,
+        then: BlockId,
+        otherwise: BlockId,
+    ) {
+        let limit = limit.unwrap_or(u32::MAX);
+        match (&lhs.kind, &rhs.kind) {
+            (ExprKind::Str(text), _) => self.equals_text(rhs, text, limit, otherwise),
+            (_, ExprKind::Str(text)) => self.equals_text(lhs, text, limit, otherwise),
+            _ => self.equals_string(lhs, rhs, limit, otherwise),
+        }
+        self.b().jump(then);
+    }
+
+    fn equals_text(&mut self, string: &Expr, text: &[u8], limit: u32, different: BlockId) {
+        let capacity = self.cx.size(&string.ty);
+        let place = self.place_of_start(string, text.len() as u32 + 1);
+        let mut bytes = text.to_vec();
+        bytes.push(0);
+        bytes.truncate(limit as usize);
+        if bytes.len() as u32 > capacity {
+            // The text does not fit in there: no such string is equal, and none is longer.
+            return self.b().jump(different);
+        }
+        for (at, width) in super::frame::chunks(place.off, bytes.len() as u32) {
+            let mut word = [0; 8];
+            let part = &bytes[at as usize..(at + width.bytes()) as usize];
+            word[..part.len()].copy_from_slice(part);
+            let found = self.load(place.plus(at), width, false);
+            self.go_on_unless(Cmp::Ne, found, i64::from_le_bytes(word), different);
+        }
+    }
+
+    /// Where a string is of which only the first bytes matter: no more of it is read than that.
+    fn place_of_start(&mut self, string: &Expr, bytes: u32) -> Place {
+        let capacity = self.cx.size(&string.ty);
+        match &string.kind {
+            ExprKind::ReadStr { base, limit } if bytes < capacity => {
+                // One byte more than the text, so that a longer string does not look equal.
+                let size = (bytes + 1).next_multiple_of(8).min(capacity);
+                let place = self.temp(size);
+                self.at(string.span, |body| body.read_string(base, limit.as_deref(), place, size));
+                place
+            }
+            _ => self.place(string),
+        }
+    }
+
+    fn equals_string(&mut self, lhs: &Expr, rhs: &Expr, limit: u32, different: BlockId) {
+        let bytes = self.cx.size(&lhs.ty).min(self.cx.size(&rhs.ty)).min(limit);
+        let (a, b) = (self.place(lhs), self.place(rhs));
+        // strncmp stops at a NUL, and behind it both are zero: all bytes up to the limit must agree.
+        if bytes <= UNROLLED_BYTES {
+            return self.compare_memory(a, b, bytes, different);
+        }
+        self.compare_in_loop(a, b, bytes, different);
+    }
+
+    fn compare_in_loop(&mut self, a: Place, b: Place, bytes: u32, different: BlockId) {
+        let (left, right) = (self.pointer(a), self.pointer(b));
+        self.counted_loop(bytes, |body, index| {
+            let left = body.b().bin(Bin::Add, left, index);
+            let right = body.b().bin(Bin::Add, right, index);
+            let left = body.b().load(left, 0, Width::B8, false);
+            let right = body.b().load(right, 0, Width::B8, false);
+            body.go_on_unless(Cmp::Ne, left, right, different);
+        });
+    }
+
+    /// Runs `f` with 0, 1, ... up to `count`, as a loop that the verifier can bound.
+    pub(super) fn counted_loop(&mut self, count: u32, f: impl FnOnce(&mut Self, VReg)) {
+        let [head, inside, after] = std::array::from_fn(|_| self.b().block());
+        let index = self.b().copy(0);
+        self.b().fall_into(head);
+        self.b().branch(Cmp::Ult, index, i64::from(count), inside, after);
+        self.b().switch_to(inside);
+        f(self, index);
+        self.b().update(Bin::Add, index, 1);
+        self.b().jump(head);
+        self.b().switch_to(after);
+    }
+
+    /// Goes to `then` if the needle is in the haystack.
+    pub(super) fn string_contains(
+        &mut self,
+        haystack: &Expr,
+        needle: &[u8],
+        then: BlockId,
+        otherwise: BlockId,
+    ) {
+        let capacity = self.cx.size(&haystack.ty);
+        let place = self.place(haystack);
+        let needle_len = needle.len() as u32;
+        let starts = capacity.saturating_sub(needle_len);
+        let start = self.pointer(place);
+        self.counted_loop(starts, |body, index| {
+            let at = body.b().bin(Bin::Add, start, index);
+            let next = body.b().block();
+            for (offset, byte) in needle.iter().enumerate() {
+                let found = body.b().load(at, offset as i16, Width::B8, false);
+                body.go_on_unless(Cmp::Ne, found, i64::from(*byte), next);
+            }
+            body.b().jump(then);
+            body.b().switch_to(next);
+        });
+        self.b().jump(otherwise);
+    }
+
+    /// Writes a string to the tail of the record at `record`, at offset `end` which moves on, and its length at `field`.
+    pub(super) fn append_string(&mut self, expr: &Expr, record: Place, field: u32, end: VReg) {
+        let capacity = self.cx.size(&expr.ty);
+        match &expr.kind {
+            ExprKind::Str(text) => self.append_text(text, record, field, end),
+            ExprKind::ReadStr { base, limit } => {
+                self.append_read(base, limit.as_deref(), capacity, record, field, end);
+            }
+            _ => self.append_memory(expr, capacity, record, field, end),
+        }
+    }
+
+    fn tail(&mut self, record: Place, end: VReg) -> VReg {
+        let start = self.pointer(record);
+        self.b().bin(Bin::Add, start, end)
+    }
+
+    fn append_text(&mut self, text: &[u8], record: Place, field: u32, end: VReg) {
+        let tail = self.tail(record, end);
+        let len = text.len() as u32;
+        self.store_bytes(Place::behind(tail), text, len);
+        self.store(record.plus(field), Width::B16, i64::from(len));
+        self.b().update(Bin::Add, end, i64::from(len));
+    }
+
+    fn append_memory(&mut self, expr: &Expr, capacity: u32, record: Place, field: u32, end: VReg) {
+        let from = self.place(expr);
+        let (tail, from) = (self.tail(record, end), self.pointer(from));
+        let args = [tail.into(), i64::from(capacity).into(), from.into()];
+        let read = self.b().call(helper::PROBE_READ_KERNEL_STR, &args);
+        let len = self.b().copy(0);
+        let (some, after) = (self.b().block(), self.b().block());
+        self.b().branch(Cmp::Sgt, read, 0, some, after);
+        self.b().switch_to(some);
+        let without_nul = self.b().bin(Bin::Sub, read, 1);
+        self.b().set(len, without_nul);
+        self.b().fall_into(after);
+        self.store(record.plus(field), Width::B16, len);
+        self.b().update(Bin::Add, end, len);
+    }
+
+    fn append_read(
+        &mut self,
+        base: &Expr,
+        limit: Option<&Expr>,
+        capacity: u32,
+        record: Place,
+        field: u32,
+        end: VReg,
+    ) {
+        let address = self.scalar(base);
+        let size = self.read_size(limit, capacity);
+        let tail = self.tail(record, end);
+        let read = self.b().call(helper::PROBE_READ_USER_STR, &[tail.into(), size, address]);
+        let (len, word) = (self.b().copy(0), self.b().copy(0));
+        let [some, failed, cut, fine, after] = [false, true, true, false, false]
+            .map(|cold| if cold { self.b().cold_block() } else { self.b().block() });
+        self.b().branch(Cmp::Sgt, read, 0, some, failed);
+        self.b().switch_to(some);
+        let without_nul = self.b().bin(Bin::Sub, read, 1);
+        self.b().set(len, without_nul);
+        self.b().set(word, len);
+        self.b().branch(Cmp::Eq, read, i64::from(capacity), cut, fine);
+        self.b().switch_to(cut);
+        self.flag_if_longer(address, capacity, word);
+        self.b().fall_into(fine);
+        self.b().jump(after);
+        self.b().switch_to(failed);
+        self.count_if(Cmp::Slt, read, 0, CounterKind::UserRead);
+        self.b().fall_into(after);
+        self.store(record.plus(field), Width::B16, word);
+        self.b().update(Bin::Add, end, len);
+    }
+
+    /// A string that fills its capacity is cut unless a NUL follows.
+    fn flag_if_longer(&mut self, address: Operand, capacity: u32, word: VReg) {
+        let last = self.b().bin(Bin::Add, address, i64::from(capacity - 1));
+        let mark = self.mark();
+        let place = self.temp(8);
+        let to = self.pointer(place);
+        self.b().call_void(helper::PROBE_READ_USER, &[to.into(), 1.into(), last.into()]);
+        let byte = self.load(place, Width::B8, false);
+        self.release(mark);
+        let (longer, after) = (self.b().cold_block(), self.b().cold_block());
+        self.b().branch(Cmp::Ne, byte, 0, longer, after);
+        self.b().switch_to(longer);
+        self.b().update(Bin::Or, word, i64::from(LENGTH_TRUNCATED));
+        self.b().fall_into(after);
+    }
+}
+
+/// A record is built on the stack if it is no larger.
+pub(super) const STACK_RECORD: u32 = 96;
+
+impl Place {
+    /// Lies on the stack.
+    pub(super) fn on_stack(&self) -> bool {
+        matches!(self.base, Base::Slot(_) | Base::Frame)
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads of the traced process: arguments, results, registers, memory. What cannot be read is 0, and counted.
+
+use super::abi::{self, Piece, Pointer};
+use super::body::{Body, Entry, Pro};
+use super::frame::is_signed;
+use crate::bpf::helper;
+use crate::ir::{Bin, Cmp, Operand, VReg, Width};
+use lang::hir::{Attach, Expr, ExprKind, Type};
+use wire::CounterKind;
+
+impl Body<'_, '_> {
+    fn machine(&self) -> &'static abi::Machine {
+        abi::machine(self.cx.options.arch)
+    }
+
+    /// A field of the context. Perf events want whole words.
+    fn context(&mut self, offset: i16, width: Width, signed: bool) -> VReg {
+        let ctx = self.pro(Pro::Ctx);
+        let whole = matches!(self.probe.attach, Attach::Interval { .. } | Attach::Profile { .. });
+        let width = if whole { Width::B64 } else { width };
+        self.b().load(ctx, offset, width, signed)
+    }
+
+    /// `retval`
+    pub(super) fn retval(&mut self, ty: &Type) -> VReg {
+        let width = self.width(ty);
+        self.context(self.machine().ret, width, is_signed(ty))
+    }
+
+    /// `reg("sp")`: the stack pointer is said as it was when the function was entered.
+    pub(super) fn register(&mut self, name: &str) -> VReg {
+        let offset = self.machine().register(name).expect("checked: a register of this machine");
+        if offset == self.machine().sp { self.entry_sp() } else { self.context(offset, Width::B64, false) }
+    }
+
+    /// The stack pointer at entry.
+    pub(super) fn entry_sp(&mut self) -> VReg {
+        let sp = self.context(self.machine().sp, Width::B64, false);
+        let shift = self.shift();
+        if shift == 0 { sp } else { self.b().bin(Bin::Add, sp, i64::from(shift)) }
+    }
+
+    /// `args.x`, `args.grid.x`, `arg0`, and in a return probe `duration`'s start: what the call had at entry.
+    pub(super) fn argument(&mut self, expr: &Expr) -> VReg {
+        if let Entry::Saved(saved) = &self.entry {
+            let known = saved.iter().position(|e| e.kind == expr.kind && e.ty == expr.ty);
+            return self.pro(Pro::Entry(known.expect("all that the body uses was saved") as u32));
+        }
+        let (piece, offset) = self.piece(expr);
+        self.read_piece(piece, offset, &expr.ty)
+    }
+
+    /// Where an argument lies, and the bytes into that.
+    fn piece(&self, expr: &Expr) -> (Piece, u32) {
+        match expr.kind {
+            ExprKind::Param(param) => (self.places[param as usize][0], 0),
+            ExprKind::ParamField { param, offset } => {
+                (self.places[param as usize][offset as usize / 8], offset % 8)
+            }
+            ExprKind::Arg(n) => (self.machine().arg(n), 0),
+            _ => unreachable!("not an argument: {expr:?}"),
+        }
+    }
+
+    fn read_piece(&mut self, piece: Piece, offset: u32, ty: &Type) -> VReg {
+        let width = self.width(ty);
+        match piece {
+            Piece::Reg(reg) => self.context(reg + offset as i16, width, is_signed(ty)),
+            Piece::Stack(at) => {
+                let address = self.stack_address(at + offset);
+                self.read_user(address, width, is_signed(ty))
+            }
+            Piece::Behind(pointer, at) => {
+                let base = match pointer {
+                    Pointer::Reg(reg) => self.context(reg, Width::B64, false),
+                    Pointer::Stack(place) => {
+                        let address = self.stack_address(place);
+                        self.read_user(address, Width::B64, false)
+                    }
+                };
+                let address = self.b().bin(Bin::Add, base, i64::from(at + offset));
+                self.read_user(address, width, is_signed(ty))
+            }
+        }
+    }
+
+    fn stack_address(&mut self, at: u32) -> VReg {
+        let sp = self.entry_sp();
+        let offset = i64::from(self.machine().stack_args + at);
+        self.b().bin(Bin::Add, sp, offset)
+    }
+
+    /// A scalar of user memory; the helper leaves zeroes where it fails.
+    pub(super) fn read_user(&mut self, address: impl Into<Operand>, width: Width, signed: bool) -> VReg {
+        let mark = self.mark();
+        let place = self.temp(8);
+        let to = self.pointer(place);
+        let args = [to.into(), i64::from(width.bytes()).into(), address.into()];
+        let failed = self.b().call(helper::PROBE_READ_USER, &args);
+        self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
+        let value = self.load(place, width, signed);
+        self.release(mark);
+        value
+    }
+}
