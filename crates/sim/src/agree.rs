@@ -25,8 +25,10 @@ pub struct Variant {
 pub fn variants(passes: usize) -> Vec<Variant> {
     let kernels = [("floor", Features::FLOOR), ("new", Features::ALL)];
     let singles = (0..passes).map(|n| (format!("pass {n}"), Passes::Only(n)));
-    let sets: Vec<_> =
-        [("no passes".to_owned(), Passes::None), ("all passes".to_owned(), Passes::All)].into_iter().chain(singles).collect();
+    let sets: Vec<_> = [("no passes".to_owned(), Passes::None), ("all passes".to_owned(), Passes::All)]
+        .into_iter()
+        .chain(singles)
+        .collect();
     let mut variants = Vec::new();
     for (kernel, features) in kernels {
         for (set, passes) in &sets {
@@ -52,7 +54,12 @@ pub fn meant(program: &Program, world: &World, variant: &Variant) -> Outcome {
 }
 
 /// Compiles a program, runs it, and says where it differs from what is meant.
-pub fn compare(program: &Program, src: &Source, world: &World, variant: &Variant) -> Result<session::Run, String> {
+pub fn compare(
+    program: &Program,
+    src: &Source,
+    world: &World,
+    variant: &Variant,
+) -> Result<session::Run, String> {
     let options = Options {
         arch: Arch::X86_64,
         features: variant.features,
@@ -63,10 +70,11 @@ pub fn compare(program: &Program, src: &Source, world: &World, variant: &Variant
         optimise: variant.passes,
         base: None,
     };
-    let compiled = codegen::compile(program, src, &options);
-    let run = session::run(&compiled, world).map_err(|failure| format!("{}: {failure}", variant.name))?;
+    let failed = |error: String| format!("{}: {error}", variant.name);
+    let compiled = codegen::compile(program, src, &options).map_err(|error| failed(error.to_string()))?;
+    let run = session::run(&compiled, world).map_err(|failure| failed(failure.to_string()))?;
     match meant(program, world, variant).difference(&run.outcome) {
-        Some(difference) => Err(format!("{}: {difference}", variant.name)),
+        Some(difference) => Err(failed(difference)),
         None => Ok(run),
     }
 }

@@ -279,6 +279,9 @@ impl Maker {
                     *self.rng.pick(&["int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64"]);
                 format!("(int64)({width}){}", self.signed(d))
             }
+            9 if self.variables && self.rng.chance(30) => {
+                (*self.rng.pick(&["$a++", "--$b", "(int64)$n++", "(int64)++$k", "@i[3]++", "--@i[5]"])).into()
+            }
             9 => format!("@i[{}]", self.key()),
             10 if self.variables => {
                 format!("(int64){}", *self.rng.pick(&["$n", "$k", "pid", "cpu", "@d", "$s[2]"]))

@@ -10,6 +10,7 @@
 //!
 //! Never shipped: only tests depend on it.
 
+pub mod agree;
 pub mod catalog;
 pub mod generate;
 

@@ -90,7 +90,9 @@ impl<'a> Meaning<'a> {
             for (address, bytes) in &step.writes {
                 self.memory.write(*address, bytes);
             }
-            if pid_filter && !world.traced.contains(&step.moment.tgid) {
+            // An interval has no process of its own.
+            let filtered = pid_filter && step.what != world::What::Interval;
+            if filtered && !world.traced.contains(&step.moment.tgid) {
                 continue;
             }
             match step.what {

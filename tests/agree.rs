@@ -1,0 +1,90 @@
+//! Agreement: a script means the same to the reference interpreter and to the BPF machine that runs its object, for the
+//! oldest kernel and the newest, with optimisations off, each alone, and on.
+//!
+//! `tests/agree/*.ct` are run in worlds of their own; behind them come generated scripts. `AGREE_PROGRAMS=5000` makes more
+//! of those, `AGREE_SEED=123` runs the one with that seed and prints it.
+
+use lang::Source;
+use lang::catalog::{File, FileId};
+use sim::World;
+use sim::agree::{self, Variant};
+use sim::catalog::TestCatalog;
+use sim::generate;
+use std::path::PathBuf;
+
+/// Steps of a world for a script by hand.
+const STEPS: usize = 400;
+/// Steps of a world for a generated script.
+const FEW_STEPS: usize = 60;
+/// Generated scripts if nobody says otherwise.
+const PROGRAMS: u64 = 300;
+
+fn catalog() -> TestCatalog {
+    let file = |id, path: &str, library, major| File {
+        id: FileId(id),
+        path: path.into(),
+        library: Some((library, major)),
+    };
+    TestCatalog::new([
+        file(0, "/usr/lib/libcuda.so.1", cuda::Library::Driver, 12),
+        file(1, "/usr/lib/libcudart.so.12", cuda::Library::Runtime, 12),
+    ])
+}
+
+fn variants() -> Vec<Variant> {
+    agree::variants(codegen::opt::PASSES.len())
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("`{variable}` is `{text}`, expected a number")))
+}
+
+/// Disagreements of a script, over all variants.
+fn disagreements(src: &Source, seed: u64, steps: usize) -> Vec<String> {
+    let catalog = catalog();
+    let program = match agree::check(src, &catalog) {
+        Ok(program) => program,
+        Err(findings) => return vec![findings],
+    };
+    let world = World::random(seed, &catalog.callees(), steps);
+    let wrong = |variant: &Variant| agree::compare(&program, src, &world, variant).err();
+    variants().iter().filter_map(wrong).collect()
+}
+
+fn scripts() -> Vec<PathBuf> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agree");
+    let entries = std::fs::read_dir(folder).expect("the folder of scripts is there");
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn scripts_do_what_they_mean() {
+    let mut wrong = Vec::new();
+    for path in scripts() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("a readable script");
+        let seed = name.bytes().fold(0u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
+        let found = disagreements(&Source::new(name.clone(), text), seed, STEPS);
+        wrong.extend(found.first().map(|first| format!("{name} ({} variants): {first}", found.len())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn generated_scripts_do_what_they_mean() {
+    let seeds: Vec<u64> = match number("AGREE_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("AGREE_PROGRAMS").unwrap_or(PROGRAMS)).collect(),
+    };
+    for seed in seeds {
+        let text = generate::script(seed);
+        if number("AGREE_SEED").is_some() {
+            println!("{text}");
+        }
+        let found = disagreements(&Source::new("generated", text.clone()), seed, FEW_STEPS);
+        assert!(found.is_empty(), "AGREE_SEED={seed}\n{text}\n{}", found.join("\n\n"));
+    }
+}
