@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A probe becomes one program, or two where the kernel has no sessions (`pair`). What goes wrong at run time is counted
-//! (`counters`), never silent. After `exit()` no body runs but END's; scripts without `exit` do not pay for the test.
+//! (`counters`), never silent. After `exit()` no body runs but END's; scripts without `exit` do not pay for the test where
+//! probes detach fast.
 //!
 //! Not here: better code (`opt`), machine registers, bytes.
 
@@ -70,7 +71,8 @@ struct Cx<'p> {
     scratch_map: String,
     /// Bytes that the largest body wants of a scratch cell.
     scratch_bytes: u32,
-    /// Some statement is `exit()`, or another module may have one.
+    /// Bodies look whether the end has come: some statement is `exit()`, another module may have one, or probes are so
+    /// slow to detach that the runtime ends before they are gone.
     exits: bool,
 }
 
@@ -103,7 +105,9 @@ impl<'p> Cx<'p> {
             zeros: None,
             scratch_map: if others == 0 { "ct_scratch".into() } else { format!("ct_scratch{others}") },
             scratch_bytes: 0,
-            exits: options.base.is_some() || program.probes.iter().any(|probe| exits(&probe.body)),
+            exits: options.base.is_some()
+                || !options.features.uprobe_multi
+                || program.probes.iter().any(|probe| exits(&probe.body)),
         };
         for e in &program.enums {
             let id = cx.manifest_enum(e);

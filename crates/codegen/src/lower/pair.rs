@@ -147,6 +147,8 @@ impl<'p> Cx<'p> {
         let mut body = self.begin(probe, "session", "uprobe.session", attach);
         body.cookie = layout;
         let is_return = body.session_kfunc("bpf_session_is_return");
+        // A bool: the kernel's functions leave the rest of the register as it is.
+        let is_return = body.b().extend(is_return, Width::B8, false);
         let [entry, ret] = std::array::from_fn(|_| body.b().block());
         body.b().branch(Cmp::Ne, is_return, 0, ret, entry);
 
