@@ -159,7 +159,8 @@ pub enum Subcommand {
     Scripts,
 }
 
-const SUBCOMMANDS: &[(&str, Subcommand)] = &[("doctor", Subcommand::Doctor), ("scripts", Subcommand::Scripts)];
+const SUBCOMMANDS: &[(&str, Subcommand)] =
+    &[("doctor", Subcommand::Doctor), ("scripts", Subcommand::Scripts)];
 
 /// A word is a subcommand, else an embedded script, else a file; what looks like a path is always a file.
 pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> {

@@ -1,2 +1,77 @@
-//! `cudatrace`: the command line.
-fn main() {}
+//! `cudatrace`: a scriptable tracer for CUDA. The only place that knows every crate.
+
+mod cli;
+mod commands;
+mod embedded;
+mod messages;
+mod names;
+mod script;
+mod trace;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use cli::{Cli, Subcommand, Word};
+use messages::Messages;
+use std::process::ExitCode;
+
+/// The command line or the script is wrong.
+const WRONG: u8 = 1;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let messages = Messages::new(&cli);
+    match dispatch(&cli, &messages) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            messages.error(&failure.error);
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+/// Help and version are no mistakes; a reader that went away is none either.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    ExitCode::from(if asked_for { 0 } else { WRONG })
+}
+
+fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
+    if cli.version {
+        println!("cudatrace {}", env!("CARGO_PKG_VERSION"));
+        return Ok(0);
+    }
+    if cli.list {
+        return commands::list::run(cli).map_err(Failure::wrong);
+    }
+    let first = cli.words.first().filter(|_| cli.execute.is_none());
+    match first.map(|word| cli::classify(word, |name| embedded::find(name).is_some())) {
+        Some(Word::Subcommand(Subcommand::Doctor)) => commands::doctor::run().map_err(Failure::wrong),
+        Some(Word::Subcommand(Subcommand::Scripts)) => commands::scripts::run().map_err(Failure::wrong),
+        _ => commands::trace::run(cli, messages),
+    }
+}
+
+/// Why there was nothing to trace, and the exit status that says so.
+#[derive(Debug)]
+pub struct Failure {
+    /// In words.
+    pub error: anyhow::Error,
+    /// 1 for mistakes of the user, 255 when the kernel refuses.
+    pub status: u8,
+}
+
+impl Failure {
+    /// A mistake in the script or on the command line.
+    pub fn wrong(error: impl Into<anyhow::Error>) -> Failure {
+        Failure { error: error.into(), status: WRONG }
+    }
+
+    /// The kernel refuses.
+    pub fn loading(error: impl Into<anyhow::Error>) -> Failure {
+        Failure { error: error.into(), status: 255 }
+    }
+}

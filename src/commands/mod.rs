@@ -1,0 +1,6 @@
+//! One file for each thing that the command line can do.
+
+pub mod doctor;
+pub mod list;
+pub mod scripts;
+pub mod trace;

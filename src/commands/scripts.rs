@@ -1,0 +1,14 @@
+//! `cudatrace scripts`: what the binary carries.
+
+use crate::embedded::SCRIPTS;
+use anyhow::Result;
+use std::io::Write;
+
+/// Lists the scripts with the question that each answers.
+pub fn run() -> Result<u8> {
+    let mut out = std::io::stdout().lock();
+    for script in SCRIPTS {
+        writeln!(out, "{:<10} {}", script.name, script.summary())?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,66 @@
+//! What we say to the user on standard error: findings of the compiler, notes, errors. The script's output goes elsewhere.
+
+use crate::cli::{Cli, Color};
+use lang::{Diagnostics, Severity, Source};
+use std::io::{IsTerminal, Write};
+
+/// How to speak.
+pub struct Messages {
+    color: bool,
+    quiet: bool,
+    verbose: bool,
+}
+
+impl Messages {
+    /// As the command line wants it.
+    pub fn new(cli: &Cli) -> Messages {
+        let color = match cli.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        };
+        Messages { color, quiet: cli.quiet, verbose: cli.verbose }
+    }
+
+    /// Findings of the compiler; warnings only if wanted.
+    pub fn diagnostics(&self, diags: &Diagnostics, src: &Source) {
+        let wanted = |d: &&lang::Diagnostic| d.severity == Severity::Error || !self.quiet;
+        let shown: Vec<_> = diags.list.iter().filter(wanted).cloned().collect();
+        if !shown.is_empty() {
+            say(&lang::render::render(&shown, src, self.color));
+        }
+    }
+
+    /// The reason why we stop.
+    pub fn error(&self, error: &anyhow::Error) {
+        let (on, off) = if self.color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+        say(&format!("{on}error{off}: {error:#}\n"));
+    }
+
+    /// Something that works otherwise than the user may think.
+    pub fn warning(&self, text: &str) {
+        let (on, off) = if self.color { ("\x1b[1;33m", "\x1b[0m") } else { ("", "") };
+        if !self.quiet {
+            say(&format!("{on}warning{off}: {text}\n"));
+        }
+    }
+
+    /// Progress that everybody wants to see.
+    pub fn note(&self, text: &str) {
+        if !self.quiet {
+            say(&format!("{text}\n"));
+        }
+    }
+
+    /// Details for `-v`.
+    pub fn detail(&self, text: impl FnOnce() -> String) {
+        if self.verbose {
+            say(&format!("{}\n", text()));
+        }
+    }
+}
+
+/// A closed standard error is no reason to stop.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

@@ -1,0 +1,81 @@
+//! Ids to text: symbols, stacks and times of this machine, for the sinks.
+
+use report::{Frame, Names};
+use runtime::StackStore;
+use runtime::clock::{Epoch, SystemClock};
+use std::cell::RefCell;
+use std::sync::Arc;
+use target::Symbols;
+
+/// What the sinks ask.
+pub struct MachineNames {
+    symbols: RefCell<Symbols>,
+    stacks: Arc<StackStore>,
+    epoch: Epoch,
+    zone: jiff::tz::TimeZone,
+}
+
+impl MachineNames {
+    /// Names for a session whose stacks are in `stacks`.
+    pub fn new(stacks: Arc<StackStore>) -> MachineNames {
+        MachineNames {
+            symbols: RefCell::new(Symbols::new(false)),
+            stacks,
+            epoch: Epoch::new(&SystemClock),
+            zone: jiff::tz::TimeZone::system(),
+        }
+    }
+
+    /// Keeps what is mapped in a process, so that its addresses have names after it has ended.
+    pub fn remember(&self, pid: u32) {
+        self.symbols.borrow_mut().remember(pid);
+    }
+
+    /// Drops it: the process maps something new.
+    pub fn forget(&self, pid: u32) {
+        self.symbols.borrow_mut().forget(pid);
+    }
+}
+
+fn frame(found: target::Frame) -> Frame {
+    let target::Frame { symbol, offset, address, module, source, inlined } = found;
+    Frame { address, symbol, offset, module, source, inlined }
+}
+
+impl Names for MachineNames {
+    fn user_symbol(&self, tgid: u32, address: u64) -> String {
+        let frames = self.symbols.borrow_mut().user(tgid, address);
+        match frames
+            .into_iter()
+            .find(|frame| !frame.inlined)
+            .and_then(|frame| Some((frame.symbol?, frame.offset)))
+        {
+            Some((symbol, offset)) => format!("{symbol}+{offset}"),
+            None => format!("{address:#x}"),
+        }
+    }
+
+    fn stack(&self, user: bool, tgid: u32, addresses: &[u64]) -> Vec<Frame> {
+        let mut symbols = self.symbols.borrow_mut();
+        let frames = addresses.iter().flat_map(|&address| {
+            if user { symbols.user(tgid, address) } else { vec![symbols.kernel(address)] }
+        });
+        frames.map(frame).collect()
+    }
+
+    fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64> {
+        self.stacks.addresses(map, id)
+    }
+
+    fn wall_clock_ns(&self, boot_ns: u64) -> i128 {
+        self.epoch.wall_ns(boot_ns)
+    }
+
+    fn strftime(&self, format: &str, wall_ns: i128) -> String {
+        let Ok(time) = jiff::Timestamp::from_nanosecond(wall_ns) else { return wall_ns.to_string() };
+        // bpftrace's %f is microseconds, six digits.
+        let format = format.replace("%f", "%6f");
+        let zoned = time.to_zoned(self.zone.clone());
+        jiff::fmt::strtime::format(format.as_bytes(), &zoned).unwrap_or_else(|error| format!("<{error}>"))
+    }
+}

@@ -1,0 +1,74 @@
+//! Where the script's text comes from: `-e`, a file, standard input, or the binary itself.
+
+use crate::cli::{self, Cli, Word};
+use crate::embedded;
+use anyhow::{Context, Result, bail};
+use lang::Source;
+use std::io::Read;
+
+/// A script and the parameters that follow it.
+pub struct Script {
+    /// Name and text.
+    pub source: Source,
+    /// `$1`, `$2`, ...
+    pub params: Vec<String>,
+}
+
+/// Finds the script that the command line names.
+pub fn load(cli: &Cli) -> Result<Script> {
+    if let Some(text) = &cli.execute {
+        return Ok(Script { source: Source::new("stdin", text.as_str()), params: cli.words.clone() });
+    }
+    let Some((word, params)) = cli.words.split_first() else {
+        bail!("no script: give -e 'PROGRAM', a file, or one of `cudatrace scripts`; --help shows examples");
+    };
+    Ok(Script { source: read(word)?, params: params.to_vec() })
+}
+
+fn read(word: &str) -> Result<Source> {
+    match cli::classify(word, |name| embedded::find(name).is_some()) {
+        Word::File("-") => {
+            let mut text = Vec::new();
+            std::io::stdin().read_to_end(&mut text).context("standard input")?;
+            Ok(Source::new("stdin", utf8(text, "standard input")?))
+        }
+        Word::Embedded(name) => {
+            let script = embedded::find(name).expect("classified as embedded");
+            if std::path::Path::new(name).exists() {
+                eprintln!(
+                    "note: `{name}` is an embedded script and a file here; for the file, type `./{name}`"
+                );
+            }
+            Ok(Source::new(format!("{name}.ct"), script.text))
+        }
+        Word::File(path) => {
+            let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
+            Ok(Source::new(path, utf8(text, path)?))
+        }
+        Word::Subcommand(_) => {
+            bail!("`{word}` is a subcommand and takes no script; for a file, type `./{word}`")
+        }
+    }
+}
+
+fn unreadable(path: &str, error: std::io::Error) -> anyhow::Error {
+    let looks_like_word = !path.contains(['/', '.']);
+    let hint = if looks_like_word {
+        lang::similar::similar(path, embedded::SCRIPTS.iter().map(|s| s.name))
+    } else {
+        vec![]
+    };
+    match (hint.first(), looks_like_word) {
+        (Some(name), _) => anyhow::anyhow!("no script `{path}`: did you mean `{name}`?"),
+        (None, true) => anyhow::anyhow!(
+            "no embedded script and no file `{path}` ({error}); `cudatrace scripts` lists the scripts"
+        ),
+        (None, false) => anyhow::anyhow!("cannot read script `{path}`: {error}"),
+    }
+}
+
+fn utf8(text: Vec<u8>, name: &str) -> Result<String> {
+    String::from_utf8(text).map_err(|error| {
+        anyhow::anyhow!("{name} is not a script: byte {} is not UTF-8 text", error.utf8_error().valid_up_to())
+    })
+}

@@ -1,0 +1,199 @@
+//! The compiler as a run uses it: the script is compiled once at the start, and again for each file that appears later.
+
+use crate::cli::{Cli, Stage};
+use crate::messages::Messages;
+use crate::script::Script;
+use anyhow::{Result, anyhow};
+use codegen::{Arch, Follow, Passes};
+use lang::ast::{self, SpecPart};
+use lang::catalog::FileId;
+use lang::{Checked, Diagnostics, Known, Source};
+use target::{Machine, process};
+use wire::Features;
+use wire::Manifest;
+use wire::manifest::Compiled;
+
+/// A script and everything that its compilation depends on.
+pub struct Compiler<'a> {
+    script: &'a Script,
+    machine: &'a Machine,
+    cli: &'a Cli,
+    messages: &'a Messages,
+    ast: ast::Script,
+    checked: Option<Checked>,
+    options: Option<codegen::Options>,
+}
+
+impl<'a> Compiler<'a> {
+    /// Nothing is compiled yet.
+    pub fn new(
+        script: &'a Script,
+        machine: &'a Machine,
+        cli: &'a Cli,
+        messages: &'a Messages,
+    ) -> Compiler<'a> {
+        Compiler { script, machine, cli, messages, ast: ast::Script::default(), checked: None, options: None }
+    }
+
+    fn source(&self) -> &'a Source {
+        &self.script.source
+    }
+
+    /// Parses, resolves and checks; says what is wrong.
+    ///
+    /// # Errors
+    /// The script is wrong, or a library is not there and no process will map it.
+    pub fn front(&mut self) -> Result<()> {
+        let mut diags = Diagnostics::default();
+        let parsed = lang::parse::parse(self.source(), &self.script.params, &mut diags);
+        if let Some(ast) = &parsed
+            && self.wants(Stage::Ast)
+        {
+            print!("{}", lang::printer::dump(ast));
+        }
+        let checked = parsed.filter(|_| !diags.has_errors()).and_then(|ast| {
+            self.ast = ast;
+            lang::check(&self.ast, self.source(), &self.front_options(None), self.machine, &mut diags)
+        });
+        if let Some(checked) = checked.as_ref().filter(|_| !self.waits()) {
+            checked.pending.iter().for_each(|pending| pending.refuse(self.machine, &mut diags));
+        }
+        self.messages.diagnostics(&diags, self.source());
+        let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
+        if self.wants(Stage::Hir) {
+            print!("{}", lang::hir_print::print(&checked.program));
+        }
+        self.files_taken();
+        self.say_pending(&checked);
+        self.checked = Some(checked);
+        Ok(())
+    }
+
+    fn front_options(&self, only_files: Option<Vec<FileId>>) -> lang::Options {
+        let known = self.checked.as_ref().map(|checked| Known::of(&checked.program));
+        let params = self.script.params.len();
+        lang::Options { unsafe_ok: self.cli.allow_unsafe, known, only_files, params }
+    }
+
+    fn wants(&self, stage: Stage) -> bool {
+        self.cli.debug.contains(&stage)
+    }
+
+    fn files_taken(&self) {
+        for file in self.machine.files_taken() {
+            self.messages.detail(|| format!("{}: {}", file.path, self.machine.why(file.id)));
+        }
+    }
+
+    /// A traced program may still map a library that is not there; nobody else will.
+    fn waits(&self) -> bool {
+        let cli = self.cli;
+        cli.check || !cli.pids.is_empty() || cli.command.is_some() || !cli.argv.is_empty()
+    }
+
+    fn say_pending(&self, checked: &Checked) {
+        for pending in &checked.pending {
+            self.messages
+                .note(&format!("`{}` is not there yet: waiting for the program to map it", pending.target));
+            self.messages
+                .detail(|| format!("looked for `{}` in {}", pending.target, pending.looked_in.join(", ")));
+        }
+    }
+
+    /// Generates code for this kernel. `traced`: only calls of certain processes count.
+    ///
+    /// # Errors
+    /// The program is too large for BPF.
+    pub fn compile(&mut self, features: &Features, traced: bool) -> Result<Compiled> {
+        let namespace = process::own_pid_namespace().filter(|namespace| !namespace.is_initial_pid());
+        let options = codegen::Options {
+            arch: if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 },
+            features: *features,
+            cpus: cpus(),
+            pid_filter: traced,
+            follow: if traced { self.follow() } else { None },
+            pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
+            optimise: Passes::All,
+            base: None,
+        };
+        let checked = self.checked.as_ref().ok_or_else(|| anyhow!("the script was not checked"))?;
+        for (stage, _) in STAGES.iter().filter(|(_, wanted)| self.wants(*wanted)) {
+            print!("{}", codegen::dump(&checked.program, self.source(), &options, *stage)?);
+        }
+        let compiled = codegen::compile(&checked.program, self.source(), &options)?;
+        if self.wants(Stage::Manifest) {
+            println!("{}", serde_json::to_string_pretty(&compiled.manifest)?);
+        }
+        self.options = Some(options);
+        Ok(compiled)
+    }
+
+    /// Where the kernel keeps the child's pid when a process forks; without it children are not followed.
+    fn follow(&self) -> Option<Follow> {
+        let format = runtime::tracefs::tracepoint_format("sched", "sched_process_fork");
+        let offset = format.as_ref().ok().and_then(|format| format.offset("child_pid"));
+        if offset.is_none() {
+            let why = format.err().map_or("no field child_pid".to_string(), |error| error.to_string());
+            self.messages.warning(&format!(
+                "children of the traced processes are not followed: tracepoint sched_process_fork: {why}"
+            ));
+        }
+        offset.map(|fork_child_pid| Follow { fork_child_pid })
+    }
+
+    /// Whether some probe of the script may concern a file of this name.
+    pub fn wants_file(&self, file: FileId) -> bool {
+        self.targets().any(|target| self.machine.belongs(target, file))
+    }
+
+    /// Whether it is worth opening a file, by its name.
+    pub fn may_want(&self, shown: &std::path::Path) -> bool {
+        self.targets().any(|target| self.machine.matches(target, shown))
+    }
+
+    /// Targets of the script's uprobes, as written.
+    fn targets(&self) -> impl Iterator<Item = &str> {
+        let clauses = self.ast.items.iter().filter_map(|item| match item {
+            ast::Item::Clause(clause) => Some(clause),
+            _ => None,
+        });
+        clauses.flat_map(|clause| &clause.probes).filter_map(|probe| match &probe.parts.first()?.node {
+            SpecPart::Text(target) | SpecPart::Quoted(target) => Some(target.as_str()),
+            SpecPart::Regex(_) => None,
+        })
+    }
+
+    /// Compiles the script for a file that appeared; `None` when nothing of it is probed.
+    ///
+    /// # Errors
+    /// The script is wrong for this file.
+    pub fn extend(&mut self, file: FileId, base: &Manifest) -> Result<Option<Compiled>> {
+        let mut diags = Diagnostics::default();
+        let front = self.front_options(Some(vec![file]));
+        let checked = lang::check(&self.ast, self.source(), &front, self.machine, &mut diags);
+        let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
+        if checked.program.probes.is_empty() {
+            return Ok(None);
+        }
+        let options = self.options.clone().ok_or_else(|| anyhow!("the script was not compiled"))?;
+        let options = codegen::Options { base: Some(base.clone()), follow: None, ..options };
+        let compiled = codegen::compile(&checked.program, self.source(), &options)?;
+        self.checked = Some(checked);
+        Ok(Some(compiled))
+    }
+}
+
+const STAGES: [(codegen::Stage, Stage); 3] =
+    [(codegen::Stage::Ir, Stage::Ir), (codegen::Stage::Opt, Stage::Opt), (codegen::Stage::Bpf, Stage::Bpf)];
+
+fn wrong(diags: &Diagnostics) -> anyhow::Error {
+    let errors = diags.list.iter().filter(|d| d.severity == lang::Severity::Error).count();
+    anyhow!("the script has {errors} error{}", if errors == 1 { "" } else { "s" })
+}
+
+/// Possible CPUs.
+fn cpus() -> u32 {
+    // SAFETY: no preconditions.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u32::try_from(count).unwrap_or(1).max(1)
+}

@@ -1,0 +1,160 @@
+//! Libraries that appear while a script runs. A program that we started waits until they are attached; of others we
+//! hear when it has happened.
+
+use super::compiler::Compiler;
+use crate::messages::Messages;
+use crate::names::MachineNames;
+use anyhow::Result;
+use lang::catalog::FileId;
+use runtime::process::{Mapped, Mapping, MappingWatch, Mappings, Question};
+use runtime::run::{Next, Watch};
+use runtime::{AttachOptions, Session};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Instant;
+use target::Machine;
+
+/// What it takes to attach a script to one more file.
+pub struct Extender<'a> {
+    compiler: RefCell<Compiler<'a>>,
+    machine: &'a Machine,
+    /// Where symbols of stacks come from.
+    pub names: &'a MachineNames,
+    messages: &'a Messages,
+}
+
+impl<'a> Extender<'a> {
+    /// Extends by what `compiler` compiles.
+    pub fn new(
+        compiler: Compiler<'a>,
+        machine: &'a Machine,
+        names: &'a MachineNames,
+        messages: &'a Messages,
+    ) -> Extender<'a> {
+        Extender { compiler: RefCell::new(compiler), machine, names, messages }
+    }
+
+    /// Attaches what the script probes in the file; says how it went. `open` is where we can open it now.
+    fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        let start = Instant::now();
+        match self.try_extend(session, open, shown, when) {
+            Ok(None) => {}
+            Ok(Some(attached)) => self.messages.detail(|| {
+                format!("{}: {when}; {attached} probes attached in {:?}", shown.display(), start.elapsed())
+            }),
+            Err(error) => self.messages.warning(&format!("{}: not traced: {error:#}", shown.display())),
+        }
+    }
+
+    fn try_extend(
+        &self,
+        session: &mut Session,
+        open: &Path,
+        shown: &Path,
+        when: &str,
+    ) -> Result<Option<usize>> {
+        let mut compiler = self.compiler.borrow_mut();
+        if !compiler.may_want(shown) {
+            return Ok(None);
+        }
+        let known = self.machine.files_taken().len();
+        let file = self.machine.add_file(open, shown, when)?;
+        let is_new = self.machine.files_taken().len() > known;
+        if !is_new || !compiler.wants_file(file) {
+            return Ok(None);
+        }
+        let Some(module) = compiler.extend(file, session.manifest())? else { return Ok(None) };
+        let files = |id: u32| match FileId(id) {
+            late if late == file => open.to_path_buf(),
+            other => self.machine.open_path(other).to_path_buf(),
+        };
+        Ok(Some(session.extend(&module, &AttachOptions { files: &files, link_pid: None })?))
+    }
+}
+
+/// Answers the doorman of a program that we started: its mapping thread waits.
+pub struct Asked<'a> {
+    mappings: Mappings,
+    extender: Rc<Extender<'a>>,
+}
+
+impl<'a> Asked<'a> {
+    /// Answers questions on `mappings`.
+    pub fn new(mappings: Mappings, extender: Rc<Extender<'a>>) -> Asked<'a> {
+        Asked { mappings, extender }
+    }
+
+    fn consider(&self, mapping: &Mapping, session: &mut Session) {
+        let when = format!("about to be mapped by thread {}", mapping.tid);
+        self.extender.extend(session, &mapping.open, &mapping.shown, &when);
+    }
+
+    /// Stacks of a process that has ended still print names: what it had mapped is looked at before it goes.
+    fn keep_symbols(&self, tid: u32) {
+        let pid = target::process::tgid(tid).unwrap_or(tid);
+        self.extender.names.forget(pid);
+        self.extender.names.remember(pid);
+    }
+}
+
+impl Watch for Asked<'_> {
+    fn fd(&self) -> RawFd {
+        self.mappings.as_fd().as_raw_fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        match self.mappings.next() {
+            Ok(Some(Question::Maps(mapping))) => self.consider(&mapping, session),
+            Ok(Some(Question::Ends(tid))) => self.keep_symbols(tid),
+            Ok(None) | Err(_) => return Next::Remove,
+        }
+        if self.mappings.answer().is_ok() { Next::Continue } else { Next::Remove }
+    }
+}
+
+/// Hears of files that processes have mapped. Calls before the probes are in place are missed; `-v` says how late.
+pub struct Heard<'a> {
+    watch: MappingWatch,
+    extender: Rc<Extender<'a>>,
+    /// Of all processes, or of those that the session traces.
+    system_wide: bool,
+    seen: HashSet<(u64, u64)>,
+}
+
+impl<'a> Heard<'a> {
+    /// Listens to `watch`.
+    pub fn new(watch: MappingWatch, extender: Rc<Extender<'a>>, system_wide: bool) -> Heard<'a> {
+        Heard { watch, extender, system_wide, seen: HashSet::new() }
+    }
+
+    fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
+        if !self.system_wide && !session.is_traced(mapped.pid) || !self.seen.insert(mapped.identity) {
+            return;
+        }
+        let inside = mapped.path.strip_prefix("/").unwrap_or(&mapped.path);
+        let open = PathBuf::from(format!("/proc/{}/root", mapped.pid)).join(inside);
+        let when = format!("mapped by process {} {} us before", mapped.pid, mapped.late_us());
+        self.extender.extend(session, &open, &mapped.path, &when);
+        self.extender.names.forget(mapped.pid);
+    }
+}
+
+impl Watch for Heard<'_> {
+    fn fd(&self) -> RawFd {
+        self.watch.fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        let lost = self.watch.lost();
+        for mapped in self.watch.read() {
+            self.consider(&mapped, session);
+        }
+        if self.watch.lost() > lost {
+            self.extender.messages.warning("so much was mapped that some new libraries may have been missed");
+        }
+        Next::Continue
+    }
+}

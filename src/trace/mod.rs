@@ -1,0 +1,34 @@
+//! Pieces of a run: the compiler with this machine behind it, and the libraries that appear late.
+
+pub mod compiler;
+pub mod late;
+
+use anyhow::{Context, Result, bail};
+use std::os::fd::{FromRawFd, OwnedFd};
+use wire::Features;
+
+/// A descriptor that is readable when the process has ended.
+pub fn pidfd(pid: u32) -> Result<OwnedFd> {
+    // SAFETY: plain system call; a non-negative result is a new descriptor.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error()).with_context(|| format!("process {pid}"));
+    }
+    // SAFETY: nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Does without a feature, so that its fallback can be tested on a kernel that has it.
+pub fn without(features: &mut Features, name: &str) -> Result<()> {
+    match name {
+        "uprobe_multi" => (features.uprobe_multi, features.uprobe_session) = (false, false),
+        "uprobe_session" => features.uprobe_session = false,
+        "bpf_loop" => features.bpf_loop = false,
+        "percpu_lookup" => features.percpu_lookup = false,
+        "sleepable" => features.sleepable = false,
+        _ => bail!(
+            "no feature `{name}`: expected uprobe_multi, uprobe_session, bpf_loop, percpu_lookup or sleepable"
+        ),
+    }
+    Ok(())
+}
