@@ -283,3 +283,13 @@ pub fn reorder(func: &mut Func, order: &[BlockId]) {
         block.term.map_targets(|target| new[target.0 as usize]);
     }
 }
+
+/// Drops blocks that nothing reaches; says whether there were any.
+pub fn drop_unreached(func: &mut Func) -> bool {
+    let reached = reachable(func);
+    let keep: Vec<BlockId> =
+        (0..reached.len()).filter(|&at| reached[at]).map(|at| BlockId(at as u32)).collect();
+    let changed = keep.len() < reached.len();
+    reorder(func, &keep);
+    changed
+}

@@ -84,7 +84,7 @@ impl Body<'_, '_> {
     fn variable(&mut self, var: VarId) -> Operand {
         match self.homes[var.0 as usize] {
             Home::Reg(reg) => reg.into(),
-            // A variable's word in the frame holds the extended value.
+            // The word of a variable in memory holds the extended value.
             Home::Memory(place) => self.load(place, Width::B64, false).into(),
         }
     }

@@ -307,14 +307,12 @@ impl Body<'_, '_> {
         }
     }
 
+    /// Variables that callbacks see are in scratch memory, of whose values the verifier knows nothing: it would walk
+    /// through every round of a loop that counts on the stack.
     fn home(&mut self, ty: &Type, callbacks: bool) -> Home {
         match (is_scalar(ty), callbacks) {
             (true, false) => Home::Reg(self.b().vreg()),
-            (true, true) => {
-                let off = self.frame_bytes as i32;
-                self.frame_bytes += 8;
-                Home::Memory(Place { base: Base::Frame, off })
-            }
+            (true, true) => Home::Memory(self.scratch_temp(8)),
             (false, _) => {
                 let size = self.cx.size(ty);
                 Home::Memory(if callbacks { self.scratch_temp(size) } else { self.temp(size) })
@@ -328,9 +326,8 @@ impl Body<'_, '_> {
             let ty = &self.probe.vars[at].ty;
             match self.homes[at] {
                 Home::Reg(reg) => self.b().set(reg, 0),
-                Home::Memory(Place { base: Base::Frame, .. }) => {}
                 Home::Memory(place) => {
-                    let size = self.cx.size(ty);
+                    let size = if is_scalar(ty) { 8 } else { self.cx.size(ty) };
                     self.zero(place, size);
                 }
             }

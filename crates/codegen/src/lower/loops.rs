@@ -1,7 +1,7 @@
 //! Loops. Short ranges with known ends stay in the program; others become callbacks of `bpf_loop` where the kernel has
 //! it, else loops with a bound that its verifier accepts. Map loops are callbacks of `bpf_for_each_map_elem`.
 //!
-//! A callback sees the body's variables in the frame. It returns 1 to stop; `return` and `exit` inside say so in the
+//! A callback sees the body's variables in scratch memory, by way of the frame. It returns 1 to stop; `return` and `exit` inside say so in the
 //! frame as well.
 
 use super::body::{Body, FRAME_LEFT, Fun, literal};
@@ -143,7 +143,7 @@ impl<'p> Body<'_, 'p> {
     }
 
     fn range_callback(&mut self, var: VarId, start: Operand, end: Operand, body: &'p [Stmt]) {
-        let first = self.frame_word();
+        let first = self.scratch_temp(8);
         self.store(first, Width::B64, start);
         let rounds = self.rounds(start, end);
         let callback = self.callback(2, 1, |lower, [index, ..], stop, next| {
@@ -171,13 +171,6 @@ impl<'p> Body<'_, 'p> {
         self.b().set(rounds, MAX_LOOPS);
         self.b().fall_into(after);
         rounds
-    }
-
-    /// A fresh word of the frame.
-    fn frame_word(&mut self) -> Place {
-        let off = self.frame_bytes as i32;
-        self.frame_bytes += 8;
-        Place { base: Base::Frame, off }
     }
 
     /// A callback with so many arguments, of which number `frame` is the frame's address. `write` gets the arguments and

@@ -9,7 +9,7 @@ pub fn branch(func: &mut Func) -> bool {
     thread(func);
     let mut changed = before.iter().zip(&func.blocks).any(|(old, block)| *old != block.term);
     changed |= merge(func);
-    changed | drop_unreached(func)
+    changed | build::drop_unreached(func)
 }
 
 /// Where control ends up that goes to `to`.
@@ -73,13 +73,4 @@ fn merge(func: &mut Func) -> bool {
 
 fn empty() -> Block {
     Block { ops: vec![], term: Term::Return(0.into()), span: Default::default() }
-}
-
-fn drop_unreached(func: &mut Func) -> bool {
-    let reached = build::reachable(func);
-    let keep: Vec<BlockId> =
-        (0..reached.len()).filter(|&at| reached[at]).map(|at| BlockId(at as u32)).collect();
-    let changed = keep.len() < reached.len();
-    build::reorder(func, &keep);
-    changed
 }

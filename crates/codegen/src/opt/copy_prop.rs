@@ -4,7 +4,7 @@
 //! (`slot`, `map`, `data`) stay: instruction selection says them anew at each use.
 
 use super::const_fold::extend;
-use crate::ir::{Func, Inst, Op, Operand, Term, VReg};
+use crate::ir::{Func, Inst, Op, Operand, Term, VReg, build};
 use std::collections::HashMap;
 
 /// `v1 = v0; v2 = add v1, 1` becomes `v1 = v0; v2 = add v0, 1`.
@@ -25,7 +25,8 @@ pub fn copy_prop(func: &mut Func) -> bool {
         decide(&mut block.term, |reg| known.get(&reg).or_else(|| constants.get(&reg)).copied());
         changed |= block.term != old;
     }
-    changed
+    // A branch that is decided may have been the only way to a block.
+    changed | build::drop_unreached(func)
 }
 
 /// Registers whose only definition is a constant.
