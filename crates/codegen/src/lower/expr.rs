@@ -1,7 +1,7 @@
 //! Expressions: scalars go to registers, strings and tuples to memory.
 
 use super::body::{Body, Pro};
-use super::frame::{Home, Place, chunks, is_scalar, is_signed};
+use super::frame::{Home, Place, chunks, is_scalar};
 use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};
@@ -39,7 +39,7 @@ impl Body<'_, '_> {
             ExprKind::StrEq { .. } | ExprKind::StrContains { .. } => self.truth(expr).into(),
             ExprKind::Binary { op, lhs, rhs } => {
                 let (left, right) = self.operands(lhs, rhs);
-                let value = self.arithmetic(*op, left, right, is_signed(&lhs.ty));
+                let value = self.arithmetic(*op, left, right, self.signed(&lhs.ty));
                 self.normalise(value, ty)
             }
             ExprKind::Cast(e) => {
@@ -125,7 +125,7 @@ impl Body<'_, '_> {
         let old = self.variable(var);
         let old: Operand = self.b().copy(old).into();
         let ty = self.probe.vars[var.0 as usize].ty.clone();
-        let new = self.arithmetic(op, old, right, is_signed(&ty));
+        let new = self.arithmetic(op, old, right, self.signed(&ty));
         let new = self.normalise(new, &ty);
         self.set_scalar_variable(var, new);
         match yields {
@@ -174,7 +174,7 @@ impl Body<'_, '_> {
             address = self.b().bin(Bin::Add, address, offset).into();
         }
         let width = self.width(ty);
-        self.read_user(address, width, is_signed(ty))
+        self.read_user(address, width, self.signed(ty))
     }
 
     fn identity(&mut self, kind: &ExprKind) -> VReg {

@@ -286,7 +286,16 @@ impl Body<'_, '_> {
             return self.b().bin(Bin::Or, low, high);
         }
         let width = self.width(ty);
-        self.load(place, width, is_signed(ty))
+        self.load(place, width, self.signed(ty))
+    }
+
+    /// Whether registers hold it sign-extended.
+    pub fn signed(&self, ty: &Type) -> bool {
+        match ty {
+            Type::Int { signed, .. } => *signed,
+            Type::Enum(id) => self.cx.program.enums[id.0 as usize].signed,
+            _ => false,
+        }
     }
 
     /// Width of a scalar.
@@ -419,9 +428,4 @@ impl Body<'_, '_> {
 /// Held in a register.
 pub(super) fn is_scalar(ty: &Type) -> bool {
     !matches!(ty, Type::Str(_) | Type::Tuple(_) | Type::Usym)
-}
-
-/// Kept sign-extended.
-pub(super) fn is_signed(ty: &Type) -> bool {
-    matches!(ty, Type::Int { signed: true, .. } | Type::Enum(_))
 }

@@ -421,7 +421,7 @@ impl Body<'_, '_> {
         let result = yields.map(|_| self.b().copy(0));
         let key = self.key(map, key);
         let (offset, is_array) = (self.cx.map(map).value_offset(), self.cx.map(map).storage.is_array());
-        let signed = super::frame::is_signed(&value.ty);
+        let signed = self.signed(&value.ty);
         self.with_cell(map, key, |body, cell| {
             let old = body.exchange(op, cell, offset as i16, value_here, signed, yields.is_some());
             if let (Some(result), Some(old)) = (result, old) {

@@ -1,7 +1,7 @@
 //! Arithmetic and conversions on scalars. Registers hold values extended to 64 bits by the signedness of their type.
 
 use super::body::{Body, literal};
-use super::frame::{is_scalar, is_signed};
+use super::frame::is_scalar;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type};
 use wire::CounterKind;
@@ -49,15 +49,18 @@ impl Body<'_, '_> {
     /// A literal of this type.
     pub(super) fn constant(&mut self, value: i64, ty: &Type) -> Operand {
         let bytes = self.cx.size(ty);
-        normal(value, bytes, is_signed(ty)).into()
+        normal(value, bytes, self.signed(ty)).into()
     }
 
     /// Brings the low bits of a register into the form of `ty`.
     pub(super) fn normalise(&mut self, value: Operand, ty: &Type) -> Operand {
         match (self.width(ty), value) {
             (Width::B64, value) => value,
-            (width, Operand::Const(value)) => normal(value, width.bytes(), is_signed(ty)).into(),
-            (width, Operand::Reg(reg)) => self.b().extend(reg, width, is_signed(ty)).into(),
+            (width, Operand::Const(value)) => normal(value, width.bytes(), self.signed(ty)).into(),
+            (width, Operand::Reg(reg)) => {
+                let signed = self.signed(ty);
+                self.b().extend(reg, width, signed).into()
+            }
         }
     }
 
@@ -67,8 +70,8 @@ impl Body<'_, '_> {
             return self.b().compare(Cmp::Ne, value, 0).into();
         }
         let (old, new) = (self.cx.size(from), self.cx.size(to));
-        let fits = old < new && (!is_signed(from) || is_signed(to))
-            || old == new && is_signed(from) == is_signed(to);
+        let fits = old < new && (!self.signed(from) || self.signed(to))
+            || old == new && self.signed(from) == self.signed(to);
         if fits { value } else { self.normalise(value, to) }
     }
 
@@ -158,8 +161,8 @@ impl Body<'_, '_> {
                 self.b().switch_to(middle);
                 self.cond(rhs, then, otherwise);
             }
-            ExprKind::Binary { op, lhs, rhs } if comparison(*op, is_signed(&lhs.ty)).is_some() => {
-                let cmp = comparison(*op, is_signed(&lhs.ty)).expect("tested by the guard");
+            ExprKind::Binary { op, lhs, rhs } if comparison(*op, self.signed(&lhs.ty)).is_some() => {
+                let cmp = comparison(*op, self.signed(&lhs.ty)).expect("tested by the guard");
                 let (left, right) = self.operands(lhs, rhs);
                 let left = self.b().reg(left);
                 self.b().branch(cmp, left, right, then, otherwise);

@@ -2,7 +2,6 @@
 
 use super::abi::{self, Piece, Pointer};
 use super::body::{Body, Entry, Pro};
-use super::frame::is_signed;
 use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Attach, Expr, ExprKind, Type};
@@ -24,7 +23,7 @@ impl Body<'_, '_> {
     /// `retval`
     pub(super) fn retval(&mut self, ty: &Type) -> VReg {
         let width = self.width(ty);
-        self.context(self.machine().ret, width, is_signed(ty))
+        self.context(self.machine().ret, width, self.signed(ty))
     }
 
     /// `reg("sp")`: the stack pointer is said as it was when the function was entered.
@@ -65,10 +64,10 @@ impl Body<'_, '_> {
     fn read_piece(&mut self, piece: Piece, offset: u32, ty: &Type) -> VReg {
         let width = self.width(ty);
         match piece {
-            Piece::Reg(reg) => self.context(reg + offset as i16, width, is_signed(ty)),
+            Piece::Reg(reg) => self.context(reg + offset as i16, width, self.signed(ty)),
             Piece::Stack(at) => {
                 let address = self.stack_address(at + offset);
-                self.read_user(address, width, is_signed(ty))
+                self.read_user(address, width, self.signed(ty))
             }
             Piece::Behind(pointer, at) => {
                 let base = match pointer {
@@ -79,7 +78,7 @@ impl Body<'_, '_> {
                     }
                 };
                 let address = self.b().bin(Bin::Add, base, i64::from(at + offset));
-                self.read_user(address, width, is_signed(ty))
+                self.read_user(address, width, self.signed(ty))
             }
         }
     }
