@@ -6,7 +6,7 @@ use crate::script::Script;
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow, Passes};
 use lang::ast::{self, SpecPart};
-use lang::catalog::FileId;
+use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 use lang::{Checked, Diagnostics, Known, Source};
 use target::{Machine, process};
 use wire::Features;
@@ -170,7 +170,8 @@ impl<'a> Compiler<'a> {
     pub fn extend(&mut self, file: FileId, base: &Manifest) -> Result<Option<Compiled>> {
         let mut diags = Diagnostics::default();
         let front = self.front_options(Some(vec![file]));
-        let checked = lang::check(&self.ast, self.source(), &front, self.machine, &mut diags);
+        let appeared = Appeared { machine: self.machine, file };
+        let checked = lang::check(&self.ast, self.source(), &front, &appeared, &mut diags);
         let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
         if checked.program.probes.is_empty() {
             return Ok(None);
@@ -180,6 +181,37 @@ impl<'a> Compiler<'a> {
         let compiled = codegen::compile(&checked.program, self.source(), &options)?;
         self.checked = Some(checked);
         Ok(Some(compiled))
+    }
+}
+
+/// The machine once a file has appeared: a target stands for that file, or for nothing of interest.
+struct Appeared<'a> {
+    machine: &'a Machine,
+    file: FileId,
+}
+
+impl Catalog for Appeared<'_> {
+    fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
+        if !self.machine.belongs(target, self.file) {
+            return Err(TargetError::NotYet { looked_in: Vec::new() });
+        }
+        Ok(self.machine.files_taken().into_iter().filter(|file| file.id == self.file).collect())
+    }
+
+    fn functions(&self, file: FileId) -> &[Function] {
+        self.machine.functions(file)
+    }
+
+    fn entry_place(&self, file: FileId, offset: u64) -> Place {
+        self.machine.entry_place(file, offset)
+    }
+
+    fn return_place(&self, file: FileId, offset: u64) -> Place {
+        self.machine.return_place(file, offset)
+    }
+
+    fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64> {
+        self.machine.address_to_offset(file, address)
     }
 }
 

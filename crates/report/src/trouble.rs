@@ -1,5 +1,6 @@
 //! What went wrong in the kernel, in words: nothing is lost in silence.
 
+use wire::manifest::{Attach, Program};
 use wire::{CounterKind, Manifest};
 
 use crate::Trouble;
@@ -39,11 +40,16 @@ fn returned(all: &[Trouble], program: u32) -> u64 {
     all.iter().filter(|other| other.kind == CounterKind::Returned(program)).map(|other| other.count).sum()
 }
 
+/// The probe list of a clause. A module that was added later lists its own programs alone.
+fn clause_text(manifest: &Manifest, clause: u32) -> &str {
+    let is_wanted = |p: &&Program| p.clause == clause && !matches!(p.attach, Attach::Follow { .. });
+    manifest.programs.iter().find(is_wanted).map_or("this probe", |program| program.text.as_str())
+}
+
 fn words(manifest: &Manifest, kind: &CounterKind, count: u64) -> String {
     let many = |one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
     let calls = || many("call", "calls");
-    let program =
-        |id: u32| manifest.programs.get(id as usize).map_or("a probe", |program| program.text.as_str());
+    let program = |clause: u32| clause_text(manifest, clause);
     let map = |id: u32| manifest.maps.get(id as usize).map_or("@", |map| map.name.as_str());
     match kind {
         CounterKind::LostEvent(_) => {

@@ -35,9 +35,9 @@ pub enum CounterKind {
     NoScratch,
     /// Calls for which the saved entry state had no room; their return body does not run.
     NoCallSlot,
-    /// Calls of a paired program seen at entry. Minus `Returned`: the unpaired ones.
+    /// Calls of a clause's paired programs seen at entry. Minus `Returned`: the unpaired ones.
     Entered(u32),
-    /// Calls of a paired program seen at return with their entry.
+    /// Calls of a clause's paired programs seen at return with their entry.
     Returned(u32),
     /// Returns without entry (attached in mid-call); the body did not run.
     NoEntry(u32),
