@@ -40,8 +40,8 @@ impl Cx<'_> {
 impl Body<'_, '_> {
     /// `@m[k] = f(sample)`
     pub(super) fn aggregate(&mut self, map: MapId, key: &[Expr], arg: Option<&Expr>) {
-        let sample = arg.map(|arg| self.scalar(arg));
         let key = self.key(map, key);
+        let sample = arg.map(|arg| self.scalar(arg));
         let MapValue::Agg(agg) = self.cx.map(map).value.clone() else {
             unreachable!("checked: the map is an aggregation")
         };

@@ -252,12 +252,12 @@ impl Body<'_, '_> {
         if self.cx.map(map).storage.is_array() {
             return self.set_array(map, value);
         }
+        let key = self.key(map, key);
         let bytes = self.cx.map(map).value_size();
         let from = self.temp(bytes);
         let size = self.cx.size(&value.ty);
         self.store_value(value, from);
         self.zero(from.plus(size), bytes - size);
-        let key = self.key(map, key);
         let (key, from) = (self.pointer(key), self.pointer(from));
         let map_addr = self.cx.maps[map.0 as usize];
         let map_addr = self.b().map_addr(map_addr);
@@ -416,10 +416,10 @@ impl Body<'_, '_> {
         value: &Expr,
         yields: Option<Yields>,
     ) -> Option<VReg> {
+        let key = self.key(map, key);
         let value_here = self.scalar(value);
         let value_here: Operand = self.b().copy(value_here).into();
         let result = yields.map(|_| self.b().copy(0));
-        let key = self.key(map, key);
         let (offset, is_array) = (self.cx.map(map).value_offset(), self.cx.map(map).storage.is_array());
         let signed = self.signed(&value.ty);
         self.with_cell(map, key, |body, cell| {
