@@ -59,7 +59,9 @@ impl Machine {
             27 => self.stack_id(run, &args),
             80 => Ok(moment.cgroup),
             112 => self.read_user(run, &args),
+            113 => self.read_kernel(&args),
             114 => self.read_user_str(run, &args),
+            115 => self.read_kernel_str(&args),
             120 => self.namespace_pid(run, &args),
             125 => Ok(moment.time_ns),
             130 => self.ring_output(&args),
@@ -174,6 +176,31 @@ impl Machine {
         let result = if bytes.is_some() { 0 } else { -errno::EFAULT };
         self.memory.write(args.get(1)?, &bytes.unwrap_or_else(|| vec![0; size as usize]))?;
         Ok(result as u64)
+    }
+
+    /// From the program's own memory, which it must have written.
+    fn read_kernel(&mut self, args: &Args) -> Result<u64, Trap> {
+        let bytes = self.memory.read(args.get(3)?, args.size(2)?)?.to_vec();
+        self.memory.write(args.get(1)?, &bytes)?;
+        Ok(0)
+    }
+
+    fn read_kernel_str(&mut self, args: &Args) -> Result<u64, Trap> {
+        let (to, size, from) = (args.get(1)?, args.size(2)?, args.get(3)?);
+        if size == 0 {
+            return Ok(0);
+        }
+        self.memory.room(to, size)?;
+        let mut text = Vec::new();
+        while (text.len() as u64) < size - 1 {
+            match self.memory.read(from + text.len() as u64, 1)?[0] {
+                0 => break,
+                byte => text.push(byte),
+            }
+        }
+        text.push(0);
+        self.memory.write(to, &text)?;
+        Ok(text.len() as u64)
     }
 
     /// The kernel leaves what is behind the NUL as it was, so a program that counts on it shows here; on failure it

@@ -123,8 +123,8 @@ impl<'a> Meaning<'a> {
             let Some(site) = site(sites, call) else { continue };
             let mut regs = call.entry.clone();
             let past = site.place.offset - call.function;
+            // The stack pointer stays that of the first instruction, wherever the probe was put.
             regs.set(world::Reg::Ip, regs.get(world::Reg::Ip) + past);
-            regs.set(world::Reg::Sp, regs.get(world::Reg::Sp) - u64::from(site.place.stack_shift));
             self.probe(probe, moment, Some(site), regs, Some(entered.clone()));
         }
     }
