@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(
             messages,
             [
-                "1 call of `a probe` did not return while traced",
+                "1 call of `this probe` did not return while traced",
                 "2 reads of the program's memory failed, and gave 0 or \"\""
             ]
         );
