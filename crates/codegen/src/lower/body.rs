@@ -218,13 +218,9 @@ impl<'c, 'p> Body<'c, 'p> {
 
     /// Whether the probe's body has loops that become callbacks.
     pub fn has_callbacks(&self) -> bool {
-        let inline_while = !self.cx.options.features.bpf_loop;
         walk::any_stmt(&self.probe.body, &mut |stmt| match &stmt.kind {
-            StmtKind::ForMap { .. } => true,
-            StmtKind::While { .. } => !inline_while,
-            StmtKind::ForRange { start, end, .. } => {
-                !inline_while && super::loops::short_range(start, end).is_none()
-            }
+            StmtKind::ForMap { .. } | StmtKind::While { .. } => true,
+            StmtKind::ForRange { start, end, .. } => super::loops::short_range(start, end).is_none(),
             _ => false,
         })
     }

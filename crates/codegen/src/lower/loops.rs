@@ -1,22 +1,20 @@
-//! Loops. Short ranges with known ends stay in the program; others become callbacks of `bpf_loop` where the kernel has
-//! it, else loops with a bound that its verifier accepts. Map loops are callbacks of `bpf_for_each_map_elem`.
+//! Loops. Short ranges with known ends stay in the program; others become callbacks of `bpf_loop`. Kernels without it go
+//! over an array of as many empty cells as a loop may have rounds. Map loops are callbacks of `bpf_for_each_map_elem`.
 //!
 //! A callback sees the body's variables in scratch memory, by way of the frame. It returns 1 to stop; `return` and `exit` inside say so in the
 //! frame as well.
 
 use super::body::{Body, FRAME_LEFT, Fun, literal};
 use super::frame::{Base, CALLBACK_STACK, Home, Place, is_scalar};
-use super::walk;
+use super::{BPF_MAP_TYPE_ARRAY, Cx, walk};
 use crate::bpf::helper;
 use crate::ir::build::Builder;
-use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, Operand, VReg, Width};
+use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, Operand, VReg, Width};
 use lang::hir::{Expr, MapId, Stmt, StmtKind, Type, VarId};
 use wire::{CounterKind, layout};
 
 /// A range of so many steps stays in the program.
 const SHORT: i64 = 16;
-/// Without `bpf_loop`, a loop ends after so many rounds: the verifier walks through each of them.
-const INLINE_ROUNDS: i64 = 256;
 /// `BPF_MAX_LOOPS`
 const MAX_LOOPS: i64 = 8 * 1024 * 1024;
 
@@ -29,6 +27,21 @@ pub(super) fn short_range(start: &Expr, end: &Expr) -> Option<(i64, i64)> {
 /// A `return` or `exit` in the loop may leave the clause.
 fn may_leave(body: &[Stmt]) -> bool {
     walk::any_stmt(body, &mut |stmt| matches!(stmt.kind, StmtKind::Return | StmtKind::Exit { .. }))
+}
+
+impl Cx<'_> {
+    /// The array whose cells are the rounds of loops, for kernels without `bpf_loop`.
+    fn rounds_map(&mut self) -> MapRef {
+        let rounds = self.program.config.max_loop_iterations + 1;
+        self.internal_map(MapDef {
+            name: format!("ct_loop{rounds}"),
+            kind: BPF_MAP_TYPE_ARRAY,
+            key_size: 4,
+            value_size: 1,
+            max_entries: rounds,
+            flags: 0,
+        })
+    }
 }
 
 impl<'p> Body<'_, 'p> {
@@ -58,37 +71,11 @@ impl<'p> Body<'_, 'p> {
         self.b().fall_into(after);
     }
 
+    /// `while`
     pub(super) fn while_loop(&mut self, cond: &Expr, body: &'p [Stmt]) {
-        if self.cx.options.features.bpf_loop {
-            self.while_callback(cond, body);
-        } else {
-            self.while_inline(cond, body);
-        }
-    }
-
-    fn while_inline(&mut self, cond: &Expr, body: &'p [Stmt]) {
-        let limit = i64::from(self.cx.program.config.max_loop_iterations).min(INLINE_ROUNDS);
-        let [head, test, inside, next, after] = std::array::from_fn(|_| self.b().block());
-        let cut = self.b().cold_block();
-        let rounds = self.b().copy(0);
-        self.b().fall_into(head);
-        self.cond(cond, test, after);
-        self.b().switch_to(test);
-        self.b().branch(Cmp::Ult, rounds, limit, inside, cut);
-        self.b().switch_to(cut);
-        self.count(CounterKind::LoopLimit);
-        self.b().jump(after);
-        self.b().switch_to(inside);
-        self.round(body, after, next);
-        self.b().switch_to(next);
-        self.b().update(Bin::Add, rounds, 1);
-        self.b().jump(head);
-        self.b().switch_to(after);
-    }
-
-    fn while_callback(&mut self, cond: &Expr, body: &'p [Stmt]) {
-        let limit = i64::from(self.cx.program.config.max_loop_iterations).min(MAX_LOOPS - 1);
-        let callback = self.callback(2, 1, |lower, [index, ..], stop, next| {
+        let limit = self.most_rounds().min(i64::from(self.cx.program.config.max_loop_iterations));
+        // One round more than the limit, to see whether the condition still holds then.
+        self.repeat((limit + 1).into(), may_leave(body), |lower, index, stop, next| {
             let [test, inside] = std::array::from_fn(|_| lower.b().block());
             let cut = lower.b().cold_block();
             lower.cond(cond, test, stop);
@@ -100,63 +87,50 @@ impl<'p> Body<'_, 'p> {
             lower.b().switch_to(inside);
             lower.round(body, stop, next);
         });
-        // One round more than the limit, to see whether the condition still holds then.
-        self.call_loop((limit + 1).into(), callback, may_leave(body));
+    }
+
+    /// Rounds that a loop may have on this kernel.
+    fn most_rounds(&self) -> i64 {
+        match self.cx.options.features.bpf_loop {
+            true => MAX_LOOPS - 1,
+            false => i64::from(self.cx.program.config.max_loop_iterations),
+        }
     }
 
     /// `for $i : start..end`
     pub(super) fn for_range(&mut self, var: VarId, start: &Expr, end: &Expr, body: &'p [Stmt]) {
-        let inline = short_range(start, end).is_some() || !self.cx.options.features.bpf_loop;
+        if let Some((start, end)) = short_range(start, end) {
+            return self.short_loop(var, start, end, body);
+        }
         let (start, end) = self.operands(start, end);
-        if inline {
-            self.range_inline(var, start, end, body)
-        } else {
-            self.range_callback(var, start, end, body)
-        }
-    }
-
-    fn range_inline(&mut self, var: VarId, start: Operand, end: Operand, body: &'p [Stmt]) {
-        let bounded = start.as_const().is_some() && end.as_const().is_some();
-        let [head, test, inside, next, after] = std::array::from_fn(|_| self.b().block());
-        let cut = self.b().cold_block();
-        let (at, rounds) = (self.b().copy(start), self.b().copy(0));
-        let end = self.b().copy(end);
-        self.b().fall_into(head);
-        self.b().branch(Cmp::Slt, at, end, test, after);
-        self.b().switch_to(test);
-        if bounded {
-            self.b().jump(inside);
-        } else {
-            self.b().branch(Cmp::Ult, rounds, INLINE_ROUNDS, inside, cut);
-            self.b().switch_to(cut);
-            self.count(CounterKind::LoopLimit);
-            self.b().jump(after);
-        }
-        self.b().switch_to(inside);
-        self.set_scalar_variable(var, at.into());
-        self.round(body, after, next);
-        self.b().switch_to(next);
-        self.b().update(Bin::Add, at, 1);
-        self.b().update(Bin::Add, rounds, 1);
-        self.b().jump(head);
-        self.b().switch_to(after);
-    }
-
-    fn range_callback(&mut self, var: VarId, start: Operand, end: Operand, body: &'p [Stmt]) {
         let first = self.scratch_temp(8);
         self.store(first, Width::B64, start);
         let rounds = self.rounds(start, end);
-        let callback = self.callback(2, 1, |lower, [index, ..], stop, next| {
+        self.repeat(rounds.into(), may_leave(body), |lower, index, stop, next| {
             let first = lower.load(first, Width::B64, false);
             let value = lower.b().bin(Bin::Add, first, index);
             lower.set_scalar_variable(var, value.into());
             lower.round(body, stop, next);
         });
-        self.call_loop(rounds.into(), callback, may_leave(body));
     }
 
-    /// Steps of a range, cut to what `bpf_loop` takes.
+    fn short_loop(&mut self, var: VarId, start: i64, end: i64, body: &'p [Stmt]) {
+        let [head, inside, next, after] = std::array::from_fn(|_| self.b().block());
+        let at = self.b().copy(start);
+        self.b().fall_into(head);
+        self.b().branch(Cmp::Slt, at, end, inside, after);
+        self.b().switch_to(inside);
+        self.set_scalar_variable(var, at.into());
+        self.round(body, after, next);
+        self.b().switch_to(next);
+        self.b().update(Bin::Add, at, 1);
+        self.b().jump(head);
+        self.b().switch_to(after);
+    }
+
+    /// Steps of a range, cut to what the kernel takes.
     fn rounds(&mut self, start: Operand, end: Operand) -> VReg {
+        let most = self.most_rounds();
         let rounds = self.b().copy(0);
         let [some, large, after] =
             [false, true, false].map(|cold| if cold { self.b().cold_block() } else { self.b().block() });
@@ -165,10 +139,10 @@ impl<'p> Body<'_, 'p> {
         self.b().switch_to(some);
         let steps = self.b().bin(Bin::Sub, end, start);
         self.b().set(rounds, steps);
-        self.b().branch(Cmp::Ugt, rounds, MAX_LOOPS, large, after);
+        self.b().branch(Cmp::Ugt, rounds, most, large, after);
         self.b().switch_to(large);
         self.count(CounterKind::LoopLimit);
-        self.b().set(rounds, MAX_LOOPS);
+        self.b().set(rounds, most);
         self.b().fall_into(after);
         rounds
     }
@@ -198,11 +172,44 @@ impl<'p> Body<'_, 'p> {
         FuncRef(self.cx.module.funcs.len() as u32 - 1)
     }
 
-    fn call_loop(&mut self, rounds: Operand, callback: FuncRef, leaves: bool) {
+    /// Calls back so many times; `write` gets the number of the round and the blocks that stop the loop and go on.
+    fn repeat(
+        &mut self,
+        rounds: Operand,
+        leaves: bool,
+        write: impl FnOnce(&mut Self, VReg, BlockId, BlockId),
+    ) {
+        // The verifier removes a callback that it never sees called, and then misses it: no call with 0 rounds.
+        let after = self.b().block();
+        let rounds = self.b().copy(rounds);
+        self.go_on_unless(Cmp::Eq, rounds, 0, after);
+        match self.cx.options.features.bpf_loop {
+            true => self.bpf_loop(rounds, write),
+            false => self.array_loop(rounds, write),
+        }
+        self.leave_if_left(leaves);
+        self.b().fall_into(after);
+    }
+
+    fn bpf_loop(&mut self, rounds: VReg, write: impl FnOnce(&mut Self, VReg, BlockId, BlockId)) {
+        let callback = self.callback(2, 1, |lower, [index, ..], stop, next| write(lower, index, stop, next));
         let frame = self.pointer(Place { base: Base::Frame, off: 0 });
         let callback = self.b().func_addr(callback);
-        self.b().call_void(helper::LOOP, &[rounds, callback.into(), frame.into(), 0.into()]);
-        self.leave_if_left(leaves);
+        self.b().call_void(helper::LOOP, &[rounds.into(), callback.into(), frame.into(), 0.into()]);
+    }
+
+    fn array_loop(&mut self, rounds: VReg, write: impl FnOnce(&mut Self, VReg, BlockId, BlockId)) {
+        let limit = self.scratch_temp(8);
+        self.store(limit, Width::B64, rounds);
+        let callback = self.callback(4, 3, |lower, [_, key, ..], stop, next| {
+            let index = lower.b().load(key, 0, Width::B32, false);
+            let limit = lower.load(limit, Width::B64, false);
+            lower.go_on_unless(Cmp::Uge, index, limit, stop);
+            write(lower, index, stop, next);
+        });
+        let map = self.cx.rounds_map();
+        let frame = self.pointer(Place { base: Base::Frame, off: 0 });
+        self.for_each(map, callback, frame.into());
     }
 
     /// Behind a loop: the clause may have been left in it.
@@ -253,6 +260,10 @@ impl<'p> Body<'_, 'p> {
     /// Calls back for each element of a map; yields their number.
     pub(super) fn call_for_each(&mut self, map: MapId, callback: FuncRef, frame: Operand) -> VReg {
         let map = self.cx.maps[map.0 as usize];
+        self.for_each(map, callback, frame)
+    }
+
+    fn for_each(&mut self, map: MapRef, callback: FuncRef, frame: Operand) -> VReg {
         let map = self.b().map_addr(map);
         let callback = self.b().func_addr(callback);
         self.b().call(helper::FOR_EACH_MAP_ELEM, &[map.into(), callback.into(), frame, 0.into()])

@@ -229,6 +229,9 @@ impl<'p> Cx<'p> {
     fn finish(mut self) -> (ir::Module, Manifest) {
         self.ring();
         self.control();
+        if self.options.pid_filter {
+            self.pids();
+        }
         self.counters_map();
         self.set_scratch_size();
         (self.module, self.manifest)
