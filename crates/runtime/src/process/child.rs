@@ -86,6 +86,7 @@ impl Child {
             ends: command.watch_ends,
             identity,
             gate: gate_in,
+            gate_writer: gate.as_raw_fd(),
             hello: hello_out,
         };
         // SAFETY: `Hold::run` makes only async-signal-safe calls.
@@ -215,6 +216,8 @@ struct Hold {
     ends: bool,
     identity: Option<User>,
     gate: PipeReader,
+    /// The tracer's end of the gate, of which fork gave us a copy.
+    gate_writer: RawFd,
     hello: PipeWriter,
 }
 
@@ -226,6 +229,8 @@ impl Hold {
         hello[..4].copy_from_slice(&std::process::id().to_le_bytes());
         hello[4..].copy_from_slice(&listener.to_le_bytes());
         self.hello.write_all(&hello)?;
+        // SAFETY: our copy, which nobody else in this process knows of; as long as it is open, the gate never ends.
+        drop(unsafe { OwnedFd::from_raw_fd(self.gate_writer) });
         // Nothing to read: the tracer has gone.
         self.gate.read_exact(&mut [0])?;
         if self.watch && listener >= 0 {

@@ -60,6 +60,14 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_is_never_released_ends() {
+        let child = Child::spawn(&command(&["true"])).unwrap();
+        let pid = child.pid();
+        drop(child);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}/exe")).exists());
+    }
+
+    #[test]
     fn a_program_that_does_not_exist_is_named() {
         let mut child = Child::spawn(&command(&["no-such-program"])).unwrap();
         let error = child.release().unwrap_err().to_string();
