@@ -280,7 +280,8 @@ impl Maker {
                 format!("(int64)({width}){}", self.signed(d))
             }
             9 if self.variables && self.rng.chance(30) => {
-                (*self.rng.pick(&["$a++", "--$b", "(int64)$n++", "(int64)++$k", "@i[3]++", "--@i[5]"])).into()
+                (*self.rng.pick(&["$a++", "(--$b)", "(int64)$n++", "(int64)(++$k)", "@i[3]++", "(--@i[5])"]))
+                    .into()
             }
             9 => format!("@i[{}]", self.key()),
             10 if self.variables => {

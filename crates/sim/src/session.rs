@@ -74,7 +74,7 @@ fn run_object(mut object: Object, manifest: &Manifest, world: &World) -> Result<
     let user = world.memory.clone();
     let (sessions, costs) = (HashMap::new(), BTreeMap::new());
     let mut session = Session { machine, manifest, user, sessions, outcome: Outcome::default(), costs };
-    session.start(world)?;
+    session.start(world);
     session.all(world)?;
     session.finish()?;
     Ok(Run { outcome: session.outcome, costs: session.costs })
@@ -125,21 +125,19 @@ fn at_place(regs: &Regs, call: &Call, site: &Site) -> Regs {
 }
 
 impl Session<'_> {
-    fn start(&mut self, world: &World) -> Result<(), Failure> {
+    fn start(&mut self, world: &World) {
         let mut control = vec![0; manifest::CONTROL_SIZE as usize];
         let at = manifest::CONTROL_START as usize;
         control[at..at + 8].copy_from_slice(&world.start_ns.to_le_bytes());
         if let Some((map, memory)) = self.machine.map(manifest::CONTROL_MAP) {
             map.set(&[0; 4], &control, memory);
         }
-        if self.manifest.pid_filter {
-            let pids = manifest::PIDS_MAP;
-            let (map, memory) = self.machine.map(pids).ok_or_else(|| Failure::NoMap(pids.into()))?;
+        // A script without probes of processes has no such map.
+        if let Some((map, memory)) = self.machine.map(manifest::PIDS_MAP) {
             for pid in &world.traced {
                 map.set(&pid.to_le_bytes(), &[1], memory);
             }
         }
-        Ok(())
     }
 
     fn all(&mut self, world: &World) -> Result<(), Failure> {
