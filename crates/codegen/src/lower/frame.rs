@@ -242,7 +242,7 @@ impl Body<'_, '_> {
         }
     }
 
-    fn copy_by_helper(&mut self, to: Place, from: VReg, bytes: u32) {
+    pub fn copy_by_helper(&mut self, to: Place, from: VReg, bytes: u32) {
         let to = self.pointer(to);
         let args = [to.into(), i64::from(bytes).into(), from.into()];
         self.b().call_void(helper::PROBE_READ_KERNEL, &args);

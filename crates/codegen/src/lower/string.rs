@@ -173,9 +173,22 @@ impl Body<'_, '_> {
     fn append_text(&mut self, text: &[u8], record: Place, field: u32, end: VReg) {
         let tail = self.tail(record, end);
         let len = text.len() as u32;
-        self.store_bytes(Place::behind(tail), text, len);
+        self.store_unaligned(Place::behind(tail), text);
         self.store(record.plus(field), Width::B16, i64::from(len));
         self.b().update(Bin::Add, end, i64::from(len));
+    }
+
+    /// Writes bytes where nothing is known of the alignment, which the verifier wants on the stack: one by one if they are few.
+    fn store_unaligned(&mut self, place: Place, bytes: &[u8]) {
+        const FEW: usize = 16;
+        if bytes.len() > FEW {
+            let offset = self.cx.data(bytes);
+            let from = self.b().data_addr(offset);
+            return self.copy_by_helper(place, from, bytes.len() as u32);
+        }
+        for (at, byte) in bytes.iter().enumerate() {
+            self.store(place.plus(at as u32), Width::B8, i64::from(*byte));
+        }
     }
 
     fn append_memory(&mut self, expr: &Expr, capacity: u32, record: Place, field: u32, end: VReg) {
