@@ -5,6 +5,7 @@
 //! counters of pairing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use wire::manifest::{Manifest, Piece};
 use wire::map::Agg;
 use wire::types::StackMode;
@@ -90,6 +91,18 @@ pub struct Said {
     pub what: What,
 }
 
+/// Short, for people who look for a difference: formats are left out.
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Said { cpu, time_ns, tgid, tid, what } = self;
+        match what {
+            What::Printf(_, values) => write!(f, "printf {values:?}")?,
+            other => write!(f, "{other:?}")?,
+        }
+        write!(f, " by {tgid}/{tid} on CPU {cpu} at {time_ns}")
+    }
+}
+
 /// What went wrong, summed over the places in the script.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
@@ -134,12 +147,12 @@ impl Outcome {
     pub fn difference(&self, other: &Outcome) -> Option<String> {
         let said = self.said.iter().zip(&other.said).position(|(a, b)| a != b);
         if let Some(at) = said {
-            return Some(format!("said {at}:\n  meant {:?}\n  did   {:?}", self.said[at], other.said[at]));
+            return Some(format!("said {at}:\n  meant {}\n  did   {}", self.said[at], other.said[at]));
         }
         if self.said.len() != other.said.len() {
             let (meant, did) = (self.said.len(), other.said.len());
-            let extra = self.said.get(did).or(other.said.get(meant));
-            return Some(format!("said: meant {meant} things, did {did}; first beyond: {extra:?}"));
+            let extra = self.said.get(did).or(other.said.get(meant)).map(Said::to_string).unwrap_or_default();
+            return Some(format!("said: meant {meant} things, did {did}; first beyond: {extra}"));
         }
         if self.troubles != other.troubles {
             return Some(format!("troubles:\n  meant {:?}\n  did   {:?}", self.troubles, other.troubles));

@@ -233,8 +233,9 @@ impl Session<'_> {
     /// The first word of a scratch slot says that it is taken.
     fn released(&mut self, program: &str, name: &str) -> Result<(), Failure> {
         let Some((map, memory)) = self.machine.map(name) else { return Ok(()) };
-        let taken = |key: &Vec<u8>| map.lookup_all(key).iter().any(|cell| memory.bytes(*cell)[..8] != [0; 8]);
-        match map.keys().iter().any(taken) {
+        let keys = map.keys();
+        let cells: Vec<_> = keys.iter().flat_map(|key| map.lookup_all(key, memory)).collect();
+        match cells.iter().any(|cell| memory.bytes(*cell)[..8] != [0; 8]) {
             true => Err(Failure::Scratch { program: program.into(), map: name.into() }),
             false => Ok(()),
         }
@@ -331,7 +332,8 @@ impl Session<'_> {
             .keys()
             .into_iter()
             .map(|key| {
-                let cells = cells.lookup_all(&key).iter().map(|cell| memory.bytes(*cell).to_vec()).collect();
+                let cells =
+                    cells.lookup_all(&key, memory).iter().map(|cell| memory.bytes(*cell).to_vec()).collect();
                 (key, cells)
             })
             .collect();
@@ -363,7 +365,7 @@ impl Session<'_> {
         let counters = &self.manifest.counters;
         for (index, counter) in (0u32..).zip(counters) {
             let Some((map, memory)) = self.machine.map(wire::counter::COUNTERS_MAP) else { break };
-            let cells = map.lookup_all(&index.to_le_bytes());
+            let cells = map.lookup_all(&index.to_le_bytes(), memory);
             let count = cells.iter().map(|cell| words(memory.bytes(*cell))[0]).sum();
             if let Some(trouble) = trouble(self.manifest, &counter.kind) {
                 self.outcome.trouble(trouble, count);

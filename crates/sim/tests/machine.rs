@@ -121,7 +121,8 @@ fn a_hash_takes_as_many_keys_as_it_was_made_for() {
     let (map, memory) = machine.map("m").unwrap();
     let keys: Vec<_> = map.keys().iter().map(|k| k[0]).collect();
     assert_eq!(keys, [0, 1]);
-    assert_eq!(memory.bytes(map.lookup(&[1, 0, 0, 0, 0, 0, 0, 0], 0).unwrap())[0], 1);
+    let cell = map.lookup(&[1, 0, 0, 0, 0, 0, 0, 0], 0, memory).unwrap();
+    assert_eq!(memory.bytes(cell)[0], 1);
 }
 
 #[test]

@@ -120,16 +120,15 @@ impl Machine {
 
     fn lookup(&mut self, args: &Args, cpu: u32) -> Result<u64, Trap> {
         let (map, key) = self.keyed(args)?;
-        Ok(self.maps[map].lookup(&key, cpu).map_or(0, |cell| cell.address(0)))
+        Ok(self.maps[map].lookup(&key, cpu, &mut self.memory).map_or(0, |cell| cell.address(0)))
     }
 
     fn lookup_cpu(&mut self, args: &Args) -> Result<u64, Trap> {
         let (map, key) = self.keyed(args)?;
-        let map = &self.maps[map];
-        if !matches!(map.def.kind, MapKind::PerCpuArray | MapKind::PerCpuHash) {
+        if !matches!(self.maps[map].def.kind, MapKind::PerCpuArray | MapKind::PerCpuHash) {
             return args.refuse("a map that is not per CPU");
         }
-        let cells = map.lookup_all(&key);
+        let cells = self.maps[map].lookup_all(&key, &mut self.memory);
         Ok(cells.get(args.get(3)? as u32 as usize).map_or(0, |cell| cell.address(0)))
     }
 
@@ -295,17 +294,19 @@ impl Machine {
         if matches!(self.maps[map].def.kind, MapKind::Ring | MapKind::StackTrace) {
             return args.refuse("a map that has no elements");
         }
+        let here = self.memory.add("a key", Kind::ReadOnly, vec![]);
         let mut visited = 0;
-        for key in self.maps[map].keys() {
-            let Some(cell) = self.maps[map].lookup(&key, run.hit.moment.cpu) else { continue };
-            let key = self.memory.add("a key", Kind::ReadOnly, key);
+        for key in self.maps[map].visited() {
+            // Keys that the loop removed are passed over.
+            let cpu = run.hit.moment.cpu;
+            let Some(cell) = self.maps[map].lookup(&key, cpu, &mut self.memory) else { continue };
+            self.memory.fill(here, &key);
             visited += 1;
-            let stop = self.callback(run, function, &[handle, key.address(0), cell.address(0), data])?;
-            self.memory.end(key);
-            if stop {
+            if self.callback(run, function, &[handle, here.address(0), cell.address(0), data])? {
                 break;
             }
         }
+        self.memory.end(here);
         Ok(visited)
     }
 

@@ -75,7 +75,8 @@ pub struct Map {
     /// As declared.
     pub def: MapDef,
     cpus: usize,
-    /// For each key, one cell for each CPU (or one). In key order, so that runs repeat.
+    /// For each key, one cell for each CPU (or one), in the order of loops over the map, so that runs repeat. Cells of
+    /// arrays are made when somebody asks for them: until then they are zero.
     cells: BTreeMap<Vec<u8>, Vec<RegionId>>,
     /// Stacks by id.
     pub stacks: Vec<Vec<u64>>,
@@ -85,48 +86,68 @@ pub struct Map {
     pub used: u64,
 }
 
+/// Keys of an array are kept big endian, so that their order is that of the numbers.
+fn turned(key: &[u8]) -> Vec<u8> {
+    key.iter().rev().copied().collect()
+}
+
 impl Map {
-    /// An empty map; arrays have all their cells, zero.
-    pub fn new(def: MapDef, cpus: u32, memory: &mut Memory) -> Map {
+    /// An empty map.
+    pub fn new(def: MapDef, cpus: u32) -> Map {
         let cpus = if def.kind.is_per_cpu() { cpus as usize } else { 1 };
-        let cells = BTreeMap::new();
-        let mut map = Map { def, cpus, cells, stacks: vec![], records: vec![], used: 0 };
-        if map.def.kind.is_array() {
-            for index in 0..map.def.max_entries {
-                map.insert(index.to_le_bytes().to_vec(), memory);
-            }
-        }
-        map
+        Map { def, cpus, cells: BTreeMap::new(), stacks: vec![], records: vec![], used: 0 }
     }
 
-    fn insert(&mut self, key: Vec<u8>, memory: &mut Memory) -> &[RegionId] {
+    fn place(&self, key: &[u8]) -> Vec<u8> {
+        if self.def.kind.is_array() { turned(key) } else { key.to_vec() }
+    }
+
+    /// The key is one of an array's.
+    fn indexes(&self, key: &[u8]) -> bool {
+        let index = key.try_into().map(u32::from_le_bytes);
+        self.def.kind.is_array() && index.is_ok_and(|index| index < self.def.max_entries)
+    }
+
+    fn insert(&mut self, key: &[u8], memory: &mut Memory) {
         let size = self.def.value_size as usize;
         let name = format!("a cell of {}", self.def.name);
         let cells = (0..self.cpus).map(|_| memory.add(name.clone(), Kind::Value, vec![0; size])).collect();
-        self.cells.entry(key).insert_entry(cells).into_mut()
+        self.cells.insert(self.place(key), cells);
     }
 
     /// The cell of a key on a CPU.
-    pub fn lookup(&self, key: &[u8], cpu: u32) -> Option<RegionId> {
-        let cells = self.cells.get(key)?;
-        Some(cells[cpu as usize % cells.len()])
+    pub fn lookup(&mut self, key: &[u8], cpu: u32, memory: &mut Memory) -> Option<RegionId> {
+        let cells = self.lookup_all(key, memory);
+        cells.get(cpu as usize % self.cpus).copied()
     }
 
-    /// Cells of a key on all CPUs.
-    pub fn lookup_all(&self, key: &[u8]) -> &[RegionId] {
-        self.cells.get(key).map_or(&[], Vec::as_slice)
+    /// Cells of a key on all CPUs; none if it is not there.
+    pub fn lookup_all(&mut self, key: &[u8], memory: &mut Memory) -> Vec<RegionId> {
+        let place = self.place(key);
+        if self.indexes(key) && !self.cells.contains_key(&place) {
+            self.insert(key, memory);
+        }
+        self.cells.get(&place).cloned().unwrap_or_default()
     }
 
-    /// Keys there are, in order.
+    /// Keys there are, in the order of loops. Of an array those whose cells somebody has asked for.
     pub fn keys(&self) -> Vec<Vec<u8>> {
-        self.cells.keys().cloned().collect()
+        self.cells.keys().map(|place| self.place(place)).collect()
+    }
+
+    /// Keys that a loop over the map visits.
+    pub fn visited(&self) -> Box<dyn Iterator<Item = Vec<u8>>> {
+        match self.def.kind.is_array() {
+            true => Box::new((0..self.def.max_entries).map(|index| index.to_le_bytes().to_vec())),
+            false => Box::new(self.keys().into_iter()),
+        }
     }
 
     /// `bpf_map_update_elem`: 0 or a negative error.
     pub fn update(&mut self, key: &[u8], value: &[u8], flags: u64, cpu: u32, memory: &mut Memory) -> i64 {
         const NO_EXIST: u64 = 1;
         const EXIST: u64 = 2;
-        let there = self.cells.contains_key(key);
+        let there = !self.lookup_all(key, memory).is_empty();
         match flags {
             NO_EXIST if there => return -errno::EEXIST,
             EXIST if !there => return -errno::ENOENT,
@@ -137,19 +158,19 @@ impl Map {
             if self.def.kind.is_array() || self.cells.len() >= self.def.max_entries as usize {
                 return -errno::E2BIG;
             }
-            self.insert(key.to_vec(), memory);
+            self.insert(key, memory);
         }
-        let cell = self.lookup(key, cpu).expect("there or just inserted");
+        let cell = self.lookup(key, cpu, memory).expect("there or just inserted");
         memory.fill(cell, value);
         0
     }
 
     /// Sets a key from outside, all cells alike.
     pub fn set(&mut self, key: &[u8], value: &[u8], memory: &mut Memory) {
-        if !self.cells.contains_key(key) {
-            self.insert(key.to_vec(), memory);
+        if self.lookup_all(key, memory).is_empty() {
+            self.insert(key, memory);
         }
-        for cell in self.lookup_all(key).to_vec() {
+        for cell in self.lookup_all(key, memory) {
             memory.fill(cell, value);
         }
     }

@@ -102,7 +102,7 @@ impl Machine {
             .iter()
             .map(|s| s.data.as_ref().map(|bytes| memory.add(s.name.clone(), Kind::ReadOnly, bytes.clone())));
         let data = data.collect();
-        let maps = object.maps.iter().map(|def| Map::new(def.clone(), cpus, &mut memory)).collect();
+        let maps = object.maps.iter().map(|def| Map::new(def.clone(), cpus)).collect();
         let (rng, limit, executed) = (Rng::new(rand), 1_000_000, 0);
         Machine { object, memory, maps, map_handles, code_handles, data, open: vec![], rng, limit, executed }
     }
@@ -302,10 +302,10 @@ impl Machine {
 
     /// Marks the cells of a map as not yet written, from byte `from` on.
     pub fn forget(&mut self, map: &str, from: usize) {
-        let Some(map) = self.maps.iter().find(|m| m.def.name == map) else { return };
-        for key in map.keys() {
-            for cell in map.lookup_all(&key) {
-                self.memory.forget(*cell, from);
+        let Some((map, memory)) = self.map(map) else { return };
+        for key in map.visited() {
+            for cell in map.lookup_all(&key, memory) {
+                memory.forget(cell, from);
             }
         }
     }
