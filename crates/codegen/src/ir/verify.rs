@@ -105,7 +105,7 @@ impl Check<'_> {
             let size = self.func.slots[slot.0 as usize].size as i32;
             let end = i32::from(offset) + width.bytes() as i32;
             ensure(offset >= 0 && end <= size, || format!("outside of its slot: {op:?}"))?;
-            ensure(offset as u32 % width.bytes() == 0, || format!("unaligned: {op:?}"))?;
+            ensure((offset as u32).is_multiple_of(width.bytes()), || format!("unaligned: {op:?}"))?;
         }
         if let Some(dst) = op.dst() {
             slots[dst.0 as usize] = if let Op::SlotAddr { slot, .. } = op { Some(*slot) } else { None };
@@ -218,7 +218,7 @@ mod tests {
             b.bin(Bin::Shl, v, 64);
         });
         assert!(verify(&broken).is_err());
-        assert!(verify(&module(|b| drop(b.param(2)))).is_err());
-        assert!(verify(&module(|b| drop(b.ctx()))).is_err());
+        assert!(verify(&module(|b| b.op(Op::Param { dst: VReg(0), index: 2 }))).is_err());
+        assert!(verify(&module(|b| b.op(Op::Ctx { dst: VReg(0) }))).is_err());
     }
 }

@@ -86,7 +86,7 @@ pub(super) struct Mark {
 
 /// Largest access for `left` bytes at `off`: aligned, as the stack demands.
 fn chunk(off: i32, left: u32) -> Width {
-    let fits = |width: &Width| off.unsigned_abs() % width.bytes() == 0 && width.bytes() <= left;
+    let fits = |width: &Width| off.unsigned_abs().is_multiple_of(width.bytes()) && width.bytes() <= left;
     [Width::B64, Width::B32, Width::B16].into_iter().find(fits).unwrap_or(Width::B8)
 }
 

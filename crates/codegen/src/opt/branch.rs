@@ -54,9 +54,8 @@ fn merge(func: &mut Func) -> bool {
         block.term.successors().for_each(|to| leading[to.0 as usize] += 1);
     }
     let mut changed = false;
-    for at in 0..func.blocks.len() {
+    for at in (0..func.blocks.len()).filter(|at| reached[*at]) {
         while let Term::Jump(to) = func.blocks[at].term
-            && reached[at]
             && leading[to.0 as usize] == 1
             && to.0 as usize != at
         {

@@ -11,8 +11,11 @@ mod dce;
 use crate::Passes;
 use crate::ir::{Func, Module, verify};
 
-/// The passes in their order: name, and the rewrite, which says whether it changed something.
-pub const PASSES: &[(&str, fn(&mut Func) -> bool)] = &[
+/// A rewrite of a function; says whether it changed something.
+pub type Pass = fn(&mut Func) -> bool;
+
+/// The passes in their order, with their names.
+pub const PASSES: &[(&str, Pass)] = &[
     ("const_fold", const_fold::const_fold),
     ("copy_prop", copy_prop::copy_prop),
     ("branch", branch::branch),

@@ -1,0 +1,145 @@
+//! Scripts and the IR that they become: `golden/ir` as lowered, `golden/opt` behind the optimiser. `BLESS=1` rewrites the
+//! expectations. As root every script is also loaded, for new kernels and old, optimised or not.
+
+use codegen::{Arch, Options, Passes, Stage};
+use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
+use lang::{Diagnostics, Source, hir::Program};
+use libbpf_rs::{ObjectBuilder, PrintLevel};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use wire::Features;
+
+/// One library of four functions, none of them known. Entry probes go behind a `push` in the last one.
+struct OneLibrary(Vec<Function>);
+
+const NAMES: [&str; 4] = ["copy", "init", "launch", "wait"];
+
+fn library() -> OneLibrary {
+    let function = |(name, at): (&&str, u64)| Function {
+        names: vec![name.to_string()],
+        version: None,
+        offset: 0x1000 + 0x100 * at,
+    };
+    OneLibrary(NAMES.iter().zip(0..).map(function).collect())
+}
+
+impl Catalog for OneLibrary {
+    fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
+        let file = File { id: FileId(0), path: "/lib/libx.so".into(), library: None };
+        if target == "libx" { Ok(vec![file]) } else { Err(TargetError::NotYet { looked_in: vec![] }) }
+    }
+
+    fn functions(&self, _: FileId) -> &[Function] {
+        &self.0
+    }
+
+    fn entry_place(&self, file: FileId, offset: u64) -> Place {
+        match offset {
+            0x1300 => Place { offset: offset + 1, stack_shift: 8 },
+            _ => self.return_place(file, offset),
+        }
+    }
+
+    fn return_place(&self, _: FileId, offset: u64) -> Place {
+        Place { offset, stack_shift: 0 }
+    }
+}
+
+fn options(features: Features, optimise: Passes) -> Options {
+    Options {
+        arch: Arch::X86_64,
+        features,
+        cpus: 2,
+        pid_filter: false,
+        follow: None,
+        pid_namespace: None,
+        optimise,
+        base: None,
+    }
+}
+
+fn check(src: &Source) -> Program {
+    let mut diags = Diagnostics::default();
+    let checked = lang::compile_front(src, &[], &Default::default(), &library(), &mut diags);
+    checked.unwrap_or_else(|| panic!("{}", lang::render::render(&diags.list, src, false))).program
+}
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);
+    let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// Script, expectation.
+fn parts(path: &Path) -> (String, String) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let folder = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let (script, expected) = text.split_once(&format!("==== {folder}\n")).unwrap_or((&text, ""));
+    (script.to_owned(), expected.to_owned())
+}
+
+/// The functions alone: maps of our own are the same everywhere.
+fn functions(text: &str) -> String {
+    let from = text.find("\nfunc ").map_or(text.len(), |at| at + 1);
+    text[from..].trim_end().to_owned() + "\n"
+}
+
+fn compare(folder: &str, stage: Stage) {
+    let mut wrong = vec![];
+    for path in files(folder) {
+        let (script, expected) = parts(&path);
+        let src = Source::new("golden.ct", script.clone());
+        // The features of a kernel without sessions are asked for in the first line.
+        let mut features = Features::ALL;
+        features.uprobe_session = !script.starts_with("// No sessions.");
+        let program = check(&src);
+        let found = codegen::dump(&program, &src, &options(features, Passes::All), stage).unwrap();
+        let found = functions(&found);
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&path, format!("{script}==== {folder}\n{found}")).unwrap();
+        } else if found != expected {
+            wrong.push(format!("{}\nexpected\n{expected}\nfound\n{found}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn scripts_become_ir() {
+    compare("ir", Stage::Ir);
+}
+
+#[test]
+fn ir_becomes_better() {
+    compare("opt", Stage::Opt);
+}
+
+static LOG: Mutex<String> = Mutex::new(String::new());
+
+fn log(_: PrintLevel, text: String) {
+    LOG.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push_str(&text);
+}
+
+#[test]
+fn the_verifier_takes_every_golden() {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: loading needs root");
+        return;
+    }
+    libbpf_rs::set_print(Some((PrintLevel::Info, log)));
+    for path in files("ir").into_iter().chain(files("opt")) {
+        let src = Source::new("golden.ct", parts(&path).0);
+        let program = check(&src);
+        for features in [Features::ALL, Features::FLOOR] {
+            for passes in [Passes::All, Passes::None] {
+                let compiled = codegen::compile(&program, &src, &options(features, passes)).unwrap();
+                let object = ObjectBuilder::default().open_memory(&compiled.elf).unwrap();
+                let loaded = object.load();
+                let log = std::mem::take(&mut *LOG.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+                assert!(loaded.is_ok(), "{}, {features:?}, {passes:?}\n{log}", path.display());
+            }
+        }
+    }
+}
