@@ -49,6 +49,8 @@ impl fmt::Display for SiteFailure {
 pub struct Link {
     /// Clause of the script.
     pub clause: u32,
+    /// It only follows forks and exits: nobody pays if it stays for a moment longer than we do.
+    pub follows: bool,
     // Fields drop in this order: the link before the event that it is on.
     _link: OwnedFd,
     _event: Option<OwnedFd>,
@@ -157,7 +159,7 @@ impl Batch<'_> {
         match self.link(sites) {
             Ok(link) => {
                 made.attached += sites.len();
-                made.links.push(Link { clause: self.clause, _link: link, _event: None });
+                made.links.push(Link { clause: self.clause, follows: false, _link: link, _event: None });
             }
             Err(errno) if sites.len() == 1 || concerns_file(&errno) => self.fail(sites, &errno, made),
             Err(_) => {
@@ -201,7 +203,7 @@ impl Batch<'_> {
     fn link_single(&self, pmu: &UprobePmu, site: &Site) -> io::Result<Link> {
         let event = pmu.open(self.path, site.offset, self.side == Side::Return, self.attacher.pid)?;
         let link = link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?;
-        Ok(Link { clause: self.clause, _link: link, _event: Some(event) })
+        Ok(Link { clause: self.clause, follows: false, _link: link, _event: Some(event) })
     }
 
     fn fail(&self, sites: &[&Site], errno: &io::Error, made: &mut Links) {
@@ -317,12 +319,12 @@ fn follow(clause: u32, loaded: &LoadedProgram, tracepoint: &str) -> io::Result<L
         bpf::perf_event_attr { type_: bpf::PERF_TYPE_TRACEPOINT, config: format.id, ..Default::default() };
     // A tracepoint runs its programs on all CPUs, whichever one the event is opened on.
     let link = on_event(clause, loaded, sys::perf_event_open(&mut attr, -1, 0)?)?;
-    Ok(Links { links: vec![link], ..Links::default() })
+    Ok(Links { links: vec![Link { follows: true, ..link }], ..Links::default() })
 }
 
 fn on_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {
     let link = link_perf_event(loaded.fd.as_raw_fd(), &event, 0)?;
-    Ok(Link { clause, _link: link, _event: Some(event) })
+    Ok(Link { clause, follows: false, _link: link, _event: Some(event) })
 }
 
 /// Runs a raw tracepoint program once, here and now: BEGIN and END.
@@ -349,9 +351,11 @@ pub(crate) fn is_slow(links: &[Link]) -> bool {
 }
 
 /// Leaves detaching to a process of its own. The kernel takes perf uprobes away one at a time under one lock, waiting for a
-/// grace period each: a minute for a few hundred. They stay in place until their last descriptor is closed, and the exit of
-/// that process closes it. The caller has told the programs to do nothing any more.
+/// grace period each: a minute for a few hundred, and a tenth of a second for a tracepoint. They stay in place until their
+/// last descriptor is closed, and the exit of that process, once we have closed ours, closes it. The caller has told
+/// programs that matter to do nothing any more.
 pub(crate) fn detach_behind(links: Vec<Link>) {
+    let Ok((closed, ours)) = io::pipe() else { return detach(links) };
     // SAFETY: the child makes system calls only.
     match unsafe { libc::fork() } {
         0 => {
@@ -361,6 +365,8 @@ pub(crate) fn detach_behind(links: Vec<Link>) {
                 for fd in 0..3 {
                     libc::close(fd);
                 }
+                libc::close(ours.as_raw_fd());
+                libc::read(closed.as_raw_fd(), [0u8].as_mut_ptr().cast(), 1);
                 libc::_exit(0)
             }
         }

@@ -111,12 +111,16 @@ impl Session {
     }
 
     fn detach_all(&mut self) {
-        let links = std::mem::take(&mut self.links);
+        let (follow, links): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.links).into_iter().partition(|link| link.follows);
         // Without the programs' help nothing may be left behind: they would go on writing.
         if attach::is_slow(&links) && self.core.stop_programs() {
             attach::detach_behind(links);
         } else {
             attach::detach(links);
+        }
+        if !follow.is_empty() {
+            attach::detach_behind(follow);
         }
     }
 
