@@ -17,6 +17,9 @@
 //!
 //! `TRUTH`: for each line of the traced program that has the left form, the right one must be printed. `RUN` goes behind
 //! `--`; `{examples}` is where the examples are built. No sleeps: a case ends when its program does.
+//!
+//! `CUDATRACE_LIVE_CASES=FILE:FILE` takes these files instead, `CUDATRACE_LIVE_SECONDS` is the time limit of a case: both
+//! for `scripts/test-kernels.sh`, which runs this program on other kernels in a slow machine.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use regex::Regex;
@@ -24,7 +27,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// How long a case may take.
+fn time_limit() -> Duration {
+    let seconds =
+        std::env::var("CUDATRACE_LIVE_SECONDS").map(|text| text.parse().expect("a number of seconds"));
+    Duration::from_secs(seconds.unwrap_or(60))
+}
 
 #[derive(Clone, Debug, Default)]
 struct Case {
@@ -78,10 +86,19 @@ fn examples() -> PathBuf {
 }
 
 fn cases() -> Vec<Case> {
+    files().iter().flat_map(|file| parse(file)).collect()
+}
+
+fn files() -> Vec<PathBuf> {
+    if let Some(chosen) = std::env::var_os("CUDATRACE_LIVE_CASES") {
+        return std::env::split_paths(&chosen).collect();
+    }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|e| e == "test")).collect();
     files.sort();
-    files.iter().filter(|file| file.extension().is_some_and(|e| e == "test")).flat_map(|file| parse(file)).collect()
+    files
 }
 
 fn parse(file: &Path) -> Vec<Case> {
@@ -152,12 +169,12 @@ fn finish(mut command: Command) -> Result<Output, Failed> {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let pid = child.id() as i32;
     let waiter = std::thread::spawn(move || child.wait_with_output());
-    let start = Instant::now();
+    let (start, limit) = (Instant::now(), time_limit());
     while !waiter.is_finished() {
-        if start.elapsed() > TIME_LIMIT {
+        if start.elapsed() > limit {
             // SAFETY: the child has not been waited for, so the pid is still its own.
             unsafe { libc::kill(pid, libc::SIGKILL) };
-            return Err(format!("not finished after {TIME_LIMIT:?}").into());
+            return Err(format!("not finished after {limit:?}").into());
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -166,7 +183,7 @@ fn finish(mut command: Command) -> Result<Output, Failed> {
 
 fn verdict(case: &Case, stdout: &str, stderr: &str, status: Option<i32>) -> Result<(), String> {
     let has = |wanted: &str| stdout.lines().any(|line| line.trim_end() == wanted.trim_end());
-    for wanted in case.all("EXPECT").flat_map(str::lines).filter(|wanted| !has(wanted)) {
+    if let Some(wanted) = case.all("EXPECT").flat_map(str::lines).find(|wanted| !has(wanted)) {
         return Err(format!("expected the line `{wanted}`"));
     }
     for (key, text) in [("MATCH", stdout), ("MESSAGE", stderr)] {
@@ -185,7 +202,11 @@ fn verdict(case: &Case, stdout: &str, stderr: &str, status: Option<i32>) -> Resu
         truth(rule, stdout)?;
     }
     let wanted = case.last("STATUS").map_or(0, |text| text.parse().expect("STATUS is a number"));
-    if status != Some(wanted) { Err(format!("expected exit status {wanted}, found {status:?}")) } else { Ok(()) }
+    if status != Some(wanted) {
+        Err(format!("expected exit status {wanted}, found {status:?}"))
+    } else {
+        Ok(())
+    }
 }
 
 fn regex(pattern: &str) -> Regex {
@@ -194,7 +215,8 @@ fn regex(pattern: &str) -> Regex {
 
 fn truth(rule: &str, stdout: &str) -> Result<(), String> {
     let (left, right) = rule.split_once("=>").ok_or("TRUTH wants `left => right`")?;
-    let word = |form: &str| regex(r"\\\{\d\\\}").replace_all(&regex::escape(form.trim()), r"(\S+)").into_owned();
+    let word =
+        |form: &str| regex(r"\\\{\d\\\}").replace_all(&regex::escape(form.trim()), r"(\S+)").into_owned();
     let pattern = regex(&format!("^{}$", word(left)));
     let mut seen = 0;
     for captures in stdout.lines().filter_map(|line| pattern.captures(line)) {

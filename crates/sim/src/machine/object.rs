@@ -112,7 +112,7 @@ impl Object {
     /// An object of one function, for tests: `maps` are referred to by wide loads whose source field is 1, by index.
     pub fn of_code(code: &[Insn], maps: Vec<MapDef>) -> Object {
         let wide = |insn: &Insn| insn.opcode == super::insn::WIDE && insn.src == 1;
-        let map = |(at, insn): (usize, &Insn)| wide(insn).then(|| (at, Reference::Map(insn.imm as usize)));
+        let map = |(at, insn): (usize, &Insn)| wide(insn).then_some((at, Reference::Map(insn.imm as usize)));
         let references = code.iter().enumerate().filter_map(map).collect();
         let function = Function { name: "program".into(), code: code.to_vec(), references };
         Object { functions: vec![function], maps, sections: vec![] }
