@@ -1,5 +1,6 @@
 //! Runs an object over a world as the runtime does: attaches by the manifest, drains the ring buffer after each hit, does
-//! what the records ask for, and reads maps and counters at the end.
+//! what the records ask for, and reads maps and counters at the end. Unlike the runtime it goes on after `exit()`: until
+//! probes are detached it is the programs' own business to do nothing.
 
 use crate::machine::{self, Fault, Hit, LoadError, Machine, Object, RegionId};
 use crate::outcome::{self, Contents, Outcome, Said, Trouble, What, named};
@@ -143,9 +144,6 @@ impl Session<'_> {
     fn all(&mut self, world: &World) -> Result<(), Failure> {
         self.each(|a| *a == Attach::Begin, &world.begin, raw_tracepoint)?;
         for step in &world.steps {
-            if self.outcome.exit.is_some() {
-                break;
-            }
             for (address, bytes) in &step.writes {
                 self.user.write(*address, bytes);
             }
@@ -171,9 +169,6 @@ impl Session<'_> {
         context: fn() -> Context,
     ) -> Result<(), Failure> {
         for program in self.manifest.programs.iter().filter(|p| wanted(&p.attach)) {
-            if self.outcome.exit.is_some() && program.attach != Attach::End {
-                break;
-            }
             self.hit(&program.symbol, moment, context())?;
         }
         Ok(())
@@ -183,9 +178,6 @@ impl Session<'_> {
         let call = &world.calls[id];
         for (index, program) in self.manifest.programs.iter().enumerate() {
             let Attach::Uprobes { side, sites } = &program.attach else { continue };
-            if self.outcome.exit.is_some() {
-                break;
-            }
             let here =
                 |site: &&Site| site.file == call.file && crate::catalog::covers(call.function, site.offset);
             let Some(site) = sites.iter().find(here) else { continue };
