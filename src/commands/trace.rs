@@ -25,7 +25,7 @@ use std::time::Instant;
 use target::{Machine, Scope, process};
 use wire::Features;
 use wire::Manifest;
-use wire::manifest::Compiled;
+use wire::manifest::{Attach, Compiled};
 
 /// Traces as the command line says; gives the exit status.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
@@ -91,7 +91,12 @@ impl<'a> Job<'a> {
         if let Some(child) = &mut child {
             child.release().map_err(Failure::wrong)?;
         }
-        let watches = self.watches(child.as_mut(), &extender);
+        let mut watches = self.watches(child.as_mut(), &extender);
+        let nothing_more =
+            compiled.manifest.programs.iter().all(|p| matches!(p.attach, Attach::Begin | Attach::End));
+        if nothing_more && targets.is_empty() {
+            watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
+        }
         let control = Control { signals: Some(&signals), targets, watches };
         let ending = session.run(sink.as_mut(), &names, control);
         drop(session);

@@ -4,7 +4,9 @@ pub mod compiler;
 pub mod late;
 
 use anyhow::{Context, Result, bail};
-use std::os::fd::{FromRawFd, OwnedFd};
+use runtime::Session;
+use runtime::run::{Next, Watch};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use wire::Features;
 
 /// A descriptor that is readable when the process has ended.
@@ -16,6 +18,33 @@ pub fn pidfd(pid: u32) -> Result<OwnedFd> {
     }
     // SAFETY: nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Ends a run at once, when everything that the script does was done by BEGIN.
+pub struct Done(OwnedFd);
+
+impl Done {
+    /// # Errors
+    /// Those of eventfd(2).
+    pub fn new() -> std::io::Result<Done> {
+        // SAFETY: plain system call; an eventfd that is not zero is readable.
+        let fd = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: nobody else owns it.
+        Ok(Done(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
+impl Watch for Done {
+    fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    fn ready(&mut self, _: &mut Session) -> Next {
+        Next::Stop
+    }
 }
 
 /// Does without a feature, so that its fallback can be tested on a kernel that has it.

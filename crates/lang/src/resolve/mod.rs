@@ -40,7 +40,8 @@ impl Pending {
     /// Says that nothing is to be waited for: the target does not exist.
     pub fn refuse(&self, catalog: &dyn Catalog, diags: &mut Diagnostics) {
         let known = catalog.known_targets();
-        let near = similar(&self.target, known.iter().map(String::as_str));
+        let others = known.iter().map(String::as_str).filter(|name| *name != self.target);
+        let near = similar(&self.target, others);
         let error = diags.error("E0111", self.span, format!("no library `{}` found", self.target));
         if !self.looked_in.is_empty() {
             error.note(format!("looked in {}", self.looked_in.join(", ")));
