@@ -107,8 +107,13 @@ impl Meaning<'_> {
     }
 
     fn while_loop(&mut self, run: &mut Run, cond: &Expr, body: &[Stmt]) -> Flow {
-        for _ in 0..self.program.config.max_loop_iterations {
+        let limit = self.program.config.max_loop_iterations;
+        for round in 0..=limit {
             if !self.eval(run, cond).truth() {
+                return Flow::Next;
+            }
+            if round == limit {
+                self.trouble(Trouble::LoopLimit);
                 return Flow::Next;
             }
             match self.block(run, body) {
@@ -117,7 +122,6 @@ impl Meaning<'_> {
                 Flow::Next | Flow::Continue => {}
             }
         }
-        self.trouble(Trouble::LoopLimit);
         Flow::Next
     }
 
