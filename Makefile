@@ -3,7 +3,7 @@
 BINARY := target/release/cudatrace
 CARGO  ?= cargo
 
-.PHONY: demo test check bless bench deps build examples clean
+.PHONY: demo test test-kernels check bless bench deps build examples clean
 
 build: deps              ## the release binary
 	$(CARGO) build --release --quiet
@@ -14,6 +14,9 @@ demo: build examples     ## trace the workload: on a GPU if there is one, else o
 test: build examples     ## everything that can be tested on this machine; live tests need root
 	$(CARGO) test --workspace --quiet
 	$(MAKE) --no-print-directory -C examples/cuda check
+
+test-kernels: build examples  ## the live tests on kernels from 5.15 to the newest, in qemu; KERNELS="6.1 6.12" for some
+	bash scripts/test-kernels.sh $(KERNELS)
 
 check:                   ## formatting and lints
 	$(CARGO) fmt --all -- --check

@@ -1,0 +1,20 @@
+#!/bin/busybox sh
+# The first process of a machine that scripts/test-kernels.sh boots: runs the live tests and powers off.
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp
+ln -s /proc/self/fd /dev/fd
+export PATH=/bin HOME=/root CUDATRACE_LIVE=required CUDATRACE_LIVE_SECONDS=120 CUDATRACE_LIVE_CASES="$(cat /etc/cases)"
+# Names have blanks, so each `--skip NAME` is built as two positional parameters.
+set --
+while read -r name; do
+    set -- "$@" --skip "$name"
+done </etc/skip
+{
+    echo "kernel $(uname -r)"
+    "$(cat /etc/runner)" --test-threads=1 --color=never "$@" 2>&1
+    echo "runner ended with $?"
+} >/dev/ttyS1
+poweroff -f

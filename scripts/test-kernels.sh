@@ -1,0 +1,187 @@
+#!/bin/bash
+# Runs the live tests on other kernels: test-kernels.sh [NAME…], names of tests/kernels/kernels.txt; none: all.
+#
+# Each kernel is a package of Debian or Ubuntu, unpacked under target/kernels and never installed. qemu boots it, without KVM,
+# into an initramfs of busybox, libc, the release binary, the examples and the live tests' runner, all at the paths they have
+# here. The runner's verdicts come back over a serial port of their own. Needs no root, save to install what is missing.
+#
+# CUDATRACE_KERNEL_SECONDS: how long a kernel may take altogether (900).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+work=$root/target/kernels
+table=tests/kernels/kernels.txt
+limit=${CUDATRACE_KERNEL_SECONDS:-900}
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+
+die() { echo "test-kernels: $*" >&2; exit 1; }
+
+install_tools() {
+    local missing=()
+    command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
+    command -v busybox >/dev/null || missing+=(busybox-static)
+    [ -e $keyring ] || missing+=(debian-archive-keyring)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null || die "please install ${missing[*]} (names of Debian's packages)"
+    local sudo
+    sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+    $sudo apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# apt with sources, lists and cache of its own; the first argument is ARCHIVE:SUITE, whose lists are fetched when called first.
+apt_of() {
+    local archive=${1%%:*} suite=${1#*:} tool=$2
+    local state=$work/apt/$suite
+    shift 2
+    local options=(-qq -o Dir::Etc::SourceList="$state/sources" -o Dir::Etc::SourceParts=/dev/null -o APT::Sandbox::User="$(id -un)"
+        -o Dir::State="$state" -o Dir::State::Lists="$state/lists" -o Dir::Cache="$state/cache" -o Acquire::Languages=none
+        -o APT::Architecture=amd64 -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
+    if [ ! -e "$state/fetched" ]; then
+        mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
+        touch "$state/status"
+        case $archive in
+            debian) echo "deb [signed-by=$keyring] http://deb.debian.org/debian $suite main" ;;
+            # Debian has no package of Ubuntu's keys; what is taken from there is pinned by its hash.
+            ubuntu) echo "deb [trusted=yes] http://archive.ubuntu.com/ubuntu $suite main" ;;
+            *) die "unknown archive \`$archive\` in $table" ;;
+        esac >"$state/sources"
+        apt-get "${options[@]}" update 2>/dev/null || die "cannot fetch the package list of $archive $suite"
+        touch "$state/fetched"
+    fi
+    "$tool" "${options[@]}" "$@"
+}
+
+# The package and those of its dependencies that may hold the kernel's image.
+image_packages() {
+    local source=$1 package=$2
+    echo "$package"
+    apt_of "$source" apt-cache depends "$package" |
+        awk '/ Depends: linux-(image|binary)-/ { print $2 }' |
+        while read -r next; do image_packages "$source" "$next"; done
+}
+
+# Downloads and unpacks a kernel to $work/NAME/vmlinuz; one that is there is taken as it is.
+fetch() {
+    local name=$1 source=$2 package=$3 sum=$4 dir=$work/$1 deb image
+    [ ! -e "$dir/vmlinuz" ] || return 0
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    for package in $(image_packages "$source" "$package"); do
+        (cd "$dir" && apt_of "$source" apt-get download "$package") || die "cannot download $package for $name"
+    done
+    for deb in "$dir"/*.deb; do
+        [ "$sum" = signed ] || echo "$sum  $deb" | sha256sum --check --quiet || die "$deb is not what $table pins"
+        dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$dir" --wildcards './boot/vmlinuz-*' './usr/lib/modules/*/vmlinuz' 2>/dev/null || true
+    done
+    image=$(find "$dir" -name 'vmlinuz*' -type f | head -n 1)
+    [ -n "$image" ] || die "no kernel image in the packages of $name"
+    mv "$image" "$dir/vmlinuz"
+    rm -rf "$dir"/*.deb "$dir/boot" "$dir/usr"
+}
+
+# Copies files to the same paths under the initramfs.
+put() {
+    local file
+    for file in "$@"; do
+        install -D "$file" "$work/initramfs$file"
+    done
+}
+
+# The examples, links as links: a library's three names are one file.
+put_examples() {
+    mkdir -p "$work/initramfs$root/examples/build"
+    find "$root/examples/build" -maxdepth 1 \( -type f -o -type l \) ! -name '*.a' \
+        -exec cp -P {} "$work/initramfs$root/examples/build/" \;
+}
+
+# The dynamic loader and the libraries that these programs ask for.
+libraries_of() {
+    ldd "$@" 2>/dev/null | grep -o '/[^ ():]*' | grep -E '^/(usr/)?lib' | sort -u
+}
+
+# The path of the live tests' runner, built like the release binary.
+runner() {
+    cargo test --release --test live --no-run --message-format=json 2>"$work/build.log" |
+        sed -n 's/.*"executable":"\([^"]*live-[^"]*\)".*/\1/p' | tail -n 1
+}
+
+build_initramfs() {
+    local live fs=$work/initramfs
+    mkdir -p "$work"
+    live=$(runner)
+    [ -x "$live" ] || die "the live tests do not build: $(tail -n 20 "$work/build.log")"
+    rm -rf "$fs"
+    mkdir -p "$fs"/{bin,proc,sys,dev,tmp,etc,root}
+    install "$(command -v busybox)" "$fs/bin/busybox"
+    put "$live" "$root/target/release/cudatrace" "$root"/tests/live/*.test "$root"/tests/kernels/*.test
+    put_examples
+    put $(libraries_of "$live" "$root/target/release/cudatrace" "$root"/examples/build/workload_*)
+    # glibc opens it by name when a thread ends itself.
+    put "$(gcc -print-file-name=libgcc_s.so.1 | xargs realpath -s)"
+    echo root:x:0:0::/root:/bin/sh >"$fs/etc/passwd"
+    echo "$live" >"$fs/etc/runner"
+    install scripts/test-kernels-init.sh "$fs/init"
+    (cd "$fs" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$work/initramfs.gz"
+}
+
+# The case files for a kernel, as the runner wants them.
+cases_of() {
+    local name=$1 cases=$2 files=()
+    [ "$cases" != live ] || files=("$root"/tests/live/*.test "$root/tests/kernels/common.test")
+    files+=("$root/tests/kernels/$name.test")
+    (IFS=:; echo "${files[*]}")
+}
+
+# Tells the guest what to run: a further piece of the initramfs. Lines of skip.txt, `NAME TEXT`, leave out cases by name.
+write_order() {
+    local name=$1 cases=$2 dir=$work/$1/order
+    mkdir -p "$dir/etc"
+    cases_of "$name" "$cases" >"$dir/etc/cases"
+    sed -n "s/^$name  *//p" tests/kernels/skip.txt >"$dir/etc/skip"
+    (cd "$dir" && find etc/cases etc/skip | busybox cpio -o -H newc 2>/dev/null | gzip -1)
+}
+
+boot() {
+    local name=$1 cases=$2 dir=$work/$1
+    { cat "$work/initramfs.gz"; write_order "$name" "$cases"; } >"$dir/initrd"
+    rm -f "$dir"/{console,verdicts}.log
+    timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1536 -nodefaults -display none -no-reboot \
+        -serial "file:$dir/console.log" -serial "file:$dir/verdicts.log" -kernel "$dir/vmlinuz" -initrd "$dir/initrd" \
+        -append "console=ttyS0 quiet panic=-1 oops=panic" </dev/null || true
+    tr -d '\r' <"$dir/verdicts.log" >"$dir/verdicts.txt"
+}
+
+# A kernel passes when its runner came to the end and every case was run and ok.
+judge() {
+    local name=$1 dir=$work/$1 result
+    result=$(sed -n 's/^test result: //p' "$dir/verdicts.txt")
+    if [[ $result =~ ^ok\.\ ([1-9][0-9]*)\ passed\;\ 0\ failed\;\ 0\ ignored ]]; then
+        echo "$name: Linux $(sed -n 's/^kernel //p' "$dir/verdicts.txt"): ${BASH_REMATCH[1]} passed, $(wc -l <"$dir/order/etc/skip") left out"
+        return 0
+    fi
+    echo "$name: FAILED; the console is in ${dir#"$root"/}/console.log"
+    grep -E '^test .* \.\.\. (FAILED|ignored)' "$dir/verdicts.txt" || tail -n 20 "$dir/console.log"
+    sed -n '/^failures:$/,$p' "$dir/verdicts.txt"
+    return 1
+}
+
+run_kernel() {
+    local name=$1 source=$2 package=$3 sum=$4 cases=$5
+    fetch "$name" "$source" "$package" "$sum"
+    boot "$name" "$cases"
+    judge "$name"
+}
+
+install_tools
+build_initramfs
+known=" $(grep -v '^#' "$table" | awk '{ printf "%s ", $1 }')"
+for name in "$@"; do
+    [[ $known == *" $name "* ]] || die "no kernel \`$name\`; there are$known"
+done
+failed=()
+while read -r name source package sum cases; do
+    [ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
+    run_kernel "$name" "$source" "$package" "$sum" "$cases" || failed+=("$name")
+done < <(grep -v '^#' "$table")
+[ ${#failed[@]} = 0 ] || die "failed on ${failed[*]}"
