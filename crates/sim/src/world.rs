@@ -233,7 +233,7 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn new(seed: u64, callees: &[Callee]) -> Maker<'_> {
         let mut rng = Rng::new(seed);
-        let start_ns = 1_000_000_000 + rng.below(1 << 40);
+        let start_ns = 10_000_000_000 + rng.below(1 << 40);
         let tracer = Moment {
             time_ns: start_ns + 10,
             tgid: 4000,

@@ -50,7 +50,7 @@ impl Machine {
             1 => self.lookup(&args, moment.cpu),
             2 => self.update(&args, moment.cpu),
             3 => self.delete(&args),
-            5 => Ok(moment.time_ns - BOOT_AHEAD_NS.min(moment.time_ns)),
+            5 => Ok(moment.time_ns.wrapping_sub(BOOT_AHEAD_NS)),
             7 => Ok(u64::from(self.random())),
             8 => Ok(u64::from(moment.cpu)),
             14 => Ok(pair(moment.tgid, moment.tid)),
