@@ -205,6 +205,8 @@ pub const NUMBERS: u64 = 0x5555_0100_0000;
 /// Nothing is mapped here.
 pub const UNMAPPED: u64 = 0x6666_0000_0000;
 
+/// Steps behind which no call is under way that began before its function was attached.
+const ATTACHED: usize = 5;
 const STACKS: u64 = 0x7ffd_0000_0000;
 const WORDS: [&str; 8] =
     ["", "a", "saxpy", "vector_add", "vector_add_2", "ampere_sgemm_128x64_tn", "k\u{e9}rnel\n", "x y"];
@@ -308,8 +310,8 @@ impl Maker<'_> {
         let stack: Vec<u8> = (0..16).flat_map(|_| argument(&mut self.rng).to_le_bytes()).collect();
         let retval = argument(&mut self.rng);
         self.world.calls.push(Call { file: callee.file, function: callee.function, entry, retval });
-        // Now and then a call is in progress when its function is attached, and only its return is seen.
-        if !self.rng.chance(2) {
+        // Some calls are in progress when their function is attached, and only their return is seen.
+        if self.world.steps.len() > ATTACHED || !self.rng.chance(30) {
             self.push(moment, vec![(sp, stack)], What::Entry(self.world.calls.len() - 1));
         }
     }
@@ -317,7 +319,7 @@ impl Maker<'_> {
     fn leave(&mut self, moment: Moment) {
         if let Some(call) = self.inside.get_mut(&moment.tid).and_then(Vec::pop) {
             // A longjmp passes over some returns.
-            if self.rng.chance(3) {
+            if self.world.steps.len() > ATTACHED && self.rng.chance(3) {
                 return;
             }
             let writes =
