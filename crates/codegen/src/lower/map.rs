@@ -123,17 +123,21 @@ impl Cx<'_> {
         let cpus = if map.storage.is_per_cpu() { self.options.cpus } else { 1 };
         let bytes =
             u64::from(map.max_entries) * u64::from(map.value_size() + map.key_size()) * u64::from(cpus);
-        // Kernels before 6.1 refuse perf event programs a hash that allocates; those with multi-uprobes (6.6) do not.
-        let lazy =
-            !map.storage.is_array() && bytes > PREALLOCATED_BYTES && self.options.features.uprobe_multi;
+        let lazy = !map.storage.is_array() && bytes > PREALLOCATED_BYTES;
         MapDef {
             name: map.symbol.clone(),
             kind,
             key_size: map.key_size(),
             value_size: map.value_size(),
             max_entries: map.max_entries,
-            flags: if lazy { BPF_F_NO_PREALLOC } else { 0 },
+            flags: if lazy { self.allocating() } else { 0 },
         }
+    }
+
+    /// Flags of a hash that allocates its elements as they come. Kernels before 6.1 refuse it to perf event programs; those
+    /// with multi-uprobes (6.6) do not.
+    pub(super) fn allocating(&self) -> u32 {
+        if self.options.features.uprobe_multi { BPF_F_NO_PREALLOC } else { 0 }
     }
 
     /// A map as the reader sees it.

@@ -157,13 +157,14 @@ impl<'p> Cx<'p> {
     }
 
     fn pids(&mut self) -> MapRef {
+        let flags = self.allocating();
         self.internal_map(MapDef {
             name: manifest::PIDS_MAP.into(),
             kind: BPF_MAP_TYPE_HASH,
             key_size: 4,
             value_size: 1,
             max_entries: MAX_PIDS,
-            flags: BPF_F_NO_PREALLOC,
+            flags,
         })
     }
 
