@@ -21,6 +21,9 @@
 //! `CUDATRACE_LIVE_CASES=FILE:FILE` takes these files instead, `CUDATRACE_LIVE_SECONDS` is the time limit of a case: both
 //! for `scripts/test-kernels.sh`, which runs this program on other kernels in a slow machine.
 
+mod common;
+
+use common::{examples, obstacle};
 use libtest_mimic::{Arguments, Failed, Trial};
 use regex::Regex;
 use std::path::{Path, PathBuf};
@@ -52,9 +55,8 @@ impl Case {
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let required = std::env::var_os("CUDATRACE_LIVE").is_some_and(|value| value == "required");
     let obstacle = obstacle();
-    if let (true, Some(reason)) = (required, &obstacle) {
+    if let (true, Some(reason)) = (common::is_required(), &obstacle) {
         eprintln!("live tests are required here, but {reason}");
         return ExitCode::FAILURE;
     }
@@ -69,20 +71,6 @@ fn main() -> ExitCode {
         })
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-fn obstacle() -> Option<String> {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        return Some("they need root".into());
-    }
-    let build = examples();
-    (!build.join("libcuda.so.1").exists())
-        .then(|| format!("{} lacks the simulated CUDA; run `make examples`", build.display()))
-}
-
-fn examples() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/build")
 }
 
 fn cases() -> Vec<Case> {
@@ -146,8 +134,7 @@ fn cut(text: &str) -> String {
 fn trace(case: &Case) -> Result<Output, Failed> {
     let build = examples();
     let fill = |text: &str| text.replace("{examples}", &build.to_string_lossy());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
-    command.env("LD_LIBRARY_PATH", &build).env("CUDASIM_FAST", "1").stdin(Stdio::null());
+    let mut command = common::cudatrace();
     for pair in case.all("ENV") {
         let (name, value) = pair.split_once('=').ok_or("ENV wants NAME=VALUE")?;
         command.env(name, fill(value));

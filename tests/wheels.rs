@@ -7,6 +7,9 @@
 //! Listing needs the wheels, tracing needs root as well. What is missing is printed and skips the test, unless
 //! `CUDATRACE_LIVE=required`.
 
+mod common;
+
+use common::missing;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
@@ -272,17 +275,9 @@ fn program(wheel: &Wheel) -> PathBuf {
 }
 
 fn is_root() -> bool {
-    // SAFETY: geteuid has no preconditions.
-    let root = unsafe { libc::geteuid() } == 0;
+    let root = common::is_root();
     if !root {
         missing("tracing needs root");
     }
     root
-}
-
-/// Something that the test needs is not here: a skip, or a failure where tests are required to run.
-fn missing(what: &str) {
-    let required = std::env::var_os("CUDATRACE_LIVE").is_some_and(|value| value == "required");
-    assert!(!required, "live tests are required here, but {what}");
-    eprintln!("skipped: {what}");
 }
