@@ -190,6 +190,13 @@ pub fn tgid(tid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
+/// Its number in its own pid namespace.
+pub fn innermost_pid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().next_back()?.parse().ok()
+}
+
 /// Name of the process as the kernel keeps it: at most 15 bytes, which the process can set.
 pub fn comm(pid: u32) -> Option<String> {
     let text = fs::read(format!("/proc/{pid}/comm")).ok()?;

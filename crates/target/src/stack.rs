@@ -1,7 +1,8 @@
 //! Names of code addresses: of processes, also of those that have gone meanwhile, and of the kernel.
 //!
 //! A process's mappings are remembered when it is first seen. What its files are called then is still found after its
-//! end: a file that our own path does not lead to (a container's, a deleted one) is held open.
+//! end: a file that our own path does not lead to (a container's, a deleted one) is held open. Code that is in no file has the
+//! names that its runtime has written down (`perf_map`).
 //!
 //! Not here: how a frame prints, and which addresses a stack has.
 
@@ -16,6 +17,7 @@ use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
+use crate::perf_map::PerfMap;
 use crate::process::{self, Mapping, MappingName};
 
 /// What is known of a code address.
@@ -49,6 +51,7 @@ pub struct Symbols {
     processes: HashMap<u32, Vec<Region>>,
     /// Files that our own path does not lead to, by device and inode of the mapping.
     held: HashMap<((u32, u32), u64), File>,
+    perf_maps: HashMap<u32, PerfMap>,
     frames: HashMap<(u32, u64), Vec<Frame>>,
     kernel_frames: HashMap<u64, Frame>,
     kernel_readable: OnceCell<bool>,
@@ -79,6 +82,7 @@ impl Symbols {
             with_source,
             processes: HashMap::new(),
             held: HashMap::new(),
+            perf_maps: HashMap::new(),
             frames: HashMap::new(),
             kernel_frames: HashMap::new(),
             kernel_readable: OnceCell::new(),
@@ -95,6 +99,7 @@ impl Symbols {
     /// Drops what is known of a process: it runs another program now, or another process has its number.
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
+        self.perf_maps.remove(&pid);
         self.frames.retain(|(of, _), _| *of != pid);
     }
 
@@ -108,6 +113,7 @@ impl Symbols {
             Some(region) => self.frames_in(&region, address),
             None => vec![Frame::unknown(address, None)],
         };
+        let frames = if frames[0].symbol.is_none() { self.made_code(pid, frames) } else { frames };
         self.frames.insert((pid, address), frames.clone());
         frames
     }
@@ -120,6 +126,24 @@ impl Symbols {
         let frame = self.kernel_frame(address).unwrap_or_else(|| Frame::unknown(address, None));
         self.kernel_frames.insert(address, frame.clone());
         frame
+    }
+
+    /// Code that no file has names for may be in the process's perf map.
+    fn made_code(&mut self, pid: u32, unknown: Vec<Frame>) -> Vec<Frame> {
+        self.find_perf_map(pid);
+        let address = unknown[0].address;
+        let Some(map) = self.perf_maps.get_mut(&pid) else { return unknown };
+        let Some((symbol, offset)) = map.find(address) else { return unknown };
+        let module = Some(map.path().to_owned());
+        vec![Frame { symbol: Some(symbol), offset, address, module, ..Frame::default() }]
+    }
+
+    fn find_perf_map(&mut self, pid: u32) {
+        if !self.perf_maps.contains_key(&pid)
+            && let Some(map) = PerfMap::open(pid)
+        {
+            self.perf_maps.insert(pid, map);
+        }
     }
 
     /// The region of an address. An address that is in none may be in a library loaded since the last look.
@@ -153,6 +177,7 @@ impl Symbols {
         });
         let regions = regions.collect();
         self.processes.insert(pid, regions);
+        self.find_perf_map(pid);
     }
 
     /// A path that leads to the mapped file also when the process has gone.

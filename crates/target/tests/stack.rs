@@ -86,6 +86,45 @@ fn names_outlive_the_process_and_its_files() {
     assert_eq!(symbols.user(pid, own)[0].symbol, None, "nothing is known of a number without a process");
 }
 
+/// Makes code as it runs, and a perf map that names it; prints its address.
+const MAKES_CODE: &str = r#"
+    #include <stdio.h>
+    #include <sys/mman.h>
+    #include <unistd.h>
+    int main(void) {
+        char name[64];
+        void *code = mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        sprintf(name, "/tmp/perf-%d.map", getpid());
+        FILE *map = fopen(name, "w");
+        fprintf(map, "%lx 20 py::train:/model.py\n", (unsigned long)code);
+        fclose(map);
+        printf("%lu\n", (unsigned long)code);
+        fflush(stdout);
+        for (;;) pause();
+    }"#;
+
+#[test]
+fn made_code_has_the_names_of_the_perf_map_also_when_the_process_has_gone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("prog");
+    gcc(MAKES_CODE, &program, &[]);
+    let mut process = Command::new(&program).stdout(Stdio::piped()).spawn().expect("started");
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let code: u64 = line.trim().parse().expect("a number");
+    let pid = process.id();
+    let mut symbols = Symbols::new(false);
+    symbols.remember(pid);
+    process.kill().expect("killed");
+    process.wait().expect("waited");
+    let map = format!("/tmp/perf-{pid}.map");
+    std::fs::remove_file(&map).expect("removed");
+    let frame = symbols.user(pid, code + 4).remove(0);
+    assert_eq!((frame.symbol.as_deref(), frame.offset), (Some("py::train:/model.py"), 4));
+    assert_eq!(frame.module, Some(map));
+    assert_eq!(symbols.user(pid, code + 0x20)[0].symbol, None);
+}
+
 #[test]
 fn kernel_addresses_have_names_if_we_may_see_them() {
     let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();

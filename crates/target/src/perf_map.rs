@@ -1,0 +1,117 @@
+//! Names of code that a process makes as it runs, from the file that its runtime keeps for tracers: Python's
+//! `-X perf`, node's `--perf-basic-prof`, the JVM's agents.
+//!
+//! ```text
+//! 7f3c41a00000 3b py::train:/work/train.py
+//! ```
+//!
+//! The file grows while the process runs, so an address that is not in it yet is looked for in what has been added. It is
+//! held open: names outlive the process and its mount namespace.
+//!
+//! Format: tools/perf/Documentation/jit-interface.txt of the kernel.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+
+use crate::process;
+
+/// No more of a file is read: whoever writes it should not be able to fill our memory.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// The perf map of a process.
+#[derive(Debug)]
+pub struct PerfMap {
+    file: File,
+    /// As the process sees it.
+    path: String,
+    read: u64,
+    /// Name and end of what starts at an address; what was written last counts.
+    code: BTreeMap<u64, (u64, String)>,
+}
+
+impl PerfMap {
+    /// That of a process, if it keeps one. Only a plain file of the process's own user, or of root, is believed.
+    pub fn open(pid: u32) -> Option<PerfMap> {
+        let path = format!("/tmp/perf-{}.map", process::innermost_pid(pid)?);
+        // A pipe would block us, and a link lead anywhere.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let file =
+            OpenOptions::new().read(true).custom_flags(flags).open(format!("/proc/{pid}/root{path}")).ok()?;
+        let metadata = file.metadata().ok()?;
+        let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+        let believed = metadata.is_file() && [owner, 0].contains(&metadata.uid());
+        believed.then(|| PerfMap { file, path, read: 0, code: BTreeMap::new() })
+    }
+
+    /// As the process sees it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The name of the code at an address, and how far into it that is.
+    pub fn find(&mut self, address: u64) -> Option<(String, u64)> {
+        if self.known(address).is_none() {
+            self.catch_up();
+        }
+        self.known(address)
+    }
+
+    fn known(&self, address: u64) -> Option<(String, u64)> {
+        let (start, (end, name)) = self.code.range(..=address).next_back()?;
+        (address < *end).then(|| (name.clone(), address - start))
+    }
+
+    /// Reads what was added since. A line that is not yet whole is left for the next time.
+    fn catch_up(&mut self) {
+        let size = self.file.metadata().map_or(0, |metadata| metadata.len()).min(MOST_BYTES);
+        let mut added = vec![0; size.saturating_sub(self.read) as usize];
+        if self.file.read_exact_at(&mut added, self.read).is_err() {
+            return;
+        }
+        let whole = memchr::memrchr(b'\n', &added).map_or(0, |at| at + 1);
+        self.code.extend(added[..whole].split(|&byte| byte == b'\n').filter_map(entry));
+        self.read += whole as u64;
+    }
+}
+
+/// `START SIZE name with blanks`, numbers in hex: start, end and name.
+fn entry(line: &[u8]) -> Option<(u64, (u64, String))> {
+    let line = String::from_utf8_lossy(line);
+    let (start, rest) = line.split_once(' ')?;
+    let (size, name) = rest.split_once(' ')?;
+    let hex = |digits: &str| u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok();
+    let start = hex(start)?;
+    Some((start, (start.checked_add(hex(size)?)?, name.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_line_has_start_size_and_a_name_with_blanks() {
+        assert_eq!(entry(b"7f00 1b py::f a:/x y.py"), Some((0x7f00, (0x7f1b, "py::f a:/x y.py".into()))));
+        assert_eq!(entry(b"0x10 0x8 f"), Some((0x10, (0x18, "f".into()))));
+        for line in [&b""[..], b"10", b"10 8", b"x 8 f", b"ffffffffffffffff 8 f"] {
+            assert_eq!(entry(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_added_later_is_found_and_half_a_line_waits() {
+        let own = std::process::id();
+        let path = format!("/tmp/perf-{own}.map");
+        let mut writer = File::create(&path).expect("a file");
+        writer.write_all(b"1000 10 first\n2000 10 sec").expect("written");
+        let mut map = PerfMap::open(own).expect("our own");
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(map.find(0x100f), Some(("first".into(), 15)));
+        assert_eq!(map.find(0x2000), None);
+        writer.write_all(b"ond\n1000 20 again\n").expect("written");
+        assert_eq!(map.find(0x2001), Some(("second".into(), 1)));
+        assert_eq!(map.find(0x1010), Some(("again".into(), 16)));
+        assert_eq!(map.find(0x1020), None);
+    }
+}
