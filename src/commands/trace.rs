@@ -75,7 +75,7 @@ impl<'a> Job<'a> {
         let mut child = if self.cli.dry_run { None } else { self.spawn(&compiled.manifest)? };
         let mut traced = self.pids.clone();
         traced.extend(child.as_ref().map(Child::pid));
-        let options = runtime::Options { ring_bytes: 0, pids: traced };
+        let options = runtime::Options { pids: traced, ..Default::default() };
         let loaded = Loaded::load(compiled, &options).map_err(Failure::loading)?;
         self.messages.detail(|| format!("loaded after {:?}", self.start.elapsed()));
         if self.cli.dry_run {
@@ -97,7 +97,7 @@ impl<'a> Job<'a> {
         if nothing_more && targets.is_empty() {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }
-        let control = Control { signals: Some(&signals), targets, watches };
+        let control = Control { signals: Some(&signals), targets, watches, ..Control::default() };
         let ending = session.run(sink.as_mut(), &names, control);
         drop(session);
         self.end(&ending, child)
@@ -125,7 +125,7 @@ impl<'a> Job<'a> {
         let Some(argv) = self.argv.clone() else { return Ok(None) };
         let known = self.machine.files_taken().iter().map(|file| self.machine.identity(file.id)).collect();
         let (user, watch_ends) = (self.cli.user.clone(), prints_symbols(manifest));
-        let command = Command { argv, user, watch_mappings: true, watch_ends, known };
+        let command = Command { argv, user, watch_mappings: true, watch_ends, known, apart: false };
         let child = Child::spawn(&command).map_err(Failure::wrong)?;
         if let Some(error) = &child.unwatched {
             self.messages.warning(&format!(

@@ -71,7 +71,7 @@ impl<'a> Extender<'a> {
             late if late == file => open.to_path_buf(),
             other => self.machine.open_path(other).to_path_buf(),
         };
-        Ok(Some(session.extend(&module, &AttachOptions { files: &files, link_pid: None })?))
+        Ok(Some(session.extend(&module, &AttachOptions { files: &files, link_pid: None })?.attached))
     }
 }
 

@@ -8,6 +8,7 @@
 
 use crate::error::AttachError;
 use crate::load::LoadedProgram;
+use crate::session::ModuleId;
 use crate::sys;
 use libbpf_sys as bpf;
 use std::ffi::{CStr, CString};
@@ -47,6 +48,8 @@ impl fmt::Display for SiteFailure {
 /// A program attached to something; detached on drop.
 #[derive(Debug)]
 pub struct Link {
+    /// What it was attached with; the session says.
+    pub module: ModuleId,
     /// Clause of the script.
     pub clause: u32,
     /// It only follows forks and exits: nobody pays if it stays for a moment longer than we do.
@@ -159,7 +162,13 @@ impl Batch<'_> {
         match self.link(sites) {
             Ok(link) => {
                 made.attached += sites.len();
-                made.links.push(Link { clause: self.clause, follows: false, _link: link, _event: None });
+                made.links.push(Link {
+                    module: ModuleId::default(),
+                    clause: self.clause,
+                    follows: false,
+                    _link: link,
+                    _event: None,
+                });
             }
             Err(errno) if sites.len() == 1 || concerns_file(&errno) => self.fail(sites, &errno, made),
             Err(_) => {
@@ -203,7 +212,13 @@ impl Batch<'_> {
     fn link_single(&self, pmu: &UprobePmu, site: &Site) -> io::Result<Link> {
         let event = pmu.open(self.path, site.offset, self.side == Side::Return, self.attacher.pid)?;
         let link = link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?;
-        Ok(Link { clause: self.clause, follows: false, _link: link, _event: Some(event) })
+        Ok(Link {
+            module: ModuleId::default(),
+            clause: self.clause,
+            follows: false,
+            _link: link,
+            _event: Some(event),
+        })
     }
 
     fn fail(&self, sites: &[&Site], errno: &io::Error, made: &mut Links) {
@@ -324,7 +339,7 @@ fn follow(clause: u32, loaded: &LoadedProgram, tracepoint: &str) -> io::Result<L
 
 fn on_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {
     let link = link_perf_event(loaded.fd.as_raw_fd(), &event, 0)?;
-    Ok(Link { clause, follows: false, _link: link, _event: Some(event) })
+    Ok(Link { module: ModuleId::default(), clause, follows: false, _link: link, _event: Some(event) })
 }
 
 /// Runs a raw tracepoint program once, here and now: BEGIN and END.
@@ -336,6 +351,11 @@ pub(crate) fn run_once(program: &OwnedFd) -> io::Result<()> {
 }
 
 impl Link {
+    /// As part of a module.
+    pub(crate) fn of(self, module: ModuleId) -> Link {
+        Link { module, ..self }
+    }
+
     /// A perf event of its own: slow to detach.
     fn is_single(&self) -> bool {
         self._event.is_some()

@@ -67,6 +67,12 @@ pub enum LoadError {
         /// `maps`, `events` …
         what: &'static str,
     },
+    /// So many clauses were added that their counters have no room.
+    #[error("no room for the counters of further clauses ({room} are taken): begin a new session")]
+    NoCounters {
+        /// How many there can be.
+        room: usize,
+    },
     /// The kernel has no room for a map, or refuses it.
     #[error("map `{symbol}` could not be created: {errno}{}", hint(errno))]
     Map {

@@ -32,6 +32,6 @@ pub use attach::{Files, SiteFailure};
 pub use error::{AttachError, FeatureError, LoadError};
 pub use features::Kernel;
 pub use names::StackStore;
-pub use run::{Control, Ending, Next, Reason, Watch};
-pub use session::{AttachOptions, Loaded, Options, Session};
+pub use run::{Control, Ending, Joining, Next, Reason, Watch};
+pub use session::{AttachOptions, Loaded, Module, ModuleId, Options, Part, Session};
 pub use sys::pidfd_open;

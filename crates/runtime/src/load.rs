@@ -16,7 +16,7 @@ use wire::manifest::{self, Compiled, Program};
 /// Lines of the verifier's log that are worth showing.
 const LOG_LINES: usize = 24;
 
-/// Room for the counters of modules that extend the session.
+/// Room for the counters of modules that extend the session, unless the caller knows better.
 const SPARE_COUNTERS: u32 = 256;
 
 /// A BPF map in the kernel.
@@ -48,11 +48,21 @@ pub struct Objects {
 
 /// Loads an object; maps that are in `shared` by name are taken from there.
 pub fn load(compiled: &Compiled, shared: &HashMap<String, LoadedMap>) -> Result<Objects, LoadError> {
+    load_first(compiled, shared, 0)
+}
+
+/// Loads a session's first object, with room for so many counters of later ones (0: [`SPARE_COUNTERS`]).
+pub fn load_first(
+    compiled: &Compiled,
+    shared: &HashMap<String, LoadedMap>,
+    spare_counters: u32,
+) -> Result<Objects, LoadError> {
+    let spare_counters = if spare_counters == 0 { SPARE_COUNTERS } else { spare_counters };
     check_version(&compiled.manifest)?;
     let _only = CAPTURE_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let said = Said::capture();
-    let open =
-        open(compiled, shared).map_err(|error| LoadError::Object { reason: words(&said.text(), &error) })?;
+    let open = open(compiled, shared, spare_counters)
+        .map_err(|error| LoadError::Object { reason: words(&said.text(), &error) })?;
     let object = open.load().map_err(|error| refusal(&compiled.manifest, &said.text(), &error))?;
     collect(&object, &compiled.manifest, shared)
 }
@@ -62,14 +72,18 @@ fn check_version(manifest: &Manifest) -> Result<(), LoadError> {
     if found == expected { Ok(()) } else { Err(LoadError::Version { found, expected }) }
 }
 
-fn open(compiled: &Compiled, shared: &HashMap<String, LoadedMap>) -> libbpf_rs::Result<OpenObject> {
+fn open(
+    compiled: &Compiled,
+    shared: &HashMap<String, LoadedMap>,
+    spare_counters: u32,
+) -> libbpf_rs::Result<OpenObject> {
     let mut open = ObjectBuilder::default().open_memory(&compiled.elf)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(shared) = shared.get(&name) {
             map.reuse_fd(shared.fd.as_fd())?;
         } else if name == wire::counter::COUNTERS_MAP {
-            let entries = map.max_entries() + SPARE_COUNTERS;
+            let entries = map.max_entries() + spare_counters;
             map.set_max_entries(entries)?;
         }
     }

@@ -11,9 +11,11 @@ use crate::session::{Core, Session};
 use crate::signals::StopSignals;
 use crate::sys;
 use report::{Cell, Names, Output, Sink, Trouble};
+use std::cell::RefCell;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::decode::{self, Header, Value};
 use wire::manifest::{Event, EventKind};
@@ -57,7 +59,12 @@ pub struct Control<'a> {
     pub targets: Vec<OwnedFd>,
     /// Others.
     pub watches: Vec<Box<dyn Watch + 'a>>,
+    /// Those that join while it runs.
+    pub joining: Joining<'a>,
 }
+
+/// Where a watch puts further ones, to be looked at from then on.
+pub type Joining<'a> = Rc<RefCell<Vec<Box<dyn Watch + 'a>>>>;
 
 /// Why a run ended.
 #[derive(Debug)]
@@ -154,6 +161,7 @@ impl Session {
 
     /// Waits for something to do: under load (`pause_ms`) no longer than that, and not for the ring.
     fn wait(&mut self, control: &mut Control<'_>, pause_ms: Option<i32>) -> Result<Option<Reason>, Failure> {
+        control.watches.append(&mut control.joining.borrow_mut());
         let ring = if pause_ms.is_some() { -1 } else { self.core.ring.fd() };
         let signals = control.signals.map_or(-1, StopSignals::fd);
         let mut fds = vec![sys::readable(ring), sys::readable(signals)];
@@ -203,7 +211,7 @@ impl Session {
         speaker.exit = None;
         self.core.ring.release(false);
         for end in std::mem::take(&mut self.ends) {
-            attach::run_once(&end).map_err(Failure::Kernel)?;
+            attach::run_once(&end.program).map_err(Failure::Kernel)?;
             self.core.drain(speaker, usize::MAX)?;
             self.core.ring.release(false);
         }

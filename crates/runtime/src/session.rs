@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use wire::Manifest;
 use wire::manifest::{self, Attach, Compiled, Program};
 
@@ -28,6 +29,8 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Processes to trace, for a script that was compiled with the pid filter.
     pub pids: Vec<u32>,
+    /// Room for counters of modules that extend the session; 0: enough for libraries that appear late.
+    pub spare_counters: u32,
 }
 
 /// How to attach.
@@ -49,6 +52,41 @@ pub(crate) struct Core {
     stacks: Arc<StackStore>,
 }
 
+/// What was loaded and attached together: the script of [`Loaded::attach`], then each [`Session::extend`].
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModuleId(u32);
+
+/// A module, or one clause of it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which module.
+    pub module: ModuleId,
+    /// `None`: all its clauses.
+    pub clause: Option<u32>,
+}
+
+impl Part {
+    fn has(&self, module: ModuleId, clause: u32) -> bool {
+        self.module == module && self.clause.is_none_or(|wanted| wanted == clause)
+    }
+}
+
+/// What [`Session::extend`] added.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Its name, for taking it away again.
+    pub id: ModuleId,
+    /// Attach points that took.
+    pub attached: usize,
+}
+
+/// An END program that is still to run.
+pub(crate) struct End {
+    module: ModuleId,
+    clause: u32,
+    pub program: OwnedFd,
+}
+
 /// Loaded, not attached: nothing runs yet.
 pub struct Loaded {
     core: Core,
@@ -59,7 +97,8 @@ pub struct Loaded {
 pub struct Session {
     pub(crate) core: Core,
     pub(crate) links: Vec<Link>,
-    pub(crate) ends: Vec<OwnedFd>,
+    pub(crate) ends: Vec<End>,
+    modules: u32,
     attached: usize,
     failures: Vec<SiteFailure>,
 }
@@ -80,7 +119,7 @@ impl Loaded {
             shared: HashMap::from([(manifest::RING_MAP.to_owned(), ring_map)]),
             stacks: Arc::new(StackStore::default()),
         };
-        let objects = load::load(compiled, &core.shared)?;
+        let objects = load::load_first(compiled, &core.shared, options.spare_counters)?;
         let programs = core.take(objects)?;
         core.start()?;
         let loaded = Loaded { core, programs };
@@ -98,31 +137,55 @@ impl Loaded {
     pub fn attach(self, options: &AttachOptions<'_>) -> Result<Session, AttachError> {
         let Loaded { core, programs } = self;
         let mut session =
-            Session { core, links: Vec::new(), ends: Vec::new(), attached: 0, failures: Vec::new() };
+            Session { core, links: vec![], ends: vec![], modules: 0, attached: 0, failures: vec![] };
         session.attach_all(programs, options)?;
         Ok(session)
     }
 }
 
 impl Session {
-    /// Loads and attaches a further module, compiled with this session's manifest as its base. Gives the number of
-    /// attach points that took; those that did not are among [`Session::failures`].
-    pub fn extend(&mut self, compiled: &Compiled, options: &AttachOptions<'_>) -> Result<usize, AttachError> {
+    /// Loads and attaches a further module, compiled with this session's manifest as its base. Attach points that did not
+    /// take are among [`Session::failures`]; of a module that fails nothing stays attached.
+    pub fn extend(
+        &mut self,
+        compiled: &Compiled,
+        options: &AttachOptions<'_>,
+    ) -> Result<Module, AttachError> {
         check_extends(&self.core.manifest, &compiled.manifest)?;
+        self.core.check_counters(&compiled.manifest)?;
         let objects = load::load(compiled, &self.core.shared)?;
         self.core.manifest = compiled.manifest.clone();
         let programs = self.core.take(objects)?;
         let before = self.attached;
-        self.attach_all(programs, options)?;
-        Ok(self.attached - before)
+        self.modules += 1;
+        let id = ModuleId(self.modules);
+        self.attach_all(programs, options)
+            .inspect_err(|_| drop(self.drop_part(Part { module: id, clause: None })))?;
+        Ok(Module { id, attached: self.attached - before })
     }
 
-    /// Detaches a clause; its maps stay.
-    pub fn drop_clause(&mut self, clause: u32) {
-        let (dropped, kept) =
-            std::mem::take(&mut self.links).into_iter().partition(|link| link.clause == clause);
+    /// Detaches, in the background: nobody needs to wait for the kernel. Maps stay; END programs run no more.
+    pub fn drop_part(&mut self, part: Part) -> JoinHandle<()> {
+        let (dropped, kept) = std::mem::take(&mut self.links)
+            .into_iter()
+            .partition(|link: &Link| part.has(link.module, link.clause));
         self.links = kept;
-        attach::detach(dropped);
+        self.ends.retain(|end| !part.has(end.module, end.clause));
+        std::thread::spawn(move || attach::detach(dropped))
+    }
+
+    /// Runs the END programs now, and not at the end again.
+    pub fn run_ends(&mut self, part: Part) -> io::Result<()> {
+        let (now, later) = std::mem::take(&mut self.ends)
+            .into_iter()
+            .partition(|end: &End| part.has(end.module, end.clause));
+        self.ends = later;
+        now.iter().try_for_each(|end| attach::run_once(&end.program))
+    }
+
+    /// Removes all keys of a map, by its index in the manifest.
+    pub fn clear(&self, map: u32) -> io::Result<()> {
+        self.core.script_map(map)?.clear()
     }
 
     /// Traces a process.
@@ -189,7 +252,8 @@ impl Session {
         let probes = &self.core.manifest.names.probes;
         let made =
             Attacher { files: options.files, pid: options.link_pid, probes }.attach(program, &loaded)?;
-        self.links.extend(made.links);
+        let module = ModuleId(self.modules);
+        self.links.extend(made.links.into_iter().map(|link| link.of(module)));
         self.failures.extend(made.failures);
         self.attached += made.attached;
         match program.attach {
@@ -205,7 +269,7 @@ impl Session {
             }
             Attach::End => {
                 self.attached += 1;
-                self.ends.push(loaded.fd);
+                self.ends.push(End { module, clause: program.clause, program: loaded.fd });
             }
             _ => {}
         }
@@ -295,6 +359,13 @@ impl Core {
 
     pub fn snapshot(&self, map: u32, top: u32, div: u32) -> io::Result<Snapshot> {
         self.script_map(map)?.snapshot(map, top, div)
+    }
+
+    /// A counter beyond the map's end would count nothing, in silence.
+    fn check_counters(&self, manifest: &Manifest) -> Result<(), LoadError> {
+        let room =
+            self.shared.get(wire::counter::COUNTERS_MAP).map_or(usize::MAX, |map| map.max_entries as usize);
+        if manifest.counters.len() <= room { Ok(()) } else { Err(LoadError::NoCounters { room }) }
     }
 
     /// The counters of all modules, summed over CPUs, in the order of the manifest.

@@ -20,6 +20,11 @@ impl StopSignals {
     /// Blocks the signals in the calling thread and those it starts later: call it before there are others. Ignored
     /// signals (nohup, background jobs) stay ignored.
     pub fn install() -> io::Result<StopSignals> {
+        StopSignals::install_but(None)
+    }
+
+    /// As [`StopSignals::install`], but `kept_off` ends nothing: it is blocked and nobody reads it. For Ctrl-C at a prompt.
+    pub fn install_but(kept_off: Option<i32>) -> io::Result<StopSignals> {
         // SAFETY: an empty set is all zero in every libc; the calls below take pointers to live values.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
@@ -28,6 +33,7 @@ impl StopSignals {
                 libc::sigaddset(&mut set, signal);
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            kept_off.inspect(|signal| _ = libc::sigdelset(&mut set, *signal));
             let fd = sys::owned(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
             Ok(StopSignals { fd, set })
         }

@@ -11,7 +11,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use cuda::Library;
 use elsa::sync::FrozenVec;
@@ -75,7 +75,7 @@ impl Taken {
 /// This machine, as far as it concerns a scope.
 #[derive(Debug)]
 pub struct Machine {
-    scope: Scope,
+    scope: RwLock<Arc<Scope>>,
     directory: PathBuf,
     files: FrozenVec<Box<Taken>>,
     /// Held while a file is looked for and added, so that it is added once.
@@ -89,7 +89,7 @@ impl Machine {
     pub fn new(scope: Scope) -> Machine {
         let directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
         Machine {
-            scope,
+            scope: RwLock::new(Arc::new(scope)),
             directory,
             files: FrozenVec::new(),
             adding: Mutex::default(),
@@ -159,6 +159,17 @@ impl Machine {
     /// The files taken so far, in the order in which they were found.
     pub fn files_taken(&self) -> Vec<File> {
         (0..self.files.len()).map(|index| self.describe(FileId(index as u32))).collect()
+    }
+
+    /// What it concerns.
+    pub fn scope(&self) -> Arc<Scope> {
+        Arc::clone(&self.scope.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on it concerns others: targets are looked for again. Ids stay valid.
+    pub fn set_scope(&self, scope: Scope) {
+        *self.scope.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(scope);
+        self.refresh();
     }
 
     /// Forgets which files target names stand for, so that the next question looks again. Ids stay valid.
@@ -239,7 +250,8 @@ impl Machine {
         let is_meant = |name: &str| {
             name == target || self.wanted(name).library().is_some_and(|l| wanted == Wanted::Library(l))
         };
-        let given = self.scope.lib_overrides.iter().filter(|(name, _)| is_meant(name));
+        let scope = self.scope();
+        let given = scope.lib_overrides.iter().filter(|(name, _)| is_meant(name));
         let mut paths: Vec<_> =
             given.map(|(name, path)| (self.directory.join(path), format!("given by --lib {name}"))).collect();
         if paths.is_empty() {
@@ -265,15 +277,16 @@ impl Machine {
         let mut hunt = Hunt::new(self, wanted.clone());
         match wanted {
             Wanted::Path(path) => return self.find_path(&path),
-            Wanted::Pattern(pattern) => hunt.pattern(&self.scope, pattern.as_str()),
-            _ => hunt.by_name(&self.scope),
+            Wanted::Pattern(pattern) => hunt.pattern(&self.scope(), pattern.as_str()),
+            _ => hunt.by_name(&self.scope()),
         }
         hunt.outcome()
     }
 
     /// A path is looked up in the root of each traced process, else in ours.
     fn find_path(&self, path: &Path) -> Result<Vec<FileId>, TargetError> {
-        let views = self.scope.pids.iter().map(|&pid| (pid, process::root_prefix(pid)));
+        let scope = self.scope();
+        let views = scope.pids.iter().map(|&pid| (pid, process::root_prefix(pid)));
         let containers = views.filter(|(_, prefix)| !prefix.as_os_str().is_empty());
         let mut files = Vec::new();
         for (pid, prefix) in containers {
@@ -296,8 +309,9 @@ impl Machine {
 
     /// How the command to be started will see the disk, or how we do.
     pub(crate) fn view_of_command(&self) -> View {
-        let mut view = View::own(&self.scope.environment);
-        let program = self.scope.command.as_ref().and_then(|argv| argv.first());
+        let scope = self.scope();
+        let mut view = View::own(&scope.environment);
+        let program = scope.command.as_ref().and_then(|argv| argv.first());
         if let Some(path) = program.and_then(|name| self.program_path(&view, name)) {
             view.programs = with_interpreters(&view, path);
         }

@@ -212,6 +212,19 @@ fn overrides_win() {
 }
 
 #[test]
+fn another_scope_is_looked_at_anew_and_ids_stay() {
+    let machine = Machine::new(Scope { command: Some(vec!["no-such-program".into()]), ..Scope::default() });
+    let own = std::env::current_exe().expect("our path");
+    let first = machine.files(own.to_str().expect("UTF-8")).expect("ours");
+    assert!(machine.files("libc").is_ok() && !machine.scope().is_system_wide());
+    machine.set_scope(Scope { pids: vec![std::process::id()], ..Scope::default() });
+    let why = |files: &[File]| machine.why(files[0].id).to_owned();
+    assert_eq!(machine.scope().pids, [std::process::id()]);
+    assert_eq!(machine.files(own.to_str().expect("UTF-8")).expect("ours"), first);
+    assert_eq!(why(&first), "the path");
+}
+
+#[test]
 fn patterns_and_links_lead_to_one_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let root = canonical(dir.path());

@@ -45,7 +45,7 @@ use wire::{NameKind, Type};
 pub fn lower(program: &Program, src: &Source, options: &Options) -> (ir::Module, Manifest) {
     let mut cx = Cx::new(program, src, options);
     cx.declare_maps();
-    if options.pid_filter && options.base.is_none() {
+    if options.pid_filter {
         cx.follow_programs();
     }
     for probe in &program.probes {

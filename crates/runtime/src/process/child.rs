@@ -7,7 +7,7 @@ use std::ffi::{CString, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::ExitStatus;
+use std::process::{ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use thiserror::Error;
 
@@ -24,6 +24,9 @@ pub struct Command {
     pub watch_ends: bool,
     /// Files that need no report, as device and inode.
     pub known: HashSet<Identity>,
+    /// Apart from our terminal: its input is empty, its output, of both kinds, is [`Child::output`], and our Ctrl-C is not
+    /// for it.
+    pub apart: bool,
 }
 
 /// Why a program was not started.
@@ -61,6 +64,8 @@ pub struct Child {
     pub mappings: Option<Mappings>,
     /// Why mappings are not watched although asked for.
     pub unwatched: Option<io::Error>,
+    /// What it prints, if it was started apart.
+    pub output: Option<PipeReader>,
 }
 
 /// What the held child says: its pid, and its seccomp listener or a negative errno.
@@ -81,6 +86,7 @@ impl Child {
         if let Some(user) = &identity {
             process.env("HOME", &user.home).env("USER", &user.name).env("LOGNAME", &user.name);
         }
+        let output = if command.apart { Some(set_apart(&mut process)?) } else { None };
         let mut hold = Hold {
             watch: command.watch_mappings,
             ends: command.watch_ends,
@@ -107,7 +113,7 @@ impl Child {
             None => (None, None),
         };
         let (gate, starter) = (Some(gate), Some(starter));
-        Ok(Child { pid, pidfd, gate, starter, program, status: None, mappings, unwatched })
+        Ok(Child { pid, pidfd, gate, starter, program, status: None, mappings, unwatched, output })
     }
 
     /// Its process id.
@@ -197,6 +203,13 @@ impl Drop for Child {
             let _ = starter.join();
         }
     }
+}
+
+/// Gives the process no input, a pipe for its output and a group of its own; the pipe's other end is the result.
+fn set_apart(process: &mut std::process::Command) -> io::Result<PipeReader> {
+    let (output, writer) = io::pipe()?;
+    process.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
+    Ok(output)
 }
 
 fn watch(command: &Command, pidfd: BorrowedFd<'_>, listener: RawFd) -> Option<io::Result<Mappings>> {

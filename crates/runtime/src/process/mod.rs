@@ -24,7 +24,7 @@ mod tests {
 
     fn command(argv: &[&str]) -> Command {
         let argv = argv.iter().map(Into::into).collect();
-        Command { argv, user: None, watch_mappings: true, watch_ends: true, known: HashSet::new() }
+        Command { argv, watch_mappings: true, watch_ends: true, ..Command::default() }
     }
 
     #[test]
@@ -65,6 +65,17 @@ mod tests {
         let pid = child.pid();
         drop(child);
         assert!(!std::path::Path::new(&format!("/proc/{pid}/exe")).exists());
+    }
+
+    #[test]
+    fn a_program_apart_has_no_input_and_hands_us_its_output() {
+        let script = "cat; echo out; echo err >&2";
+        let mut child = Child::spawn(&Command { apart: true, ..command(&["sh", "-c", script]) }).unwrap();
+        child.mappings = None;
+        let mut output = child.output.take().unwrap();
+        child.release().unwrap();
+        assert_eq!(std::io::read_to_string(&mut output).unwrap(), "out\nerr\n");
+        assert!(child.wait().unwrap().success());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::LoadError;
-use crate::session::{Loaded, Options};
+use crate::session::{Loaded, ModuleId, Options, Part};
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
 use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind};
 use object::{SymbolFlags, SymbolKind, SymbolScope};
@@ -174,7 +174,8 @@ fn a_module_that_extends_a_session_counts_in_the_same_map() {
     probed_one(1);
     probed_two(1);
     let second = compiled(elf, vec![site(probed_two, 0, 0, 1)]);
-    assert_eq!(session.extend(&second, &only_us()).expect("extends"), 1);
+    let module = session.extend(&second, &only_us()).expect("extends");
+    assert_eq!(module.attached, 1);
     assert_eq!(session.attached(), 2);
     probed_one(1);
     probed_two(1);
@@ -182,9 +183,18 @@ fn a_module_that_extends_a_session_counts_in_the_same_map() {
     let is = |bits| vec![(vec![], Cell::Number { bits, signed: false })];
     assert_eq!(count(&session), is(3));
 
-    session.drop_clause(0);
+    let part = |module, clause| Part { module, clause: Some(clause) };
+    let wait = |detaching: std::thread::JoinHandle<()>| detaching.join().expect("detaches");
+    wait(session.drop_part(part(ModuleId::default(), 0)));
     probed_one(1);
     assert_eq!(count(&session), is(3), "detached");
+    probed_two(1);
+    assert_eq!(count(&session), is(4), "another module, whatever its clauses' numbers");
+    wait(session.drop_part(part(module.id, 0)));
+    probed_two(1);
+    assert_eq!(count(&session), is(4));
+    session.clear(0).expect("clear");
+    assert_eq!(count(&session), is(0));
     let mut heard = Heard::default();
     session.run(&mut heard, &NoNames, stop_now());
     assert_eq!(heard.said, ["attached 2", "end", "map 0", "trouble 0"]);
