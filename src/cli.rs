@@ -69,6 +69,10 @@ pub struct Cli {
     #[arg(short = 'd', long = "debug", value_name = "STAGE")]
     pub debug: Vec<Stage>,
 
+    /// Explain the code of a message, such as E0105
+    #[arg(long, value_name = "CODE")]
+    pub explain: Option<String>,
+
     /// Stop before loading; needs no rights
     #[arg(long)]
     pub check: bool,

@@ -44,6 +44,9 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         println!("cudatrace {}", env!("CARGO_PKG_VERSION"));
         return Ok(0);
     }
+    if let Some(code) = &cli.explain {
+        return commands::explain::run(code).map_err(Failure::wrong);
+    }
     if cli.list {
         return commands::list::run(cli).map_err(Failure::wrong);
     }

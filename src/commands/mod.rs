@@ -1,6 +1,7 @@
 //! One file for each thing that the command line can do.
 
 pub mod doctor;
+pub mod explain;
 pub mod list;
 pub mod scripts;
 pub mod trace;

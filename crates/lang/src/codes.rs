@@ -12,8 +12,10 @@ pub struct Code {
     pub title: &'static str,
     /// Some sentences: the rule and the way out.
     pub explanation: &'static str,
-    /// A script that triggers it.
+    /// A script that triggers it, and nothing else.
     pub example: &'static str,
+    /// The same script put right: nothing is found in it.
+    pub repaired: &'static str,
 }
 
 /// The explanation of a code, in any case.
@@ -32,6 +34,7 @@ pub const SYNTAX: &[Code] = &[
         explanation: "The text does not follow the grammar at the marked place. The message names what could stand \
                       there. The next clause is read as usual, so that further mistakes are reported in the same run.",
         example: "BEGIN { print(1 print(2) }",
+        repaired: "BEGIN { print(1); print(2) }",
     },
     Code {
         code: "E0002",
@@ -39,6 +42,7 @@ pub const SYNTAX: &[Code] = &[
         explanation: "A string ends on the line on which it begins. Write `\\n` for a newline in it and `\\\"` for a \
                       quote.",
         example: "BEGIN { printf(\"hello); }",
+        repaired: "BEGIN { printf(\"hello\"); }",
     },
     Code {
         code: "E0003",
@@ -46,6 +50,7 @@ pub const SYNTAX: &[Code] = &[
         explanation: "Each `{`, `(` and `[` needs its partner, and a `< ... >` body its `>`. The marked one has none \
                       before the next clause or the end of the script.",
         example: "BEGIN { if pid { print(1); }",
+        repaired: "BEGIN { if pid { print(1); } }",
     },
     Code {
         code: "E0004",
@@ -53,6 +58,7 @@ pub const SYNTAX: &[Code] = &[
         explanation: "Code in the kernel has integers only. Divide by an integer (`bytes / 1000000`), or scale first \
                       when digits behind the point matter (`bytes * 100 / 1000000`).",
         example: "BEGIN { print(3 / 1000000.0); }",
+        repaired: "BEGIN { print(3 / 1000000); }",
     },
     Code {
         code: "E0005",
@@ -60,6 +66,7 @@ pub const SYNTAX: &[Code] = &[
         explanation: "Integers are decimal (`12`, `1_000`, `1e6`), hexadecimal (`0x1f`) or octal (`017`), with at most \
                       64 bits. A duration has a unit: `ns us ms s m h d`. C suffixes such as `UL` are accepted.",
         example: "BEGIN { print(12kb); }",
+        repaired: "BEGIN { print(12 * 1024); }",
     },
     Code {
         code: "E0006",
@@ -67,13 +74,19 @@ pub const SYNTAX: &[Code] = &[
         explanation: "`=` assigns and is a statement; `==` compares and is an expression. Predicates, conditions and \
                       parentheses take expressions.",
         example: "interval:s:1 /pid = 3/ { print(1); }",
+        repaired: "interval:s:1 /pid == 3/ { print(1); }",
     },
     Code {
         code: "E0007",
         title: "nested too deeply",
         explanation: "Brackets, operators and blocks may be nested a few hundred deep. Give a part of the expression \
                       to a variable first.",
-        example: "BEGIN { $x = !!!!!!!!!!!!!!!! /* and some hundred more */ 1; }",
+        example: concat!(
+            "BEGIN { $x = !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!\n",
+            "             !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!\n",
+            "             !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!1; print($x); }",
+        ),
+        repaired: "BEGIN { $x = !!1; print($x); }",
     },
     Code {
         code: "E0008",
@@ -81,6 +94,7 @@ pub const SYNTAX: &[Code] = &[
         explanation: "Only scratch variables (`$x`) and maps (`@m`, `@m[key]`) can be changed: by `=`, by `+=` and its \
                       kind, by `++` and `--`.",
         example: "BEGIN { pid = 3; }",
+        repaired: "BEGIN { $pid = 3; print($pid); }",
     },
     Code {
         code: "E0009",
@@ -88,6 +102,7 @@ pub const SYNTAX: &[Code] = &[
         explanation: "Strings know `\\n`, `\\t`, `\\r`, `\\a`, `\\b`, `\\e`, `\\\"`, `\\\\`, octal bytes (`\\033`) and \
                       hexadecimal bytes (`\\x1b`).",
         example: "BEGIN { printf(\"100\\%\"); }",
+        repaired: "BEGIN { printf(\"100%%\"); }",
     },
     Code {
         code: "E0010",
@@ -96,6 +111,7 @@ pub const SYNTAX: &[Code] = &[
                       After a comma a bare function takes over what stands before the last colon. A positional \
                       parameter in a probe must be given on the command line.",
         example: "BEGIN, cuInit { print(1); }",
+        repaired: "BEGIN, uprobe:libcuda:cuInit { print(1); }",
     },
     Code {
         code: "E0011",
@@ -103,12 +119,14 @@ pub const SYNTAX: &[Code] = &[
         explanation: "Macros, imports, C definitions and preprocessor conditions are not supported. The structs and \
                       enums of CUDA are built in; `#define NAME literal` names a constant.",
         example: "macro twice(a) { a + a }",
+        repaired: "#define LIMIT 4096\nuprobe:libcuda:cuMemAlloc / args.bytesize > LIMIT / { @ = count() }",
     },
     Code {
         code: "E0012",
         title: "a comment is not closed",
         explanation: "A comment that begins with `/*` ends with `*/`; comments do not nest.",
         example: "BEGIN { print(1); } /* and then",
+        repaired: "BEGIN { print(1); } /* and then */",
     },
     Code {
         code: "E0013",
@@ -116,6 +134,7 @@ pub const SYNTAX: &[Code] = &[
         explanation: "In a `< ... >` body a `>` outside parentheses closes the body, as in C++ template arguments. Put \
                       comparisons and shifts in parentheses, or write the body in braces.",
         example: "BEGIN < $x = 3; $y = $x > 2; print($y); >",
+        repaired: "BEGIN < $x = 3; $y = ($x > 2); print($y); >",
     },
     Code {
         code: "E0014",
@@ -123,13 +142,22 @@ pub const SYNTAX: &[Code] = &[
         explanation: "`#define` gives a name to a literal: `#define LIMIT 4096`. Macros with parameters are not \
                       supported.",
         example: "#define TWICE(x) x + x\nBEGIN { print(1); }",
+        repaired: "#define TWO 2\nBEGIN { print(TWO); }",
     },
     Code {
-        code: "E0015",
+        code: "W0051",
         title: "an unknown header",
         explanation: "The types of CUDA's headers are built in, and including them is accepted. Other headers are not \
                       read, so what they define is unknown.",
         example: "#include <linux/sched.h>\nBEGIN { print(1); }",
+        repaired: "#include <cuda.h>\nBEGIN { print(1); }",
+    },
+    Code {
+        code: "W0052",
+        title: "a definition without a value",
+        explanation: "A name without a value stands for nothing: where it is used it is unknown.",
+        example: "#define LIMIT\nBEGIN { print(1); }",
+        repaired: "#define LIMIT 10\nBEGIN { print(LIMIT); }",
     },
     Code {
         code: "E0016",
@@ -137,5 +165,6 @@ pub const SYNTAX: &[Code] = &[
         explanation: "`for` goes over a range of integers (`for $i : 0..10`) or over a whole map (`for $kv : @m`). A \
                       single value of a map, or a variable, is neither.",
         example: "BEGIN { for $i : 10 { print($i); } }",
+        repaired: "BEGIN { for $i : 0..10 { print($i); } }",
     },
 ];

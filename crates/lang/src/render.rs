@@ -166,10 +166,10 @@ mod tests {
     #[test]
     fn colour_only_when_asked() {
         let mut diags = Diagnostics::default();
-        diags.warning("E0015", Span::new(0, 1), "odd");
+        diags.warning("W0051", Span::new(0, 1), "odd");
         let src = Source::new("t.ct", "x");
         assert!(render(&diags.list, &src, true).contains('\u{1b}'));
-        assert!(render(&diags.list, &src, false).starts_with("warning[E0015]: odd\n"));
+        assert!(render(&diags.list, &src, false).starts_with("warning[W0051]: odd\n"));
         assert_eq!(render(&[], &src, true), "");
     }
 }

@@ -1,14 +1,11 @@
-//! Facts about resolving and checking that are no matter of text: every code is triggered by its example, every example
-//! of a built-in is accepted, a running program keeps its ids, every checked program obeys the rules of `hir`.
+//! Facts about resolving and checking that are no matter of text: every example of a built-in is accepted, a running program keeps its ids, every checked program obeys the rules of `hir`.
 
 mod common;
 
 use common::Machine;
 use lang::catalog::FileId;
 use lang::hir::{Attach, Expr, ExprKind, MapValue, NameKind, Program, Type};
-use lang::{
-    Checked, Diagnostics, Known, Options, Source, builtin, check, codes, compile_front, hir_visit, resolve,
-};
+use lang::{Checked, Diagnostics, Known, Options, Source, builtin, compile_front, hir_visit};
 
 fn compile(script: &str, options: &Options) -> (Option<Checked>, Diagnostics) {
     let mut diags = Diagnostics::default();
@@ -20,47 +17,6 @@ fn compile(script: &str, options: &Options) -> (Option<Checked>, Diagnostics) {
 fn program(script: &str) -> Program {
     let (checked, diags) = compile(script, &Options::default());
     checked.unwrap_or_else(|| panic!("{script}: {:?}", diags.list)).program
-}
-
-#[test]
-fn every_code_has_an_example_that_triggers_it() {
-    for code in resolve::codes::PROBES.iter().chain(check::codes::TYPES) {
-        let (checked, mut diags) = compile(code.example, &Options::default());
-        let pending = checked.iter().flat_map(|checked| &checked.pending);
-        pending.for_each(|pending| pending.refuse(&Machine::new(), &mut diags));
-        let found: Vec<&str> = diags.list.iter().map(|d| d.code).collect();
-        assert!(found.contains(&code.code), "{}: `{}` gives {:?}", code.code, code.example, diags.list);
-    }
-}
-
-#[test]
-fn every_finding_is_explained() {
-    let sources = [
-        include_str!("../src/resolve/mod.rs"),
-        include_str!("../src/resolve/probes.rs"),
-        include_str!("../src/resolve/layout.rs"),
-        include_str!("../src/check/mod.rs"),
-        include_str!("../src/check/calls.rs"),
-        include_str!("../src/check/config.rs"),
-        include_str!("../src/check/expr.rs"),
-        include_str!("../src/check/functions.rs"),
-        include_str!("../src/check/maps.rs"),
-        include_str!("../src/check/memory.rs"),
-        include_str!("../src/check/names.rs"),
-        include_str!("../src/check/operators.rs"),
-        include_str!("../src/check/output.rs"),
-        include_str!("../src/check/stmt.rs"),
-        include_str!("../src/check/variables.rs"),
-    ];
-    let quoted = sources.iter().flat_map(|text| text.split('"'));
-    let is_code = |text: &&str| {
-        text.len() == 5 && text.starts_with(['E', 'W']) && text[1..].bytes().all(|b| b.is_ascii_digit())
-    };
-    let used: Vec<&str> = quoted.filter(is_code).collect();
-    assert!(used.len() > 50);
-    for code in used {
-        assert!(codes::find(code).is_some(), "{code}");
-    }
 }
 
 #[test]

@@ -10,12 +10,14 @@ pub const TYPES: &[Code] = &[
         explanation: "A variable or map holds one kind of value in all of the script. Integers and strings may grow; \
                       a number does not become a string.",
         example: "BEGIN { @x = 1; @x = \"a\" }",
+        repaired: "BEGIN { @x = 1; @y = \"a\" }",
     },
     Code {
         code: "E0202",
         title: "a key does not fit the map",
         explanation: "All keys of a map have the same number of values, of the same kinds.",
         example: "BEGIN { @x[1] = 1; @x[1, 2] = 1 }",
+        repaired: "BEGIN { @x[1, 1] = 1; @x[1, 2] = 1 }",
     },
     Code {
         code: "E0203",
@@ -23,18 +25,21 @@ pub const TYPES: &[Code] = &[
         explanation: "Scratch variables live in one clause and are set before they are read. Maps (`@x`) are shared by \
                       all clauses.",
         example: "BEGIN { print($x) }",
+        repaired: "BEGIN { $x = 1; print($x) }",
     },
     Code {
         code: "E0204",
         title: "a variable may not be set here",
         explanation: "On some way to this place nothing was assigned to the variable.",
         example: "BEGIN { if (pid == 1) { $x = 1 } print($x) }",
+        repaired: "BEGIN { $x = 0; if (pid == 1) { $x = 1 } print($x) }",
     },
     Code {
         code: "E0205",
         title: "a variable without a type",
         explanation: "The type of a variable is that of what is assigned to it, and nothing is.",
         example: "BEGIN { let $x; print($x) }",
+        repaired: "BEGIN { let $x = 0; print($x) }",
     },
     Code {
         code: "E0206",
@@ -42,30 +47,35 @@ pub const TYPES: &[Code] = &[
         explanation: "Names without a sigil are built-in variables (`pid`), constants of CUDA (`CUDA_SUCCESS`) and \
                       what `#define` names. Variables begin with `$`, maps with `@`.",
         example: "BEGIN { print(pidd) }",
+        repaired: "BEGIN { print(pid) }",
     },
     Code {
         code: "E0207",
         title: "nothing is ever put into a map",
         explanation: "A map that is only read, printed or cleared is most likely misspelled.",
         example: "BEGIN { print(@x) }",
+        repaired: "BEGIN { @x = 1; print(@x) }",
     },
     Code {
         code: "E0208",
         title: "unknown function",
         explanation: "`cudatrace --help` and the reference list the built-in functions.",
         example: "BEGIN { prinf(\"hello\") }",
+        repaired: "BEGIN { printf(\"hello\") }",
     },
     Code {
         code: "E0209",
         title: "wrong number of arguments",
         explanation: "The message shows how the function is written.",
         example: "BEGIN { @ = lhist(1) }",
+        repaired: "BEGIN { @ = lhist(1, 0, 100, 10) }",
     },
     Code {
         code: "E0210",
         title: "an argument of the wrong kind",
         explanation: "The message says what the function takes.",
         example: "BEGIN { @ = sum(\"a\") }",
+        repaired: "BEGIN { @ = sum(1) }",
     },
     Code {
         code: "E0211",
@@ -73,36 +83,42 @@ pub const TYPES: &[Code] = &[
         explanation: "Results and durations are known when a call returns (`uretprobe`), arguments and names of \
                       functions in probes of functions.",
         example: "uprobe:libcuda:cuInit { print(retval) }",
+        repaired: "uretprobe:libcuda:cuInit { print(retval) }",
     },
     Code {
         code: "E0212",
         title: "an operator on the wrong kinds of values",
         explanation: "Arithmetic is on numbers. Strings can be compared by `==` and `!=`.",
         example: "BEGIN { print(\"a\" + 1) }",
+        repaired: "BEGIN { print((\"a\", 1)) }",
     },
     Code {
         code: "E0213",
         title: "memory that cannot be read so",
         explanation: "`*p` needs to know what `p` points to, how wide it is, and that it is no floating-point number.",
         example: "uprobe:libcuda:cuInit { print(*arg0) }",
+        repaired: "uprobe:libcuda:cuInit { print(*(int32 *)arg0) }",
     },
     Code {
         code: "E0214",
         title: "no such field, part or element",
         explanation: "The message lists what there is, or what is near.",
         example: "uprobe:libcuda:cuLaunchKernelEx { print(args.config->gridDim) }",
+        repaired: "uprobe:libcuda:cuLaunchKernelEx { print(args.config->gridDimX) }",
     },
     Code {
         code: "E0216",
         title: "unknown type",
         explanation: "Known are C's integer types, and the structs, enums and typedefs of CUDA's driver and runtime.",
         example: "BEGIN { print((uint33)1) }",
+        repaired: "BEGIN { print((uint32)1) }",
     },
     Code {
         code: "E0217",
         title: "a cast that is not possible",
         explanation: "Integers, bools, enums and pointers can be cast to each other, and nothing else.",
         example: "BEGIN { print((uint32)\"a\") }",
+        repaired: "BEGIN { print((uint32)1) }",
     },
     Code {
         code: "E0218",
@@ -110,12 +126,14 @@ pub const TYPES: &[Code] = &[
         explanation: "`count()`, `hist(n)` and their kind are assigned to a map, and that map holds nothing else. \
                       Histograms have no single value.",
         example: "BEGIN { $x = count() }",
+        repaired: "BEGIN { @x = count() }",
     },
     Code {
         code: "E0219",
         title: "values do not fit the format",
         explanation: "Each `%` of a format takes one value. `%s` prints anything; the others print numbers.",
         example: "BEGIN { printf(\"%d %d\", 1) }",
+        repaired: "BEGIN { printf(\"%d %d\", 1, 2) }",
     },
     Code {
         code: "E0220",
@@ -123,36 +141,42 @@ pub const TYPES: &[Code] = &[
         explanation: "Formats are those of C without floating point: flags, width, precision, and one of \
                       `d i u x X o c p s r rx rh`.",
         example: "BEGIN { printf(\"%f\", 1) }",
+        repaired: "BEGIN { printf(\"%d\", 1) }",
     },
     Code {
         code: "E0221",
         title: "must be known when compiling",
         explanation: "Sizes of histograms, counts of unrolled loops, and formats are part of the compiled program.",
         example: "BEGIN { @ = lhist(1, 0, pid, 1) }",
+        repaired: "BEGIN { @ = lhist(1, 0, 100, 1) }",
     },
     Code {
         code: "E0222",
         title: "a number out of range",
         explanation: "The message says what the range is.",
         example: "BEGIN { unroll(101) { @x++ } }",
+        repaired: "BEGIN { unroll(100) { @x++ } }",
     },
     Code {
         code: "E0223",
         title: "not supported yet",
         explanation: "Other tracers have it. The message says what to use.",
         example: "BEGIN { cat(\"/proc/loadavg\") }",
+        repaired: "BEGIN { exit() }",
     },
     Code {
         code: "E0224",
         title: "changes the machine",
         explanation: "Functions that run commands or send signals are not for a tracer of programs at work.",
         example: "BEGIN { system(\"reboot\") }",
+        repaired: "BEGIN { exit() }",
     },
     Code {
         code: "E0225",
         title: "outside of a loop",
         explanation: "`break` and `continue` act on the loop around them.",
         example: "BEGIN { break; }",
+        repaired: "BEGIN { while (@n < 3) { @n++; break; } }",
     },
     Code {
         code: "E0226",
@@ -160,54 +184,63 @@ pub const TYPES: &[Code] = &[
         explanation: "Structs and arrays are read field by field; `args` argument by argument; a statement such as \
                       `printf` has no value.",
         example: "uprobe:libcuda:cuInit { print(args) }",
+        repaired: "uprobe:libcuda:cuInit { print(args.Flags) }",
     },
     Code {
         code: "E0227",
         title: "too large",
         explanation: "Keys and values of maps are put together in scratch memory of limited size.",
         example: "BEGIN { @[str(1), str(2), str(3), str(4), str(5)] = 1 }",
+        repaired: "BEGIN { @[str(1, 64), str(2, 64), str(3, 64)] = 1 }",
     },
     Code {
         code: "W0251",
         title: "signed and unsigned numbers meet",
         explanation: "An int64 holds all but the upper half of uint64. What is larger shows as negative.",
         example: "uprobe:libcuda:cuMemAlloc { $x = args.bytesize; $x = -1; print($x) }",
+        repaired: "uprobe:libcuda:cuMemAlloc { $x = (int64)args.bytesize; $x = -1; print($x) }",
     },
     Code {
         code: "W0252",
         title: "never reached",
         explanation: "The statement follows one that always leaves.",
         example: "BEGIN { return; print(1) }",
+        repaired: "BEGIN { print(1); return }",
     },
     Code {
         code: "W0253",
         title: "a value is not used",
         explanation: "`_ = e` says that this is on purpose.",
         example: "BEGIN { pid }",
+        repaired: "BEGIN { print(pid) }",
     },
     Code {
         code: "W0254",
         title: "never true",
         explanation: "No attach point of the clause has such a name.",
         example: "uprobe:libcuda:cuInit / func == \"cuMemAlloc\" / { @ = count() }",
+        repaired: "uprobe:libcuda:cuMemAlloc / func == \"cuMemAlloc_v2\" / { @ = count() }",
     },
     Code {
         code: "W0255",
         title: "an argument that the call has yet to fill",
         explanation: "Out-parameters point to memory that is filled when the call returns.",
         example: "uprobe:libcuda:cuMemAlloc { print(*args.dptr) }",
+        repaired: "uretprobe:libcuda:cuMemAlloc { print(*args.dptr) }",
     },
     Code {
         code: "W0256",
         title: "strings are cut",
         explanation: "`max_strlen` is the size of a string, its NUL included, at most.",
         example: "BEGIN { print(str(1, 5000)) }",
+        repaired: "config = { max_strlen = 5000 } BEGIN { print(str(1, 5000)) }",
     },
     Code {
         code: "W0257",
         title: "division by zero",
         explanation: "It yields 1, the remainder 0, and is counted as an error at run time.",
         example: "BEGIN { print(pid / 0) }",
+        repaired: "BEGIN { print(pid / 2) }",
     },
     Code {
         code: "W0258",
@@ -215,5 +248,6 @@ pub const TYPES: &[Code] = &[
         explanation: "Where values of two enums, or an enum and a plain number, are kept in one place, they are kept \
                       as numbers.",
         example: "uretprobe:libcuda:cuInit { @[retval] = count() } BEGIN { @[pid] = count() }",
+        repaired: "uretprobe:libcuda:cuInit { @results[retval] = count() } BEGIN { @[pid] = count() }",
     },
 ];

@@ -97,7 +97,7 @@ impl<'a> Builder<'a> {
         if !is_cuda_header(path) {
             let message = format!("`{path}` is not read: only CUDA's headers are known");
             let span = self.span(&header);
-            self.diags.warning("E0015", span, message).label("what it defines is unknown here");
+            self.diags.warning("W0051", span, message).label("what it defines is unknown here");
         }
         None
     }
@@ -124,7 +124,7 @@ impl<'a> Builder<'a> {
             }
             Err(_) if text.trim().is_empty() => {
                 let message = format!("`{}` is defined without a value and has no effect", name.node);
-                self.diags.warning("E0014", whole, message).help("give it a literal, or leave it out");
+                self.diags.warning("W0052", whole, message).help("give it a literal, or leave it out");
                 None
             }
             Err(error) => {

@@ -81,14 +81,6 @@ fn check_broken(text: &str) {
 }
 
 #[test]
-fn examples_of_codes_show_their_code() {
-    for code in crate::codes::SYNTAX.iter().filter(|code| code.code != "E0007") {
-        let (_, diags) = read(code.example, &[]);
-        assert_eq!(diags.list.first().map(|d| d.code), Some(code.code), "{}", code.example);
-    }
-}
-
-#[test]
 fn each_broken_clause_has_its_message() {
     assert_eq!(
         bad("BEGIN { print(1 }\nuprobe:a:b { $x = ; }\nEND { print(2) }\nEND { ( }"),

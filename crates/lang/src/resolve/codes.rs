@@ -10,6 +10,7 @@ pub const PROBES: &[Code] = &[
         explanation: "A probe begins with its kind: `uprobe`, `uretprobe`, `interval`, `profile`, `BEGIN` or `END`. \
                       Upper and lower case are the same.",
         example: "uprob:libcuda:cuInit { @ = count() }",
+        repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
         code: "E0102",
@@ -17,6 +18,7 @@ pub const PROBES: &[Code] = &[
         explanation: "Other tracers have more kinds of probe. What a CUDA program does is seen by probes on the \
                       functions of its libraries.",
         example: "kprobe:vfs_read { @ = count() }",
+        repaired: "uprobe:libc:malloc { @ = count() }",
     },
     Code {
         code: "E0103",
@@ -24,6 +26,7 @@ pub const PROBES: &[Code] = &[
         explanation: "A function is written `uprobe:TARGET:FUNCTION`, where the target is a library (`libcuda`), a \
                       path, or a program. Return probes sit on functions, not inside them.",
         example: "uprobe:cuInit { @ = count() }",
+        repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
         code: "E0104",
@@ -31,6 +34,7 @@ pub const PROBES: &[Code] = &[
         explanation: "No file of this name, or one that is no program or library, or that cannot be read. The message \
                       says which. In a clause with several attach points this is a warning if another was found.",
         example: "uprobe:/nowhere/libx.so:f { @ = count() }",
+        repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
         code: "E0105",
@@ -39,6 +43,7 @@ pub const PROBES: &[Code] = &[
                       libcuda and libcudart a name without suffix stands for all its live versions; a name with a \
                       suffix, or in quotes, for exactly one symbol.",
         example: "uprobe:libcuda:cuMemAllocc { @ = count() }",
+        repaired: "uprobe:libcuda:cuMemAlloc { @ = count() }",
     },
     Code {
         code: "E0106",
@@ -46,6 +51,7 @@ pub const PROBES: &[Code] = &[
         explanation: "`interval` and `profile` take a unit and a whole number: `interval:s:1`, `profile:hz:99`, \
                       `interval:500ms`. The shortest period is one microsecond.",
         example: "interval:fortnight:1 { exit() }",
+        repaired: "interval:s:1 { exit() }",
     },
     Code {
         code: "E0107",
@@ -53,6 +59,7 @@ pub const PROBES: &[Code] = &[
         explanation: "Functions are named exactly, with wildcards (`cuMem*`), by a regular expression (`/cu.*Alloc/`), \
                       with a version (`cudaMalloc@libcudart.so.12`), an offset (`cuInit+16`) or an address.",
         example: "uprobe:libcuda:cuInit+x { @ = count() }",
+        repaired: "uprobe:libcuda:cuInit+16 { @ = count() }",
     },
     Code {
         code: "E0108",
@@ -60,18 +67,21 @@ pub const PROBES: &[Code] = &[
         explanation: "The `config` block knows `max_map_keys`, `max_strlen`, `str_trunc_trailer`, \
                       `print_maps_on_exit`, `stack_mode`, `max_loop_iterations`, `missing_probes` and `perf_rb_pages`.",
         example: "config = { max_map_key = 10 } BEGIN { exit() }",
+        repaired: "config = { max_map_keys = 10 } BEGIN { exit() }",
     },
     Code {
         code: "E0109",
         title: "a setting of the wrong kind",
         explanation: "The message says which values the setting takes.",
         example: "config = { max_map_keys = 0 } BEGIN { exit() }",
+        repaired: "config = { max_map_keys = 1000 } BEGIN { exit() }",
     },
     Code {
         code: "E0110",
         title: "a map is not declared rightly",
         explanation: "`let @m = hash(1000);` makes room for 1000 keys.",
         example: "let @m = heap(10); BEGIN { @m = 1 }",
+        repaired: "let @m = hash(10); BEGIN { @m[1] = 1 }",
     },
     Code {
         code: "E0111",
@@ -80,6 +90,7 @@ pub const PROBES: &[Code] = &[
                       installed. With `-c`, `-p`, or when all processes are traced, a library may come later and is \
                       waited for; otherwise there is nothing to probe.",
         example: "uprobe:libcudar:cudaMalloc { @ = count() }",
+        repaired: "uprobe:libcudart:cudaMalloc { @ = count() }",
     },
     Code {
         code: "E0120",
@@ -87,6 +98,7 @@ pub const PROBES: &[Code] = &[
         explanation: "None of the functions of this clause has an argument of this name. Functions that lack one are \
                       left out with a warning as long as some are left.",
         example: "uprobe:libcuda:cuMemAlloc { @ = sum(args.bytesiz) }",
+        repaired: "uprobe:libcuda:cuMemAlloc { @ = sum(args.bytesize) }",
     },
     Code {
         code: "E0121",
@@ -94,18 +106,21 @@ pub const PROBES: &[Code] = &[
         explanation: "Names and types of arguments are known for the CUDA driver, the CUDA runtime and NCCL. \
                       Elsewhere use `arg0`, `arg1` ... and casts.",
         example: "uprobe:libc:malloc { @ = sum(args.size) }",
+        repaired: "uprobe:libc:malloc { @ = sum(arg0) }",
     },
     Code {
         code: "E0122",
         title: "an argument that cannot be read",
         explanation: "Floating-point arguments travel in registers that probes cannot see.",
         example: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args.bias) }",
+        repaired: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args.hTexRef) }",
     },
     Code {
         code: "E0123",
         title: "no result to read",
         explanation: "The function returns nothing, or something that does not fit an integer register.",
         example: "uretprobe:libcudart:cudaCreateChannelDesc { @[retval] = count() }",
+        repaired: "uretprobe:libcudart:cudaCreateChannelDesc { @[func] = count() }",
     },
     Code {
         code: "W0151",
@@ -113,6 +128,7 @@ pub const PROBES: &[Code] = &[
         explanation: "A wildcard also matched functions that lack an argument, or a result, that the body uses. They \
                       are not probed.",
         example: "uprobe:libcuda:cuMem* { @ = sum(args.bytesize) }",
+        repaired: "uprobe:libcuda:cuMemAlloc, uprobe:libcuda:cuMemAllocHost_v2 { @ = sum(args.bytesize) }",
     },
     Code {
         code: "W0152",
@@ -120,11 +136,21 @@ pub const PROBES: &[Code] = &[
         explanation: "The library is not loaded yet, and the tables of its functions do not have this name. It is \
                       looked up when the library appears.",
         example: "uprobe:libnccl:ncclAllReducee { @ = count() }",
+        repaired: "uprobe:libnccl:ncclAllReduce { @ = count() }",
     },
     Code {
         code: "W0153",
         title: "a setting without effect, or with an old name",
         explanation: "Settings of other tracers are accepted, so that their scripts run.",
         example: "config = { max_probes = 10 } BEGIN { exit() }",
+        repaired: "config = { max_map_keys = 10 } BEGIN { exit() }",
+    },
+    Code {
+        code: "W0154",
+        title: "an attach point that is not there",
+        explanation: "A clause with several attach points runs at those that are found, and each that is not is named. \
+                      With `missing_probes = \"ignore\"` in the `config` block nothing is said.",
+        example: "uprobe:/nowhere/libcuda.so:cuInit, uprobe:libcuda:cuInit { @ = count() }",
+        repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
 ];

@@ -116,6 +116,9 @@ impl<'a, 'b> Finder<'a, 'b> {
             if sibling_found {
                 diagnostic.notes.push("the other attach points of this clause are probed".into());
             }
+            if severity == Severity::Warning {
+                diagnostic.code = "W0154";
+            }
             diagnostic.severity = severity;
             diagnostic
         }));

@@ -1,0 +1,97 @@
+//! Each code of `lang::codes` keeps its word: its example shows this code and no other, its repaired example shows nothing,
+//! and `tests/golden/codes/CODE.txt` has the finding as it is drawn (`BLESS=1` rewrites it).
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use common::Machine;
+use lang::codes::{self, Code};
+use lang::{Diagnostics, Options, Severity, Source, compile_front, render};
+
+/// What is found in a script about `code`. Targets that are missing are waited for, save where that is the point.
+fn findings(code: &Code, script: &str) -> (Diagnostics, Source) {
+    let source = Source::new("t.ct", script);
+    let mut diags = Diagnostics::default();
+    let checked = compile_front(&source, &[], &Options::default(), &Machine::new(), &mut diags);
+    let pending = checked.iter().flat_map(|checked| &checked.pending).filter(|_| code.code == "E0111");
+    pending.for_each(|pending| pending.refuse(&Machine::new(), &mut diags));
+    (diags, source)
+}
+
+fn all() -> impl Iterator<Item = &'static Code> {
+    codes::TABLES.iter().copied().flatten()
+}
+
+#[test]
+fn examples_show_their_code_alone() {
+    let found = |code: &Code| -> BTreeSet<&str> {
+        findings(code, code.example).0.list.iter().map(|d| d.code).collect()
+    };
+    let wrong: Vec<_> = all().filter(|code| found(code) != BTreeSet::from([code.code])).collect();
+    let said = |code: &&Code| format!("{}: {}\n{:?}", code.code, code.example, found(code));
+    assert!(wrong.is_empty(), "{}", wrong.iter().map(said).collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn repaired_examples_show_nothing() {
+    let said = |code: &Code| {
+        let (diags, source) = findings(code, code.repaired);
+        (!diags.list.is_empty())
+            .then(|| format!("{}\n{}", code.code, render::render(&diags.list, &source, false)))
+    };
+    let wrong: Vec<String> = all().filter_map(said).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn codes_are_unique_and_their_letter_says_how_bad_they_are() {
+    let mut seen = BTreeSet::new();
+    for code in all() {
+        assert!(seen.insert(code.code), "{} is there twice", code.code);
+        for diag in findings(code, code.example).0.list.iter().filter(|diag| diag.code == code.code) {
+            let letter = if diag.severity == Severity::Error { "E" } else { "W" };
+            assert!(code.code.starts_with(letter), "{}: {:?}", code.code, diag.severity);
+        }
+    }
+}
+
+#[test]
+fn golden_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/codes");
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut wrong = Vec::new();
+    for code in all() {
+        let (diags, source) = findings(code, code.example);
+        let now = render::render(&diags.list, &source, false);
+        let file = folder.join(format!("{}.txt", code.code));
+        if bless {
+            std::fs::write(&file, &now).unwrap();
+        } else if std::fs::read_to_string(&file).unwrap_or_default() != now {
+            wrong.push(format!("---- {}\n{now}", file.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}\nBLESS=1 accepts what is printed now", wrong.join("\n"));
+}
+
+/// Every Rust file below `folder`.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let below = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
+    entries.flat_map(below).filter(|path| path.extension().is_some_and(|end| end == "rs")).collect()
+}
+
+#[test]
+fn every_finding_of_the_sources_is_explained() {
+    let is_code = |text: &&str| {
+        text.len() == 5 && text.starts_with(['E', 'W']) && text[1..].bytes().all(|b| b.is_ascii_digit())
+    };
+    let mut used = BTreeSet::new();
+    for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let text = std::fs::read_to_string(path).unwrap();
+        used.extend(text.split('"').filter(is_code).map(String::from));
+    }
+    let explained: BTreeSet<String> = all().map(|code| code.code.to_string()).collect();
+    assert_eq!(used, explained, "codes in the sources and in the tables differ");
+}

@@ -1,0 +1,53 @@
+//! `cudatrace --explain E0105`: the rule behind a code, a script that breaks it, and the same script put right.
+
+use anyhow::{Result, bail};
+use lang::codes::{self, Code};
+use std::io::Write;
+
+/// Prints what a code means.
+///
+/// # Errors
+/// There is no such code.
+pub fn run(code: &str) -> Result<u8> {
+    let Some(code) = codes::find(code) else { bail!(unknown(code)) };
+    std::io::stdout().write_all(text(code).as_bytes())?;
+    Ok(0)
+}
+
+fn unknown(code: &str) -> String {
+    let known = codes::TABLES.iter().copied().flatten().map(|known| known.code);
+    let near = lang::similar::similar(code, known);
+    let near: Vec<String> = near.iter().map(|code| format!("`{code}`")).collect();
+    match near.is_empty() {
+        true => format!("no code `{code}`: messages show theirs in brackets, as in `error[E0105]`"),
+        false => format!("no code `{code}`; near it are {}", near.join(", ")),
+    }
+}
+
+fn text(code: &Code) -> String {
+    let kind = if code.code.starts_with('W') { "warning" } else { "error" };
+    let Code { code, title, explanation, example, repaired } = code;
+    let (explanation, example, repaired) = (wrap(explanation), indent(example), indent(repaired));
+    format!(
+        "{kind}[{code}]: {title}\n\n{explanation}\nFound in:\n\n{example}\nWritten so it is accepted:\n\n{repaired}"
+    )
+}
+
+fn indent(script: &str) -> String {
+    script.lines().map(|line| format!("    {line}\n")).collect()
+}
+
+/// Words in lines as long as a terminal is wide.
+fn wrap(text: &str) -> String {
+    const WIDTH: usize = 80;
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("one from the start");
+        match line.is_empty() {
+            true => line.push_str(word),
+            false if line.len() + word.len() < WIDTH => *line += &format!(" {word}"),
+            false => lines.push(word.to_string()),
+        }
+    }
+    lines.join("\n") + "\n"
+}
