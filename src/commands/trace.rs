@@ -74,8 +74,9 @@ impl<'a> Job<'a> {
         let mut sink = self.sink().map_err(Failure::wrong)?;
         let mut child = if self.cli.dry_run { None } else { self.spawn(&compiled.manifest)? };
         let mut traced = self.pids.clone();
-        traced.extend(child.as_ref().map(Child::pid));
-        let options = runtime::Options { pids: traced, ..Default::default() };
+        let started = child.as_ref().map(Child::pid);
+        traced.extend(started);
+        let options = runtime::Options { pids: traced, child: started, ..Default::default() };
         let loaded = Loaded::load(compiled, &options).map_err(Failure::loading)?;
         self.messages.detail(|| format!("loaded after {:?}", self.start.elapsed()));
         if self.cli.dry_run {

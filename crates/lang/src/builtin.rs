@@ -79,21 +79,60 @@ const MANY: usize = usize::MAX;
 
 /// All of them: variables, functions, actions, aggregations.
 pub static BUILTINS: &[Builtin] = &[
-    variable("pid", "process id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[pid] = count() }"),
-    variable("tid", "thread id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[tid] = count() }"),
+    callable(
+        variable(
+            "pid",
+            "process id, uint32, in the tracer's pid namespace or the initial one",
+            Anywhere,
+            "uprobe:libcuda:cuInit { @[pid] = count() }",
+        ),
+        1,
+        "pid[(curr_ns|init)]",
+    ),
+    callable(
+        variable(
+            "tid",
+            "thread id, uint32, in the tracer's pid namespace or the initial one",
+            Anywhere,
+            "uprobe:libcuda:cuInit { @[tid] = count() }",
+        ),
+        1,
+        "tid[(curr_ns|init)]",
+    ),
     variable("uid", "user id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[uid] = count() }"),
     variable("gid", "group id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[gid] = count() }"),
     variable("comm", "name of the thread, string", Anywhere, "uprobe:libcuda:cuInit { @[comm] = count() }"),
     variable("cpu", "number of the CPU, uint32", Anywhere, "profile:hz:99 { @[cpu] = count() }"),
+    variable("ncpus", "number of CPUs, uint64", Anywhere, "BEGIN { printf(\"%d CPUs\\n\", ncpus) }"),
+    variable("numaid", "number of the NUMA node, uint32", Anywhere, "profile:hz:99 { @[numaid] = count() }"),
+    variable("jiffies", "the kernel's ticks, uint64", Anywhere, "interval:s:1 { print(jiffies) }"),
+    variable(
+        "usermode",
+        "whether the probe interrupted user space, bool",
+        Running,
+        "profile:hz:99 { @[usermode] = count() }",
+    ),
+    variable(
+        "cpid",
+        "process that was started by `--` or `-c`, uint32; 0 if there is none",
+        Anywhere,
+        "uprobe:libcuda:cuInit / pid == cpid / { @ = count() }",
+    ),
+    variable(
+        "has_cpid",
+        "whether a process was started by `--` or `-c`, bool",
+        Anywhere,
+        "BEGIN { if (has_cpid) { printf(\"tracing %d\\n\", cpid) } }",
+    ),
     callable(
         variable(
             "nsecs",
-            "time since boot, ns, uint64",
+            "time, ns, uint64: since boot, without the time spent suspended (monotonic), or as TAI",
             Anywhere,
             "uprobe:libcuda:cuInit { @start[tid] = nsecs }",
         ),
         1,
-        "nsecs[(boot)]",
+        "nsecs[(boot|monotonic|tai|sw_tai)]",
     ),
     variable(
         "elapsed",
@@ -109,6 +148,12 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuMem* { @[api] = count() }",
     ),
     variable("probe", "name of the attach point", Anywhere, "uprobe:libcuda:cuMem* { @[probe] = count() }"),
+    variable(
+        "probetype",
+        "kind of the probe: `uprobe`, `interval`; `special` in `BEGIN` and `END`",
+        Anywhere,
+        "uprobe:libcuda:cuInit, uretprobe:libcuda:cuInit { @[probetype] = count() }",
+    ),
     variable(
         "argN",
         "N-th integer argument from 0, as int64 whatever its type",
@@ -364,7 +409,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("cgroup_path", "print `cgroup`, the id, and look it up under /sys/fs/cgroup"),
     ("cgroupid", "compare `cgroup` with the id, which is the inode number of the directory"),
     ("curtask", "use `pid`, `tid` and `comm`"),
-    ("jiffies", "use `nsecs`"),
     ("join", "use `printf` and `str`"),
     ("kaddr", "addresses of the kernel are of no use in a process"),
     ("ksym", "use `kstack`"),

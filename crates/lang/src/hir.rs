@@ -561,6 +561,8 @@ pub enum ExprKind {
     Cgroup,
     /// `rand`: uint32.
     Rand,
+    /// `ncpus`, `nsecs(tai)`: see [`Fact`].
+    Fact(Fact),
     /// `func`, `api`, `probe`; the type is `Name`.
     Name(NameKind),
     /// `func == "cuInit"`, `strcontains(api, "Mem")`: true for the attach points whose name is in the (sorted) list.
@@ -690,6 +692,46 @@ pub enum ExprKind {
         /// Old or new value.
         yields: Yields,
     },
+}
+
+/// A number that the kernel or the tracer knows where the body runs.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Fact {
+    /// `ncpus`: uint64.
+    Cpus,
+    /// `numaid`: uint32.
+    NumaNode,
+    /// `jiffies`: uint64.
+    Jiffies,
+    /// `usermode`: bool, the probe interrupted user space.
+    UserMode,
+    /// `cpid`: uint32, the process that the tracer started, 0 if there is none.
+    ChildPid,
+    /// `pid(init)`: uint32.
+    InitPid,
+    /// `tid(init)`: uint32.
+    InitTid,
+    /// `nsecs(monotonic)`: uint64.
+    Monotonic,
+    /// `nsecs(tai)`: uint64, the boot clock and the distance between the two when the tracer began.
+    Tai,
+}
+
+impl Fact {
+    /// As scripts write it, and its type.
+    pub fn describe(self) -> (&'static str, Type) {
+        match self {
+            Fact::Cpus => ("ncpus", Type::U64),
+            Fact::NumaNode => ("numaid", Type::U32),
+            Fact::Jiffies => ("jiffies", Type::U64),
+            Fact::UserMode => ("usermode", Type::Bool),
+            Fact::ChildPid => ("cpid", Type::U32),
+            Fact::InitPid => ("pid(init)", Type::U32),
+            Fact::InitTid => ("tid(init)", Type::U32),
+            Fact::Monotonic => ("nsecs(monotonic)", Type::U64),
+            Fact::Tai => ("nsecs(tai)", Type::U64),
+        }
+    }
 }
 
 /// Settings that reach the code or the output.

@@ -240,6 +240,7 @@ impl<'a> Printer<'a> {
             ExprKind::UpdateVar { var, op, value, yields } => {
                 update(&self.var(*var), *op, &self.expr(value), *yields)
             }
+            ExprKind::Fact(fact) => fact.describe().0.into(),
             other => simple(other).into(),
         }
     }

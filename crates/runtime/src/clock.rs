@@ -11,6 +11,8 @@ pub trait Clock {
     fn boot_ns(&self) -> u64;
     /// Nanoseconds since 1970 (CLOCK_REALTIME).
     fn wall_ns(&self) -> i128;
+    /// Nanoseconds since 1970 without leaps (CLOCK_TAI).
+    fn tai_ns(&self) -> i128;
 }
 
 /// The machine's clocks.
@@ -25,6 +27,10 @@ impl Clock for SystemClock {
     fn wall_ns(&self) -> i128 {
         read(libc::CLOCK_REALTIME).as_nanos() as i128
     }
+
+    fn tai_ns(&self) -> i128 {
+        read(libc::CLOCK_TAI).as_nanos() as i128
+    }
 }
 
 fn read(clock: libc::clockid_t) -> Duration {
@@ -32,6 +38,19 @@ fn read(clock: libc::clockid_t) -> Duration {
     // SAFETY: writes the struct; these clocks exist on every Linux that we load on.
     unsafe { libc::clock_gettime(clock, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A clock's reading minus the boot clock's: the boot clock is read before and after, and the middle taken.
+fn ahead_of_boot(clock: &dyn Clock, other: impl Fn(&dyn Clock) -> i128) -> i128 {
+    let before = clock.boot_ns();
+    let there = other(clock);
+    let after = clock.boot_ns();
+    there - i128::from(before + (after - before) / 2)
+}
+
+/// How far TAI is ahead of the boot clock.
+pub fn tai_ahead_ns(clock: &dyn Clock) -> i128 {
+    ahead_of_boot(clock, |clock| clock.tai_ns())
 }
 
 /// The offset between the two clocks.
@@ -42,12 +61,9 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// Reads both clocks, the boot clock before and after the wall clock, and takes the middle.
+    /// Reads both clocks.
     pub fn new(clock: &dyn Clock) -> Epoch {
-        let before = clock.boot_ns();
-        let wall = clock.wall_ns();
-        let after = clock.boot_ns();
-        Epoch { boot_at_wall_ns: wall - i128::from(before + (after - before) / 2) }
+        Epoch { boot_at_wall_ns: ahead_of_boot(clock, |clock| clock.wall_ns()) }
     }
 
     /// Wall-clock ns since 1970 of a boot-clock time.
@@ -72,6 +88,10 @@ mod tests {
         fn wall_ns(&self) -> i128 {
             1_000_000 + i128::from(self.0.get()) + 5
         }
+
+        fn tai_ns(&self) -> i128 {
+            self.wall_ns() + 37
+        }
     }
 
     #[test]
@@ -80,6 +100,7 @@ mod tests {
         // boot 100 and 110, wall 1_000_105 in between
         assert_eq!(epoch.wall_ns(105), 1_000_105);
         assert_eq!(epoch.wall_ns(0), 1_000_000);
+        assert_eq!(tai_ahead_ns(&Fake(Cell::new(90))), 1_000_037);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::aggregate::{self, ScriptMap};
 use crate::attach::{self, Attacher, Files, Link, SiteFailure};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{self, Clock, SystemClock};
 use crate::error::{AttachError, LoadError};
 use crate::load::{self, LoadedMap, LoadedProgram, Objects};
 use crate::names::StackStore;
@@ -31,6 +31,8 @@ pub struct Options {
     pub pids: Vec<u32>,
     /// Room for counters of modules that extend the session; 0: enough for libraries that appear late.
     pub spare_counters: u32,
+    /// The process that the tracer started, for `cpid`.
+    pub child: Option<u32>,
 }
 
 /// How to attach.
@@ -121,7 +123,7 @@ impl Loaded {
         };
         let objects = load::load_first(compiled, &core.shared, options.spare_counters)?;
         let programs = core.take(objects)?;
-        core.start()?;
+        core.start(options.child)?;
         let loaded = Loaded { core, programs };
         let trace = |pid: &u32| loaded.trace_pid(*pid).map_err(setup("cannot enter the traced processes"));
         options.pids.iter().try_for_each(trace)?;
@@ -322,11 +324,17 @@ impl Core {
     }
 
     /// Writes the control cell.
-    fn start(&self) -> Result<(), LoadError> {
+    fn start(&self, child: Option<u32>) -> Result<(), LoadError> {
         let Some(control) = self.shared.get(manifest::CONTROL_MAP) else { return Ok(()) };
         let mut cell = [0; manifest::CONTROL_SIZE as usize];
-        let at = manifest::CONTROL_START as usize;
-        cell[at..at + 8].copy_from_slice(&SystemClock.boot_ns().to_le_bytes());
+        let words = [
+            (manifest::CONTROL_START, SystemClock.boot_ns()),
+            (manifest::CONTROL_TAI, clock::tai_ahead_ns(&SystemClock) as u64),
+            (manifest::CONTROL_CHILD, u64::from(child.unwrap_or(0))),
+        ];
+        for (at, word) in words {
+            cell[at as usize..at as usize + 8].copy_from_slice(&word.to_le_bytes());
+        }
         aggregate::update(&control.fd, &[0; 4], &cell).map_err(setup("the control map cannot be written"))
     }
 
@@ -440,7 +448,7 @@ impl Session {
             stacks: Arc::new(StackStore::default()),
         };
         let programs = core.take(Objects { programs: programs(core.ring.fd()), maps })?;
-        core.start()?;
+        core.start(None)?;
         Loaded { core, programs }.attach(options)
     }
 }

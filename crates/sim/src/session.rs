@@ -128,8 +128,14 @@ fn at_place(regs: &Regs, call: &Call, site: &Site) -> Regs {
 impl Session<'_> {
     fn start(&mut self, world: &World) {
         let mut control = vec![0; manifest::CONTROL_SIZE as usize];
-        let at = manifest::CONTROL_START as usize;
-        control[at..at + 8].copy_from_slice(&world.start_ns.to_le_bytes());
+        let words = [
+            (manifest::CONTROL_START, world.start_ns),
+            (manifest::CONTROL_TAI, world::TAI_AHEAD_NS),
+            (manifest::CONTROL_CHILD, u64::from(world::CHILD)),
+        ];
+        for (at, word) in words {
+            control[at as usize..at as usize + 8].copy_from_slice(&word.to_le_bytes());
+        }
         if let Some((map, memory)) = self.machine.map(manifest::CONTROL_MAP) {
             map.set(&[0; 4], &control, memory);
         }

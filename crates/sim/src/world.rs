@@ -188,6 +188,23 @@ pub struct World {
     pub rand: u64,
 }
 
+/// The process that every world's tracer has started.
+pub const CHILD: u32 = 100;
+/// How far TAI is ahead of the boot clock.
+pub const TAI_AHEAD_NS: u64 = 1_700_000_037_000_000_000;
+
+impl Moment {
+    /// Two CPUs to a NUMA node.
+    pub fn numa_node(&self) -> u32 {
+        self.cpu / 2
+    }
+
+    /// Ticks of 4 ms.
+    pub fn jiffies(&self) -> u64 {
+        self.time_ns / 4_000_000
+    }
+}
+
 /// A function that random worlds call.
 #[derive(Copy, Clone, Debug)]
 pub struct Callee {

@@ -25,8 +25,12 @@ pub const CONTROL_START: u32 = 0;
 /// u64 in the control cell: non-zero once `exit()` ran, or when the runtime ends without waiting for slow detaching; probe
 /// bodies do nothing from then on. END still runs.
 pub const CONTROL_EXITED: u32 = 8;
+/// u64 in the control cell: TAI minus boot clock, ns, for `nsecs(tai)`.
+pub const CONTROL_TAI: u32 = 16;
+/// u64 in the control cell: process that the tracer started, 0 if there is none, for `cpid`.
+pub const CONTROL_CHILD: u32 = 24;
 /// Bytes of the control cell.
-pub const CONTROL_SIZE: u32 = 16;
+pub const CONTROL_SIZE: u32 = 32;
 
 /// A compiled script.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

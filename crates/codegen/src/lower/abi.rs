@@ -54,6 +54,8 @@ pub struct Machine {
     pub stack_args: u32,
     /// How much higher the stack pointer is when the function has returned.
     pub sp_after_return: u32,
+    /// Where the mode is kept, the bits of it, and what they are in user space.
+    pub mode: (i16, i64, i64),
     /// Named registers.
     pub registers: &'static [(&'static str, i16)],
 }
@@ -73,6 +75,7 @@ static X86_64: Machine = Machine {
     sp: 152,
     stack_args: 8,
     sp_after_return: 8,
+    mode: (136, 3, 3),
     registers: &[
         ("r15", 0),
         ("r14", 8),
@@ -105,6 +108,7 @@ static AARCH64: Machine = Machine {
     sp: 248,
     stack_args: 0,
     sp_after_return: 0,
+    mode: (264, 0xf, 0),
     registers: &[
         ("r0", 0),
         ("r1", 8),

@@ -71,6 +71,7 @@ impl Body<'_, '_> {
                 let value = self.b().call(helper::GET_PRANDOM_U32, &[]);
                 self.b().extend(value, Width::B32, false).into()
             }
+            ExprKind::Fact(fact) => self.fact(*fact),
             ExprKind::Str(_)
             | ExprKind::Comm
             | ExprKind::Tuple(_)
@@ -190,12 +191,17 @@ impl Body<'_, '_> {
 
     fn elapsed(&mut self) -> VReg {
         let now = self.b().call(helper::KTIME_GET_BOOT_NS, &[]);
+        let start = self.control_word(CONTROL_START);
+        self.b().bin(Bin::Sub, now, start)
+    }
+
+    /// A word that the tracer left for programs.
+    pub(super) fn control_word(&mut self, offset: u32) -> VReg {
         let result = self.b().copy(0);
         let none = self.b().block();
         let cell = self.control_cell(none);
-        let start = self.b().load(cell, CONTROL_START as i16, Width::B64, false);
-        let elapsed = self.b().bin(Bin::Sub, now, start);
-        self.b().set(result, elapsed);
+        let word = self.b().load(cell, offset as i16, Width::B64, false);
+        self.b().set(result, word);
         self.b().fall_into(none);
         result
     }

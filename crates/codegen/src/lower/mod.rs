@@ -22,6 +22,7 @@ mod cookie;
 mod counters;
 mod event;
 mod expr;
+mod fact;
 mod follow;
 mod frame;
 mod loops;

@@ -316,7 +316,7 @@ impl Body<'_, '_> {
     }
 
     /// tgid and tid of the initial pid namespace: unique.
-    fn host_thread(&mut self) -> VReg {
+    pub(super) fn host_thread(&mut self) -> VReg {
         match self.cx.options.pid_namespace {
             None => self.pro(Pro::Thread),
             Some(_) => self.b().call(helper::GET_CURRENT_PID_TGID, &[]),

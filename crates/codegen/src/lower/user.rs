@@ -8,7 +8,7 @@ use lang::hir::{Attach, Expr, ExprKind, Type};
 use wire::CounterKind;
 
 impl Body<'_, '_> {
-    fn machine(&self) -> &'static abi::Machine {
+    pub(super) fn machine(&self) -> &'static abi::Machine {
         abi::machine(self.cx.options.arch)
     }
 

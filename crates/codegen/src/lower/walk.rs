@@ -25,6 +25,7 @@ pub fn operands<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
         | Comm
         | Cgroup
         | Rand
+        | Fact(_)
         | Name(_)
         | NameIn { .. }
         | Stack

@@ -46,24 +46,9 @@ impl Checker<'_> {
             "has_key" => self.has_key(args, span),
             "delete" => self.delete(args, span).pop().unwrap_or_else(|| unknown(span)),
             "ustack" | "kstack" => self.stack(name, args, span),
-            "nsecs" => self.clock(&args[0], span),
+            "nsecs" | "pid" | "tid" => self.moded(name, &args[0], span),
             other => unreachable!("built-in function `{other}` has no arm"),
         }
-    }
-
-    fn clock(&mut self, mode: &ast::Expr, span: Span) -> Expr {
-        match &mode.kind {
-            ast::ExprKind::Ident(name) if name == "boot" => {}
-            ast::ExprKind::Ident(name) if matches!(name.as_str(), "monotonic" | "tai" | "sw_tai") => {
-                self.error("E0223", mode.span, format!("the clock `{name}` is not supported yet"))
-                    .help("use `nsecs`");
-            }
-            _ => {
-                self.error("E0210", mode.span, "expected the name of a clock")
-                    .help("use `nsecs`, the boot clock");
-            }
-        }
-        expr(ExprKind::Nsecs, Type::U64, span)
     }
 
     /// 0 if equal, else 1.

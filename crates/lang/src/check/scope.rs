@@ -51,6 +51,8 @@ pub(crate) struct Scope {
     pub clause_sites: Vec<Site>,
     /// What `probe` is at a timer.
     pub timed_name: Option<NameId>,
+    /// What `probetype` is.
+    pub probe_type: &'static str,
     vars: Vec<VarState>,
     /// Names in sight, the innermost last.
     visible: Vec<(String, VarId)>,
@@ -67,6 +69,7 @@ impl Scope {
     pub fn enter(clause: &ResolvedClause, attached: &Attached, vars: Vec<VarState>) -> Scope {
         let mut scope = Scope { vars, ..Scope::default() };
         scope.clause_sites = clause.attached.iter().flat_map(sites).cloned().collect();
+        scope.probe_type = probe_type(attached);
         match attached {
             Attached::Timed { attach, name } => {
                 scope.timed_name = Some(*name);
@@ -156,6 +159,17 @@ impl Scope {
     /// Names of the sites' functions: those of this program, and of the whole clause.
     pub fn name_ids(&self, kind: NameKind) -> (Vec<NameId>, Vec<NameId>) {
         (ids(&self.sites, kind), ids(&self.clause_sites, kind))
+    }
+}
+
+/// The long name of a provider; what runs once is special.
+fn probe_type(attached: &Attached) -> &'static str {
+    match attached {
+        Attached::Timed { attach: Attach::Interval { .. }, .. } => "interval",
+        Attached::Timed { attach: Attach::Profile { .. }, .. } => "profile",
+        Attached::Timed { .. } => "special",
+        Attached::Calls { returns: false, .. } => "uprobe",
+        Attached::Calls { returns: true, .. } => "uretprobe",
     }
 }
 

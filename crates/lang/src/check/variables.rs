@@ -3,11 +3,11 @@
 use crate::ast;
 use crate::builtin::{self, Builtin, Kind, Where};
 use crate::check::Checker;
-use crate::check::build::{expr, int, unknown};
+use crate::check::build::{binary, expr, int, unknown};
 use crate::check::config::stack_mode;
 use crate::check::limits;
 use crate::check::scope::At;
-use crate::hir::{Expr, ExprKind, NameKind, Type};
+use crate::hir::{BinaryOp, Expr, ExprKind, Fact, NameKind, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::arg_number;
 use crate::similar::similar;
@@ -29,9 +29,28 @@ fn simple(name: &str) -> Option<(ExprKind, Type)> {
         "cgroup" => (ExprKind::Cgroup, Type::U64),
         "func" => (ExprKind::Name(NameKind::Func), Type::Name(NameKind::Func)),
         "api" => (ExprKind::Name(NameKind::Api), Type::Name(NameKind::Api)),
-        _ => return None,
+        _ => return fact(name).map(|fact| (ExprKind::Fact(fact), fact.describe().1)),
     })
 }
+
+/// Variables that are a [`Fact`].
+fn fact(name: &str) -> Option<Fact> {
+    [Fact::Cpus, Fact::NumaNode, Fact::Jiffies, Fact::UserMode, Fact::ChildPid]
+        .into_iter()
+        .find(|fact| fact.describe().0 == name)
+}
+
+/// Words for the ids and clocks that a variable can be asked for: variable, word, and what differs from the plain variable.
+static MODES: &[(&str, &str, Option<Fact>)] = &[
+    ("pid", "curr_ns", None),
+    ("pid", "init", Some(Fact::InitPid)),
+    ("tid", "curr_ns", None),
+    ("tid", "init", Some(Fact::InitTid)),
+    ("nsecs", "boot", None),
+    ("nsecs", "monotonic", Some(Fact::Monotonic)),
+    ("nsecs", "tai", Some(Fact::Tai)),
+    ("nsecs", "sw_tai", Some(Fact::Tai)),
+];
 
 impl<'a> Checker<'a> {
     /// `pid`, `NAME` of a `#define`, `CUDA_SUCCESS`
@@ -98,6 +117,11 @@ impl<'a> Checker<'a> {
         match name {
             "retval" => self.retval(span),
             "probe" => self.probe_name(span),
+            "probetype" => self.probe_type(span),
+            "has_cpid" => {
+                let child = expr(ExprKind::Fact(Fact::ChildPid), Type::U32, span);
+                binary(BinaryOp::Ne, child, int(0, Type::U32, span), Type::Bool, span)
+            }
             "ustack" | "kstack" => self.stack(name, &[], span),
             "args" => self.bare_args(span),
             _ => match arg_number(name) {
@@ -142,6 +166,31 @@ impl<'a> Checker<'a> {
         match self.scope.timed_name {
             Some(id) => int(i64::from(id.0), ty, span),
             None => expr(ExprKind::Name(NameKind::Probe), ty, span),
+        }
+    }
+
+    /// `uprobe`, `interval`; `BEGIN` and `END` are `special`.
+    fn probe_type(&mut self, span: Span) -> Expr {
+        let word = self.scope.probe_type.as_bytes();
+        expr(ExprKind::Str(word.to_vec()), Type::Str(word.len() as u32 + 1), span)
+    }
+
+    /// `pid(init)`, `nsecs(monotonic)`
+    pub fn moded(&mut self, name: &str, mode: &ast::Expr, span: Span) -> Expr {
+        let modes = || MODES.iter().filter(|(variable, ..)| *variable == name);
+        let found = match &mode.kind {
+            ast::ExprKind::Ident(word) => modes().find(|(_, known, _)| known == word),
+            _ => None,
+        };
+        match found {
+            Some((.., None)) => self.ident(name, span),
+            Some((.., Some(fact))) => expr(ExprKind::Fact(*fact), fact.describe().1, span),
+            None => {
+                let known: Vec<String> = modes().map(|(_, word, _)| format!("`{name}({word})`")).collect();
+                let error = self.error("E0210", mode.span, format!("`{name}` has no such form"));
+                error.help(format!("there are {}", known.join(", ")));
+                unknown(span)
+            }
         }
     }
 

@@ -3,9 +3,10 @@
 use super::abi::{self, Place};
 use super::value::{Val, fit, is_signed};
 use super::{Entered, Meaning, Run};
+use crate::machine::BOOT_AHEAD_NS;
 use crate::outcome::Trouble;
-use crate::world::ARGUMENT_REGS;
-use lang::hir::{BinaryOp, Expr, ExprKind, MapId, NameId, NameKind, Site, Type, Yields};
+use crate::world::{self, ARGUMENT_REGS};
+use lang::hir::{Attach, BinaryOp, Expr, ExprKind, Fact, MapId, NameId, NameKind, Site, Type, Yields};
 
 impl Entered {
     /// The eightbyte at a place, if it can be read.
@@ -84,6 +85,7 @@ impl Meaning<'_> {
             K::Elapsed => moment.time_ns.wrapping_sub(self.start_ns) as i64,
             K::Cgroup => moment.cgroup as i64,
             K::Rand => i64::from(self.rng.bits() as u32),
+            K::Fact(fact) => self.fact(run, *fact),
             K::Name(kind) => i64::from(name_of(run.site.expect("at a site"), *kind).0),
             K::NameIn { kind, ids } => i64::from(ids.contains(&name_of(run.site.expect("at a site"), *kind))),
             K::Neg(inner) => self.eval(run, inner).num().wrapping_neg(),
@@ -135,6 +137,22 @@ impl Meaning<'_> {
             }
         };
         Val::Num(fit(bits, &e.ty, self.program))
+    }
+
+    fn fact(&self, run: &Run, fact: Fact) -> i64 {
+        let moment = run.moment;
+        match fact {
+            Fact::Cpus => i64::from(self.cpus),
+            Fact::NumaNode => i64::from(moment.numa_node()),
+            Fact::Jiffies => moment.jiffies() as i64,
+            // Timers of a world interrupt the kernel.
+            Fact::UserMode => i64::from(matches!(run.probe.attach, Attach::Entry(_) | Attach::Return(_))),
+            Fact::ChildPid => i64::from(world::CHILD),
+            Fact::InitPid => i64::from(moment.tgid),
+            Fact::InitTid => i64::from(moment.tid),
+            Fact::Monotonic => moment.time_ns.wrapping_sub(BOOT_AHEAD_NS) as i64,
+            Fact::Tai => moment.time_ns.wrapping_add(world::TAI_AHEAD_NS) as i64,
+        }
     }
 
     /// Values of several expressions, from left to right.

@@ -24,6 +24,7 @@ pub fn run(program: &Program, world: &World, pid_filter: bool) -> Outcome {
     let mut meaning = Meaning {
         program,
         start_ns: world.start_ns,
+        cpus: world.cpus,
         memory: world.memory.clone(),
         tables: program.maps.iter().map(Table::new).collect(),
         stacks: HashMap::new(),
@@ -39,6 +40,7 @@ pub fn run(program: &Program, world: &World, pid_filter: bool) -> Outcome {
 struct Meaning<'a> {
     program: &'a Program,
     start_ns: u64,
+    cpus: u32,
     memory: Memory,
     tables: Vec<Table>,
     /// Stacks seen, by (user, limit); a stack's id is its index.

@@ -1,0 +1,51 @@
+//! Numbers that the kernel or the tracer knows: CPUs, clocks, the pids of another namespace.
+
+use super::body::{Body, Pro};
+use crate::bpf::helper;
+use crate::ir::{Bin, Cmp, Operand, VReg, Width};
+use lang::hir::{Attach, Fact};
+use wire::manifest::{CONTROL_CHILD, CONTROL_TAI};
+
+impl Body<'_, '_> {
+    /// The value of a fact.
+    pub(super) fn fact(&mut self, fact: Fact) -> Operand {
+        match fact {
+            Fact::Cpus => i64::from(self.cx.options.cpus).into(),
+            Fact::NumaNode => {
+                let node = self.b().call(helper::GET_NUMA_NODE_ID, &[]);
+                self.b().extend(node, Width::B32, false).into()
+            }
+            Fact::Jiffies => self.b().call(helper::JIFFIES64, &[]).into(),
+            Fact::UserMode => self.user_mode(),
+            Fact::ChildPid => self.control_word(CONTROL_CHILD).into(),
+            Fact::InitPid => {
+                let thread = self.host_thread();
+                self.b().bin(Bin::Shr, thread, 32).into()
+            }
+            Fact::InitTid => {
+                let thread = self.host_thread();
+                self.b().extend(thread, Width::B32, false).into()
+            }
+            Fact::Monotonic => self.b().call(helper::KTIME_GET_NS, &[]).into(),
+            Fact::Tai => self.tai().into(),
+        }
+    }
+
+    fn tai(&mut self) -> VReg {
+        let now = self.b().call(helper::KTIME_GET_BOOT_NS, &[]);
+        let ahead = self.control_word(CONTROL_TAI);
+        self.b().bin(Bin::Add, now, ahead)
+    }
+
+    /// Probes of functions are in user space by their nature; of what a timer interrupted, the registers tell.
+    fn user_mode(&mut self) -> Operand {
+        if !matches!(self.probe.attach, Attach::Interval { .. } | Attach::Profile { .. }) {
+            return 1.into();
+        }
+        let (offset, mask, user) = self.machine().mode;
+        let ctx = self.pro(Pro::Ctx);
+        let word = self.b().load(ctx, offset, Width::B64, false);
+        let mode = self.b().bin(Bin::And, word, mask);
+        self.b().compare(Cmp::Eq, mode, user).into()
+    }
+}
