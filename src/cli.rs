@@ -1,6 +1,7 @@
 //! The command line's definitions, and which kind of thing its first word is.
 
 use clap::{ArgAction, Parser, ValueEnum};
+use lang::forms::getopt::Given;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -21,7 +22,8 @@ Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wron
 #[derive(Debug, Parser)]
 #[command(name = "cudatrace", disable_version_flag = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// Subcommand (doctor, scripts), embedded script, script file or `-`; then the script's positional parameters
+    /// Subcommand (doctor, scripts), embedded script, script file or `-`; then the script's positional parameters and its own options
+    /// (`--name=value`; `cudatrace SCRIPT --help` lists them)
     #[arg(value_name = "SCRIPT")]
     pub words: Vec<String>,
 
@@ -104,6 +106,14 @@ pub struct Cli {
     /// Colour messages
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
+
+    /// Options of the script: what `arguments` took out of the command line.
+    #[arg(skip)]
+    pub given: Vec<Given>,
+
+    /// `--help` stands behind a script: its own help is wanted.
+    #[arg(skip)]
+    pub script_help: bool,
 }
 
 /// Formats of `-f`.

@@ -21,10 +21,15 @@ pub fn find(name: &str) -> Option<&'static Script> {
 }
 
 impl Script {
-    /// The first comment line: what question it answers.
+    /// What question it answers.
     pub fn summary(&self) -> &'static str {
-        self.text.lines().find_map(|line| line.strip_prefix("// ")).unwrap_or("")
+        summary(self.text)
     }
+}
+
+/// The first comment line of a script.
+pub fn summary(text: &str) -> &str {
+    text.lines().find_map(|line| line.strip_prefix("// ")).unwrap_or("")
 }
 
 #[cfg(test)]

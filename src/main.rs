@@ -1,5 +1,6 @@
 //! `cudatrace`: a scriptable tracer for CUDA. The only place that knows every crate.
 
+mod arguments;
 mod cli;
 mod commands;
 mod embedded;
@@ -8,7 +9,6 @@ mod names;
 mod script;
 mod trace;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 use cli::{Cli, Subcommand, Word};
 use messages::Messages;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 const WRONG: u8 = 1;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match arguments::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -49,6 +49,9 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     }
     if cli.list {
         return commands::list::run(cli).map_err(Failure::wrong);
+    }
+    if cli.script_help {
+        return commands::script_help::run(cli, messages).map_err(Failure::wrong);
     }
     let first = cli.words.first().filter(|_| cli.execute.is_none());
     match first.map(|word| cli::classify(word, |name| embedded::find(name).is_some())) {

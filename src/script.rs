@@ -2,8 +2,12 @@
 
 use crate::cli::{self, Cli, Word};
 use crate::embedded;
+use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
-use lang::Source;
+use lang::check::config::{self, BadVariable};
+use lang::forms::getopt;
+use lang::hir::Config;
+use lang::{Diagnostics, Source};
 use std::io::Read;
 
 /// A script and the parameters that follow it.
@@ -64,6 +68,33 @@ fn unreadable(path: &str, error: std::io::Error) -> anyhow::Error {
             "no embedded script and no file `{path}` ({error}); `cudatrace scripts` lists the scripts"
         ),
         (None, false) => anyhow::anyhow!("cannot read script `{path}`: {error}"),
+    }
+}
+
+/// Variables of the environment that are settings of the script.
+pub fn settings() -> impl Iterator<Item = (String, String)> {
+    let ours = |name: &str| name.starts_with("CUDATRACE_") || name.starts_with("BPFTRACE_");
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(move |(name, _)| ours(name))
+}
+
+/// Says what is wrong with the settings in the environment, and with the options behind the script.
+///
+/// # Errors
+/// A value is none for its setting, or the script has no such option.
+pub fn check_given(script: &Script, cli: &Cli, messages: &Messages) -> Result<()> {
+    for (name, value) in settings() {
+        match config::variable(&name, &value, &mut Config::default()) {
+            Ok(()) => {}
+            Err(BadVariable::Name(said)) => messages.warning(&said),
+            Err(BadVariable::Value(said)) => bail!("environment: {said}"),
+        }
+    }
+    let parsed = lang::parse::parse(&script.source, &script.params, &mut Diagnostics::default());
+    match parsed.and_then(|ast| getopt::unknown(&cli.given, &getopt::known(&ast))) {
+        Some(said) => bail!(said),
+        None => Ok(()),
     }
 }
 

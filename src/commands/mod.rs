@@ -3,5 +3,6 @@
 pub mod doctor;
 pub mod explain;
 pub mod list;
+pub mod script_help;
 pub mod scripts;
 pub mod trace;

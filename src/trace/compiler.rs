@@ -2,7 +2,7 @@
 
 use crate::cli::{Cli, Stage};
 use crate::messages::Messages;
-use crate::script::Script;
+use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow, Passes};
 use lang::ast::{self, SpecPart};
@@ -52,7 +52,7 @@ impl<'a> Compiler<'a> {
             print!("{}", lang::printer::dump(ast));
         }
         let checked = parsed.filter(|_| !diags.has_errors()).and_then(|ast| {
-            self.ast = ast;
+            self.ast = lang::forms::expand(ast, &self.cli.given, &mut diags);
             lang::check(&self.ast, self.source(), &self.front_options(None), self.machine, &mut diags)
         });
         if let Some(checked) = checked.as_ref().filter(|_| !self.waits()) {
@@ -72,7 +72,8 @@ impl<'a> Compiler<'a> {
     fn front_options(&self, only_files: Option<Vec<FileId>>) -> lang::Options {
         let known = self.checked.as_ref().map(|checked| Known::of(&checked.program));
         let params = self.script.params.len();
-        lang::Options { unsafe_ok: self.cli.allow_unsafe, known, only_files, params }
+        let (given, environment) = (self.cli.given.clone(), script::settings().collect());
+        lang::Options { unsafe_ok: self.cli.allow_unsafe, known, only_files, params, given, environment }
     }
 
     fn wants(&self, stage: Stage) -> bool {

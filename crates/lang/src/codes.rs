@@ -1,6 +1,6 @@
 //! What each error code means: the text behind `--explain E0102`.
 //!
-//! Codes are stable: a retired one is not used again. `E00xx` come from the parser, `E01xx` from resolving probes,
+//! Codes are stable: a retired one is not used again. `E00xx` come from the parser, `E003x` from forms, `E01xx` from resolving probes,
 //! `E02xx` from checking types. The words of a single finding are at its place in the stage; here is the rule it breaks.
 
 /// An error code with its explanation.
@@ -24,7 +24,8 @@ pub fn find(code: &str) -> Option<&'static Code> {
 }
 
 /// All tables, in the order of the stages.
-pub const TABLES: &[&[Code]] = &[SYNTAX, crate::resolve::codes::PROBES, crate::check::codes::TYPES];
+pub const TABLES: &[&[Code]] =
+    &[SYNTAX, crate::forms::codes::FORMS, crate::resolve::codes::PROBES, crate::check::codes::TYPES];
 
 /// Findings of the parser.
 pub const SYNTAX: &[Code] = &[

@@ -3,10 +3,11 @@
 use crate::catalog::Catalog;
 use crate::check::{Checked, Options, check};
 use crate::diagnostic::Diagnostics;
+use crate::forms;
 use crate::parse::parse;
 use crate::span::Source;
 
-/// Parses, resolves and checks a script. `None` when it has errors; all findings are in `diags`.
+/// Parses, expands, resolves and checks a script. `None` when it has errors; all findings are in `diags`.
 ///
 /// `params` are the positional parameters, `$1` first.
 pub fn compile_front(
@@ -20,6 +21,8 @@ pub fn compile_front(
     if diags.has_errors() {
         return None;
     }
+    let script = forms::expand(script, &options.given, diags);
     let options = Options { params: params.len(), ..options.clone() };
-    check(&script, src, &options, catalog, diags)
+    let checked = check(&script, src, &options, catalog, diags);
+    checked.filter(|_| !diags.has_errors())
 }

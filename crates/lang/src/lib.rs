@@ -1,7 +1,7 @@
 //! Script text to checked program. No I/O: what is to be known of the machine is asked of a [`catalog::Catalog`].
 //!
 //! ```text
-//! source -> parse -> ast::Script -> resolve -> check -> hir::Program
+//! source -> parse -> ast::Script -> forms -> resolve -> check -> hir::Program
 //! ```
 
 pub mod ast;
@@ -12,6 +12,7 @@ pub mod codes;
 pub mod compile;
 pub mod diagnostic;
 pub mod format;
+pub mod forms;
 pub mod hir;
 pub mod hir_print;
 pub mod hir_visit;

@@ -14,7 +14,7 @@ mod tokens;
 use pest::Parser as _;
 use pest::error::{ErrorVariant, InputLocation};
 
-use crate::ast::{Item, Script};
+use crate::ast::{Expr, ExprKind, Item, Script, UnaryOp};
 use crate::diagnostic::Diagnostics;
 use crate::span::{Source, Span};
 use build::Builder;
@@ -37,6 +37,14 @@ const MAX_BROKEN_ITEMS: usize = 20;
 /// Levels of nesting, over brackets, operators, branches and blocks together. Each later stage walks the tree by
 /// recursion and relies on it.
 pub const MAX_DEPTH: usize = 250;
+
+/// A word of the command line as a number: `20`, `-3`, `0x1f`, `10ms`.
+pub fn word_as_number(text: &str, span: Span) -> Option<ExprKind> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let kind = digits.starts_with(|c: char| c.is_ascii_digit()).then(|| literal::number(digits).ok())??;
+    let expr = Box::new(Expr { kind: kind.clone(), span });
+    Some(if digits == text { kind } else { ExprKind::Unary { op: UnaryOp::Neg, expr } })
+}
 
 /// Reads a script; `params` are the words that `$1`, `$2` ... stand for. `None` if `diags` got an error.
 pub fn parse(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<Script> {

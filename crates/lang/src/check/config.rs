@@ -1,4 +1,4 @@
-//! The `config = { ... }` block: one table of keys.
+//! Settings: one table of keys for the `config = { ... }` block and for the environment.
 
 use crate::ast::{ConfigEntry, Expr, ExprKind};
 use crate::check::limits;
@@ -60,6 +60,37 @@ static WITHOUT_EFFECT: &[&str] = &[
     "symbol_source",
     "use_blazesym",
 ];
+
+/// What is wrong with a variable of the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadVariable {
+    /// Its value.
+    Value(String),
+    /// Its name is like that of a setting.
+    Name(String),
+}
+
+/// Applies `CUDATRACE_MAX_STRLEN=64`, or with bpftrace's prefix. Names that are like no setting are others' business.
+///
+/// # Errors
+/// The value is none for this setting, or the name is misspelled.
+pub fn variable(name: &str, value: &str, config: &mut Config) -> Result<(), BadVariable> {
+    let Some(key) = name.strip_prefix("CUDATRACE_").or(name.strip_prefix("BPFTRACE_")) else { return Ok(()) };
+    let key = key.to_lowercase();
+    let key = RENAMED.iter().find(|(old, _)| *old == key).map_or(key.as_str(), |(_, new)| new);
+    if let Some((_, set)) = KEYS.iter().find(|(known, _)| *known == key) {
+        let value = value.parse().map_or(Value::Word(value), Value::Number);
+        return set(config, &value).map_err(|takes| BadVariable::Value(format!("`{name}` takes {takes}")));
+    }
+    let near = similar(key, KEYS.iter().map(|(known, _)| *known));
+    match near.first().filter(|_| !WITHOUT_EFFECT.contains(&key)) {
+        Some(near) => {
+            let near = format!("{}{}", &name[..name.len() - key.len()], near.to_uppercase());
+            Err(BadVariable::Name(format!("`{name}` is no setting: did you mean `{near}`?")))
+        }
+        None => Ok(()),
+    }
+}
 
 /// Applies one entry.
 pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) {
@@ -137,5 +168,41 @@ fn missing_probes(name: &str) -> Option<MissingProbes> {
         "warn" => Some(MissingProbes::Warn),
         "ignore" => Some(MissingProbes::Ignore),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(name: &str, value: &str) -> (Result<(), BadVariable>, Config) {
+        let mut config = Config::default();
+        (variable(name, value, &mut config), config)
+    }
+
+    #[test]
+    fn the_environment_sets_what_the_block_sets() {
+        assert_eq!(set("CUDATRACE_MAX_STRLEN", "64").1.max_strlen, 64);
+        assert_eq!(set("BPFTRACE_STRLEN", "64").1.max_strlen, 64);
+        assert!(!set("BPFTRACE_PRINT_MAPS_ON_EXIT", "0").1.print_maps_on_exit);
+        assert_eq!(set("CUDATRACE_STACK_MODE", "perf").1.stack_mode, StackMode::Perf);
+        assert_eq!(set("MAX_STRLEN", "64"), (Ok(()), Config::default()));
+    }
+
+    #[test]
+    fn wrong_variables_are_named_and_foreign_ones_left_alone() {
+        let said = |name, value| match set(name, value).0 {
+            Err(BadVariable::Name(said) | BadVariable::Value(said)) => said,
+            Ok(()) => String::new(),
+        };
+        assert_eq!(
+            said("CUDATRACE_MAX_STRLN", "64"),
+            "`CUDATRACE_MAX_STRLN` is no setting: did you mean `CUDATRACE_MAX_STRLEN`?"
+        );
+        assert_eq!(
+            said("CUDATRACE_MAX_MAP_KEYS", "none"),
+            "`CUDATRACE_MAX_MAP_KEYS` takes a number from 1 to 67108864"
+        );
+        assert_eq!(said("BPFTRACE_VMLINUX", "/boot/vmlinux"), "");
     }
 }

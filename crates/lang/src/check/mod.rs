@@ -33,6 +33,7 @@ use crate::check::infer::{MapState, ValueState};
 use crate::check::scope::{Scope, VarState};
 use crate::check::types::Types;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::forms::getopt::Given;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
 use crate::resolve::names::Interner;
 use crate::resolve::{self, Attached, Pending, Resolved, ResolvedClause, Setting};
@@ -49,6 +50,10 @@ pub struct Options {
     pub only_files: Option<Vec<FileId>>,
     /// Number of positional parameters: `$#`.
     pub params: usize,
+    /// Options behind the script: `--top=20`. Whoever expands the script's forms wants them.
+    pub given: Vec<Given>,
+    /// Settings from the environment, as `name=value`; they win over the script's.
+    pub environment: Vec<(String, String)>,
 }
 
 /// Lists of a running program, whose ids and types stay.
@@ -97,7 +102,7 @@ pub fn check(
     let known = options.known.clone().unwrap_or_default();
     let mut types = Types::new(known.enums, known.structs);
     let mut names = Interner::new(known.names);
-    let config = settings(script, diags);
+    let config = settings(script, options, diags);
     let setting =
         Setting { catalog, only_files: options.only_files.as_deref(), missing: config.missing_probes };
     let resolved = resolve::resolve(script, &setting, &mut types, &mut names, diags);
@@ -108,12 +113,16 @@ pub fn check(
     (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved))
 }
 
-fn settings(script: &Script, diags: &mut Diagnostics) -> Config {
+fn settings(script: &Script, options: &Options, diags: &mut Diagnostics) -> Config {
     let mut config = Config::default();
     for item in &script.items {
         if let Item::Config(entries) = item {
             entries.iter().for_each(|entry| config::apply(entry, &mut config, diags));
         }
+    }
+    for (name, value) in &options.environment {
+        // Who handed it over has heard of what is wrong with it.
+        let _ = config::variable(name, value, &mut config);
     }
     config
 }

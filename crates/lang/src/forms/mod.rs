@@ -1,0 +1,22 @@
+//! Forms that are said in smaller terms: what comes out has none of them.
+//!
+//! ```text
+//! getopt("top", 10)          ->  10, or what `--top=20` on the command line says
+//! ```
+//!
+//! Works on the text's tree alone: types and probes are not known yet. What is expanded keeps the places of what was
+//! written.
+
+pub mod codes;
+pub mod getopt;
+pub mod walk;
+
+use crate::ast::Script;
+use crate::diagnostic::Diagnostics;
+use getopt::Given;
+
+/// Expands all forms of a script; `given` are the options behind it on the command line.
+pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> Script {
+    getopt::expand(&mut script, given, diags);
+    script
+}

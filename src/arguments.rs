@@ -1,0 +1,180 @@
+//! Takes a script's own options out of the command line before ours are read.
+//!
+//! ```text
+//! cudatrace latency --top=5 -p 42        top=5 for the script, -p for us
+//! cudatrace -e '...' -- --top=5 ./prog   behind `--`, whatever its name; then the command
+//! cudatrace latency --help               help of the script
+//! ```
+//!
+//! Behind the script a long option that is none of ours is the script's; before it, it is a mistake that clap names.
+
+use crate::cli::Cli;
+use clap::{Arg, Command, CommandFactory, FromArgMatches};
+use lang::forms::getopt::Given;
+use std::ffi::OsString;
+
+/// Reads the command line, the program's name included.
+///
+/// # Errors
+/// Clap's: an option is wrong, or help is asked for.
+pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    command.build();
+    let split = Split::of(&command, args);
+    let mut cli = Cli::from_arg_matches(&command.try_get_matches_from(split.ours)?)?;
+    (cli.given, cli.script_help) = (split.given, split.help);
+    Ok(cli)
+}
+
+/// Whose each word is.
+#[derive(Debug, Default)]
+struct Split {
+    ours: Vec<OsString>,
+    given: Vec<Given>,
+    /// The script's help.
+    help: bool,
+    /// A script was named.
+    script: bool,
+}
+
+impl Split {
+    fn of(command: &Command, mut args: impl Iterator<Item = OsString>) -> Split {
+        let mut split = Split::default();
+        split.ours.extend(args.next());
+        while let Some(word) = args.next() {
+            if word == "--" {
+                split.behind_dashes(args);
+                break;
+            }
+            if split.word(command, word) {
+                split.ours.extend(args.next());
+            }
+        }
+        split
+    }
+
+    /// Sorts a word; true if the next one is its value.
+    fn word(&mut self, command: &Command, word: OsString) -> bool {
+        let text = word.to_string_lossy().into_owned();
+        let known = match text.strip_prefix("--") {
+            Some(long) => command.get_arguments().find(|arg| arg.get_long() == long.split('=').next()),
+            None => return self.short(command, word),
+        };
+        if self.script && text == "--help" {
+            self.help = true;
+            return false;
+        }
+        match known {
+            None if self.script => self.given.push(option(&text[2..])),
+            _ => self.ours.push(word),
+        }
+        self.script |= known.is_some_and(is_script);
+        known.is_some_and(takes_value) && !text.contains('=')
+    }
+
+    /// `-v`, `-lv`, `-p42`, or a word without dash.
+    fn short(&mut self, command: &Command, word: OsString) -> bool {
+        let text = word.to_string_lossy().into_owned();
+        let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+            self.script = true;
+            self.ours.push(word);
+            return false;
+        };
+        if self.script && letters == "h" {
+            self.help = true;
+            return false;
+        }
+        self.ours.push(word);
+        let named = |letter: char| command.get_arguments().find(|arg| arg.get_short() == Some(letter));
+        let valued = letters
+            .char_indices()
+            .find_map(|(at, letter)| Some((at, named(letter).filter(|arg| takes_value(arg))?)));
+        self.script |= valued.is_some_and(|(_, arg)| is_script(arg));
+        valued.is_some_and(|(at, _)| letters[at..].chars().count() == 1)
+    }
+
+    /// A command does not begin with dashes: such words are options of the script.
+    fn behind_dashes(&mut self, args: impl Iterator<Item = OsString>) {
+        let mut args = args.peekable();
+        let is_option =
+            |word: &OsString| word.to_string_lossy().strip_prefix("--").is_some_and(|name| !name.is_empty());
+        while let Some(word) = args.next_if(is_option) {
+            self.given.push(option(&word.to_string_lossy()[2..]));
+        }
+        if args.peek().is_some_and(|word| word == "--") {
+            args.next();
+        }
+        if args.peek().is_some() || self.given.is_empty() {
+            self.ours.push("--".into());
+            self.ours.extend(args);
+        }
+    }
+}
+
+fn takes_value(arg: &Arg) -> bool {
+    arg.get_action().takes_values()
+}
+
+/// `-e` is a script.
+fn is_script(arg: &Arg) -> bool {
+    arg.get_short() == Some('e')
+}
+
+/// `top=5`, `flag`
+fn option(text: &str) -> Given {
+    match text.split_once('=') {
+        Some((name, value)) => Given { name: name.into(), value: Some(value.into()) },
+        None => Given { name: text.into(), value: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Cli {
+        let words = shell_words::split(line).unwrap();
+        parse(words.into_iter().map(OsString::from)).unwrap()
+    }
+
+    fn given(line: &str) -> Vec<String> {
+        let show = |given: &Given| format!("{}={}", given.name, given.value.as_deref().unwrap_or("<none>"));
+        read(line).given.iter().map(show).collect()
+    }
+
+    #[test]
+    fn options_behind_the_script_are_its_own() {
+        assert_eq!(given("cudatrace x.ct --top=5 --all -p 42 7"), ["top=5", "all=<none>"]);
+        assert_eq!(given("cudatrace -e 'BEGIN { }' --top=5"), ["top=5"]);
+        assert_eq!(given("cudatrace -qe 'BEGIN { }' --top=5"), ["top=5"]);
+        assert_eq!(read("cudatrace x.ct --top=5 -p 42 7").words, ["x.ct", "7"]);
+        assert_eq!(read("cudatrace x.ct --top=5 -p 42 7").pids, [42]);
+    }
+
+    #[test]
+    fn before_the_script_they_are_mistakes_of_ours() {
+        let words = ["cudatrace", "--top=5", "x.ct"].map(OsString::from);
+        assert!(parse(words.into_iter()).is_err());
+        let words = ["cudatrace", "-p", "42", "--top=5", "x.ct"].map(OsString::from);
+        assert!(parse(words.into_iter()).is_err());
+    }
+
+    #[test]
+    fn behind_dashes_options_come_before_the_command() {
+        let cli = read("cudatrace x.ct -- --pid=3 --all ./prog --its=own");
+        assert_eq!(cli.given.len(), 2);
+        assert_eq!(cli.argv, ["./prog", "--its=own"]);
+        let cli = read("cudatrace x.ct -- --pid=3");
+        assert_eq!((cli.given.len(), cli.argv.len()), (1, 0));
+        assert_eq!(read("cudatrace x.ct -- ./prog --its=own").argv, ["./prog", "--its=own"]);
+    }
+
+    #[test]
+    fn help_behind_a_script_is_the_scripts() {
+        assert!(read("cudatrace x.ct --help").script_help);
+        assert!(read("cudatrace x.ct -p 42 -h").script_help);
+        assert!(!read("cudatrace x.ct --verbose").script_help);
+        let words = ["cudatrace", "--help"].map(OsString::from);
+        assert!(parse(words.into_iter()).is_err());
+    }
+}

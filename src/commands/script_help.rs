@@ -1,0 +1,49 @@
+//! `cudatrace SCRIPT --help`: what a script answers, and its own options.
+
+use crate::cli::{self, Cli, Word};
+use crate::messages::Messages;
+use crate::{embedded, script};
+use anyhow::{Result, bail};
+use clap::CommandFactory;
+use lang::Diagnostics;
+use lang::forms::getopt::{self, Known};
+use std::io::Write;
+
+/// Prints the help of the script that the command line names; of a subcommand, ours.
+pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
+    let word = cli.words.first().filter(|_| cli.execute.is_none());
+    if let Some(Word::Subcommand(_)) =
+        word.map(|word| cli::classify(word, |name| embedded::find(name).is_some()))
+    {
+        Cli::command().print_help()?;
+        return Ok(0);
+    }
+    let script = script::load(cli)?;
+    let mut diags = Diagnostics::default();
+    let Some(ast) = lang::parse::parse(&script.source, &script.params, &mut diags) else {
+        messages.diagnostics(&diags, &script.source);
+        bail!("the script cannot be read");
+    };
+    let shown = word.map_or("-e PROGRAM", String::as_str);
+    let help = text(shown, embedded::summary(&script.source.text), &getopt::known(&ast));
+    std::io::stdout().lock().write_all(help.as_bytes())?;
+    Ok(0)
+}
+
+fn text(script: &str, summary: &str, options: &[Known]) -> String {
+    let mut out = if summary.is_empty() { String::new() } else { format!("{summary}\n\n") };
+    let forms: Vec<String> = options.iter().map(|option| format!(" [{}]", option.form())).collect();
+    out += &format!("Usage: cudatrace {script}{} [cudatrace's options] [-- COMMAND]\n", forms.concat());
+    if options.is_empty() {
+        return out + "\nThe script has no options of its own.\n";
+    }
+    out += "\nOptions of the script:\n";
+    let width = options.iter().map(|option| option.form().len()).max().unwrap_or(0);
+    for option in options {
+        let default = option.default_text().map_or(String::new(), |default| format!(" [default: {default}]"));
+        let line = format!("  {:<width$}  {}{default}", option.form(), option.help.as_deref().unwrap_or(""));
+        out += line.trim_end();
+        out.push('\n');
+    }
+    out
+}
