@@ -3,12 +3,14 @@
 //! Positional parameters are replaced here: `$1` is a number if it looks so, else a string; an unset one is 0.
 //! Not here: whether names exist, types, what a provider wants of its parts.
 //!
-//! After a mistake the parser goes on at the next clause, so that one run reports all of them. Time is linear in the
-//! length of the script, and nesting is limited rather than the stack exhausted.
+//! After a mistake the parser goes on at the next statement or clause (`recover`), so that one run reports all of them.
+//! Time is linear in the length of the script, and nesting is limited rather than the stack exhausted.
 
 mod build;
 mod explain;
+mod habits;
 mod literal;
+mod recover;
 mod tokens;
 
 use pest::Parser as _;
@@ -18,6 +20,7 @@ use crate::ast::{Expr, ExprKind, Item, Script, UnaryOp};
 use crate::diagnostic::Diagnostics;
 use crate::span::{Source, Span};
 use build::Builder;
+use explain::Broken;
 
 /// The grammar; pest derives the rules.
 mod grammar {
@@ -29,10 +32,12 @@ mod grammar {
 
 use grammar::{Grammar, Rule};
 type Pair<'a> = pest::iterators::Pair<'a, Rule>;
-type PestError = Box<pest::error::Error<Rule>>;
 
 /// Clauses with mistakes that are reported; a text with more is hardly a script.
 const MAX_BROKEN_ITEMS: usize = 20;
+
+/// Mistakes of one clause that are reported; each costs another reading of it.
+const MAX_MISTAKES: usize = 20;
 
 /// Levels of nesting, over brackets, operators, branches and blocks together. Each later stage walks the tree by
 /// recursion and relies on it.
@@ -57,10 +62,11 @@ pub fn parse(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option
         if at == src.text.len() {
             break;
         }
-        at = read_mistake(&src.text, at, items.last(), builder.diags);
+        at = read_mistakes(&src.text, at, items.last(), &mut builder);
     }
-    let mut new = diags.list[errors_before..].iter();
-    (!new.any(|d| d.severity == crate::Severity::Error)).then_some(Script { items })
+    let new = &mut diags.list[errors_before..];
+    new.sort_by_key(|diag| diag.span.start);
+    (!new.iter().any(|d| d.severity == crate::Severity::Error)).then_some(Script { items })
 }
 
 /// Reads items from `at` on, as many as are right, and returns where they end; the length of the text when all were.
@@ -84,13 +90,39 @@ fn read_items(text: &str, at: usize, builder: &mut Builder, items: &mut Vec<Item
 }
 
 /// Reports what is wrong with the item at `at`, and returns where the next one begins.
-fn read_mistake(text: &str, at: usize, before: Option<&Item>, diags: &mut Diagnostics) -> usize {
-    let end = tokens::recover(text, at);
-    if !explain::closed_early(text, at, before, diags) {
-        let error = Grammar::parse(Rule::item_alone, &text[at..end]).err().map(Box::new);
-        explain::explain(text, at..end, error, diags);
+fn read_mistakes(text: &str, at: usize, before: Option<&Item>, builder: &mut Builder) -> usize {
+    let end = recover::next_item(text, at);
+    if explain::closed_early(text, at, before, builder.diags) {
+        return end;
+    }
+    let mut broken =
+        Broken { item: text[at..end].to_owned(), base: at, last: end == text.len(), swallowed: false };
+    for _ in 0..MAX_MISTAKES {
+        let error = match Grammar::parse(Rule::item_alone, &broken.item) {
+            Ok(rest) => {
+                read_rest(rest, at, builder);
+                break;
+            }
+            Err(error) if expected(&error) == [Rule::EOI] => {
+                let rest = position(&error);
+                return if recover::rest_is_an_item(&broken.item, rest) { at + rest } else { end };
+            }
+            Err(error) => error,
+        };
+        let mistake = explain::explain(&mut broken, &error, builder.diags);
+        if !mistake.is_some_and(|mistake| recover::repair(&mut broken.item, mistake)) {
+            break;
+        }
     }
     end
+}
+
+/// Finds the mistakes that are none of the grammar, in what is left of an item.
+fn read_rest(rest: pest::iterators::Pairs<Rule>, base: usize, builder: &mut Builder) {
+    builder.base = base;
+    for pair in rest.flat_map(Pair::into_inner) {
+        builder.item(pair);
+    }
 }
 
 fn position(error: &pest::error::Error<Rule>) -> usize {

@@ -393,17 +393,17 @@ impl<'a> Builder<'a> {
             ExprKind::Ident(name) if name == "_" && op.is_none() => StmtKind::Expr(value),
             ExprKind::Var(_) | ExprKind::Map { .. } => StmtKind::Assign { target, op, value },
             _ => {
-                self.not_assignable(target.span);
+                self.not_assignable(&target);
                 StmtKind::Expr(value)
             }
         }
     }
 
-    fn not_assignable(&mut self, span: Span) {
+    fn not_assignable(&mut self, target: &Expr) {
         self.diags
-            .error("E0008", span, "this cannot be assigned to")
+            .error("E0008", target.span, "this cannot be assigned to")
             .label("neither a variable nor a map")
-            .help("scratch variables are written `$x`, maps `@m` or `@m[key]`");
+            .help(way_to_assign(&target.kind));
     }
 
     // ---- expressions
@@ -423,13 +423,17 @@ impl<'a> Builder<'a> {
         let op = inner!(parts, "an operator");
         let text = op.as_str();
         let span = self.span(&op);
+        let value = inner!(parts, "a value");
         let diag = self.diags.error("E0006", span, format!("`{text}` assigns, and a value is expected here"));
         match text {
+            "=" if value.as_str().starts_with('~') => {
+                diag.help("to search in text use `strcontains(text, \"part\")`")
+            }
             "=" => diag.help("`==` compares"),
             _ => diag.help("assign in a statement of its own, before"),
         };
         // The right side may hold mistakes of its own.
-        self.expr(inner!(parts, "a value"));
+        self.expr(value);
     }
 
     fn expr(&mut self, pair: Pair) -> Expr {
@@ -552,7 +556,7 @@ impl<'a> Builder<'a> {
 
     fn inc_dec(&mut self, target: Expr, span: Span, delta: i8, postfix: bool) -> Expr {
         if !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map { .. }) {
-            self.not_assignable(target.span);
+            self.not_assignable(&target);
         }
         Expr { kind: ExprKind::IncDec { target: Box::new(target), delta, postfix }, span }
     }
@@ -737,6 +741,23 @@ fn is_mark(rule: Rule) -> bool {
             | range
             | assign
     )
+}
+
+/// What to write in place of a target that cannot be assigned to.
+fn way_to_assign(target: &ExprKind) -> String {
+    let named = |base: &Expr, word: &str| matches!(&base.kind, ExprKind::Ident(name) if name == word);
+    match target {
+        ExprKind::Index { base, .. } if matches!(base.kind, ExprKind::Map { keys: Some(_), .. }) => {
+            "all keys stand in one pair of brackets: `@m[a, b]`".into()
+        }
+        ExprKind::Field { base, name, .. } if named(base, "self") => {
+            format!("what belongs to a thread is kept in a map: `@{}[tid]`", name.node)
+        }
+        ExprKind::Field { base, name, .. } if named(base, "this") => {
+            format!("what belongs to one run of the clause is kept in a variable: `${}`", name.node)
+        }
+        _ => "scratch variables are written `$x`, maps `@m` or `@m[key]`".into(),
+    }
 }
 
 fn is_prefix(rule: Rule) -> bool {

@@ -3,12 +3,11 @@
 //! Pest knows the furthest place that it came to, and the rules that it tried there. The causes that lie elsewhere (a
 //! string, comment or bracket without its end) are looked for first, since what pest then expects is beside the point.
 
-use std::ops::Range;
-
+use super::recover::Mistake;
 use super::tokens::{self, Kind, Token};
-use super::{PestError, Rule, build, expected, next_char, position};
+use super::{Rule, build, expected, habits, next_char, position};
 use crate::ast::Item;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 use crate::span::Span;
 
 /// What begins an item in other dialects, and what to do here instead.
@@ -22,39 +21,49 @@ pub(super) const FOREIGN: &[(&str, &str)] = &[
     ("#", "only `#define NAME literal` and `#include` are known"),
 ];
 
-/// Advice by the token that was found.
-const FOUND: &[(&str, &str)] = &[
-    ("=", "`=` assigns in a statement of its own; `==` compares"),
-    ("'", "strings stand in double quotes"),
-    ("#", "comments begin with `//`"),
-    ("and", "the operator is written `&&`"),
-    ("or", "the operator is written `||`"),
-    ("not", "the operator is written `!`"),
-    ("elif", "write `else if`"),
-    ("elseif", "write `else if`"),
-    ("in", "write `for $i : 0..10 { }` or `for $kv : @m { }`"),
-];
+/// An item with a mistake, perhaps after others have been taken out of it.
+pub(super) struct Broken {
+    /// The item's text.
+    pub(super) item: String,
+    /// Where it begins in the script.
+    pub(super) base: usize,
+    /// Nothing follows it.
+    pub(super) last: bool,
+    /// A string without end may have hidden brackets.
+    pub(super) swallowed: bool,
+}
 
-/// Reports why the item at `place` cannot be read; `error` is what pest says about it alone.
-pub(super) fn explain(text: &str, place: Range<usize>, error: Option<PestError>, diags: &mut Diagnostics) {
-    let item = &text[place.clone()];
-    let at = error.as_ref().map_or(place.start, |error| place.start + position(error));
-    if foreign(text, place.start, diags) || open_text(item, place.start, at, diags) {
-        return;
+/// Reports why an item cannot be read, and returns what to take out of it; `None` when the rest says nothing more.
+pub(super) fn explain(
+    broken: &mut Broken,
+    error: &pest::error::Error<Rule>,
+    diags: &mut Diagnostics,
+) -> Option<Mistake> {
+    let (item, base, at) = (broken.item.as_str(), broken.base, position(error));
+    if foreign(item, base, diags) {
+        return None;
     }
-    let Some(error) = error.filter(|error| !expected(error).is_empty()) else {
-        return build::too_deep(Span::new(at, next_char(text, at)), diags);
-    };
-    let found = tokens::next(&text[..place.end], at);
-    if found.is_none() && open_bracket(text, &place, diags) {
-        return;
+    if let Some(token) = open_text(item, base, at, diags) {
+        broken.swallowed = true;
+        return (token.kind == Kind::OpenStr).then_some(Mistake { at: token.start, separator: false });
     }
-    let wanted = wanted(expected(&error));
-    let end = if place.end < text.len() { "the next clause" } else { "the end of the script" };
-    let shown = found.map_or_else(|| end.to_owned(), |token| describe(text, token));
-    let span = found.map_or_else(|| last_char(item, place.start), |token| Span::new(token.start, token.end));
+    if expected(error).is_empty() {
+        build::too_deep(Span::new(base + at, base + next_char(item, at)), diags);
+        return None;
+    }
+    let found = tokens::next(item, at);
+    if found.is_none() && (broken.swallowed || open_bracket(broken, diags)) {
+        return None;
+    }
+    let wanted = wanted(expected(error));
+    let end = if broken.last { "the end of the script" } else { "the next clause" };
+    let shown = found.map_or_else(|| end.to_owned(), |token| describe(item, token));
+    let span =
+        found.map_or_else(|| last_char(item, base), |token| Span::new(base + token.start, base + token.end));
     let diag = diags.error("E0001", span, format!("expected {wanted}, found {shown}"));
-    advise(diag, &wanted, found.map_or("", |token| &text[token.start..token.end]));
+    let advice = habits::advice(item, at, &wanted);
+    advice.map(|help| diag.help(help));
+    found.map(|_| Mistake { at, separator: advice == Some(habits::SEPARATED) })
 }
 
 /// Reports text after an angle body: most likely a comparison closed the body. False if it is something else.
@@ -73,24 +82,27 @@ pub(super) fn closed_early(text: &str, at: usize, before: Option<&Item>, diags: 
     true
 }
 
-fn foreign(text: &str, at: usize, diags: &mut Diagnostics) -> bool {
-    let Some(token) = tokens::next(text, at) else { return false };
-    let word = &text[token.start..token.end];
-    let after = tokens::next(text, token.end).map_or("", |next| &text[next.start..next.end]);
+fn foreign(item: &str, base: usize, diags: &mut Diagnostics) -> bool {
+    let Some(token) = tokens::next(item, 0) else { return false };
+    let word = &item[token.start..token.end];
+    let after = tokens::next(item, token.end).map_or("", |next| &item[next.start..next.end]);
     let known = word == "#" && matches!(after, "define" | "include");
     let Some((_, help)) = FOREIGN.iter().find(|(name, _)| *name == word && !known) else { return false };
     let shown = if word == "#" { format!("#{after}") } else { word.to_owned() };
     diags
-        .error("E0011", Span::new(token.start, token.end), format!("`{shown}` is not part of this language"))
+        .error(
+            "E0011",
+            Span::new(base + token.start, base + token.end),
+            format!("`{shown}` is not part of this language"),
+        )
         .help(*help);
     true
 }
 
-/// Reports a string or comment without end that begins no later than `at`.
-fn open_text(item: &str, base: usize, at: usize, diags: &mut Diagnostics) -> bool {
+/// Reports a string or comment without end that begins no later than `at`, and returns it.
+fn open_text(item: &str, base: usize, at: usize, diags: &mut Diagnostics) -> Option<Token> {
     let open = |token: &Token| matches!(token.kind, Kind::OpenStr | Kind::OpenComment);
-    let until = |token: &Token| base + token.start <= at;
-    let Some(token) = tokens::tokens(item, 0).take_while(until).find(open) else { return false };
+    let token = tokens::tokens(item, 0).take_while(|token| token.start <= at).find(open)?;
     let start = base + token.start;
     if token.kind == Kind::OpenComment {
         diags
@@ -102,20 +114,20 @@ fn open_text(item: &str, base: usize, at: usize, diags: &mut Diagnostics) -> boo
             .label("the second `\"` is missing on this line")
             .help("a newline inside a string is written `\\n`");
     }
-    true
+    Some(token)
 }
 
 /// Reports a bracket without partner, when the item ended too early.
-fn open_bracket(text: &str, place: &Range<usize>, diags: &mut Diagnostics) -> bool {
-    let Some(token) = tokens::unmatched(&text[place.clone()]) else { return false };
-    let (start, end) = (place.start + token.start, place.start + token.end);
-    let open = &text[start..end];
+fn open_bracket(broken: &Broken, diags: &mut Diagnostics) -> bool {
+    let Some(token) = tokens::unmatched(&broken.item) else { return false };
+    let (start, end) = (broken.base + token.start, broken.base + token.end);
+    let open = &broken.item[token.start..token.end];
     if !matches!(open, "{" | "(" | "[") {
         return false;
     }
     let message = format!("this `{open}` is not closed");
     let help = format!("add the missing `{}`", tokens::partner(open));
-    let next = if place.end < text.len() { "the next clause begins" } else { "the script ends" };
+    let next = if broken.last { "the script ends" } else { "the next clause begins" };
     diags
         .error("E0003", Span::new(start, end), message)
         .label(format!("{next} before its partner"))
@@ -137,14 +149,6 @@ fn describe(text: &str, token: Token) -> String {
     match word.char_indices().nth(SHOWN) {
         Some((cut, _)) => format!("`{}...`", &word[..cut]),
         None => format!("`{word}`"),
-    }
-}
-
-fn advise(diag: &mut Diagnostic, wanted: &str, found: &str) {
-    if let Some((_, help)) = FOUND.iter().find(|(token, _)| *token == found) {
-        diag.help(*help);
-    } else if wanted.starts_with("`;`") {
-        diag.help("statements are separated by `;`");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Words of a script that does not parse: enough to name what was found, to match brackets, and to find the next clause.
+//! Words of a script that does not parse: enough to name what was found, to match brackets, and to tell where an item
+//! begins.
 //!
 //! Not used for scripts that are right; the grammar reads those. Any text is cut into tokens here, also a broken one.
 
@@ -165,31 +166,10 @@ pub fn begins_item(text: &str, token: Token) -> bool {
     }
 }
 
-fn starts_line(text: &str, at: usize) -> bool {
+/// Nothing but blanks stands before `at` on its line.
+pub fn starts_line(text: &str, at: usize) -> bool {
     let before = text[..at].trim_end_matches([' ', '\t', '\r']);
     before.is_empty() || before.ends_with('\n')
-}
-
-/// Where to go on after a mistake in the item at `at`: before the next line that begins an item, or behind a `}` that
-/// closes everything and is followed by an item or by nothing.
-pub fn recover(text: &str, at: usize) -> usize {
-    let mut depth = 0usize;
-    let mut last = at;
-    for token in tokens(text, at) {
-        if token.start > at && starts_line(text, token.start) && begins_item(text, token) {
-            return token.start;
-        }
-        if depth == 0 && text[at..last].ends_with('}') && begins_item(text, token) {
-            return token.start;
-        }
-        match &text[token.start..token.end] {
-            "{" => depth += 1,
-            "}" => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        last = token.end;
-    }
-    text.len()
 }
 
 /// The first bracket that finds no partner in `text`: an opening one that is never closed, or a closing one too many.
@@ -234,16 +214,6 @@ mod tests {
         );
         assert_eq!(words("uprobe:/lib/*/x.so:f { \"open\n}"), ["uprobe:/lib/*/x.so:f", "{", "\"open", "}"]);
         assert_eq!(words("é /* open"), ["é", "/* open"]);
-    }
-
-    #[test]
-    fn finds_the_next_clause() {
-        let text = "BEGIN { print(1 }\nEND { }";
-        assert_eq!(&text[recover(text, 0)..], "END { }");
-        let text = "BEGIN { if x { y } z) } END { }";
-        assert_eq!(&text[recover(text, 0)..], "END { }");
-        let text = "BEGIN { if x { \nuprobe:a:b { }";
-        assert_eq!(&text[recover(text, 0)..], "uprobe:a:b { }");
     }
 
     #[test]

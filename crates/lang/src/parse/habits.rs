@@ -1,0 +1,158 @@
+//! Habits from other languages, and what to write here instead: one table, consulted where the grammar gives up.
+//!
+//! A row has the shape of the words around the place, which is `^`: `let ^ WORD` is `let x`. Words in capitals stand for
+//! kinds of words, `..` for anything from the beginning of the statement on. The first row that fits is taken.
+
+use super::recover::statement_start;
+use super::tokens::{self, Kind, Token};
+use crate::builtin;
+
+/// What people write, and the advice.
+struct Habit {
+    /// What must be among the things that are expected there; empty for anything.
+    expected: &'static str,
+    /// The words around.
+    shape: &'static str,
+    /// What to write.
+    help: &'static str,
+}
+
+const fn anywhere(shape: &'static str, help: &'static str) -> Habit {
+    Habit { expected: "", shape, help }
+}
+
+const fn expecting(expected: &'static str, shape: &'static str, help: &'static str) -> Habit {
+    Habit { expected, shape, help }
+}
+
+const LOOP: &str =
+    "a loop goes over a range, `for $i : 0..10 { }`, or a map, `for $kv : @m { }`; others are `while` loops";
+const QUOTES: &str = "strings stand in straight double quotes: `\"text\"`";
+const ELSE_IF: &str = "write `else if`";
+const PARENTHESES: &str = "what a function takes stands in parentheses: `printf(\"%d\\n\", pid)`";
+const NO_TYPE: &str =
+    "variables are made by assigning, `$x = 0`; their type may be given by `let $x: uint32 = 0`";
+const DOLLAR: &str = "names of variables begin with `$`";
+const BRACES: &str = "what follows stands in braces, also a single statement: `if pid == 1 { exit() }`";
+const SWITCH: &str = "there is no `switch`: write `if ... { } else if ... { }`";
+const MACRO: &str = "functions cannot be defined, `macro`s can: `macro twice(x) { x + x }`";
+
+/// The advice where two statements stand side by side.
+pub(super) const SEPARATED: &str = "statements are separated by `;`";
+
+const HABITS: &[Habit] = &[
+    anywhere("== ^ =", "`==` compares"),
+    anywhere("!= ^ =", "`!=` compares"),
+    anywhere("for ( VAR ^ =", LOOP),
+    anywhere("^ =", "`=` assigns in a statement of its own; `==` compares"),
+    anywhere(": ^ =", "`=` assigns"),
+    anywhere("^ '", QUOTES),
+    anywhere("^ QUOTE", QUOTES),
+    anywhere("^ BLANK", "this is no plain blank, though it looks like one: type it again"),
+    anywhere("^ #", "comments begin with `//`"),
+    anywhere("^ and", "the operator is written `&&`"),
+    anywhere("^ or", "the operator is written `||`"),
+    anywhere("not ^", "the operator is written `!`"),
+    anywhere("^ not", "the operator is written `!`"),
+    anywhere("elsif .. ^", ELSE_IF),
+    anywhere("elif .. ^", ELSE_IF),
+    anywhere("elseif .. ^", ELSE_IF),
+    anywhere("for VAR ^ in", LOOP),
+    anywhere("for ( VAR ^ in", LOOP),
+    anywhere("for ( ^", LOOP),
+    anywhere("for ^", LOOP),
+    anywhere("foreach .. ^", LOOP),
+    anywhere("switch .. ^", SWITCH),
+    anywhere("do ^ {", "a loop tests before its body: `while ... { }`"),
+    anywhere("probe ^ WORD", "a clause begins with its probe: `uprobe:libcuda:cuInit { }`"),
+    anywhere("let ^ WORD", DOLLAR),
+    anywhere("var ^ WORD", DOLLAR),
+    anywhere("CALL ^ STR", PARENTHESES),
+    anywhere("CALL ^ VAR", PARENTHESES),
+    anywhere("CALL ^ MAP", PARENTHESES),
+    anywhere("CALL ^ WORD", PARENTHESES),
+    anywhere("MAP ^ {", "keys stand in brackets: `@m[key]`"),
+    anywhere("TYPE ^ WORD", NO_TYPE),
+    anywhere("TYPE ^ VAR", NO_TYPE),
+    expecting("`{`", "if .. ^ ;", BRACES),
+    expecting("`{`", "if .. ^ CALL", BRACES),
+    expecting("`{`", "while .. ^ ;", BRACES),
+    anywhere("else ^ WORD", BRACES),
+    anywhere("if .. ^ return", BRACES),
+    anywhere("PROBE ^ :", "one colon stands between the parts of a probe: `uprobe:libcuda:cuInit`"),
+    anywhere("PROBE ^ if", "a predicate stands between slashes: `/ pid == 3 /`"),
+    expecting("`{`", "WORD ^ if", "a predicate stands between slashes: `/ pid == 3 /`"),
+    expecting("`/`", "^ {", "a predicate ends with a slash: `/ pid == 3 /`"),
+    anywhere("function ^", MACRO),
+    anywhere("def ^", MACRO),
+    anywhere("fn ^", MACRO),
+    anywhere("func ^", MACRO),
+    expecting("a probe", "^ ;", "nothing stands between clauses"),
+    expecting("`;`", "^ )", "no `(` is open here"),
+    expecting("`;`", "^ ]", "no `[` is open here"),
+    expecting("`;`", "^ WORD", SEPARATED),
+    expecting("`;`", "^ VAR", SEPARATED),
+    expecting("`;`", "^ MAP", SEPARATED),
+    expecting("`;`", "^ CALL", SEPARATED),
+];
+
+/// Advice on the place `at` of an item, where `wanted` is expected.
+pub(super) fn advice(item: &str, at: usize, wanted: &str) -> Option<&'static str> {
+    let start = statement_start(item, at).unwrap_or(0);
+    let before: Vec<Token> = tokens::tokens(&item[..at], start).collect();
+    let found = tokens::next(item, at);
+    let around = Around { item, before: &before, found };
+    let fits = |habit: &&Habit| wanted.contains(habit.expected) && around.has_shape(habit.shape);
+    HABITS.iter().find(fits).map(|habit| habit.help)
+}
+
+/// The words around a place.
+struct Around<'a> {
+    item: &'a str,
+    before: &'a [Token],
+    found: Option<Token>,
+}
+
+impl Around<'_> {
+    fn has_shape(&self, shape: &str) -> bool {
+        let (before, found) = shape.split_once('^').expect("a shape has a place");
+        let found = found.trim();
+        (found.is_empty() || self.found.is_some_and(|token| self.is(token, found)))
+            && self.ends_with(before.trim())
+    }
+
+    /// The words before the place are `shape`, or begin with what stands before its `..`.
+    fn ends_with(&self, shape: &str) -> bool {
+        if let Some((first, _)) = shape.split_once(" ..") {
+            return self.before.first().is_some_and(|&token| self.is(token, first));
+        }
+        let words: Vec<&str> = shape.split_whitespace().collect();
+        let from = self.before.len().checked_sub(words.len());
+        from.is_some_and(|from| {
+            self.before[from..].iter().zip(words).all(|(&token, word)| self.is(token, word))
+        })
+    }
+
+    fn is(&self, token: Token, shape: &str) -> bool {
+        let text = &self.item[token.start..token.end];
+        let builtin = || token.kind == Kind::Word && builtin::find(text).is_some();
+        match shape {
+            "WORD" => token.kind == Kind::Word && !text.starts_with(['$', '@']),
+            "VAR" => text.starts_with('$'),
+            "MAP" => text.starts_with('@'),
+            "STR" => matches!(token.kind, Kind::Str | Kind::OpenStr),
+            "PROBE" => token.kind == Kind::Probe || text.ends_with(':'),
+            "CALL" => builtin(),
+            "TYPE" => C_TYPES.contains(&text),
+            "QUOTE" => text.starts_with(['“', '”', '„', '‘', '’', '«', '»', '`']),
+            "BLANK" => text.starts_with(['\u{a0}', '\u{2009}', '\u{202f}', '\u{3000}', '\u{200b}']),
+            _ => text == shape,
+        }
+    }
+}
+
+const C_TYPES: &[&str] = &[
+    "int", "unsigned", "signed", "char", "short", "long", "bool", "size_t", "int8", "int16", "int32",
+    "int64", "uint8", "uint16", "uint32", "uint64", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "int8_t",
+    "int16_t", "int32_t", "int64_t", "auto", "var",
+];
