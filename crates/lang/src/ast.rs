@@ -28,6 +28,8 @@ pub enum Item {
         /// `12`
         value: Expr,
     },
+    /// `struct point { int x, y; };` `enum color { RED, GREEN = 3 };` `typedef unsigned long bytes;`
+    Declaration(Declaration),
     /// `let @m = lruhash(100);`
     MapDecl {
         /// `@m` without the sigil
@@ -37,6 +39,82 @@ pub enum Item {
         /// `100`
         max_entries: Expr,
     },
+}
+
+/// A C declaration: a type, and with `typedef` the names that stand for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declaration {
+    /// `struct point { ... }`
+    pub base: CType,
+    /// Of a `typedef`.
+    pub names: Vec<Declarator>,
+    /// The whole declaration.
+    pub span: Span,
+}
+
+/// What stands before the names in a C declaration.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CType {
+    /// `unsigned int`, `struct point`, `size_t`
+    Named(TypeName),
+    /// `struct point { int x, y; }`
+    Compound(Compound),
+    /// `enum color { RED, GREEN = 3 }`
+    Enumeration(Enumeration),
+}
+
+/// `struct point { int x, y; }`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compound {
+    /// Members lie one over the other.
+    pub union: bool,
+    /// `point`
+    pub name: Option<Name>,
+    /// In order.
+    pub members: Vec<Member>,
+    /// `__attribute__((packed))`: members lie without gaps.
+    pub packed: bool,
+    /// `__attribute__((aligned(16)))`
+    pub align: Option<u32>,
+    /// The whole of it.
+    pub span: Span,
+}
+
+/// `int x, y : 3;` of a struct.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// `int`
+    pub base: CType,
+    /// None: the members of an inner struct or union are members here.
+    pub names: Vec<Declarator>,
+}
+
+/// `*next`, `values[4][2]`, `flag : 1`, `(*callback)(int)`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declarator {
+    /// `None`: bits that are only filled up.
+    pub name: Option<Name>,
+    /// Number of `*`.
+    pub pointers: u32,
+    /// `[4][2]`, the outermost first; `None` for `[]`.
+    pub dims: Vec<Option<Expr>>,
+    /// `: 3`
+    pub bits: Option<Expr>,
+    /// A pointer to a function.
+    pub function: bool,
+    /// Where.
+    pub span: Span,
+}
+
+/// `enum color { RED, GREEN = 3 }`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Enumeration {
+    /// `color`
+    pub name: Option<Name>,
+    /// Names and their values; without one, that of the name before plus one.
+    pub values: Vec<(Name, Option<Expr>)>,
+    /// The whole of it.
+    pub span: Span,
 }
 
 /// `max_map_keys = 1000`
@@ -293,19 +371,35 @@ pub enum ExprKind {
     SizeofType(TypeName),
     /// `sizeof(e)`
     SizeofExpr(Box<Expr>),
+    /// `offsetof(struct point, corner.x)`
+    OffsetOf {
+        /// `struct point`
+        ty: TypeName,
+        /// `corner.x`
+        path: Vec<Name>,
+    },
 }
 
 /// A type as spelled in a cast, `let` or `sizeof`: `uint32`, `struct CUlaunchConfig *`, `CUresult`, `char *`, `uint8[8]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TypeName {
-    /// Base name, `struct`/`union`/`enum` kept in front: `struct dim3`.
+    /// Base name, `struct`/`union`/`enum` kept in front: `struct dim3`. Empty where `of` says it.
     pub name: String,
+    /// `typeof($x)`
+    pub of: Option<Box<Expr>>,
     /// Number of `*`.
     pub pointers: u32,
-    /// `[8]`
-    pub array: Option<u32>,
+    /// `[8]`, the outermost first.
+    pub dims: Vec<u32>,
     /// Where.
     pub span: Span,
+}
+
+impl TypeName {
+    /// Nothing but a place yet.
+    pub fn bare(span: Span) -> TypeName {
+        TypeName { name: String::new(), of: None, pointers: 0, dims: Vec::new(), span }
+    }
 }
 
 /// Prefix operators.

@@ -117,8 +117,8 @@ pub const SYNTAX: &[Code] = &[
     Code {
         code: "E0011",
         title: "not part of this language",
-        explanation: "Macros, imports, C definitions and preprocessor conditions are not supported. The structs and \
-                      enums of CUDA are built in; `#define NAME literal` names a constant.",
+        explanation: "Macros, imports and preprocessor conditions are not supported. `struct`, `union`, `enum` and \
+                      `typedef` declare types, `#define NAME literal` names a constant.",
         example: "macro twice(a) { a + a }",
         repaired: "#define LIMIT 4096\nuprobe:libcuda:cuMemAlloc / args.bytesize > LIMIT / { @ = count() }",
     },

@@ -176,6 +176,19 @@ pub struct Field {
     pub offset: u32,
     /// Its type.
     pub ty: Type,
+    /// `int flag : 3;`: only these bits of the integer at the offset.
+    pub bits: Option<Bits>,
+    /// A floating-point number, whose bits the type has.
+    pub float: bool,
+}
+
+/// Place of a bit-field in its integer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Bits {
+    /// Bits below it.
+    pub first: u8,
+    /// Bits that it has.
+    pub count: u8,
 }
 
 /// A map.

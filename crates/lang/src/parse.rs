@@ -12,6 +12,7 @@ mod habits;
 mod literal;
 mod recover;
 mod tokens;
+mod types;
 
 use pest::Parser as _;
 use pest::error::{ErrorVariant, InputLocation};

@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use crate::ast::*;
 use crate::operators::{level, symbol};
 
+mod declaration;
 mod tree;
 
 pub use tree::dump;
@@ -53,6 +54,7 @@ impl Printer {
             Item::Define { name, value } => {
                 self.line(&format!("#define {} {}", name.node, print_expr(value)))
             }
+            Item::Declaration(declaration) => self.declaration(declaration),
             Item::MapDecl { name, kind, max_entries } => {
                 self.line(&format!("let @{} = {}({});", name.node, kind.node, print_expr(max_entries)));
             }
@@ -169,12 +171,13 @@ pub fn spec(spec: &ProbeSpec) -> String {
     text
 }
 
-/// `struct CUlaunchConfig *`, `uint8[8]`
+/// `struct CUlaunchConfig *`, `uint8[8]`, `typeof($x)`
 pub fn type_text(ty: &TypeName) -> String {
     let stars =
         if ty.pointers > 0 { format!(" {}", "*".repeat(ty.pointers as usize)) } else { String::new() };
-    let array = ty.array.map_or(String::new(), |length| format!("[{length}]"));
-    format!("{}{stars}{array}", ty.name)
+    let dims: String = ty.dims.iter().map(|length| format!("[{length}]")).collect();
+    let name = ty.of.as_ref().map_or_else(|| ty.name.clone(), |of| format!("typeof({})", print_expr(of)));
+    format!("{name}{stars}{dims}")
 }
 
 /// A string with its quotes and escapes.
@@ -258,7 +261,13 @@ fn kind_text(kind: &ExprKind) -> String {
         },
         ExprKind::SizeofType(ty) => format!("sizeof({})", type_text(ty)),
         ExprKind::SizeofExpr(expr) => format!("sizeof({})", print_expr(expr)),
+        ExprKind::OffsetOf { ty, path } => format!("offsetof({}, {})", type_text(ty), path_text(path)),
     }
+}
+
+/// `corner.x`
+fn path_text(path: &[Name]) -> String {
+    path.iter().map(|name| name.node.as_str()).collect::<Vec<_>>().join(".")
 }
 
 fn list(exprs: &[Expr]) -> String {

@@ -194,6 +194,21 @@ pub const TYPES: &[Code] = &[
         repaired: "BEGIN { @[str(1, 64), str(2, 64), str(3, 64)] = 1 }",
     },
     Code {
+        code: "E0240",
+        title: "a member or name that cannot be declared",
+        explanation: "A declaration gives each member a name and a type of known size: a struct must be declared before \
+                      it is a member of another, and may be declared later if only a pointer to it is.",
+        example: "struct list { struct list next; };\nBEGIN { print(1) }",
+        repaired: "struct list { struct list *next; };\nBEGIN { print(1) }",
+    },
+    Code {
+        code: "E0241",
+        title: "declared twice",
+        explanation: "A struct, union, enum, a member of one or a constant has one declaration in a script.",
+        example: "struct point { int x; };\nstruct point { int y; };\nBEGIN { print(1) }",
+        repaired: "struct point { int x; };\nstruct size { int y; };\nBEGIN { print(1) }",
+    },
+    Code {
         code: "W0251",
         title: "signed and unsigned numbers meet",
         explanation: "An int64 holds all but the upper half of uint64. What is larger shows as negative.",

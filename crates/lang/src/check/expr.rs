@@ -4,7 +4,7 @@ use crate::ast::{self, ExprKind as Ast, TypeName};
 use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, int, is_unknown, unknown};
 use crate::check::infer::{Slot, literal};
-use crate::check::types::{builtin_type_names, is_scalar};
+use crate::check::types::is_scalar;
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
@@ -73,9 +73,10 @@ impl Checker<'_> {
                 None => unknown(span),
             },
             Ast::SizeofExpr(inner) => {
-                let ty = self.place(inner).ty;
+                let ty = self.type_of(inner);
                 int(i64::from(self.types.size(&ty)), Type::I64, span)
             }
+            Ast::OffsetOf { ty, path } => self.offset_of(ty, path, span),
         }
     }
 
@@ -151,21 +152,6 @@ impl Checker<'_> {
             _ => return Err(value),
         };
         Ok(convert(value, &ty))
-    }
-
-    /// The type of a spelling, or an error.
-    pub fn spelled(&mut self, name: &TypeName) -> Option<Type> {
-        let found = self.types.spelled(name);
-        if found.is_none() {
-            let near = similar(
-                &name.name,
-                builtin_type_names().chain(["CUresult", "CUdeviceptr", "cudaError_t", "dim3"]),
-            );
-            let error = self.error("E0216", name.span, format!("unknown type `{}`", name.name));
-            error.note("known are C's integer types and the types of CUDA's driver and runtime interface");
-            error.help.extend(did_you_mean(&near));
-        }
-        found
     }
 
     fn cast(&mut self, ty: &TypeName, inner: &ast::Expr, span: Span) -> Expr {

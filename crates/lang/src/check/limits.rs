@@ -16,3 +16,5 @@ pub const LHIST_BUCKETS: i64 = 1000;
 pub const STRING_BYTES: i64 = 16384;
 /// Keys of a map.
 pub const MAP_ENTRIES: i64 = 1 << 26;
+/// Bytes of a struct that a script declares.
+pub const STRUCT_BYTES: u32 = 1 << 20;

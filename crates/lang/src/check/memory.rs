@@ -4,7 +4,7 @@ use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::check::scope::At;
-use crate::hir::{BinaryOp, Expr, ExprKind, StructId, Type};
+use crate::hir::{BinaryOp, Bits, Expr, ExprKind, Field, StructId, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::is_args;
 use crate::similar::similar;
@@ -26,8 +26,8 @@ impl Checker<'_> {
             },
             _ => return self.no_fields(&base, name, span),
         };
-        match self.types.origin(id).and_then(|origin| origin.field(&name.node)) {
-            Some(field) => self.member(base, field, span),
+        match self.types.member(id, &name.node) {
+            Some(field) => self.member(base, &field, span),
             None => self.no_field(id, name, span),
         }
     }
@@ -41,7 +41,7 @@ impl Checker<'_> {
         unknown(span)
     }
 
-    fn no_field(&mut self, id: StructId, name: &ast::Name, span: Span) -> Expr {
+    pub fn no_field(&mut self, id: StructId, name: &ast::Name, span: Span) -> Expr {
         let def = self.types.struct_def(id);
         let fields: Vec<String> = def.fields.iter().map(|f| f.name.clone()).collect();
         let message = format!("`{}` has no field `{}`", def.name, name.node);
@@ -58,14 +58,31 @@ impl Checker<'_> {
     }
 
     /// The field of a struct that is pointed to, lies in memory, or was passed by value.
-    fn member(&mut self, base: Expr, field: &'static cuda::Field, span: Span) -> Expr {
-        let ty = self.types.of_cuda(field.ty);
-        if matches!(cuda::ty(field.ty).kind, cuda::Kind::Float { .. }) {
+    fn member(&mut self, base: Expr, field: &Field, span: Span) -> Expr {
+        if field.float {
             let message = format!("field `{}` is a floating-point number", field.name);
             self.error("E0213", span, message).note("code in the kernel has integers only");
             return unknown(span);
         }
-        self.at_offset(base, field.offset, ty, span)
+        let value = self.at_offset(base, field.offset, field.ty.clone(), span);
+        match field.bits {
+            Some(bits) => self.bit_field(value, bits),
+            None => value,
+        }
+    }
+
+    /// The bits of a bit-field, extended by the sign of its type.
+    fn bit_field(&self, unit: Expr, bits: Bits) -> Expr {
+        let (ty, span) = (unit.ty.clone(), unit.span);
+        let word = match self.widened(unit) {
+            Ok(word) if ty == Type::Bool => convert(word, &Type::U64),
+            Ok(word) | Err(word) => word,
+        };
+        let wide = word.ty.clone();
+        let above = 64 - i64::from(bits.first) - i64::from(bits.count);
+        let up = binary(BinaryOp::Shl, word, int(above, wide.clone(), span), wide.clone(), span);
+        let below = int(64 - i64::from(bits.count), wide.clone(), span);
+        convert(binary(BinaryOp::Shr, up, below, wide, span), &ty)
     }
 
     fn at_offset(&mut self, base: Expr, offset: u32, ty: Type, span: Span) -> Expr {

@@ -9,9 +9,11 @@ mod build;
 mod calls;
 pub mod codes;
 pub mod config;
+mod declare;
 mod expr;
 mod functions;
 pub mod infer;
+mod layout;
 pub mod limits;
 mod maps;
 mod memory;
@@ -19,6 +21,7 @@ mod names;
 mod operators;
 mod output;
 mod scope;
+mod spelled;
 mod stmt;
 pub mod types;
 mod variables;
@@ -142,6 +145,8 @@ pub(crate) struct Checker<'a> {
     /// `let @m = hash(N)`
     declared: HashMap<String, u32>,
     pub maps: Vec<MapState>,
+    /// Constants of the enum that is being declared.
+    pub enumerators: HashMap<String, i64>,
     /// Findings of this round.
     pub diags: Diagnostics,
     /// Of the probe that is being checked.
@@ -151,8 +156,8 @@ pub(crate) struct Checker<'a> {
 impl<'a> Checker<'a> {
     fn new(src: &'a Source, options: &'a Options, types: Types, names: Interner, config: Config) -> Self {
         let (defines, declared, maps) = (HashMap::new(), HashMap::new(), Vec::new());
-        let (diags, scope) = (Diagnostics::default(), Scope::default());
-        Checker { src, options, types, names, config, defines, declared, maps, diags, scope }
+        let (diags, scope, enumerators) = (Diagnostics::default(), Scope::default(), HashMap::new());
+        Checker { src, options, types, names, config, defines, declared, maps, enumerators, diags, scope }
     }
 
     fn known_maps(&mut self, maps: &[Map]) {
@@ -165,10 +170,12 @@ impl<'a> Checker<'a> {
                 Item::Define { name, value } => {
                     self.defines.insert(name.node.clone(), value);
                 }
+                Item::Declaration(declaration) => self.declare(declaration),
                 Item::MapDecl { name, kind, max_entries } => self.declare_map(name, kind, max_entries, diags),
                 Item::Clause(_) | Item::Config(_) => {}
             }
         }
+        report_once(std::mem::take(&mut self.diags.list), diags);
     }
 
     fn declare_map(&mut self, name: &ast::Name, kind: &ast::Name, max: &ast::Expr, diags: &mut Diagnostics) {

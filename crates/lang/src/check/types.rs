@@ -2,6 +2,8 @@
 //!
 //! Enums and structs enter the program when something uses them, so a script that prints one result carries one enum.
 
+use std::collections::HashMap;
+
 use crate::ast::TypeName;
 use crate::hir::{Enum, EnumId, Field, NameKind, Struct, StructId, Type};
 
@@ -10,8 +12,14 @@ use crate::hir::{Enum, EnumId, Field, NameKind, Struct, StructId, Type};
 pub struct Types {
     enums: Vec<Enum>,
     structs: Vec<Struct>,
-    /// The same structs in the CUDA tables, which know the real types of the fields.
+    /// The same structs in the CUDA tables, which know the real types of the fields. `None`: the script's own.
     origins: Vec<Option<cuda::StructId>>,
+    /// `point` of the script's `struct point` or `enum point`.
+    tags: HashMap<String, Type>,
+    /// Names that a `typedef` of the script made.
+    typedefs: HashMap<String, Type>,
+    /// Constants of the script's enums.
+    constants: HashMap<String, (EnumId, i64)>,
 }
 
 /// `char`
@@ -23,7 +31,94 @@ impl Types {
     /// Begins with the types of a running program, which keep their ids.
     pub fn new(enums: Vec<Enum>, structs: Vec<Struct>) -> Types {
         let origins = structs.iter().map(|s| cuda::find_struct(&s.name)).collect();
-        Types { enums, structs, origins }
+        let mut types = Types { enums, structs, origins, ..Types::default() };
+        types.recall_declared();
+        types
+    }
+
+    /// The types that earlier clauses of a running program declared.
+    fn recall_declared(&mut self) {
+        for at in 0..self.structs.len() {
+            if self.origins[at].is_none() {
+                self.tags.insert(self.structs[at].name.clone(), Type::Struct(StructId(at as u32)));
+            }
+        }
+        for at in 0..self.enums.len() {
+            if cuda::find_enum(&self.enums[at].name).is_none() {
+                self.add_constants(EnumId(at as u32));
+            }
+        }
+    }
+
+    fn add_constants(&mut self, id: EnumId) {
+        let def = &self.enums[id.0 as usize];
+        self.constants.extend(def.variants.iter().map(|(name, value)| (name.clone(), (id, *value))));
+        self.tags.insert(def.name.clone(), Type::Enum(id));
+    }
+
+    /// `struct point` as far as it is known: without members until they are set.
+    pub fn declare_struct(&mut self, name: &str) -> StructId {
+        let id = self.declare_anonymous(name);
+        self.tags.insert(name.into(), Type::Struct(id));
+        id
+    }
+
+    /// A struct without a tag; `what` it is called in messages.
+    pub fn declare_anonymous(&mut self, what: &str) -> StructId {
+        self.structs.push(Struct { name: what.into(), size: 0, align: 1, fields: Vec::new() });
+        self.origins.push(None);
+        StructId(self.structs.len() as u32 - 1)
+    }
+
+    /// Gives a struct its members.
+    pub fn define_struct(&mut self, id: StructId, size: u32, align: u32, fields: Vec<Field>) {
+        let def = &mut self.structs[id.0 as usize];
+        (def.size, def.align, def.fields) = (size, align, fields);
+    }
+
+    /// An enum of the script.
+    pub fn define_enum(&mut self, name: &str, mut variants: Vec<(String, i64)>) -> EnumId {
+        variants.sort_by_key(|(_, value)| *value);
+        let signed = variants.iter().any(|(_, value)| *value < 0);
+        self.enums.push(Enum { name: name.into(), signed, variants });
+        let id = EnumId(self.enums.len() as u32 - 1);
+        self.add_constants(id);
+        id
+    }
+
+    /// `typedef`
+    pub fn define_name(&mut self, name: &str, ty: Type) {
+        self.typedefs.insert(name.into(), ty);
+    }
+
+    /// A struct or enum of the script by its tag.
+    pub fn tagged(&self, tag: &str) -> Option<&Type> {
+        self.tags.get(tag)
+    }
+
+    /// A constant of an enum of the script.
+    pub fn constant(&self, name: &str) -> Option<(EnumId, i64)> {
+        self.constants.get(name).copied()
+    }
+
+    /// Names of the script's own types and constants, for suggestions.
+    pub fn declared_names(&self) -> impl Iterator<Item = &str> {
+        self.tags.keys().chain(self.typedefs.keys()).map(String::as_str)
+    }
+
+    /// Names of the constants of the script's enums, for suggestions.
+    pub fn constant_names(&self) -> impl Iterator<Item = &str> {
+        self.constants.keys().map(String::as_str)
+    }
+
+    /// A member of a struct, of its real type.
+    pub fn member(&mut self, id: StructId, name: &str) -> Option<Field> {
+        let Some(origin) = self.origin(id) else {
+            return self.struct_def(id).fields.iter().find(|field| field.name == name).cloned();
+        };
+        let field = origin.field(name)?;
+        let float = matches!(cuda::ty(field.ty).kind, cuda::Kind::Float { .. });
+        Some(Field { name: name.into(), offset: field.offset, ty: self.of_cuda(field.ty), bits: None, float })
     }
 
     /// The finished lists.
@@ -42,7 +137,7 @@ impl Types {
     }
 
     /// What the CUDA tables say of a struct.
-    pub fn origin(&self, id: StructId) -> Option<&'static cuda::Struct> {
+    fn origin(&self, id: StructId) -> Option<&'static cuda::Struct> {
         self.origins[id.0 as usize].map(cuda::struct_def)
     }
 
@@ -103,6 +198,8 @@ impl Types {
             name: field.name.into(),
             offset: field.offset,
             ty: self.plain(field.ty),
+            bits: None,
+            float: matches!(cuda::ty(field.ty).kind, cuda::Kind::Float { .. }),
         });
         let fields = fields.collect();
         self.structs.push(Struct { name: known.name.into(), size: known.size, align: known.align, fields });
@@ -112,21 +209,25 @@ impl Types {
 
     /// The type of a cast, `let` or `sizeof`; `None` when nobody knows it.
     pub fn spelled(&mut self, name: &TypeName) -> Option<Type> {
-        let spelled = name.name.split_whitespace().collect::<Vec<_>>().join(" ");
-        let bare = spelled.strip_prefix("const ").unwrap_or(&spelled);
-        let base = match builtin_type(bare) {
-            Some(ty) => ty,
-            None => {
-                let bare =
-                    ["struct ", "union ", "enum "].iter().find_map(|p| bare.strip_prefix(p)).unwrap_or(bare);
-                self.of_cuda(cuda::find_type(bare)?)
-            }
+        let base = self.named(&name.name)?;
+        Some(derived(base, name.pointers, &name.dims))
+    }
+
+    /// The type of a name without stars.
+    fn named(&mut self, name: &str) -> Option<Type> {
+        let spelled = name.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some(ty) = builtin_type(&spelled) {
+            return Some(ty);
+        }
+        let bare = ["struct ", "union ", "enum "].iter().find_map(|tag| spelled.strip_prefix(tag));
+        let own = match bare {
+            Some(tag) => self.tags.get(tag),
+            None => self.typedefs.get(&spelled).or_else(|| self.tags.get(&spelled)),
         };
-        let pointed = (0..name.pointers).fold(base, |ty, _| Type::Pointer(Box::new(ty)));
-        Some(match name.array {
-            Some(count) => Type::Array(Box::new(pointed), count),
-            None => pointed,
-        })
+        match own {
+            Some(ty) => Some(ty.clone()),
+            None => Some(self.of_cuda(cuda::find_type(bare.unwrap_or(&spelled))?)),
+        }
     }
 
     /// Bytes of a value in memory.
@@ -139,9 +240,19 @@ impl Types {
             Type::Pointer(_) | Type::Timestamp(_) => 8,
             Type::Str(capacity) => *capacity,
             Type::Struct(id) => self.struct_def(*id).size,
-            Type::Array(element, count) => self.size(element) * count,
+            Type::Array(element, count) => self.size(element).saturating_mul(*count),
             Type::Tuple(parts) => parts.iter().map(|part| self.size(part)).sum(),
             Type::Usym | Type::Stack { .. } => 16,
+        }
+    }
+
+    /// Alignment in C.
+    pub fn align(&self, ty: &Type) -> u32 {
+        match ty {
+            Type::Struct(id) => self.struct_def(*id).align,
+            Type::Array(element, _) => self.align(element),
+            Type::Str(_) | Type::Void => 1,
+            scalar => self.size(scalar).clamp(1, 8),
         }
     }
 
@@ -197,6 +308,12 @@ impl Types {
     }
 }
 
+/// Pointers to a type, and arrays of that; `dims` begins with the outermost.
+pub fn derived(base: Type, pointers: u32, dims: &[u32]) -> Type {
+    let pointed = (0..pointers).fold(base, |ty, _| Type::Pointer(Box::new(ty)));
+    dims.iter().rev().fold(pointed, |ty, count| Type::Array(Box::new(ty), *count))
+}
+
 /// Of different signs, an unsigned type that a wider signed one holds loses nothing; beyond that int64.
 fn join_ints((x, s): (u8, bool), (y, t): (u8, bool)) -> Type {
     if s == t {
@@ -208,14 +325,25 @@ fn join_ints((x, s): (u8, bool), (y, t): (u8, bool)) -> Type {
 
 /// Spellings of integer types, and their bytes and sign.
 static INTS: &[(&[&str], u8, bool)] = &[
-    (&["int8", "int8_t", "char", "signed char", "s8"], 1, true),
-    (&["uint8", "uint8_t", "unsigned char", "u8"], 1, false),
-    (&["int16", "int16_t", "short", "short int", "s16"], 2, true),
-    (&["uint16", "uint16_t", "unsigned short", "unsigned short int", "u16"], 2, false),
-    (&["int32", "int32_t", "int", "signed", "signed int", "s32"], 4, true),
-    (&["uint32", "uint32_t", "unsigned int", "unsigned", "u32"], 4, false),
+    (&["int8", "int8_t", "char", "signed char", "s8", "__s8"], 1, true),
+    (&["uint8", "uint8_t", "unsigned char", "u8", "__u8"], 1, false),
+    (&["int16", "int16_t", "short", "short int", "s16", "__s16"], 2, true),
+    (&["uint16", "uint16_t", "unsigned short", "unsigned short int", "u16", "__u16"], 2, false),
+    (&["int32", "int32_t", "int", "signed", "signed int", "s32", "__s32"], 4, true),
+    (&["uint32", "uint32_t", "unsigned int", "unsigned", "u32", "__u32"], 4, false),
     (
-        &["int64", "int64_t", "long", "long int", "long long", "long long int", "ssize_t", "intptr_t", "s64"],
+        &[
+            "int64",
+            "int64_t",
+            "long",
+            "long int",
+            "long long",
+            "long long int",
+            "ssize_t",
+            "intptr_t",
+            "s64",
+            "__s64",
+        ],
         8,
         true,
     ),
@@ -230,6 +358,7 @@ static INTS: &[(&[&str], u8, bool)] = &[
             "size_t",
             "uintptr_t",
             "u64",
+            "__u64",
         ],
         8,
         false,
@@ -311,12 +440,12 @@ mod tests {
     fn spellings() {
         let mut types = Types::default();
         let mut spell = |name: &str, pointers| {
-            let name = TypeName { name: name.into(), pointers, array: None, span: Default::default() };
+            let name = TypeName { name: name.into(), pointers, ..TypeName::bare(Default::default()) };
             let ty = types.spelled(&name)?;
             Some(types.show(&ty))
         };
         assert_eq!(spell("unsigned  int", 0).as_deref(), Some("uint32"));
-        assert_eq!(spell("const char", 1).as_deref(), Some("int8 *"));
+        assert_eq!(spell("char", 1).as_deref(), Some("int8 *"));
         assert_eq!(spell("struct CUlaunchConfig_st", 1).as_deref(), Some("CUlaunchConfig *"));
         assert_eq!(spell("enum cudaError", 0).as_deref(), Some("cudaError_t"));
         assert_eq!(spell("struct nothing", 1), None);

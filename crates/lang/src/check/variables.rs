@@ -58,6 +58,12 @@ impl<'a> Checker<'a> {
         if let Some(&value) = self.defines.get(name) {
             return self.defined(name, value, span);
         }
+        if let Some(&value) = self.enumerators.get(name) {
+            return int(value, Type::I64, span);
+        }
+        if let Some((id, value)) = self.types.constant(name) {
+            return int(value, Type::Enum(id), span);
+        }
         if let Some(builtin) = builtin::find(name) {
             return self.builtin_variable(builtin, name, span);
         }
@@ -68,6 +74,15 @@ impl<'a> Checker<'a> {
             return int(value, Type::I64, span);
         }
         self.unknown_ident(name, span)
+    }
+
+    /// The name stands for a value.
+    pub fn is_value(&self, name: &str) -> bool {
+        self.defines.contains_key(name)
+            || self.types.constant(name).is_some()
+            || builtin::find(name).is_some()
+            || cuda::constant(name).is_some()
+            || cuda::macro_constant(name).is_some()
     }
 
     /// The value of a definition, at the place of its use. While it is looked at it does not know itself.
@@ -87,7 +102,8 @@ impl<'a> Checker<'a> {
         let constants =
             cuda::constants().map(|(name, ..)| name).chain(cuda::macro_constants().map(|(name, _)| name));
         let defines: Vec<String> = self.defines.keys().cloned().collect();
-        let known = builtins.chain(constants).chain(defines.iter().map(String::as_str));
+        let own = defines.iter().map(String::as_str).chain(self.types.constant_names());
+        let known = builtins.chain(constants).chain(own);
         let near: Vec<String> = similar(name, known).into_iter().map(String::from).collect();
         let has_var = self.scope.lookup(name).is_some();
         let has_map = self.maps.iter().any(|map| map.name == name);

@@ -48,14 +48,14 @@ impl<'a> Builder<'a> {
         Builder { params, diags, base: 0, depth: 0 }
     }
 
-    fn span(&self, pair: &Pair) -> Span {
+    pub(super) fn span(&self, pair: &Pair) -> Span {
         let span = pair.as_span();
         // Rules that end in an optional part take the blanks before it along.
         let length = pair.as_str().trim_end().len();
         Span::new(self.base + span.start(), self.base + span.start() + length)
     }
 
-    fn name(&self, pair: &Pair) -> Name {
+    pub(super) fn name(&self, pair: &Pair) -> Name {
         Spanned { node: pair.as_str().to_owned(), span: self.span(pair) }
     }
 
@@ -65,7 +65,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Builds something that lies `levels` deeper; `None` beyond the limit.
-    fn deeper<T>(&mut self, levels: usize, span: Span, build: impl FnOnce(&mut Self) -> T) -> Option<T> {
+    pub(super) fn deeper<T>(
+        &mut self,
+        levels: usize,
+        span: Span,
+        build: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
         self.depth += levels;
         let built = if self.depth <= MAX_DEPTH {
             Some(build(self))
@@ -85,6 +90,7 @@ impl<'a> Builder<'a> {
             Rule::clause => Some(Item::Clause(self.clause(pair))),
             Rule::config => Some(Item::Config(self.config(pair))),
             Rule::define => self.define(pair),
+            Rule::declaration => Some(Item::Declaration(self.declaration(pair))),
             Rule::map_decl => Some(self.map_decl(pair)),
             Rule::include => self.include(pair),
             _ => None,
@@ -436,7 +442,7 @@ impl<'a> Builder<'a> {
         self.expr(value);
     }
 
-    fn expr(&mut self, pair: Pair) -> Expr {
+    pub(super) fn expr(&mut self, pair: Pair) -> Expr {
         let span = self.span(&pair);
         let branches = pair.clone().into_inner().filter(|part| part.as_rule() == Rule::question).count();
         self.deeper(1 + branches, span, |this| this.ternary(pair)).unwrap_or_else(|| hole(span))
@@ -579,7 +585,7 @@ impl<'a> Builder<'a> {
         Expr { kind, span }
     }
 
-    fn index_of(&mut self, pair: &Pair) -> u32 {
+    pub(super) fn index_of(&mut self, pair: &Pair) -> u32 {
         pair.as_str().parse().unwrap_or_else(|_| {
             let span = self.span(pair);
             self.diags.error("E0005", span, format!("`{}` is too large for a position", pair.as_str()));
@@ -604,6 +610,7 @@ impl<'a> Builder<'a> {
             Rule::positional => self.positional(text, span),
             Rule::positional_count => ExprKind::Int { value: self.params.len() as u64, unsigned: false },
             Rule::sizeof => self.sizeof(pair),
+            Rule::offsetof => self.offset_of(pair),
             Rule::paren => return self.paren(pair),
             _ => return self.name_or_call(pair),
         };
@@ -666,7 +673,7 @@ impl<'a> Builder<'a> {
     }
 
     /// `(e)`, `(1, "a")`, `(1,)`
-    fn paren(&mut self, pair: Pair) -> Expr {
+    pub(super) fn paren(&mut self, pair: Pair) -> Expr {
         let span = self.span(&pair);
         let mut tuple = false;
         let mut parts = Vec::new();
@@ -698,27 +705,6 @@ impl<'a> Builder<'a> {
             Rule::paren => ExprKind::SizeofExpr(Box::new(self.paren(part))),
             _ => ExprKind::SizeofType(self.type_of(part)),
         }
-    }
-
-    // ---- types
-
-    /// The type in a `type_name` or `cast`.
-    fn type_name(&mut self, pair: Pair) -> TypeName {
-        let inner = inner!(pair.into_inner(), "a type");
-        self.type_of(inner)
-    }
-
-    fn type_of(&mut self, pair: Pair) -> TypeName {
-        let mut ty = TypeName { name: String::new(), pointers: 0, array: None, span: self.span(&pair) };
-        for part in pair.into_inner() {
-            match part.as_rule() {
-                Rule::stars => ty.pointers = part.as_str().matches('*').count() as u32,
-                Rule::array => ty.array = part.into_inner().next().map(|digits| self.index_of(&digits)),
-                Rule::ident => ty.name = part.as_str().to_owned(),
-                _ => ty.name = part.into_inner().map(|word| word.as_str()).collect::<Vec<_>>().join(" "),
-            }
-        }
-        ty
     }
 }
 

@@ -14,10 +14,6 @@ use crate::span::Span;
 pub(super) const FOREIGN: &[(&str, &str)] = &[
     ("macro", "macros are not supported; write the expression where it is used"),
     ("import", "imports are not supported; put the clauses into one script"),
-    ("struct", "C definitions are not supported; the structs of CUDA are built in"),
-    ("union", "C definitions are not supported; the unions of CUDA are built in"),
-    ("enum", "C definitions are not supported; the enums of CUDA are built in"),
-    ("typedef", "C definitions are not supported; the types of CUDA are built in"),
     ("#", "only `#define NAME literal` and `#include` are known"),
 ];
 
@@ -157,8 +153,10 @@ fn describe(text: &str, token: Token) -> String {
 fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
     use Rule::*;
     Some(match rule {
-        include | define | config | map_decl | clause | kw_config | provider | file_provider | spec
-        | shebang | items | item_alone => (9, "a probe such as `uprobe:libcuda:cuInit`"),
+        include | define | declaration | config | map_decl | clause | kw_config | provider
+        | file_provider | spec | shebang | items | item_alone => {
+            (9, "a probe such as `uprobe:libcuda:cuInit`")
+        }
         quoted | function_regex | spec_text | path_text | bare_spec => (5, "a name of a target or function"),
         predicate | slash_open => (4, "a `/predicate/`"),
         braces | angles | lbrace | langle => (4, "`{`"),
@@ -178,12 +176,19 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
         kw_if | kw_while | kw_for | kw_unroll | kw_let | kw_return | kw_break | kw_continue => {
             (8, "a statement")
         }
-        expr | binary | unary | number | string | boolean | sizeof | kw_sizeof | name_or_call | paren
-        | cast | positional | positional_count | config_value | map_name => (7, "an expression"),
+        expr | binary | unary | number | string | boolean | sizeof | kw_sizeof | offsetof | kw_offsetof
+        | name_or_call | paren | cast | positional | positional_count | config_value | map_name => {
+            (7, "an expression")
+        }
         var => (7, "a variable such as `$x`"),
         ident | name | field | tuple_index => (6, "a name"),
         config_entry => (6, "a setting such as `max_map_keys = 1000`"),
-        type_name | sure_type | maybe_type | tagged_type | c_type | c_word | tag => (6, "a type"),
+        type_name | sure_type | maybe_type | tagged_type | typeof_type | kw_typeof | c_type | c_word
+        | tag | c_base | compound | compound_tag | enumeration | enum_tag | member | qualifier => {
+            (6, "a type")
+        }
+        declarators | declarator | function_pointer | enumerator => (6, "a name"),
+        attribute | dimension | bits => (0, "an operator"),
         digits => (6, "a number"),
         kw_else => (1, "`else`"),
         or | and | eq | ne | shl | shr | le | ge | lt | gt | bit_or | bit_xor | bit_and | add | sub | mul

@@ -64,6 +64,9 @@ const PROVIDERS: &[&str] = &[
     "h",
 ];
 
+/// Words with which a C declaration begins.
+const DECLARATIONS: &[&str] = &["struct", "union", "enum", "typedef"];
+
 /// Tokens from byte `at` on.
 pub fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token> + '_ {
     let mut at = at;
@@ -159,6 +162,7 @@ pub fn begins_item(text: &str, token: Token) -> bool {
         Kind::Probe => true,
         Kind::Word if word == "config" => then == "=",
         Kind::Word if word == "let" => then.starts_with('@'),
+        Kind::Word if DECLARATIONS.contains(&word) => starts_line(text, token.start),
         Kind::Word if FOREIGN.iter().any(|(name, _)| *name == word) => starts_line(text, token.start),
         Kind::Word => provider(word) && ["{", ",", "/", "<"].contains(&then),
         Kind::Punct => word == "#" && starts_line(text, token.start),

@@ -1,7 +1,7 @@
 //! The AST as an indented tree, one node a line: what `-d ast` prints. Every part of a node but its place is shown, so
 //! two scripts have the same tree exactly if they have the same AST apart from places.
 
-use super::{quoted, type_text};
+use super::{path_text, quoted, type_text};
 use crate::ast::*;
 use crate::operators::symbol;
 
@@ -41,10 +41,59 @@ impl Tree {
                     .for_each(|entry| t.node(format!("set {}", entry.key.node), |t| t.expr(&entry.value)));
             }),
             Item::Define { name, value } => self.node(format!("define {}", name.node), |t| t.expr(value)),
+            Item::Declaration(declaration) => self.declaration(declaration),
             Item::MapDecl { name, kind, max_entries } => {
                 self.node(format!("map @{} {}", name.node, kind.node), |t| t.expr(max_entries));
             }
         }
+    }
+
+    fn declaration(&mut self, declaration: &Declaration) {
+        self.node(if declaration.names.is_empty() { "declare" } else { "typedef" }, |t| {
+            t.c_type(&declaration.base);
+            declaration.names.iter().for_each(|name| t.declarator(name));
+        });
+    }
+
+    fn c_type(&mut self, ty: &CType) {
+        let named =
+            |name: &Option<Name>| name.as_ref().map_or(String::new(), |name| format!(" {}", name.node));
+        match ty {
+            CType::Named(name) => self.line(format!("type {}", type_text(name))),
+            CType::Compound(c) => {
+                let kind = if c.union { "union" } else { "struct" };
+                let packed = if c.packed { " packed" } else { "" };
+                let align = c.align.map_or(String::new(), |align| format!(" aligned {align}"));
+                self.node(format!("{kind}{}{packed}{align}", named(&c.name)), |t| {
+                    c.members.iter().for_each(|member| t.member(member));
+                });
+            }
+            CType::Enumeration(e) => self.node(format!("enum{}", named(&e.name)), |t| {
+                for (name, value) in &e.values {
+                    t.node(&name.node, |t| value.iter().for_each(|value| t.expr(value)));
+                }
+            }),
+        }
+    }
+
+    fn member(&mut self, member: &Member) {
+        self.node("member", |t| {
+            t.c_type(&member.base);
+            member.names.iter().for_each(|name| t.declarator(name));
+        });
+    }
+
+    fn declarator(&mut self, declarator: &Declarator) {
+        let name = declarator.name.as_ref().map_or("", |name| name.node.as_str());
+        let function = if declarator.function { " function" } else { "" };
+        self.node(format!("name {}{name}{function}", "*".repeat(declarator.pointers as usize)), |t| {
+            for dim in &declarator.dims {
+                t.node("dimension", |t| dim.iter().for_each(|dim| t.expr(dim)));
+            }
+            if let Some(bits) = &declarator.bits {
+                t.node("bits", |t| t.expr(bits));
+            }
+        });
     }
 
     fn clause(&mut self, clause: &Clause) {
@@ -155,6 +204,7 @@ fn title(kind: &ExprKind) -> String {
         ExprKind::Tuple(_) => "tuple".into(),
         ExprKind::SizeofType(ty) => format!("sizeof type {}", type_text(ty)),
         ExprKind::SizeofExpr(_) => "sizeof".into(),
+        ExprKind::OffsetOf { ty, path } => format!("offsetof {} {}", type_text(ty), path_text(path)),
     }
 }
 

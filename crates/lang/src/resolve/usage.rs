@@ -109,8 +109,14 @@ pub fn walk_expr(expr: &Expr, see: &mut dyn FnMut(&Expr)) {
         | ExprKind::TupleIndex { base: e, .. }
         | ExprKind::Unary { expr: e, .. }
         | ExprKind::IncDec { target: e, .. }
-        | ExprKind::Cast { expr: e, .. }
         | ExprKind::SizeofExpr(e) => walk_expr(e, see),
+        ExprKind::Cast { ty, expr: e } => {
+            ty.of.iter().for_each(|e| walk_expr(e, see));
+            walk_expr(e, see);
+        }
+        ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => {
+            ty.of.iter().for_each(|e| walk_expr(e, see))
+        }
         ExprKind::Index { base: a, index: b } | ExprKind::Binary { lhs: a, rhs: b, .. } => {
             walk_all([&**a, &**b], see);
         }
