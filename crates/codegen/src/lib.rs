@@ -6,6 +6,7 @@
 //! ```
 
 pub mod bpf;
+mod flow;
 pub mod ir;
 pub mod lower;
 pub mod object;

@@ -60,7 +60,10 @@ impl Source {
 
     /// The text of line `line` (from 1), without its newline.
     pub fn line(&self, line: u32) -> &str {
-        self.text.lines().nth(line as usize - 1).unwrap_or("")
+        let start_of = |line: u32| self.line_starts.get(line as usize).map(|&start| start as usize);
+        let Some(start) = start_of(line - 1) else { return "" };
+        let text = &self.text[start..start_of(line).unwrap_or(self.text.len())];
+        text.lines().next().unwrap_or("")
     }
 
     /// The text under a span.

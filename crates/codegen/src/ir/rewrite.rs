@@ -23,16 +23,21 @@ impl Operand {
 /// What a register is replaced by, if at all.
 type With<'a> = &'a dyn Fn(VReg) -> Option<Operand>;
 
-fn any(operand: &mut Operand, with: With) {
-    if let Some(new) = operand.as_reg().and_then(with) {
-        *operand = new;
+fn any(operand: &mut Operand, with: With) -> bool {
+    let new = operand.as_reg().and_then(with).unwrap_or(*operand);
+    std::mem::replace(operand, new) != new
+}
+
+fn reg(reg: &mut VReg, with: With) -> bool {
+    match with(*reg) {
+        Some(Operand::Reg(new)) => std::mem::replace(reg, new) != new,
+        _ => false,
     }
 }
 
-fn reg(reg: &mut VReg, with: With) {
-    if let Some(Operand::Reg(new)) = with(*reg) {
-        *reg = new;
-    }
+/// All of them, whatever the first ones gave.
+fn each<'o, T: 'o>(all: impl IntoIterator<Item = &'o mut T>, one: impl Fn(&mut T) -> bool) -> bool {
+    all.into_iter().fold(false, |changed, each| one(each) | changed)
 }
 
 impl Op {
@@ -43,27 +48,19 @@ impl Op {
         uses
     }
 
-    /// Replaces registers that are read. A constant goes only where the operation takes one.
-    pub fn replace_uses(&mut self, with: With) {
+    /// Replaces registers that are read; says whether there was one. A constant goes only where the operation takes one.
+    pub fn replace_uses(&mut self, with: With) -> bool {
         match self {
-            Op::Ctx { .. } | Op::Param { .. } | Op::SlotAddr { .. } => {}
-            Op::MapAddr { .. } | Op::DataAddr { .. } | Op::FuncAddr { .. } => {}
+            Op::Ctx { .. } | Op::Param { .. } | Op::SlotAddr { .. } => false,
+            Op::MapAddr { .. } | Op::DataAddr { .. } | Op::FuncAddr { .. } => false,
             Op::Mov { src, .. } => any(src, with),
-            Op::Bin { lhs, rhs, .. } | Op::Compare { lhs, rhs, .. } => {
-                any(lhs, with);
-                any(rhs, with);
-            }
+            Op::Bin { lhs, rhs, .. } | Op::Compare { lhs, rhs, .. } => any(lhs, with) | any(rhs, with),
             Op::Neg { src, .. } | Op::Extend { src, .. } => reg(src, with),
             Op::Load { base, .. } => reg(base, with),
-            Op::Store { base, src, .. } => {
-                reg(base, with);
-                any(src, with);
-            }
-            Op::Atomic { base, src, .. } => [base, src].into_iter().for_each(|r| reg(r, with)),
-            Op::CmpXchg { base, expected, new, .. } => {
-                [base, expected, new].into_iter().for_each(|r| reg(r, with));
-            }
-            Op::Call { args, .. } | Op::Kfunc { args, .. } => args.iter_mut().for_each(|a| any(a, with)),
+            Op::Store { base, src, .. } => reg(base, with) | any(src, with),
+            Op::Atomic { base, src, .. } => reg(base, with) | reg(src, with),
+            Op::CmpXchg { base, expected, new, .. } => each([base, expected, new], |r| reg(r, with)),
+            Op::Call { args, .. } | Op::Kfunc { args, .. } => each(args, |arg| any(arg, with)),
         }
     }
 
@@ -96,14 +93,11 @@ impl Term {
         }
     }
 
-    /// Replaces registers that are read. A constant goes only where the terminator takes one.
-    pub fn replace_uses(&mut self, with: With) {
+    /// Replaces registers that are read; says whether there was one. A constant goes only where the terminator takes one.
+    pub fn replace_uses(&mut self, with: With) -> bool {
         match self {
-            Term::Jump(_) => {}
-            Term::Branch { lhs, rhs, .. } => {
-                reg(lhs, with);
-                any(rhs, with);
-            }
+            Term::Jump(_) => false,
+            Term::Branch { lhs, rhs, .. } => reg(lhs, with) | any(rhs, with),
             Term::Return(value) => any(value, with),
         }
     }

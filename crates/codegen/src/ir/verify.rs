@@ -22,11 +22,12 @@ pub const MAX_STACK: u32 = 512;
 
 /// The first broken rule: where and what.
 pub fn verify(module: &Module) -> Result<(), String> {
-    module.funcs.iter().try_for_each(|func| {
-        Check { module, func }
-            .run()
-            .map_err(|what| format!("{}: {what}\n{}", func.name, module.func_text(func)))
-    })
+    module.funcs.iter().try_for_each(|func| verify_func(module, func))
+}
+
+/// The first rule that one function breaks.
+pub fn verify_func(module: &Module, func: &Func) -> Result<(), String> {
+    Check { module, func }.run().map_err(|what| format!("{}: {what}\n{}", func.name, module.func_text(func)))
 }
 
 struct Check<'a> {

@@ -5,81 +5,90 @@
 
 use super::const_fold::extend;
 use crate::ir::{Func, Inst, Op, Operand, Term, VReg, build};
-use std::collections::HashMap;
 
 /// `v1 = v0; v2 = add v1, 1` becomes `v1 = v0; v2 = add v0, 1`.
 pub fn copy_prop(func: &mut Func) -> bool {
-    let constants = single_constants(func);
+    let mut known = Known::of(func);
     let mut changed = false;
     for block in &mut func.blocks {
-        let mut known: HashMap<VReg, Operand> = HashMap::new();
+        known.begin_block();
         for Inst { op, .. } in &mut block.ops {
-            let old = op.clone();
-            op.replace_uses(&|reg| known.get(&reg).or_else(|| constants.get(&reg)).copied());
-            fold_extension(op, |reg| known.get(&reg).or_else(|| constants.get(&reg)).copied());
-            changed |= *op != old;
-            learn(op, &mut known);
+            changed |= op.replace_uses(&|reg| known.value(reg));
+            changed |= fold_extension(op, |reg| known.value(reg));
+            known.learn(op);
         }
-        let old = block.term;
-        block.term.replace_uses(&|reg| known.get(&reg).or_else(|| constants.get(&reg)).copied());
-        decide(&mut block.term, |reg| known.get(&reg).or_else(|| constants.get(&reg)).copied());
-        changed |= block.term != old;
+        changed |= block.term.replace_uses(&|reg| known.value(reg));
+        changed |= decide(&mut block.term, |reg| known.value(reg));
     }
     // A branch that is decided may have been the only way to a block.
     changed | build::drop_unreached(func)
 }
 
-/// Registers whose only definition is a constant.
-fn single_constants(func: &Func) -> HashMap<VReg, Operand> {
-    let mut definitions: HashMap<VReg, Option<Operand>> = HashMap::new();
-    for inst in func.blocks.iter().flat_map(|block| &block.ops) {
-        if let Some(dst) = inst.op.dst() {
-            let value = match inst.op {
-                Op::Mov { src: src @ Operand::Const(_), .. } => Some(src),
-                _ => None,
-            };
-            definitions.entry(dst).and_modify(|old| *old = None).or_insert(value);
-        }
-    }
-    definitions.into_iter().filter_map(|(reg, value)| Some((reg, value?))).collect()
+/// What registers hold.
+struct Known {
+    /// By register: a constant that is its only definition.
+    constants: Vec<Option<Operand>>,
+    /// By register: what it is a copy of at this place of the block.
+    copies: Vec<Option<Operand>>,
+    /// Registers that may have an entry in `copies`.
+    copied: Vec<VReg>,
 }
 
-/// Takes note of what a block's operation makes known, and forgets what it overwrites.
-fn learn(op: &Op, known: &mut HashMap<VReg, Operand>) {
-    if let Some(dst) = op.dst() {
-        known.remove(&dst);
-        known.retain(|_, value| *value != Operand::Reg(dst));
+impl Known {
+    fn of(func: &Func) -> Known {
+        let none = vec![None; func.vregs as usize];
+        let mut known = Known { constants: none.clone(), copies: none, copied: Vec::new() };
+        let mut defined = vec![false; func.vregs as usize];
+        for Inst { op, .. } in func.blocks.iter().flat_map(|block| &block.ops) {
+            let Some(dst) = op.dst() else { continue };
+            let first = !std::mem::replace(&mut defined[dst.0 as usize], true);
+            known.constants[dst.0 as usize] = match *op {
+                Op::Mov { src: src @ Operand::Const(_), .. } if first => Some(src),
+                _ => None,
+            };
+        }
+        known
+    }
+
+    fn begin_block(&mut self) {
+        self.copied.drain(..).for_each(|reg| self.copies[reg.0 as usize] = None);
+    }
+
+    fn value(&self, reg: VReg) -> Option<Operand> {
+        self.copies[reg.0 as usize].or(self.constants[reg.0 as usize])
+    }
+
+    /// Takes note of what an operation makes known, and forgets what it overwrites.
+    fn learn(&mut self, op: &Op) {
+        let Some(dst) = op.dst() else { return };
+        self.copies[dst.0 as usize] = None;
+        for copy in &self.copied {
+            self.copies[copy.0 as usize].take_if(|value| *value == Operand::Reg(dst));
+        }
         if let Op::Mov { src, .. } = *op
             && src != Operand::Reg(dst)
         {
-            known.insert(dst, src);
+            self.copies[dst.0 as usize] = Some(src);
+            self.copied.push(dst);
         }
     }
 }
 
 /// An extension of a constant is one.
-fn fold_extension(op: &mut Op, value: impl Fn(VReg) -> Option<Operand>) {
-    match *op {
-        Op::Extend { dst, src, width, signed } => {
-            if let Some(Operand::Const(constant)) = value(src) {
-                *op = Op::Mov { dst, src: extend(constant, width, signed).into() };
-            }
-        }
-        Op::Neg { dst, src } => {
-            if let Some(Operand::Const(constant)) = value(src) {
-                *op = Op::Mov { dst, src: constant.wrapping_neg().into() };
-            }
-        }
-        _ => {}
-    }
+fn fold_extension(op: &mut Op, value: impl Fn(VReg) -> Option<Operand>) -> bool {
+    let constant = |src| value(src).and_then(Operand::as_const);
+    let (dst, value) = match *op {
+        Op::Extend { dst, src, width, signed } => (dst, constant(src).map(|c| extend(c, width, signed))),
+        Op::Neg { dst, src } => (dst, constant(src).map(i64::wrapping_neg)),
+        _ => return false,
+    };
+    value.map(|value| *op = Op::Mov { dst, src: value.into() }).is_some()
 }
 
 /// A branch on a constant is a jump.
-fn decide(term: &mut Term, value: impl Fn(VReg) -> Option<Operand>) {
-    if let Term::Branch { lhs, then, otherwise, .. } = *term {
-        let lhs = value(lhs).and_then(Operand::as_const);
-        if let Some(holds) = super::const_fold::decided(term, lhs) {
-            *term = Term::Jump(if holds { then } else { otherwise });
-        }
-    }
+fn decide(term: &mut Term, value: impl Fn(VReg) -> Option<Operand>) -> bool {
+    let Term::Branch { lhs, then, otherwise, .. } = *term else { return false };
+    let lhs = value(lhs).and_then(Operand::as_const);
+    let holds = super::const_fold::decided(term, lhs);
+    holds.map(|holds| *term = Term::Jump(if holds { then } else { otherwise })).is_some()
 }

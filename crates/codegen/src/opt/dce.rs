@@ -1,77 +1,68 @@
 //! Drops operations whose result nobody reads, and stack slots that nobody names.
 
-use crate::ir::{AtomicOp, Block, Func, Op, SlotId, VReg};
+use crate::flow::{self, Bits, Effect, Live};
+use crate::ir::{AtomicOp, Block, Func, Inst, Op, Operand, SlotId, VReg};
 
 /// `v1 = add v0, 1` goes if `v1` is not read before it is written again. Calls stay, but lose an unread result.
 pub fn dce(func: &mut Func) -> bool {
-    let live_out = liveness(func);
+    let live = live(func);
     let mut changed = false;
-    for (block, live) in func.blocks.iter_mut().zip(live_out) {
+    for (block, live) in func.blocks.iter_mut().zip(live.ends) {
         changed |= sweep(block, live);
     }
     changed | drop_slots(func)
 }
 
-/// A set of registers.
-type Set = Vec<bool>;
-
-fn read_in(block: &Block, mut live: Set) -> Set {
-    block.term.uses().into_iter().for_each(|reg| live[reg.0 as usize] = true);
-    for inst in block.ops.iter().rev() {
-        step(&inst.op, &mut live);
-    }
-    live
+fn number(reg: VReg) -> usize {
+    reg.0 as usize
 }
 
-fn step(op: &Op, live: &mut Set) {
-    if let Some(dst) = op.dst() {
-        live[dst.0 as usize] = false;
+fn effect(block: &Block, len: usize) -> Effect {
+    let mut effect = Effect::new(len);
+    for Inst { op, .. } in &block.ops {
+        op.for_each_use(|operand| operand.as_reg().into_iter().for_each(|reg| effect.read(number(reg))));
+        op.dst().into_iter().for_each(|reg| effect.write(number(reg)));
     }
-    op.uses().into_iter().for_each(|reg| live[reg.0 as usize] = true);
+    block.term.for_each_use(|operand| operand.as_reg().into_iter().for_each(|reg| effect.read(number(reg))));
+    effect
 }
 
-/// What is read after each block.
-fn liveness(func: &Func) -> Vec<Set> {
-    let none = vec![false; func.vregs as usize];
-    let mut live_in = vec![none.clone(); func.blocks.len()];
-    let mut live_out = live_in.clone();
-    let mut changed = true;
-    while std::mem::take(&mut changed) {
-        for at in (0..func.blocks.len()).rev() {
-            let mut out = none.clone();
-            for to in func.blocks[at].term.successors() {
-                out.iter_mut().zip(&live_in[to.0 as usize]).for_each(|(live, there)| *live |= there);
-            }
-            let new = read_in(&func.blocks[at], out.clone());
-            changed |= new != live_in[at];
-            (live_in[at], live_out[at]) = (new, out);
-        }
-    }
-    live_out
+fn live(func: &Func) -> Live {
+    let len = func.vregs as usize;
+    let effects: Vec<Effect> = func.blocks.iter().map(|block| effect(block, len)).collect();
+    flow::live(&effects, len, |block| func.blocks[block].term.successors().map(|to| to.0 as usize))
 }
 
-fn sweep(block: &mut Block, mut live: Set) -> bool {
+/// Goes backwards through a block with what is read behind it.
+fn sweep(block: &mut Block, mut live: Bits) -> bool {
     let mut changed = false;
-    block.term.uses().into_iter().for_each(|reg| live[reg.0 as usize] = true);
-    let unread = |live: &Set, reg: VReg| !live[reg.0 as usize];
-    let mut kept = Vec::with_capacity(block.ops.len());
-    for mut inst in std::mem::take(&mut block.ops).into_iter().rev() {
-        if inst.op.is_pure() && inst.op.dst().is_some_and(|dst| unread(&live, dst)) {
-            changed = true;
-            continue;
+    let mut kept = vec![true; block.ops.len()];
+    block.term.for_each_use(|operand| want(operand, &mut live));
+    for (inst, kept) in block.ops.iter_mut().zip(&mut kept).rev() {
+        *kept = !inst.op.is_pure() || inst.op.dst().is_none_or(|dst| live.contains(number(dst)));
+        if *kept {
+            changed |= drop_result(&mut inst.op, &live);
+            inst.op.dst().into_iter().for_each(|reg| live.remove(number(reg)));
+            inst.op.for_each_use(|operand| want(operand, &mut live));
         }
-        if let Some(dst) = optional_result(&mut inst.op)
-            && dst.is_some_and(|dst| unread(&live, dst))
-        {
-            *dst = None;
-            changed = true;
-        }
-        step(&inst.op, &mut live);
-        kept.push(inst);
     }
-    kept.reverse();
-    block.ops = kept;
+    changed |= kept.contains(&false);
+    let mut kept = kept.into_iter();
+    block.ops.retain(|_| kept.next() == Some(true));
     changed
+}
+
+fn want(operand: Operand, live: &mut Bits) {
+    operand.as_reg().into_iter().for_each(|reg| live.insert(number(reg)));
+}
+
+fn drop_result(op: &mut Op, live: &Bits) -> bool {
+    let Some(result) = optional_result(op) else { return false };
+    let unread = result.is_some_and(|reg| !live.contains(number(reg)));
+    if unread {
+        *result = None;
+    }
+    unread
 }
 
 /// The result that an operation may do without. An exchange has none but with its fetch.

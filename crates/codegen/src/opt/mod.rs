@@ -25,26 +25,29 @@ pub const PASSES: &[(&str, Pass)] = &[
 /// Rounds after which we stop although something still changed.
 const ROUNDS: usize = 8;
 
-/// Runs the passes that `passes` asks for, until nothing changes.
+/// Runs the passes that `passes` asks for on each function, until nothing changes.
 pub fn run(module: &mut Module, passes: Passes) {
-    check(module, "lower");
-    for _ in 0..ROUNDS {
-        let mut changed = false;
-        for (at, (name, pass)) in PASSES.iter().enumerate() {
-            if passes == Passes::All || passes == Passes::Only(at) {
-                changed |= module.funcs.iter_mut().fold(false, |changed, func| pass(func) | changed);
-                check(module, name);
-            }
-        }
-        if !changed {
-            break;
-        }
+    let wanted = |at: usize| passes == Passes::All || passes == Passes::Only(at);
+    let chosen = PASSES.iter().enumerate().filter(|(at, _)| wanted(*at)).map(|(_, pass)| *pass);
+    let chosen: Vec<(&str, Pass)> = chosen.collect();
+    for at in 0..module.funcs.len() {
+        check(module, at, "lower");
+        let mut rounds = (0..ROUNDS).map(|_| round(module, at, &chosen));
+        while rounds.next() == Some(true) {}
     }
 }
 
-fn check(module: &Module, after: &str) {
+fn round(module: &mut Module, at: usize, passes: &[(&str, Pass)]) -> bool {
+    passes.iter().fold(false, |changed, (name, pass)| {
+        let now = pass(&mut module.funcs[at]);
+        check(module, at, name);
+        changed | now
+    })
+}
+
+fn check(module: &Module, at: usize, after: &str) {
     if cfg!(debug_assertions)
-        && let Err(what) = verify::verify(module)
+        && let Err(what) = verify::verify_func(module, &module.funcs[at])
     {
         panic!("{after} broke a rule of the IR: {what}");
     }

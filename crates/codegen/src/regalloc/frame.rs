@@ -5,6 +5,7 @@
 
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Block, Function, Inst, Placed, R, Slot};
+use crate::flow::{self, Bits, Effect};
 
 /// Bytes of stack that a program and the functions it calls have (`MAX_BPF_STACK`).
 pub const MAX_STACK: u32 = 512;
@@ -60,46 +61,26 @@ fn first_gap(mut taken: Vec<(u32, u32)>, room: u32) -> u32 {
         .0
 }
 
-/// A set of slots.
-type Set = Vec<u64>;
-
-fn insert(set: &mut Set, slot: usize) {
-    set[slot / 64] |= 1 << (slot % 64);
-}
-
-fn contains(set: &Set, slot: usize) -> bool {
-    set[slot / 64] >> (slot % 64) & 1 != 0
-}
-
-fn union(set: &mut Set, other: &Set) {
-    set.iter_mut().zip(other).for_each(|(a, b)| *a |= b);
-}
-
-fn both(a: &Set, b: &Set) -> Set {
-    a.iter().zip(b).map(|(a, b)| a & b).collect()
-}
-
 /// Which slots are in use at the same time.
 struct Conflicts {
     /// By slot of the selected code: the others. Slots beyond it conflict with all.
-    of: Vec<Set>,
+    of: Vec<Bits>,
 }
 
 impl Conflicts {
     fn conflict(&self, a: usize, b: usize) -> bool {
-        a >= self.of.len() || b >= self.of.len() || contains(&self.of[a], b)
+        a >= self.of.len() || b >= self.of.len() || self.of[a].contains(b)
     }
 
     fn of(function: &Function) -> Conflicts {
         let count = function.slots.len();
-        let words = count.div_ceil(64);
-        let mut conflicts = Conflicts { of: vec![vec![0; words]; count] };
+        let mut conflicts = Conflicts { of: vec![Bits::new(count); count] };
         for slot in escaping(function) {
             (0..count).for_each(|other| conflicts.add(slot, other));
         }
-        let mentions: Vec<Vec<Set>> =
-            function.blocks.iter().map(|block| block_mentions(block, words)).collect();
-        let (before, after) = (before(function, &mentions, words), after(function, &mentions, words));
+        let mentions: Vec<Vec<Bits>> =
+            function.blocks.iter().map(|block| block_mentions(block, count)).collect();
+        let (before, after) = (before(function, &mentions, count), after(function, &mentions, count));
         for (at, steps) in mentions.iter().enumerate() {
             conflicts.block(steps, before[at].clone(), &after[at]);
         }
@@ -107,29 +88,29 @@ impl Conflicts {
     }
 
     fn add(&mut self, a: usize, b: usize) {
-        insert(&mut self.of[a], b);
-        insert(&mut self.of[b], a);
+        self.of[a].insert(b);
+        self.of[b].insert(a);
     }
 
     /// Those in use at the start, and at each mention, are in each other's way.
-    fn block(&mut self, steps: &[Set], mut before: Set, after: &Set) {
-        let mut behind = vec![after.clone()];
-        for step in steps.iter().rev() {
-            let mut set = behind.last().cloned().unwrap_or_default();
-            union(&mut set, step);
-            behind.push(set);
-        }
+    fn block(&mut self, steps: &[Bits], mut before: Bits, after: &Bits) {
+        let behind = steps.iter().rev().scan(after.clone(), |set, step| {
+            set.union(step);
+            Some(set.clone())
+        });
+        let mut behind: Vec<Bits> = std::iter::once(after.clone()).chain(behind).collect();
         behind.reverse();
-        self.all(&both(&before, &behind[0]));
+        self.all(&before.both(&behind[0]));
         for (step, behind) in steps.iter().zip(&behind) {
-            union(&mut before, step);
-            self.all(&both(&before, behind));
+            before.union(step);
+            self.all(&before.both(behind));
         }
     }
 
-    fn all(&mut self, used: &Set) {
-        let slots: Vec<usize> = (0..self.of.len()).filter(|&slot| contains(used, slot)).collect();
-        slots.iter().for_each(|&slot| union(&mut self.of[slot], used));
+    fn all(&mut self, used: &Bits) {
+        for slot in used.iter() {
+            self.of[slot].union(used);
+        }
     }
 }
 
@@ -145,7 +126,7 @@ fn escaping(function: &Function) -> Vec<usize> {
 }
 
 /// The slots that an instruction mentions, for each one that mentions any. A call mentions those whose addresses are in its arguments.
-fn block_mentions(block: &Block, words: usize) -> Vec<Set> {
+fn block_mentions(block: &Block, count: usize) -> Vec<Bits> {
     let mut args: [Option<usize>; 6] = [None; 6];
     let mention = |placed: &Placed| {
         let mut slots: Vec<usize> = placed.inst.slot().iter().map(|slot| slot.0 as usize).collect();
@@ -157,8 +138,8 @@ fn block_mentions(block: &Block, words: usize) -> Vec<Set> {
             _ => {}
         }
         (!slots.is_empty()).then(|| {
-            let mut set = vec![0; words];
-            slots.iter().for_each(|&slot| insert(&mut set, slot));
+            let mut set = Bits::new(count);
+            slots.iter().for_each(|&slot| set.insert(slot));
             set
         })
     };
@@ -166,39 +147,28 @@ fn block_mentions(block: &Block, words: usize) -> Vec<Set> {
 }
 
 /// By block: the slots that may have been mentioned before its start.
-fn before(function: &Function, mentions: &[Vec<Set>], words: usize) -> Vec<Set> {
-    let mut before = vec![vec![0; words]; mentions.len()];
+fn before(function: &Function, mentions: &[Vec<Bits>], count: usize) -> Vec<Bits> {
+    let mut before = vec![Bits::new(count); mentions.len()];
     let mut changed = true;
-    while changed {
-        changed = false;
+    while std::mem::take(&mut changed) {
         for (at, block) in function.blocks.iter().enumerate() {
             let mut out = before[at].clone();
-            mentions[at].iter().for_each(|step| union(&mut out, step));
-            for next in block.end.successors() {
-                let old = before[next].clone();
-                union(&mut before[next], &out);
-                changed |= old != before[next];
-            }
+            mentions[at].iter().for_each(|step| {
+                out.union(step);
+            });
+            changed |= block.end.successors().fold(false, |more, next| before[next].union(&out) | more);
         }
     }
     before
 }
 
 /// By block: the slots that may be mentioned after its end.
-fn after(function: &Function, mentions: &[Vec<Set>], words: usize) -> Vec<Set> {
-    let mut after = vec![vec![0; words]; mentions.len()];
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for (at, block) in function.blocks.iter().enumerate().rev() {
-            let mut out = after[at].clone();
-            for next in block.end.successors() {
-                union(&mut out, &after[next]);
-                mentions[next].iter().for_each(|step| union(&mut out, step));
-            }
-            changed |= out != after[at];
-            after[at] = out;
-        }
-    }
-    after
+fn after(function: &Function, mentions: &[Vec<Bits>], count: usize) -> Vec<Bits> {
+    let effect = |steps: &Vec<Bits>| {
+        let mut effect = Effect::new(count);
+        steps.iter().flat_map(Bits::iter).for_each(|slot| effect.read(slot));
+        effect
+    };
+    let effects: Vec<Effect> = mentions.iter().map(effect).collect();
+    flow::live(&effects, count, |block| function.blocks[block].end.successors()).ends
 }

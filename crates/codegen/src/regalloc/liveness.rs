@@ -4,7 +4,8 @@
 //! that is read for the last time and the target of the same instruction may share a machine register.
 
 use crate::bpf::insn::Reg;
-use crate::bpf::mir::{Function, R, Role};
+use crate::bpf::mir::{Block, Function, R, Role};
+use crate::flow::{self, Bits, Effect, Live};
 
 /// Half-open range of positions.
 pub type Range = std::ops::Range<u32>;
@@ -18,41 +19,6 @@ pub struct Ranges {
     weights: Vec<f32>,
 }
 
-/// A set of registers by [`index`].
-#[derive(Clone, PartialEq)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn new(len: usize) -> Bits {
-        Bits(vec![0; len.div_ceil(64)])
-    }
-
-    fn insert(&mut self, at: usize) {
-        self.0[at / 64] |= 1 << (at % 64);
-    }
-
-    fn remove(&mut self, at: usize) {
-        self.0[at / 64] &= !(1 << (at % 64));
-    }
-
-    fn contains(&self, at: usize) -> bool {
-        self.0[at / 64] >> (at % 64) & 1 != 0
-    }
-
-    fn union(&mut self, other: &Bits) {
-        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
-    }
-
-    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(at, &word)| {
-            // Each step clears the lowest bit.
-            let words = std::iter::successors(Some(word), |left| Some(left & left.wrapping_sub(1)));
-            let ones = words.take_while(|left| *left != 0);
-            ones.map(move |left| 64 * at + left.trailing_zeros() as usize)
-        })
-    }
-}
-
 fn index(reg: R) -> usize {
     match reg {
         R::Phys(reg) => reg.0 as usize,
@@ -60,23 +26,14 @@ fn index(reg: R) -> usize {
     }
 }
 
-/// What a block reads before it writes it, and what it writes.
-struct Effect {
-    reads: Bits,
-    writes: Bits,
-}
-
-fn effect(function: &Function, block: usize) -> Effect {
-    let len = PHYS + function.vregs as usize;
-    let mut effect = Effect { reads: Bits::new(len), writes: Bits::new(len) };
-    let Effect { reads, writes } = &mut effect;
-    let block = &function.blocks[block];
+fn effect(block: &Block, len: usize) -> Effect {
+    let mut effect = Effect::new(len);
     let mut see = |reg, role: Role| {
-        if role.reads() && !writes.contains(index(reg)) {
-            reads.insert(index(reg));
+        if role.reads() {
+            effect.read(index(reg));
         }
         if role.writes() {
-            writes.insert(index(reg));
+            effect.write(index(reg));
         }
     };
     block.insts.iter().for_each(|placed| placed.inst.visit(&mut see));
@@ -84,27 +41,9 @@ fn effect(function: &Function, block: usize) -> Effect {
     effect
 }
 
-/// By block: what is live at its start and at its end. Iterated backwards until nothing changes.
-fn live(function: &Function) -> (Vec<Bits>, Vec<Bits>) {
-    let len = PHYS + function.vregs as usize;
-    let effects: Vec<Effect> = (0..function.blocks.len()).map(|block| effect(function, block)).collect();
-    let mut live_in = vec![Bits::new(len); effects.len()];
-    let mut live_out = live_in.clone();
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for block in (0..effects.len()).rev() {
-            let mut out = Bits::new(len);
-            function.blocks[block].end.successors().for_each(|next| out.union(&live_in[next]));
-            let mut into = out.clone();
-            effects[block].writes.iter().for_each(|reg| into.remove(reg));
-            into.union(&effects[block].reads);
-            changed |= into != live_in[block];
-            live_in[block] = into;
-            live_out[block] = out;
-        }
-    }
-    (live_in, live_out)
+fn live(function: &Function, len: usize) -> Live {
+    let effects: Vec<Effect> = function.blocks.iter().map(|block| effect(block, len)).collect();
+    flow::live(&effects, len, |block| function.blocks[block].end.successors())
 }
 
 /// Depth of loops around each block, read off the jumps back.
@@ -126,10 +65,10 @@ impl Ranges {
         let insts: usize = function.blocks.iter().map(|block| block.insts.len() + 1).sum();
         let mut at = insts as u32;
         let depths = loop_depths(function);
-        let (live_in, live_out) = live(function);
+        let live = live(function, len);
         for (index, block) in function.blocks.iter().enumerate().rev() {
             let weight = 10f32.powi(depths[index].min(8) as i32);
-            live_out[index].iter().for_each(|reg| walk.ends[reg] = Some(2 * at));
+            live.ends[index].iter().for_each(|reg| walk.ends[reg] = Some(2 * at));
             at -= 1;
             let mut seen = Vec::with_capacity(8);
             block.end.visit(&mut |reg, role| seen.push((reg, role)));
@@ -140,7 +79,7 @@ impl Ranges {
                 placed.inst.visit(&mut |reg, role| seen.push((reg, role)));
                 walk.step(at, weight, &seen);
             }
-            walk.begin_block(2 * at, &live_in[index]);
+            walk.begin_block(2 * at, &live.starts[index]);
         }
         walk.ranges.iter_mut().for_each(|ranges| ranges.reverse());
         Ranges { ranges: walk.ranges, weights: walk.weights }

@@ -1,0 +1,112 @@
+//! What compiling costs: CPU time from the text of a script to the BPF object, for every script that ships and for some
+//! that are larger. Files are opened and their symbols read beforehand: that is the machine's share, not the compiler's.
+//!
+//! ```text
+//! cargo bench --bench compile              every script
+//! cargo bench --bench compile -- latency   those whose names contain this
+//! ```
+//!
+//! The least of many runs is printed, since a busy machine only ever adds to it. More than [`ALLOWED`] is a failure.
+
+use codegen::{Arch, Options, Passes};
+use lang::{Diagnostics, Source};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use target::{Machine, Scope};
+use wire::Features;
+use wire::manifest::Compiled;
+
+/// Source to object, of any script.
+const ALLOWED: Duration = Duration::from_millis(5);
+const RUNS: usize = 40;
+
+/// Processor time of each half, and what came out.
+struct Run {
+    front: Duration,
+    back: Duration,
+    compiled: Compiled,
+}
+
+fn main() -> ExitCode {
+    // cargo passes `--bench`.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let libcuda = root.join("examples/build/libcuda.so.1");
+    assert!(libcuda.exists(), "needs the examples: `make examples`");
+    let machine =
+        Machine::new(Scope { lib_overrides: vec![("libcuda".into(), libcuda)], ..Scope::default() });
+    println!("{:<20}{:>10}{:>12}{:>10}{:>14}", "script", "front us", "codegen us", "sum us", "object bytes");
+    let scripts = scripts(&[root.join("scripts"), root.join("benches/compile")]);
+    let chosen = scripts.iter().filter(|path| is_wanted(path, &wanted));
+    let slow = chosen.filter(|path| measure(path, &machine) > ALLOWED).count();
+    if slow > 0 {
+        eprintln!("{slow} took more than {ALLOWED:?}");
+    }
+    ExitCode::from(u8::from(slow > 0))
+}
+
+fn scripts(directories: &[PathBuf]) -> Vec<PathBuf> {
+    let entries =
+        directories.iter().flat_map(|dir| std::fs::read_dir(dir).expect("a directory of this project"));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "ct"));
+    paths.sort();
+    paths
+}
+
+fn is_wanted(path: &Path, wanted: &[String]) -> bool {
+    let name = path.to_string_lossy();
+    wanted.is_empty() || wanted.iter().any(|part| name.contains(part))
+}
+
+/// Prints a line, and gives the sum.
+fn measure(path: &Path, machine: &Machine) -> Duration {
+    let source = Source::new(path.to_string_lossy(), std::fs::read_to_string(path).expect("a script"));
+    compile(&source, machine); // the first one reads symbols
+    let best = (0..RUNS)
+        .map(|_| compile(&source, machine))
+        .min_by_key(|run| run.front + run.back)
+        .expect("RUNS > 0");
+    let sum = best.front + best.back;
+    println!(
+        "{:<20}{:>10}{:>12}{:>10}{:>14}",
+        path.file_stem().expect("a file").to_string_lossy(),
+        best.front.as_micros(),
+        best.back.as_micros(),
+        sum.as_micros(),
+        best.compiled.elf.len()
+    );
+    sum
+}
+
+fn compile(source: &Source, machine: &Machine) -> Run {
+    let start = processor_time();
+    let mut diags = Diagnostics::default();
+    let checked = lang::compile_front(source, &[], &lang::Options::default(), machine, &mut diags)
+        .unwrap_or_else(|| panic!("{}: {:#?}", source.name, diags.list));
+    let front = processor_time() - start;
+    let compiled = codegen::compile(&checked.program, source, &options()).expect("it is not too large");
+    Run { front, back: processor_time() - start - front, compiled }
+}
+
+fn options() -> Options {
+    Options {
+        arch: Arch::X86_64,
+        features: Features::ALL,
+        cpus: 2,
+        pid_filter: true,
+        follow: None,
+        pid_namespace: None,
+        optimise: Passes::All,
+        base: None,
+    }
+}
+
+/// CPU time of this process so far.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it fills the struct that it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
