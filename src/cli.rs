@@ -22,7 +22,7 @@ Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wron
 #[derive(Debug, Parser)]
 #[command(name = "cudatrace", disable_version_flag = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// Subcommand (doctor, scripts), embedded script, script file or `-`; then the script's positional parameters and its own options
+    /// Subcommand (doctor, fmt, scripts), embedded script, script file or `-`; then the script's positional parameters and its own options
     /// (`--name=value`; `cudatrace SCRIPT --help` lists them)
     #[arg(value_name = "SCRIPT")]
     pub words: Vec<String>,
@@ -75,7 +75,7 @@ pub struct Cli {
     #[arg(long, value_name = "CODE")]
     pub explain: Option<String>,
 
-    /// Stop before loading; needs no rights
+    /// Stop before loading, needs no rights; with fmt: only say what is not formatted
     #[arg(long)]
     pub check: bool,
 
@@ -169,12 +169,14 @@ pub enum Word<'a> {
 pub enum Subcommand {
     /// What this machine can do, and what it lacks.
     Doctor,
+    /// Formats scripts.
+    Fmt,
     /// The embedded scripts.
     Scripts,
 }
 
 const SUBCOMMANDS: &[(&str, Subcommand)] =
-    &[("doctor", Subcommand::Doctor), ("scripts", Subcommand::Scripts)];
+    &[("doctor", Subcommand::Doctor), ("fmt", Subcommand::Fmt), ("scripts", Subcommand::Scripts)];
 
 /// A word is a subcommand, else an embedded script, else a file; what looks like a path is always a file.
 pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> {

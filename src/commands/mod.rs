@@ -2,6 +2,7 @@
 
 pub mod doctor;
 pub mod explain;
+pub mod fmt;
 pub mod list;
 pub mod script_help;
 pub mod scripts;

@@ -11,6 +11,7 @@ pub mod check;
 pub mod codes;
 pub mod compile;
 pub mod diagnostic;
+pub mod fmt;
 pub mod format;
 pub mod forms;
 pub mod hir;

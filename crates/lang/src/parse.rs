@@ -31,8 +31,9 @@ mod grammar {
     pub(super) struct Grammar;
 }
 
-use grammar::{Grammar, Rule};
-type Pair<'a> = pest::iterators::Pair<'a, Rule>;
+use grammar::Grammar;
+pub(crate) use grammar::Rule;
+pub(crate) type Pair<'a> = pest::iterators::Pair<'a, Rule>;
 
 /// Clauses with mistakes that are reported; a text with more is hardly a script.
 const MAX_BROKEN_ITEMS: usize = 20;
@@ -124,6 +125,18 @@ fn read_rest(rest: pest::iterators::Pairs<Rule>, base: usize, builder: &mut Buil
     for pair in rest.flat_map(Pair::into_inner) {
         builder.item(pair);
     }
+}
+
+/// The grammar's own view of a script's items; `None` if some cannot be read.
+pub(crate) fn items(text: &str) -> Option<Vec<Pair<'_>>> {
+    let items = Grammar::parse(Rule::items, text).ok()?.next()?;
+    let complete = tokens::skip_space(text, items.as_span().end()) == text.len();
+    complete.then(|| items.into_inner().filter(|pair| pair.as_rule() != Rule::EOI).collect())
+}
+
+/// Length of the word or mark that `text` begins with.
+pub(crate) fn word_length(text: &str) -> usize {
+    tokens::next(text, 0).map_or(text.len(), |token| token.end)
 }
 
 fn position(error: &pest::error::Error<Rule>) -> usize {
