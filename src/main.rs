@@ -4,6 +4,7 @@ mod arguments;
 mod cli;
 mod commands;
 mod embedded;
+mod imports;
 mod messages;
 mod names;
 mod script;

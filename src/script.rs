@@ -2,10 +2,11 @@
 
 use crate::cli::{self, Cli, Word};
 use crate::embedded;
+use crate::imports::Disk;
 use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
 use lang::check::config::{self, BadVariable};
-use lang::forms::getopt;
+use lang::forms::{getopt, import};
 use lang::hir::Config;
 use lang::{Diagnostics, Source};
 use std::io::Read;
@@ -19,7 +20,21 @@ pub struct Script {
 }
 
 /// Finds the script that the command line names.
-pub fn load(cli: &Cli) -> Result<Script> {
+///
+/// # Errors
+/// There is none, or what it imports cannot be had.
+pub fn load(cli: &Cli, messages: &Messages) -> Result<Script> {
+    let mut script = find(cli)?;
+    let mut diags = Diagnostics::default();
+    import::load(&mut script.source, &Disk, &mut diags);
+    messages.diagnostics(&diags, &script.source);
+    match diags.has_errors() {
+        true => bail!("the script cannot be read"),
+        false => Ok(script),
+    }
+}
+
+fn find(cli: &Cli) -> Result<Script> {
     if let Some(text) = &cli.execute {
         return Ok(Script { source: Source::new("stdin", text.as_str()), params: cli.words.clone() });
     }

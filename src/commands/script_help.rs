@@ -18,7 +18,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
         Cli::command().print_help()?;
         return Ok(0);
     }
-    let script = script::load(cli)?;
+    let script = script::load(cli, messages)?;
     let mut diags = Diagnostics::default();
     let Some(ast) = lang::parse::parse(&script.source, &script.params, &mut diags) else {
         messages.diagnostics(&diags, &script.source);

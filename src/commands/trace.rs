@@ -30,7 +30,7 @@ use wire::manifest::{Attach, Compiled};
 /// Traces as the command line says; gives the exit status.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let start = Instant::now();
-    let script = script::load(cli).map_err(Failure::wrong)?;
+    let script = script::load(cli, messages).map_err(Failure::wrong)?;
     script::check_given(&script, cli, messages).map_err(Failure::wrong)?;
     let argv = command(cli).map_err(Failure::wrong)?;
     let pids = pids(cli).map_err(Failure::wrong)?;

@@ -30,6 +30,10 @@ pub enum Item {
     },
     /// `struct point { int x, y; };` `enum color { RED, GREEN = 3 };` `typedef unsigned long bytes;`
     Declaration(Declaration),
+    /// `import "common.ct";`
+    Import(Name),
+    /// `macro twice(a) { a + a }`
+    Macro(Macro),
     /// `let @m = lruhash(100);`
     MapDecl {
         /// `@m` without the sigil
@@ -124,6 +128,39 @@ pub struct ConfigEntry {
     pub key: Name,
     /// An integer, string or bare word.
     pub value: Expr,
+}
+
+/// `macro swap($a, $b) { let $old = $a; $a = $b; $b = $old; }`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Macro {
+    /// `swap`
+    pub name: Name,
+    /// In order.
+    pub params: Vec<MacroParam>,
+    /// Statements before the value.
+    pub body: Block,
+    /// The last expression, if no `;` follows it.
+    pub value: Option<Expr>,
+}
+
+/// What a macro wants in a place.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MacroParam {
+    /// `a`: any expression, put in wherever the name stands.
+    Expr(Name),
+    /// `$v`: a variable.
+    Var(Name),
+    /// `@m`: a map.
+    Map(Name),
+}
+
+impl MacroParam {
+    /// Its name, without sigil.
+    pub fn name(&self) -> &Name {
+        match self {
+            MacroParam::Expr(name) | MacroParam::Var(name) | MacroParam::Map(name) => name,
+        }
+    }
 }
 
 /// `probe[,probe...] [/predicate/] { body }`
@@ -367,6 +404,13 @@ pub enum ExprKind {
     },
     /// `(1, "a")`, `(1,)`
     Tuple(Vec<Expr>),
+    /// `{ let $b = 1; $b + 1 }`; without `value` only as a statement, where a macro was used.
+    Block {
+        /// What comes before the value.
+        body: Block,
+        /// The last expression.
+        value: Option<Box<Expr>>,
+    },
     /// `sizeof(uint32)`, `sizeof(struct dim3)`
     SizeofType(TypeName),
     /// `sizeof(e)`

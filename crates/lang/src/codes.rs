@@ -117,9 +117,10 @@ pub const SYNTAX: &[Code] = &[
     Code {
         code: "E0011",
         title: "not part of this language",
-        explanation: "Macros, imports and preprocessor conditions are not supported. `struct`, `union`, `enum` and \
-                      `typedef` declare types, `#define NAME literal` names a constant.",
-        example: "macro twice(a) { a + a }",
+        explanation: "Preprocessor conditions and the macros of C are not supported. `struct`, `union`, `enum` and \
+                      `typedef` declare types, `#define NAME literal` names a constant, and `macro` what stands for \
+                      more.",
+        example: "#ifdef DEBUG",
         repaired: "#define LIMIT 4096\nuprobe:libcuda:cuMemAlloc / args.bytesize > LIMIT / { @ = count() }",
     },
     Code {

@@ -629,6 +629,13 @@ pub enum ExprKind {
         /// When zero.
         otherwise: Box<Expr>,
     },
+    /// `{ $b = 1; $b + 1 }`: runs the statements, none of which leaves the block, then has the value.
+    Block {
+        /// What comes first.
+        body: Vec<Stmt>,
+        /// What it is then.
+        value: Box<Expr>,
+    },
     /// `*p`, `p->f`, `p[2]`: a scalar of the expression's type in user memory; 0 and a counter when it cannot be read.
     Load {
         /// Address.

@@ -190,6 +190,15 @@ impl<'a> Printer<'a> {
         exprs.iter().map(|e| self.expr(e)).collect::<Vec<_>>().join(", ")
     }
 
+    /// `{ $b = 1; $b + 1 }`, on one line.
+    fn valued_block(&self, body: &[Stmt], value: &Expr) -> String {
+        let Printer { program, vars, signature, .. } = *self;
+        let mut inner = Printer { program, vars, signature, out: String::new() };
+        inner.block(0, body);
+        let words = inner.out.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+        format!("{{ {words}; {} }}", self.expr(value))
+    }
+
     fn expr(&self, e: &Expr) -> String {
         match &e.kind {
             ExprKind::Int(value) => self.constant(*value, &e.ty),
@@ -221,6 +230,7 @@ impl<'a> Printer<'a> {
             ExprKind::Ternary { cond, then, otherwise } => {
                 format!("({} ? {} : {})", self.expr(cond), self.expr(then), self.expr(otherwise))
             }
+            ExprKind::Block { body, value } => self.valued_block(body, value),
             ExprKind::Load { base, offset } => {
                 format!("{}:*({} + {offset})", self.ty(&e.ty), self.expr(base))
             }

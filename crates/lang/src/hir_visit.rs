@@ -75,6 +75,10 @@ pub fn visit_expr(e: &Expr, see: &mut dyn FnMut(&Expr)) {
         | ExprKind::TupleGet { base: a, .. }
         | ExprKind::StrContains { haystack: a, .. }
         | ExprKind::UpdateVar { value: a, .. } => visit_expr(a, see),
+        ExprKind::Block { body, value } => {
+            visit_block(body, see);
+            visit_expr(value, see);
+        }
         ExprKind::Binary { lhs: a, rhs: b, .. }
         | ExprKind::StrEq { lhs: a, rhs: b, .. }
         | ExprKind::StrIndex { base: a, index: b } => visit_all([&**a, &**b], see),

@@ -56,19 +56,45 @@ pub fn word_as_number(text: &str, span: Span) -> Option<ExprKind> {
 /// Reads a script; `params` are the words that `$1`, `$2` ... stand for. `None` if `diags` got an error.
 pub fn parse(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<Script> {
     let errors_before = diags.list.len();
-    let mut builder = Builder::new(params, diags);
-    let mut items = Vec::new();
-    let mut at = 0;
-    for _ in 0..MAX_BROKEN_ITEMS {
-        at = read_items(&src.text, at, &mut builder, &mut items);
-        if at == src.text.len() {
-            break;
-        }
-        at = read_mistakes(&src.text, at, items.last(), &mut builder);
-    }
+    // What is imported comes before what imports it.
+    let files = (0..src.files().len()).rev();
+    let items = files.flat_map(|file| parse_file(src, file, params, diags)).collect();
     let new = &mut diags.list[errors_before..];
     new.sort_by_key(|diag| diag.span.start);
     (!new.iter().any(|d| d.severity == crate::Severity::Error)).then_some(Script { items })
+}
+
+/// The items of one file of the source.
+pub(crate) fn parse_file(src: &Source, file: usize, params: &[String], diags: &mut Diagnostics) -> Vec<Item> {
+    let (start, end) = (src.files()[file].start, src.files()[file].end);
+    let text = &src.text[..end];
+    let mut builder = Builder::new(params, diags);
+    let mut items = Vec::new();
+    let mut at = start;
+    for _ in 0..MAX_BROKEN_ITEMS {
+        at = read_items(text, at, &mut builder, &mut items);
+        if at == end {
+            break;
+        }
+        at = read_mistakes(text, at, items.last(), &mut builder);
+    }
+    if file > 0 {
+        refuse_settings(&items, diags);
+    }
+    items
+}
+
+/// Settings are for the whole run: a script that is imported has none.
+fn refuse_settings(items: &[Item], diags: &mut Diagnostics) {
+    let entries = items.iter().filter_map(|item| match item {
+        Item::Config(entries) => entries.first(),
+        _ => None,
+    });
+    for entry in entries {
+        diags
+            .error("E0037", entry.key.span, "a script that is imported has no settings")
+            .help("settings are for the whole run: write them in the script that imports");
+    }
 }
 
 /// Reads items from `at` on, as many as are right, and returns where they end; the length of the text when all were.

@@ -55,10 +55,22 @@ impl Printer {
                 self.line(&format!("#define {} {}", name.node, print_expr(value)))
             }
             Item::Declaration(declaration) => self.declaration(declaration),
+            Item::Import(path) => self.line(&format!("import {};", quoted(path.node.as_bytes()))),
+            Item::Macro(def) => self.macro_def(def),
             Item::MapDecl { name, kind, max_entries } => {
                 self.line(&format!("let @{} = {}({});", name.node, kind.node, print_expr(max_entries)));
             }
         }
+    }
+
+    fn macro_def(&mut self, def: &Macro) {
+        let params: Vec<String> = def.params.iter().map(macro_param).collect();
+        self.out.push_str(&format!("macro {}({}) {{\n", def.name.node, params.join(", ")));
+        self.depth += 1;
+        def.body.stmts.iter().for_each(|stmt| self.stmt(stmt));
+        def.value.iter().for_each(|value| self.line(&print_expr(value)));
+        self.depth -= 1;
+        self.line("}");
     }
 
     fn config(&mut self, entries: &[ConfigEntry]) {
@@ -136,6 +148,25 @@ fn block_head(kind: &StmtKind) -> Option<(String, &Block)> {
         StmtKind::Block(block) => (String::new(), block),
         _ => return None,
     })
+}
+
+/// `a`, `$v`, `@m`
+pub fn macro_param(param: &MacroParam) -> String {
+    let sigil = match param {
+        MacroParam::Expr(_) => "",
+        MacroParam::Var(_) => "$",
+        MacroParam::Map(_) => "@",
+    };
+    format!("{sigil}{}", param.name().node)
+}
+
+/// `{ let $b = 1; $b + 1 }`, on one line.
+fn valued_block(body: &Block, value: Option<&Expr>) -> String {
+    let mut printer = Printer { out: String::new(), depth: 0 };
+    body.stmts.iter().for_each(|stmt| printer.stmt(stmt));
+    let words = printer.out.lines().map(|line| line.trim().to_owned());
+    let words: Vec<String> = words.chain(value.map(print_expr)).collect();
+    format!("{{ {} }}", words.join(" "))
 }
 
 fn simple(kind: &StmtKind) -> String {
@@ -259,6 +290,7 @@ fn kind_text(kind: &ExprKind) -> String {
             [only] => format!("({},)", print_expr(only)),
             _ => format!("({})", list(parts)),
         },
+        ExprKind::Block { body, value } => valued_block(body, value.as_deref()),
         ExprKind::SizeofType(ty) => format!("sizeof({})", type_text(ty)),
         ExprKind::SizeofExpr(expr) => format!("sizeof({})", print_expr(expr)),
         ExprKind::OffsetOf { ty, path } => format!("offsetof({}, {})", type_text(ty), path_text(path)),

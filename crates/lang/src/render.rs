@@ -38,8 +38,10 @@ fn draw(diag: &Diagnostic, src: &Source, renderer: &Renderer) -> String {
     if !diag.label.is_empty() {
         mark = mark.label(visible(&diag.label));
     }
-    let snippet =
-        Snippet::source(excerpt.text).line_start(excerpt.line).path(visible(&src.name)).annotation(mark);
+    let snippet = Snippet::source(excerpt.text)
+        .line_start(excerpt.line)
+        .path(visible(&src.file_at(diag.span.start).name))
+        .annotation(mark);
     let mut group: Group = level.primary_title(visible(&diag.message)).id(diag.code).element(snippet);
     for note in &diag.notes {
         group = group.element(Level::NOTE.message(visible(note)));

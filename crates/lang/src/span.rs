@@ -30,7 +30,8 @@ pub struct Spanned<T> {
     pub span: Span,
 }
 
-/// The text of a script and the name that messages use for it (`leak.ct`, `stdin` for `-e` and `-`).
+/// The text of a script and the name that messages use for it (`leak.ct`, `stdin` for `-e` and `-`), and behind it the
+/// texts of the scripts that it imports.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Name in messages.
@@ -38,32 +39,72 @@ pub struct Source {
     /// The whole text.
     pub text: String,
     line_starts: Vec<u32>,
+    files: Vec<SourceFile>,
+}
+
+/// One file of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Name in messages.
+    pub name: String,
+    /// Its text begins here.
+    pub start: usize,
+    /// And ends here.
+    pub end: usize,
+}
+
+fn line_starts(text: &str) -> Vec<u32> {
+    std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at as u32 + 1)).collect()
 }
 
 impl Source {
     /// A source called `name`.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
-        let text = text.into();
-        let line_starts =
-            std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at as u32 + 1)).collect();
-        Source { name: name.into(), text, line_starts }
+        let (name, text) = (name.into(), text.into());
+        let line_starts = line_starts(&text);
+        let files = vec![SourceFile { name: name.clone(), start: 0, end: text.len() }];
+        Source { name, text, line_starts, files }
     }
 
-    /// Line and column of a byte offset, both from 1; columns count characters.
+    /// The script itself, then those that it imports.
+    pub fn files(&self) -> &[SourceFile] {
+        &self.files
+    }
+
+    /// Adds the text of an imported script.
+    pub fn add_file(&mut self, name: impl Into<String>, text: &str) {
+        self.text.push('\n');
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.files.push(SourceFile { name: name.into(), start, end: self.text.len() });
+        self.line_starts = line_starts(&self.text);
+    }
+
+    /// The file that a byte offset lies in.
+    pub fn file_at(&self, offset: u32) -> &SourceFile {
+        let behind = self.files.partition_point(|file| file.start <= offset as usize);
+        &self.files[behind.max(1) - 1]
+    }
+
+    /// Line and column of a byte offset in its file, both from 1; columns count characters.
     pub fn line_column(&self, offset: u32) -> (u32, u32) {
-        let line = self.line_starts.partition_point(|&start| start <= offset);
+        let line = self.lines_to(offset);
+        let before = self.lines_to(self.file_at(offset).start as u32) - 1;
         let start = self.line_starts[line - 1] as usize;
         let end = (offset as usize).min(self.text.len());
         let column = self.text.get(start..end).map_or(1, |before| before.chars().count() + 1);
-        (line as u32, column as u32)
+        ((line - before) as u32, column as u32)
     }
 
-    /// The text of line `line` (from 1), without its newline.
-    pub fn line(&self, line: u32) -> &str {
-        let start_of = |line: u32| self.line_starts.get(line as usize).map(|&start| start as usize);
-        let Some(start) = start_of(line - 1) else { return "" };
-        let text = &self.text[start..start_of(line).unwrap_or(self.text.len())];
-        text.lines().next().unwrap_or("")
+    /// Lines of the whole text up to an offset, its own included.
+    fn lines_to(&self, offset: u32) -> usize {
+        self.line_starts.partition_point(|&start| start <= offset)
+    }
+
+    /// The text of the line that a byte offset lies in, without its newline.
+    pub fn line_at(&self, offset: u32) -> &str {
+        let start = self.line_starts[self.lines_to(offset) - 1] as usize;
+        self.text[start..].lines().next().unwrap_or("")
     }
 
     /// The text under a span.

@@ -8,12 +8,30 @@ use std::path::{Path, PathBuf};
 
 use common::Machine;
 use lang::codes::{self, Code};
+use lang::forms::import::{self, Files, Imported};
 use lang::{Diagnostics, Options, Severity, Source, compile_front, render};
+
+/// Scripts beside that of an example.
+struct Neighbours;
+
+const NEIGHBOURS: &[(&str, &str)] = &[
+    ("common.ct", "#define LIMIT 10"),
+    ("settings.ct", "config = { max_strlen = 64 }"),
+    ("circle.ct", "import \"circle.ct\";"),
+];
+
+impl Files for Neighbours {
+    fn import(&self, _: &str, path: &str) -> Result<Vec<Imported>, String> {
+        let (name, text) = NEIGHBOURS.iter().find(|(name, _)| *name == path).ok_or("no such file")?;
+        Ok(vec![Imported { name: name.to_string(), text: text.to_string() }])
+    }
+}
 
 /// What is found in a script about `code`. Targets that are missing are waited for, save where that is the point.
 fn findings(code: &Code, script: &str) -> (Diagnostics, Source) {
-    let source = Source::new("t.ct", script);
+    let mut source = Source::new("t.ct", script);
     let mut diags = Diagnostics::default();
+    import::load(&mut source, &Neighbours, &mut diags);
     let checked = compile_front(&source, &[], &Options::default(), &Machine::new(), &mut diags);
     let pending = checked.iter().flat_map(|checked| &checked.pending).filter(|_| code.code == "E0111");
     pending.for_each(|pending| pending.refuse(&Machine::new(), &mut diags));

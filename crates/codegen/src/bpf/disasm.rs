@@ -34,7 +34,8 @@ fn list_function(out: &mut String, assembly: &Assembly, code: &Code, src: &Sourc
     for (index, insn) in code.insns.iter().enumerate() {
         let line = src.line_column(code.spans[index].start).0;
         if shown != Some(line) {
-            let _ = writeln!(out, "; {}:{line}: {}", src.name, src.line(line).trim());
+            let start = code.spans[index].start;
+            let _ = writeln!(out, "; {}:{line}: {}", src.file_at(start).name, src.line_at(start).trim());
             shown = Some(line);
         }
         let _ = writeln!(out, "{slot:4}: {}", Text { insn, slot, target: code.target(index), assembly });

@@ -47,6 +47,10 @@ impl Body<'_, '_> {
                 self.convert(value, &e.ty, ty)
             }
             ExprKind::Ternary { cond, then, otherwise } => self.choice(cond, then, otherwise).into(),
+            ExprKind::Block { body, value } => {
+                self.statements(body);
+                self.scalar(value)
+            }
             ExprKind::Load { base, offset } => self.dereference(base, *offset, ty).into(),
             ExprKind::StrIndex { base, index } => self.string_index(base, index).into(),
             ExprKind::TupleGet { base, index } => {
@@ -253,6 +257,10 @@ impl Body<'_, '_> {
                 body.store_value(if yes { then } else { otherwise }, to);
             }),
             ExprKind::MapGet { map, key } => self.map_get_into(*map, key, to),
+            ExprKind::Block { body, value } => {
+                self.statements(body);
+                self.store_value(value, to);
+            }
             _ => {
                 let from = self.place(expr);
                 self.copy(to, from, size);

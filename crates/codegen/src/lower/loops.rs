@@ -54,14 +54,14 @@ impl<'p> Body<'_, 'p> {
     }
 
     /// A loop body; `break` goes to `stop`, `continue` and its end to `next`.
-    fn round(&mut self, body: &'p [Stmt], stop: BlockId, next: BlockId) {
+    fn round(&mut self, body: &[Stmt], stop: BlockId, next: BlockId) {
         self.fun().loops.push((stop, next));
         self.statements(body);
         self.b().jump(next);
         self.fun().loops.pop();
     }
 
-    pub(super) fn unroll(&mut self, count: u32, body: &'p [Stmt]) {
+    pub(super) fn unroll(&mut self, count: u32, body: &[Stmt]) {
         let after = self.b().block();
         for _ in 0..count {
             let next = self.b().block();
@@ -72,7 +72,7 @@ impl<'p> Body<'_, 'p> {
     }
 
     /// `while`
-    pub(super) fn while_loop(&mut self, cond: &Expr, body: &'p [Stmt]) {
+    pub(super) fn while_loop(&mut self, cond: &Expr, body: &[Stmt]) {
         let limit = self.most_rounds().min(i64::from(self.cx.program.config.max_loop_iterations));
         // One round more than the limit, to see whether the condition still holds then.
         self.repeat((limit + 1).into(), may_leave(body), |lower, index, stop, next| {
@@ -98,7 +98,7 @@ impl<'p> Body<'_, 'p> {
     }
 
     /// `for $i : start..end`
-    pub(super) fn for_range(&mut self, var: VarId, start: &Expr, end: &Expr, body: &'p [Stmt]) {
+    pub(super) fn for_range(&mut self, var: VarId, start: &Expr, end: &Expr, body: &[Stmt]) {
         if let Some((start, end)) = short_range(start, end) {
             return self.short_loop(var, start, end, body);
         }
@@ -114,7 +114,7 @@ impl<'p> Body<'_, 'p> {
         });
     }
 
-    fn short_loop(&mut self, var: VarId, start: i64, end: i64, body: &'p [Stmt]) {
+    fn short_loop(&mut self, var: VarId, start: i64, end: i64, body: &[Stmt]) {
         let [head, inside, next, after] = std::array::from_fn(|_| self.b().block());
         let at = self.b().copy(start);
         self.b().fall_into(head);
@@ -222,7 +222,7 @@ impl<'p> Body<'_, 'p> {
     }
 
     /// `for ($kv : @m)`
-    pub(super) fn for_map(&mut self, var: VarId, map: MapId, body: &'p [Stmt]) {
+    pub(super) fn for_map(&mut self, var: VarId, map: MapId, body: &[Stmt]) {
         let callback = self.callback(4, 3, |lower, [_, key, value, _], stop, next| {
             let untouched = next;
             lower.go_on_if_touched(map, key, value, untouched);

@@ -305,7 +305,7 @@ impl<'c, 'p> Body<'c, 'p> {
     }
 
     /// `statements` of a clause, each with its own temporaries.
-    pub(super) fn statements(&mut self, body: &'p [Stmt]) {
+    pub(super) fn statements(&mut self, body: &[Stmt]) {
         for stmt in body {
             let mark = self.mark();
             self.at(stmt.span, |lower| lower.stmt(stmt));

@@ -10,7 +10,7 @@ use wire::manifest::{CONTROL_EXITED, EventKind};
 
 impl<'p> Body<'_, 'p> {
     /// Lowers a statement.
-    pub(super) fn stmt(&mut self, stmt: &'p Stmt) {
+    pub(super) fn stmt(&mut self, stmt: &Stmt) {
         match &stmt.kind {
             StmtKind::SetVar { var, value } => self.set_variable(*var, value),
             StmtKind::SetMap { map, key, value } => self.set_map(*map, key, value),
@@ -60,7 +60,7 @@ impl<'p> Body<'_, 'p> {
         }
     }
 
-    fn if_else(&mut self, cond: &Expr, then: &'p [Stmt], otherwise: &'p [Stmt]) {
+    fn if_else(&mut self, cond: &Expr, then: &[Stmt], otherwise: &[Stmt]) {
         let [yes, no, after] = std::array::from_fn(|_| self.b().block());
         self.cond(cond, yes, no);
         self.b().switch_to(yes);

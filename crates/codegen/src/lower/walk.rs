@@ -43,12 +43,16 @@ pub fn operands<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
             f(value);
         }
         Tuple(parts) => parts.iter().for_each(f),
+        Block { value, .. } => f(value),
     }
 }
 
 /// Calls `f` with an expression and all in it, outermost first.
 pub fn each<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
     f(expr);
+    if let ExprKind::Block { body, .. } = &expr.kind {
+        each_in(body, f);
+    }
     operands(expr, &mut |inner| each(inner, f));
 }
 
@@ -111,12 +115,32 @@ pub fn each_of<'e>(probe: &'e Probe, f: &mut dyn FnMut(&'e Expr)) {
 
 /// Whether `test` holds for a statement, or one inside.
 pub fn any_stmt(body: &[Stmt], test: &mut dyn FnMut(&Stmt) -> bool) -> bool {
-    body.iter().any(|stmt| test(stmt) || inner(stmt).any(|stmt| any_stmt(std::slice::from_ref(stmt), test)))
+    body.iter().any(|stmt| {
+        test(stmt)
+            || inner(stmt).any(|stmt| any_stmt(std::slice::from_ref(stmt), test))
+            || any_in_blocks(stmt, test)
+    })
+}
+
+/// The same for the statements of block expressions.
+fn any_in_blocks(stmt: &Stmt, test: &mut dyn FnMut(&Stmt) -> bool) -> bool {
+    let mut found = false;
+    direct(stmt, &mut |e| {
+        found =
+            found || any(e, &mut |e| matches!(&e.kind, ExprKind::Block { body, .. } if any_stmt(body, test)));
+    });
+    found
 }
 
 /// Running it leaves a trace beyond its value, so that it must run exactly once and even if the value is not used.
 pub fn has_effect(expr: &Expr) -> bool {
     any(expr, &mut |e| {
-        matches!(e.kind, ExprKind::UpdateMap { .. } | ExprKind::UpdateVar { .. } | ExprKind::Delete { .. })
+        matches!(
+            e.kind,
+            ExprKind::UpdateMap { .. }
+                | ExprKind::UpdateVar { .. }
+                | ExprKind::Delete { .. }
+                | ExprKind::Block { .. }
+        )
     })
 }

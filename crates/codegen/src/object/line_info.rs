@@ -94,7 +94,7 @@ impl<'a> Lines<'a> {
             return place;
         }
         let (line, column) = self.src.line_column(span.start);
-        let text = quote(self.src.line(line), column);
+        let text = quote(self.src.line_at(span.start), column);
         let place = [self.file, self.btf.string(text), line << 10 | column.min(MAX_COLUMN)];
         self.last = Some((span, place));
         place

@@ -5,6 +5,7 @@ use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, int, is_unknown, unknown};
 use crate::check::infer::{Slot, literal};
 use crate::check::types::is_scalar;
+use crate::forms::macros::written;
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
@@ -68,6 +69,7 @@ impl Checker<'_> {
             Ast::Ternary { cond, then, otherwise } => self.ternary(cond, then.as_deref(), otherwise, span),
             Ast::Cast { ty, expr } => self.cast(ty, expr, span),
             Ast::Tuple(parts) => self.tuple(parts, span),
+            Ast::Block { body, value } => self.valued_block(body, value.as_deref(), span),
             Ast::SizeofType(ty) => match self.spelled(ty) {
                 Some(ty) => int(i64::from(self.types.size(&ty)), Type::I64, span),
                 None => unknown(span),
@@ -154,6 +156,31 @@ impl Checker<'_> {
         Ok(convert(value, &ty))
     }
 
+    /// `{ let $b = 1; $b + 1 }`: nothing in it leaves it but by its value.
+    fn valued_block(&mut self, body: &ast::Block, value: Option<&ast::Expr>, span: Span) -> Expr {
+        let Some(value) = value else { return unknown(span) };
+        let outer = self.scope.enter_value();
+        let body = self.block(body);
+        let value = self.expr(value);
+        self.scope.leave_value(outer);
+        if is_unknown(&value) {
+            return unknown(span);
+        }
+        let ty = value.ty.clone();
+        match body.is_empty() {
+            true => value,
+            false => expr(ExprKind::Block { body, value: Box::new(value) }, ty, span),
+        }
+    }
+
+    /// A value that is perhaps not computed: what it sets is not set behind it.
+    pub fn perhaps(&mut self, e: &ast::Expr) -> Expr {
+        let before = self.scope.assigned.clone();
+        let value = self.expr(e);
+        self.scope.restore(before);
+        value
+    }
+
     fn cast(&mut self, ty: &TypeName, inner: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(inner);
         let Some(ty) = self.spelled(ty) else { return unknown(span) };
@@ -214,10 +241,10 @@ impl Checker<'_> {
         span: Span,
     ) -> Expr {
         let (cond, then) = match then {
-            Some(then) => (self.condition(cond), self.expr(then)),
+            Some(then) => (self.condition(cond), self.perhaps(then)),
             None => self.elvis(cond),
         };
-        let otherwise = self.expr(otherwise);
+        let otherwise = self.perhaps(otherwise);
         let mut slot = Slot::default();
         let fits = slot.take(&then, &self.types).and_then(|()| slot.take(&otherwise, &self.types));
         if fits.is_err() {
@@ -245,7 +272,10 @@ impl Checker<'_> {
         let value = self.expr(cond);
         if matches!(
             value.kind,
-            ExprKind::UpdateMap { .. } | ExprKind::UpdateVar { .. } | ExprKind::Delete { .. }
+            ExprKind::UpdateMap { .. }
+                | ExprKind::UpdateVar { .. }
+                | ExprKind::Delete { .. }
+                | ExprKind::Block { .. }
         ) {
             let error = self.error("E0212", cond.span, "the left side of `?:` changes something");
             error.help("put the value into a variable first");
@@ -261,6 +291,7 @@ impl Checker<'_> {
         };
         if !self.scope.is_set(id) {
             let first = self.scope.var(id).span;
+            let name = written(name);
             let message = format!("`${name}` is not set on all paths to here");
             let error = self.error("E0204", span, message);
             let place = if first.start < span.start { "before the branch" } else { "before this use" };
@@ -281,7 +312,7 @@ impl Checker<'_> {
             .map(String::from)
             .collect();
         let is_map = self.maps.iter().any(|map| map.name == name);
-        let error = self.error("E0203", span, format!("undefined variable `${name}`"));
+        let error = self.error("E0203", span, format!("undefined variable `${}`", written(name)));
         error.help.extend(did_you_mean(&near));
         if is_map {
             error.help(format!("there is a map `@{name}`"));

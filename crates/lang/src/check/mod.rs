@@ -37,6 +37,7 @@ use crate::check::scope::{Scope, VarState};
 use crate::check::types::Types;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::forms::getopt::Given;
+use crate::forms::macros::written;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
 use crate::resolve::names::Interner;
 use crate::resolve::{self, Attached, Pending, Resolved, ResolvedClause, Setting};
@@ -172,7 +173,8 @@ impl<'a> Checker<'a> {
                 }
                 Item::Declaration(declaration) => self.declare(declaration),
                 Item::MapDecl { name, kind, max_entries } => self.declare_map(name, kind, max_entries, diags),
-                Item::Clause(_) | Item::Config(_) => {}
+                // Forms are gone: what they stood for is in the clauses.
+                Item::Clause(_) | Item::Config(_) | Item::Import(_) | Item::Macro(_) => {}
             }
         }
         report_once(std::mem::take(&mut self.diags.list), diags);
@@ -228,6 +230,7 @@ impl<'a> Checker<'a> {
         self.scope = Scope::enter(clause, at, std::mem::take(vars));
         let predicate = clause.clause.predicate.as_ref().map(|e| self.condition(e));
         let body = self.block(&clause.clause.body);
+        let (predicate, body) = predicate_first(predicate, body);
         let states = std::mem::take(&mut self.scope).into_vars();
         let vars_out = states.iter().map(|state| self.var(state)).collect();
         *vars = states;
@@ -245,7 +248,7 @@ impl<'a> Checker<'a> {
     fn var(&mut self, state: &VarState) -> hir::Var {
         let ty = state.slot.ty(&self.types);
         if ty.is_none() && state.read {
-            let message = format!("cannot tell the type of `${}`", state.name);
+            let message = format!("cannot tell the type of `${}`", written(&state.name));
             self.diags
                 .error("E0205", state.span, message)
                 .help(format!("assign to it first: `${} = 0`", state.name));
@@ -329,6 +332,24 @@ impl<'a> Checker<'a> {
     /// Text of a name kind's entry.
     pub fn name_text(&self, kind: NameKind, id: hir::NameId) -> &str {
         &self.names.names().table(kind)[id.0 as usize]
+    }
+}
+
+/// A predicate that runs statements becomes an `if` around the body, where variables are.
+fn predicate_first(
+    predicate: Option<hir::Expr>,
+    body: Vec<hir::Stmt>,
+) -> (Option<hir::Expr>, Vec<hir::Stmt>) {
+    let mut runs = false;
+    let mut see = |e: &hir::Expr| runs |= matches!(e.kind, hir::ExprKind::Block { .. });
+    predicate.iter().for_each(|e| crate::hir_visit::visit_expr(e, &mut see));
+    match predicate {
+        Some(cond) if runs => {
+            let span = cond.span;
+            let kind = hir::StmtKind::If { cond, then: body, otherwise: Vec::new() };
+            (None, vec![hir::Stmt { kind, span }])
+        }
+        predicate => (predicate, body),
     }
 }
 

@@ -53,7 +53,10 @@ impl Checker<'_> {
     pub fn binary(&mut self, op: BinaryOp, lhs: &ast::Expr, rhs: &ast::Expr, span: Span) -> Expr {
         match op {
             BinaryOp::And | BinaryOp::Or => {
-                let (lhs, rhs) = (self.condition(lhs), self.condition(rhs));
+                let lhs = self.condition(lhs);
+                let before = self.scope.assigned.clone();
+                let rhs = self.condition(rhs);
+                self.scope.restore(before);
                 binary(op, lhs, rhs, Type::Bool, span)
             }
             _ => {

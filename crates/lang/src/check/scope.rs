@@ -60,6 +60,8 @@ pub(crate) struct Scope {
     pub assigned: Vec<bool>,
     /// Loops around this point.
     pub loops: u32,
+    /// Inside a block that has a value.
+    pub in_value: bool,
     /// Nothing after this point of the block is reached.
     pub ended: bool,
 }
@@ -135,6 +137,22 @@ impl Scope {
     pub fn leave_loop(&mut self) {
         self.visible.pop();
         self.loops -= 1;
+    }
+
+    /// Enters a block that has a value; `break` and `continue` in it do not reach the loops around.
+    pub fn enter_value(&mut self) -> (bool, u32) {
+        (std::mem::replace(&mut self.in_value, true), std::mem::take(&mut self.loops))
+    }
+
+    pub fn leave_value(&mut self, outer: (bool, u32)) {
+        (self.in_value, self.loops) = outer;
+        self.ended = false;
+    }
+
+    /// What was set at some point before, the variables found since then not set.
+    pub fn restore(&mut self, mut assigned: Vec<bool>) {
+        assigned.resize(self.assigned.len(), false);
+        self.assigned = assigned;
     }
 
     fn add(&mut self, name: &str, declared_at: u32, span: Span) -> VarId {

@@ -45,7 +45,7 @@ impl Checker<'_> {
             }
             AstStmt::Break => self.leave(StmtKind::Break, "break", span),
             AstStmt::Continue => self.leave(StmtKind::Continue, "continue", span),
-            AstStmt::Return(value) => Some(self.return_stmt(value.as_ref())),
+            AstStmt::Return(value) => self.stays(span, "return").then(|| self.return_stmt(value.as_ref())),
         };
         out.extend(kind.map(|kind| Stmt { kind, span }));
     }
@@ -58,6 +58,15 @@ impl Checker<'_> {
         }
         self.scope.ended = true;
         Some(kind)
+    }
+
+    /// Reports what would leave a block before its value is known.
+    fn stays(&mut self, span: Span, word: &str) -> bool {
+        if self.scope.in_value {
+            self.error("E0225", span, format!("`{word}` leaves a block before its value is known"))
+                .help("use it in a statement of the clause itself");
+        }
+        !self.scope.in_value
     }
 
     fn return_stmt(&mut self, value: Option<&ast::Expr>) -> StmtKind {
@@ -121,6 +130,7 @@ impl Checker<'_> {
             "clear" => self.whole_map(&args[0], "clear").map(StmtKind::Clear),
             "zero" => self.whole_map(&args[0], "zero").map(StmtKind::Zero),
             "time" => self.time(args),
+            "exit" if !self.stays(span, "exit") => None,
             "exit" => {
                 let kind = self.exit(args, span);
                 self.scope.ended = true;
@@ -313,7 +323,13 @@ fn effect(value: Expr) -> Option<StmtKind> {
 }
 
 fn has_effect(value: &Expr) -> bool {
-    matches!(value.kind, ExprKind::UpdateMap { .. } | ExprKind::UpdateVar { .. } | ExprKind::Delete { .. })
+    matches!(
+        value.kind,
+        ExprKind::UpdateMap { .. }
+            | ExprKind::UpdateVar { .. }
+            | ExprKind::Delete { .. }
+            | ExprKind::Block { .. }
+    )
 }
 
 fn is_kind(name: &str, kind: Kind) -> bool {

@@ -62,7 +62,7 @@ impl Known {
 /// The options of a script, in the order of their first use.
 pub fn known(script: &Script) -> Vec<Known> {
     let mut found: Vec<Known> = Vec::new();
-    let mut see = |e: &mut Expr| {
+    let see = |e: &mut Expr| {
         if let Some(Ok(option)) = read(e) {
             match found.iter_mut().find(|known| known.name == option.name) {
                 Some(known) => known.help = known.help.take().or(option.help),
@@ -70,7 +70,7 @@ pub fn known(script: &Script) -> Vec<Known> {
             }
         }
     };
-    walk::script(&mut script.clone(), &mut see);
+    walk::script(&mut script.clone(), &mut walk::Exprs(see));
     found.sort_by_key(|option| option.span.start);
     found
 }
@@ -94,17 +94,20 @@ pub fn unknown(given: &[Given], known: &[Known]) -> Option<String> {
 /// Replaces each `getopt` by its value.
 pub(super) fn expand(script: &mut Script, given: &[Given], diags: &mut Diagnostics) {
     let mut seen: Vec<Known> = Vec::new();
-    walk::script(script, &mut |e| {
-        let Some(read) = read(e) else { return };
-        let value = read.and_then(|option| value(option, given, &mut seen));
-        match value {
-            Ok(kind) => e.kind = kind,
-            Err(Wrong { span, message, help }) => {
-                diags.error("E0031", span, message).help(help);
-                e.kind = ExprKind::Int { value: 0, unsigned: false };
+    walk::script(
+        script,
+        &mut walk::Exprs(|e: &mut Expr| {
+            let Some(read) = read(e) else { return };
+            let value = read.and_then(|option| value(option, given, &mut seen));
+            match value {
+                Ok(kind) => e.kind = kind,
+                Err(Wrong { span, message, help }) => {
+                    diags.error("E0031", span, message).help(help);
+                    e.kind = ExprKind::Int { value: 0, unsigned: false };
+                }
             }
-        }
-    });
+        }),
+    );
 }
 
 struct Wrong {

@@ -1,6 +1,7 @@
 //! Forms that are said in smaller terms: what comes out has none of them.
 //!
 //! ```text
+//! twice(pid)                 ->  pid + pid, after `macro twice(a) { a + a }`
 //! getopt("top", 10)          ->  10, or what `--top=20` on the command line says
 //! ```
 //!
@@ -9,6 +10,8 @@
 
 pub mod codes;
 pub mod getopt;
+pub mod import;
+pub mod macros;
 pub mod walk;
 
 use crate::ast::Script;
@@ -17,6 +20,7 @@ use getopt::Given;
 
 /// Expands all forms of a script; `given` are the options behind it on the command line.
 pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> Script {
+    macros::expand(&mut script, diags);
     getopt::expand(&mut script, given, diags);
     script
 }

@@ -1,108 +1,141 @@
 //! Walks over the tree of a script that may change what they see.
 
-use crate::ast::{Block, CType, Declarator, Expr, ExprKind, Item, Script, Stmt, StmtKind, TypeName};
+use crate::ast::{Block, CType, Declarator, Expr, ExprKind, Item, Name, Script, Stmt, StmtKind, TypeName};
 
-/// Calls `see` on every expression of a script, those inside others first.
-pub fn script(script: &mut Script, see: &mut dyn FnMut(&mut Expr)) {
+/// What is done with the parts of a tree; those inside others come first.
+pub trait Visit {
+    /// An expression.
+    fn expr(&mut self, _: &mut Expr) {}
+    /// A statement.
+    fn stmt(&mut self, _: &mut Stmt) {}
+    /// A variable that a statement declares: `let $x`, `for $i : 0..3`.
+    fn var(&mut self, _: &mut Name) {}
+    /// A map that a statement names: `for $kv : @m`.
+    fn map(&mut self, _: &mut Name) {}
+}
+
+/// Expressions alone.
+pub struct Exprs<F>(pub F);
+
+impl<F: FnMut(&mut Expr)> Visit for Exprs<F> {
+    fn expr(&mut self, e: &mut Expr) {
+        (self.0)(e);
+    }
+}
+
+/// All of a script but the bodies of its macros.
+pub fn script(script: &mut Script, visit: &mut dyn Visit) {
     for item in &mut script.items {
         match item {
             Item::Clause(clause) => {
-                clause.predicate.iter_mut().for_each(|e| expr(e, see));
-                block(&mut clause.body, see);
+                clause.predicate.iter_mut().for_each(|e| expr(e, visit));
+                block(&mut clause.body, visit);
             }
-            Item::Define { value: e, .. } | Item::MapDecl { max_entries: e, .. } => expr(e, see),
+            Item::Define { value: e, .. } | Item::MapDecl { max_entries: e, .. } => expr(e, visit),
             Item::Declaration(declaration) => {
-                c_type(&mut declaration.base, see);
-                declaration.names.iter_mut().for_each(|name| declarator(name, see));
+                c_type(&mut declaration.base, visit);
+                declaration.names.iter_mut().for_each(|name| declarator(name, visit));
             }
-            Item::Config(_) => {}
+            Item::Config(_) | Item::Import(_) | Item::Macro(_) => {}
         }
     }
 }
 
-fn c_type(ty: &mut CType, see: &mut dyn FnMut(&mut Expr)) {
+fn c_type(ty: &mut CType, visit: &mut dyn Visit) {
     match ty {
-        CType::Named(name) => type_name(name, see),
+        CType::Named(name) => type_name(name, visit),
         CType::Compound(compound) => {
             for member in &mut compound.members {
-                c_type(&mut member.base, see);
-                member.names.iter_mut().for_each(|name| declarator(name, see));
+                c_type(&mut member.base, visit);
+                member.names.iter_mut().for_each(|name| declarator(name, visit));
             }
         }
         CType::Enumeration(e) => {
-            e.values.iter_mut().filter_map(|(_, value)| value.as_mut()).for_each(|e| expr(e, see))
+            e.values.iter_mut().filter_map(|(_, value)| value.as_mut()).for_each(|e| expr(e, visit))
         }
     }
 }
 
-fn declarator(name: &mut Declarator, see: &mut dyn FnMut(&mut Expr)) {
-    name.dims.iter_mut().flatten().chain(&mut name.bits).for_each(|e| expr(e, see));
+fn declarator(name: &mut Declarator, visit: &mut dyn Visit) {
+    name.dims.iter_mut().flatten().chain(&mut name.bits).for_each(|e| expr(e, visit));
 }
 
 /// `typeof($x)`
-fn type_name(name: &mut TypeName, see: &mut dyn FnMut(&mut Expr)) {
-    name.of.iter_mut().for_each(|e| expr(e, see));
+fn type_name(name: &mut TypeName, visit: &mut dyn Visit) {
+    name.of.iter_mut().for_each(|e| expr(e, visit));
 }
 
-/// The same for a block.
-pub fn block(block: &mut Block, see: &mut dyn FnMut(&mut Expr)) {
-    block.stmts.iter_mut().for_each(|s| stmt(s, see));
+/// A block.
+pub fn block(block: &mut Block, visit: &mut dyn Visit) {
+    block.stmts.iter_mut().for_each(|s| stmt(s, visit));
 }
 
-fn stmt(stmt: &mut Stmt, see: &mut dyn FnMut(&mut Expr)) {
+fn stmt(stmt: &mut Stmt, visit: &mut dyn Visit) {
     match &mut stmt.kind {
-        StmtKind::Expr(e) => expr(e, see),
-        StmtKind::Let { ty, value, .. } => {
-            ty.iter_mut().for_each(|ty| type_name(ty, see));
-            value.iter_mut().for_each(|e| expr(e, see));
+        StmtKind::Expr(e) => expr(e, visit),
+        StmtKind::Let { name, ty, value } => {
+            visit.var(name);
+            ty.iter_mut().for_each(|ty| type_name(ty, visit));
+            value.iter_mut().for_each(|e| expr(e, visit));
         }
-        StmtKind::Return(value) => value.iter_mut().for_each(|e| expr(e, see)),
-        StmtKind::Assign { target, value, .. } => all([target, value], see),
+        StmtKind::Return(value) => value.iter_mut().for_each(|e| expr(e, visit)),
+        StmtKind::Assign { target, value, .. } => all([target, value], visit),
         StmtKind::If { cond, then, otherwise } => {
-            expr(cond, see);
-            block(then, see);
-            otherwise.iter_mut().for_each(|inner| block(inner, see));
+            expr(cond, visit);
+            block(then, visit);
+            otherwise.iter_mut().for_each(|inner| block(inner, visit));
         }
         StmtKind::While { cond: e, body } | StmtKind::Unroll { count: e, body } => {
-            expr(e, see);
-            block(body, see);
+            expr(e, visit);
+            block(body, visit);
         }
-        StmtKind::ForRange { start, end, body, .. } => {
-            all([start, end], see);
-            block(body, see);
+        StmtKind::ForRange { var, start, end, body } => {
+            visit.var(var);
+            all([start, end], visit);
+            block(body, visit);
         }
-        StmtKind::ForMap { body, .. } | StmtKind::Block(body) => block(body, see),
+        StmtKind::ForMap { var, map, body } => {
+            visit.var(var);
+            visit.map(map);
+            block(body, visit);
+        }
+        StmtKind::Block(body) => block(body, visit),
         StmtKind::Break | StmtKind::Continue => {}
     }
+    visit.stmt(stmt);
 }
 
-fn all<'e>(exprs: impl IntoIterator<Item = &'e mut Expr>, see: &mut dyn FnMut(&mut Expr)) {
-    exprs.into_iter().for_each(|e| expr(e, see));
+fn all<'e>(exprs: impl IntoIterator<Item = &'e mut Expr>, visit: &mut dyn Visit) {
+    exprs.into_iter().for_each(|e| expr(e, visit));
 }
 
-/// Calls `see` on the expressions in an expression, then on itself.
-pub fn expr(e: &mut Expr, see: &mut dyn FnMut(&mut Expr)) {
+/// An expression and those in it.
+pub fn expr(e: &mut Expr, visit: &mut dyn Visit) {
     match &mut e.kind {
         ExprKind::Map { keys: Some(list), .. }
         | ExprKind::Call { args: list, .. }
-        | ExprKind::Tuple(list) => all(list, see),
+        | ExprKind::Tuple(list) => all(list, visit),
         ExprKind::Field { base: inner, .. }
         | ExprKind::TupleIndex { base: inner, .. }
         | ExprKind::Unary { expr: inner, .. }
         | ExprKind::IncDec { target: inner, .. }
-        | ExprKind::SizeofExpr(inner) => expr(inner, see),
+        | ExprKind::SizeofExpr(inner) => expr(inner, visit),
         ExprKind::Cast { ty, expr: inner } => {
-            type_name(ty, see);
-            expr(inner, see);
+            type_name(ty, visit);
+            expr(inner, visit);
         }
-        ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => type_name(ty, see),
+        ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => type_name(ty, visit),
         ExprKind::Index { base: a, index: b } | ExprKind::Binary { lhs: a, rhs: b, .. } => {
-            all([&mut **a, &mut **b], see);
+            all([&mut **a, &mut **b], visit);
         }
         ExprKind::Ternary { cond, then, otherwise } => {
-            expr(cond, see);
-            then.iter_mut().for_each(|e| expr(e, see));
-            expr(otherwise, see);
+            expr(cond, visit);
+            then.iter_mut().for_each(|e| expr(e, visit));
+            expr(otherwise, visit);
+        }
+        ExprKind::Block { body, value } => {
+            block(body, visit);
+            value.iter_mut().for_each(|e| expr(e, visit));
         }
         ExprKind::Int { .. }
         | ExprKind::Str(_)
@@ -113,5 +146,5 @@ pub fn expr(e: &mut Expr, see: &mut dyn FnMut(&mut Expr)) {
         | ExprKind::Positional(_)
         | ExprKind::PositionalCount => {}
     }
-    see(e);
+    visit.expr(e);
 }

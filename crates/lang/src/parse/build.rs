@@ -92,6 +92,8 @@ impl<'a> Builder<'a> {
             Rule::define => self.define(pair),
             Rule::declaration => Some(Item::Declaration(self.declaration(pair))),
             Rule::map_decl => Some(self.map_decl(pair)),
+            Rule::import => Some(self.import(pair)),
+            Rule::macro_def => Some(Item::Macro(self.macro_def(pair))),
             Rule::include => self.include(pair),
             _ => None,
         }
@@ -155,6 +157,51 @@ impl<'a> Builder<'a> {
         let key = self.name(&inner!(parts, "a key"));
         let value = inner!(inner!(parts, "a value").into_inner(), "a literal");
         ConfigEntry { key, value: self.primary(value) }
+    }
+
+    fn import(&mut self, pair: Pair) -> Item {
+        let path = pair.into_inner().find(|part| part.as_rule() == Rule::string);
+        let path = path.expect("the grammar has a path here");
+        let (span, text) = (self.span(&path), path.as_str());
+        Item::Import(Spanned { node: self.quoted(&text[1..text.len() - 1], span), span })
+    }
+
+    fn macro_def(&mut self, pair: Pair) -> Macro {
+        let (mut name, mut params, mut whole) = (None, Vec::new(), (Block::default(), None));
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::ident => name = Some(self.name(&part)),
+                Rule::macro_param => params.push(self.macro_param(part)),
+                Rule::braces => whole = self.valued_block(part),
+                _ => {}
+            }
+        }
+        let (body, value) = whole;
+        Macro { name: name.expect("the grammar has a name here"), params, body, value }
+    }
+
+    fn macro_param(&mut self, pair: Pair) -> MacroParam {
+        let part = inner!(pair.into_inner(), "a parameter");
+        match part.as_rule() {
+            Rule::var => MacroParam::Var(self.bare_name(&part)),
+            Rule::map_name => MacroParam::Map(self.bare_name(&part)),
+            _ => MacroParam::Expr(self.name(&part)),
+        }
+    }
+
+    /// A block, and its last expression if no `;` follows it.
+    fn valued_block(&mut self, pair: Pair) -> (Block, Option<Expr>) {
+        let marks = [Rule::lbrace, Rule::rbrace];
+        let last = pair.clone().into_inner().filter(|part| !marks.contains(&part.as_rule())).last();
+        let valued = last.is_some_and(|part| part.as_rule() == Rule::expr_stmt);
+        let mut block = self.block(pair);
+        match block.stmts.pop() {
+            Some(Stmt { kind: StmtKind::Expr(value), .. }) if valued => (block, Some(value)),
+            last => {
+                block.stmts.extend(last);
+                (block, None)
+            }
+        }
     }
 
     fn map_decl(&mut self, pair: Pair) -> Item {
@@ -612,6 +659,10 @@ impl<'a> Builder<'a> {
             Rule::sizeof => self.sizeof(pair),
             Rule::offsetof => self.offset_of(pair),
             Rule::paren => return self.paren(pair),
+            Rule::block_expr => {
+                let (body, value) = self.valued_block(inner!(pair.into_inner(), "a block"));
+                ExprKind::Block { body, value: value.map(Box::new) }
+            }
             _ => return self.name_or_call(pair),
         };
         Expr { kind, span }

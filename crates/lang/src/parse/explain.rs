@@ -11,11 +11,7 @@ use crate::diagnostic::Diagnostics;
 use crate::span::Span;
 
 /// What begins an item in other dialects, and what to do here instead.
-pub(super) const FOREIGN: &[(&str, &str)] = &[
-    ("macro", "macros are not supported; write the expression where it is used"),
-    ("import", "imports are not supported; put the clauses into one script"),
-    ("#", "only `#define NAME literal` and `#include` are known"),
-];
+pub(super) const FOREIGN: &[(&str, &str)] = &[("#", "only `#define NAME literal` and `#include` are known")];
 
 /// An item with a mistake, perhaps after others have been taken out of it.
 pub(super) struct Broken {
@@ -153,8 +149,8 @@ fn describe(text: &str, token: Token) -> String {
 fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
     use Rule::*;
     Some(match rule {
-        include | define | declaration | config | map_decl | clause | kw_config | provider
-        | file_provider | spec | shebang | items | item_alone => {
+        include | define | declaration | config | import | macro_def | map_decl | clause | kw_config
+        | provider | file_provider | spec | shebang | items | item_alone => {
             (9, "a probe such as `uprobe:libcuda:cuInit`")
         }
         quoted | function_regex | spec_text | path_text | bare_spec => (5, "a name of a target or function"),
@@ -170,6 +166,8 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
         colon | spec_colon => (3, "`:`"),
         range => (3, "`..`"),
         assign => (3, "`=`"),
+        kw_import | kw_macro => (9, "a probe such as `uprobe:libcuda:cuInit`"),
+        macro_param => (6, "a name"),
         header => (6, "a header such as `<cuda.h>`"),
         block_stmt | simple_stmt | if_stmt | while_stmt | for_stmt | unroll_stmt | let_stmt | return_stmt
         | break_stmt | continue_stmt | expr_stmt => (8, "a statement"),
@@ -177,9 +175,8 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
             (8, "a statement")
         }
         expr | binary | unary | number | string | boolean | sizeof | kw_sizeof | offsetof | kw_offsetof
-        | name_or_call | paren | cast | positional | positional_count | config_value | map_name => {
-            (7, "an expression")
-        }
+        | name_or_call | paren | block_expr | cast | positional | positional_count | config_value
+        | map_name => (7, "an expression"),
         var => (7, "a variable such as `$x`"),
         ident | name | field | tuple_index => (6, "a name"),
         config_entry => (6, "a setting such as `max_map_keys = 1000`"),

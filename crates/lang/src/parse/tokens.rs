@@ -3,8 +3,6 @@
 //!
 //! Not used for scripts that are right; the grammar reads those. Any text is cut into tokens here, also a broken one.
 
-use super::explain::FOREIGN;
-
 /// What a token is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -66,6 +64,9 @@ const PROVIDERS: &[&str] = &[
 
 /// Words with which a C declaration begins.
 const DECLARATIONS: &[&str] = &["struct", "union", "enum", "typedef"];
+
+/// Words with which forms begin.
+const FORMS: &[&str] = &["import", "macro"];
 
 /// Tokens from byte `at` on.
 pub fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token> + '_ {
@@ -163,7 +164,7 @@ pub fn begins_item(text: &str, token: Token) -> bool {
         Kind::Word if word == "config" => then == "=",
         Kind::Word if word == "let" => then.starts_with('@'),
         Kind::Word if DECLARATIONS.contains(&word) => starts_line(text, token.start),
-        Kind::Word if FOREIGN.iter().any(|(name, _)| *name == word) => starts_line(text, token.start),
+        Kind::Word if FORMS.contains(&word) => starts_line(text, token.start),
         Kind::Word => provider(word) && ["{", ",", "/", "<"].contains(&then),
         Kind::Punct => word == "#" && starts_line(text, token.start),
         _ => false,

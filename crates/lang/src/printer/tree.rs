@@ -42,6 +42,14 @@ impl Tree {
             }),
             Item::Define { name, value } => self.node(format!("define {}", name.node), |t| t.expr(value)),
             Item::Declaration(declaration) => self.declaration(declaration),
+            Item::Import(path) => self.line(format!("import {}", quoted(path.node.as_bytes()))),
+            Item::Macro(def) => {
+                let params: Vec<String> = def.params.iter().map(super::macro_param).collect();
+                self.node(format!("macro {}({})", def.name.node, params.join(", ")), |t| {
+                    t.block("body", &def.body);
+                    t.node("value", |t| def.value.iter().for_each(|value| t.expr(value)));
+                });
+            }
             Item::MapDecl { name, kind, max_entries } => {
                 self.node(format!("map @{} {}", name.node, kind.node), |t| t.expr(max_entries));
             }
@@ -158,6 +166,12 @@ impl Tree {
     }
 
     fn expr(&mut self, expr: &Expr) {
+        if let ExprKind::Block { body, value } = &expr.kind {
+            return self.node("valued block", |t| {
+                t.block("body", body);
+                t.exprs(value.as_deref());
+            });
+        }
         let title = title(&expr.kind);
         self.node(title, |t| t.exprs(children(&expr.kind)));
     }
@@ -202,6 +216,7 @@ fn title(kind: &ExprKind) -> String {
         ExprKind::Ternary { then, .. } => if then.is_some() { "ternary ? :" } else { "ternary ?:" }.into(),
         ExprKind::Cast { ty, .. } => format!("cast {}", type_text(ty)),
         ExprKind::Tuple(_) => "tuple".into(),
+        ExprKind::Block { .. } => "valued block".into(),
         ExprKind::SizeofType(ty) => format!("sizeof type {}", type_text(ty)),
         ExprKind::SizeofExpr(_) => "sizeof".into(),
         ExprKind::OffsetOf { ty, path } => format!("offsetof {} {}", type_text(ty), path_text(path)),

@@ -125,6 +125,10 @@ pub fn walk_expr(expr: &Expr, see: &mut dyn FnMut(&Expr)) {
             then.iter().for_each(|e| walk_expr(e, see));
             walk_expr(otherwise, see);
         }
+        ExprKind::Block { body, value } => {
+            walk_block(body, see);
+            value.iter().for_each(|e| walk_expr(e, see));
+        }
         _ => {}
     }
 }

@@ -61,6 +61,10 @@ impl Meaning<'_> {
                 let taken = self.eval(run, cond).truth();
                 return self.eval(run, if taken { then } else { otherwise });
             }
+            K::Block { body, value } => {
+                self.block(run, body);
+                return self.eval(run, value);
+            }
             K::Tuple(parts) => return Val::Tuple(self.values(run, parts)),
             K::TupleGet { base, index } => match self.eval(run, base) {
                 Val::Tuple(mut parts) => return parts.swap_remove(*index as usize),

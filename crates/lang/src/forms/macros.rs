@@ -1,0 +1,262 @@
+//! Macros: a call is replaced by the macro's body.
+//!
+//! ```text
+//! macro add($to, n) { let $old = $to; $to += n; $old }
+//! BEGIN { $x = 1; print(add($x, 2)); }
+//!
+//! BEGIN { $x = 1; print({ let $old@1 = $x; $x += 2; $old@1 }); }
+//! ```
+//!
+//! Hygienic: variables of the body are others than the caller's, and a map must be handed over. An expression that is
+//! handed over is put in wherever its name stands. Macros of one name may differ in what they want.
+
+use std::collections::HashMap;
+
+use crate::ast::{Block, Expr, ExprKind, Item, Macro, MacroParam, Name, Script, Stmt, StmtKind};
+use crate::diagnostic::Diagnostics;
+use crate::forms::walk::{self, Visit};
+use crate::parse::MAX_DEPTH;
+use crate::printer::macro_param;
+use crate::resolve::probes::listed;
+use crate::span::Span;
+
+/// Calls that one script may expand to.
+const MOST_EXPANSIONS: u32 = 10_000;
+
+/// Replaces all calls of macros, and takes the macros out.
+pub(super) fn expand(script: &mut Script, diags: &mut Diagnostics) {
+    let macros = definitions(script, diags);
+    let mut expander = Expander { macros: &macros, active: Vec::new(), count: 0, diags };
+    walk::script(script, &mut expander);
+    walk::script(script, &mut Valueless { diags });
+}
+
+/// The name of a variable as it was written.
+pub fn written(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
+}
+
+type Macros = HashMap<String, Vec<Macro>>;
+
+fn definitions(script: &mut Script, diags: &mut Diagnostics) -> Macros {
+    let mut macros = Macros::new();
+    let (defs, items) =
+        std::mem::take(&mut script.items).into_iter().partition(|i| matches!(i, Item::Macro(_)));
+    script.items = items;
+    let defs: Vec<Item> = defs;
+    for item in defs {
+        let Item::Macro(def) = item else { continue };
+        let same = macros.entry(def.name.node.clone()).or_default();
+        if same.iter().any(|other| kinds(other) == kinds(&def)) {
+            diags
+                .error("E0032", def.name.span, format!("macro `{}` is defined twice", signature(&def)))
+                .help("macros of one name must differ in what they want");
+        } else {
+            same.push(def);
+        }
+    }
+    macros
+}
+
+/// What tells macros of one name apart.
+fn kinds(def: &Macro) -> Vec<std::mem::Discriminant<MacroParam>> {
+    def.params.iter().map(std::mem::discriminant).collect()
+}
+
+/// `add($to, n)`
+fn signature(def: &Macro) -> String {
+    let params: Vec<String> = def.params.iter().map(macro_param).collect();
+    format!("{}({})", def.name.node, params.join(", "))
+}
+
+struct Expander<'m, 'd> {
+    macros: &'m Macros,
+    /// Macros that are being expanded.
+    active: Vec<&'m str>,
+    count: u32,
+    diags: &'d mut Diagnostics,
+}
+
+impl Visit for Expander<'_, '_> {
+    fn expr(&mut self, e: &mut Expr) {
+        let expanded = match &e.kind {
+            ExprKind::Call { name, args } => self.call(&name.node, args, e.span),
+            ExprKind::Ident(name) => self.call(name, &[], e.span),
+            _ => None,
+        };
+        if let Some(kind) = expanded {
+            e.kind = kind;
+        }
+    }
+
+    /// A macro that stands alone is a block of statements.
+    fn stmt(&mut self, stmt: &mut Stmt) {
+        let StmtKind::Expr(Expr { kind: ExprKind::Block { body, value }, span }) = &mut stmt.kind else {
+            return;
+        };
+        let (mut body, span) = (std::mem::take(body), *span);
+        let acts = |e: &Expr| {
+            matches!(e.kind, ExprKind::Call { .. } | ExprKind::IncDec { .. } | ExprKind::Block { .. })
+        };
+        let value = value.take().filter(|value| acts(value));
+        body.stmts.extend(value.map(|value| Stmt { span: value.span, kind: StmtKind::Expr(*value) }));
+        stmt.kind = StmtKind::Block(Block { stmts: body.stmts, span });
+    }
+}
+
+impl<'m> Expander<'m, '_> {
+    /// What a call becomes; `None` if it is none of a macro.
+    fn call(&mut self, name: &str, args: &[Expr], span: Span) -> Option<ExprKind> {
+        let macros = self.macros;
+        let (name, candidates) = macros.get_key_value(name)?;
+        if let Some(at) = self.active.iter().position(|active| active == name) {
+            let circle: Vec<&str> = self.active[at..].iter().copied().chain([name.as_str()]).collect();
+            let error = self.diags.error("E0033", span, format!("macro `{name}` uses itself"));
+            error.note(format!("{} is a circle", circle.join(" uses ")));
+            error.help("a macro is put in where it is used, so it cannot repeat itself: use a loop");
+            return Some(hole());
+        }
+        // A macro that asks for a variable or map goes before one that takes any expression.
+        let fitting = candidates.iter().filter(|def| fits(def, args));
+        let asked = |def: &&Macro| def.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
+        let Some(def) = fitting.max_by_key(asked) else {
+            self.misfit(name, candidates, args, span);
+            return Some(hole());
+        };
+        self.count += 1;
+        if self.count > MOST_EXPANSIONS || self.active.len() > MAX_DEPTH / 4 {
+            self.diags.error("E0033", span, "macros expand to too much").help("use fewer of them, or a loop");
+            return Some(hole());
+        }
+        self.active.push(name);
+        let kind = self.body(def, args, span);
+        self.active.pop();
+        Some(kind)
+    }
+
+    fn misfit(&mut self, name: &str, candidates: &[Macro], args: &[Expr], span: Span) {
+        let forms: Vec<String> = candidates.iter().map(signature).collect();
+        let error = self.diags.error("E0034", span, format!("macro `{name}` does not take this"));
+        error.note(format!("it is written {}", listed(forms.iter().map(String::as_str), 5)));
+        if candidates.iter().any(|def| def.params.len() == args.len()) {
+            error.help("where it wants `$v` give a variable, where it wants `@m` a whole map");
+        }
+    }
+
+    fn body(&mut self, def: &'m Macro, args: &[Expr], span: Span) -> ExprKind {
+        let (mut body, mut value) = (def.body.clone(), def.value.clone());
+        let mut put_in = PutIn { def, args, number: self.count, diags: self.diags };
+        walk::block(&mut body, &mut put_in);
+        value.iter_mut().for_each(|e| walk::expr(e, &mut put_in));
+        walk::block(&mut body, self);
+        value.iter_mut().for_each(|e| walk::expr(e, self));
+        body.span = span;
+        ExprKind::Block { body, value: value.map(Box::new) }
+    }
+}
+
+/// What stands where a mistake was found: a value, and nothing as a statement.
+fn hole() -> ExprKind {
+    let value = Expr { kind: ExprKind::Int { value: 0, unsigned: false }, span: Span::default() };
+    ExprKind::Block { body: Block::default(), value: Some(Box::new(value)) }
+}
+
+fn fits(def: &Macro, args: &[Expr]) -> bool {
+    let fits = |(param, arg): (&MacroParam, &Expr)| match param {
+        MacroParam::Expr(_) => true,
+        MacroParam::Var(_) => matches!(arg.kind, ExprKind::Var(_)),
+        MacroParam::Map(_) => matches!(arg.kind, ExprKind::Map { keys: None, .. }),
+    };
+    def.params.len() == args.len() && def.params.iter().zip(args).all(fits)
+}
+
+/// Puts the arguments of one call into a copy of the macro's body.
+struct PutIn<'a, 'd> {
+    def: &'a Macro,
+    args: &'a [Expr],
+    /// Of the expansion: tells its variables from those of others.
+    number: u32,
+    diags: &'d mut Diagnostics,
+}
+
+impl PutIn<'_, '_> {
+    fn argument(&self, is: impl Fn(&MacroParam) -> bool) -> Option<&ExprKind> {
+        self.def.params.iter().zip(self.args).find(|(param, _)| is(param)).map(|(_, arg)| &arg.kind)
+    }
+
+    fn renamed(&self, name: &str) -> String {
+        let of_caller = self.argument(|param| matches!(param, MacroParam::Var(known) if known.node == name));
+        match of_caller {
+            Some(ExprKind::Var(name)) => name.clone(),
+            _ => format!("{name}@{}", self.number),
+        }
+    }
+
+    fn map_renamed(&mut self, name: &str, span: Span) -> String {
+        let given = self.argument(|param| matches!(param, MacroParam::Map(known) if known.node == name));
+        if let Some(ExprKind::Map { name, .. }) = given {
+            return name.clone();
+        }
+        let known = self.diags.list.iter().any(|d| d.code == "E0035" && d.span == span);
+        if !known {
+            let signature = signature(self.def);
+            self.diags
+                .error(
+                    "E0035",
+                    span,
+                    format!(
+                        "macro `{}` uses the map `@{name}`, which is not handed over",
+                        self.def.name.node
+                    ),
+                )
+                .help(format!("a macro sees only what it is given: add `@{name}` to `{signature}`"));
+        }
+        name.to_string()
+    }
+}
+
+impl Visit for PutIn<'_, '_> {
+    fn expr(&mut self, e: &mut Expr) {
+        match &mut e.kind {
+            ExprKind::Ident(name) => {
+                let given =
+                    self.argument(|param| matches!(param, MacroParam::Expr(known) if known.node == *name));
+                if let Some(kind) = given.cloned() {
+                    e.kind = kind;
+                }
+            }
+            ExprKind::Var(name) => *name = self.renamed(name),
+            ExprKind::Map { name, .. } => *name = self.map_renamed(&name.clone(), e.span),
+            _ => {}
+        }
+    }
+
+    fn var(&mut self, name: &mut Name) {
+        name.node = self.renamed(&name.node);
+    }
+
+    fn map(&mut self, name: &mut Name) {
+        name.node = self.map_renamed(&name.node.clone(), name.span);
+    }
+}
+
+/// Reports blocks without a value where one is wanted, and takes a value out of a block that is nothing but it.
+struct Valueless<'d> {
+    diags: &'d mut Diagnostics,
+}
+
+impl Visit for Valueless<'_> {
+    fn expr(&mut self, e: &mut Expr) {
+        if let ExprKind::Block { body, value: Some(value) } = &mut e.kind
+            && body.stmts.is_empty()
+        {
+            e.kind = std::mem::replace(&mut value.kind, ExprKind::Bool(false));
+        }
+        if let ExprKind::Block { value: None, .. } = e.kind {
+            self.diags
+                .error("E0036", e.span, "a value is expected here, and this block has none")
+                .help("its value is a last expression without `;`: `{ let $x = 1; $x + 1 }`");
+            e.kind = hole();
+        }
+    }
+}
