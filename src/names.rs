@@ -1,4 +1,6 @@
-//! Ids to text: symbols, stacks and times of this machine, for the sinks.
+//! Ids to text: symbols, stacks, times, users and more of this machine, for the sinks.
+
+mod lookup;
 
 use report::{Frame, Names};
 use runtime::StackStore;
@@ -77,5 +79,9 @@ impl Names for MachineNames {
         let format = format.replace("%f", "%6f");
         let zoned = time.to_zoned(self.zone.clone());
         jiff::fmt::strtime::format(format.as_bytes(), &zoned).unwrap_or_else(|error| format!("<{error}>"))
+    }
+
+    fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {
+        lookup::text(what, number)
     }
 }

@@ -68,6 +68,12 @@ pub trait Catalog {
         None
     }
 
+    /// Id of the cgroup (version 2) at a path; `None` if there is none.
+    fn cgroup_id(&self, path: &str) -> Option<u64> {
+        let _ = path;
+        None
+    }
+
     /// Library names worth suggesting when a target is misspelled.
     fn known_targets(&self) -> Vec<String> {
         Vec::new()

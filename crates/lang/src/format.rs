@@ -17,6 +17,14 @@ pub struct FormatError {
 /// Conversions that stand for more than one letter, with the letter that a [`Piece`] has for them.
 const LONG: &[(&[u8], char)] = &[(b"rx", 'R'), (b"rh", 'H')];
 
+/// A conversion as scripts write it.
+pub fn written(conversion: char) -> String {
+    match LONG.iter().find(|(_, letter)| *letter == conversion) {
+        Some((text, _)) => String::from_utf8_lossy(text).into_owned(),
+        None => conversion.to_string(),
+    }
+}
+
 /// Conversions of one letter; `i` prints as `d`.
 const SHORT: &[(u8, char)] = &[
     (b'd', 'd'),

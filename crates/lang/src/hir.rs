@@ -118,6 +118,10 @@ pub enum Type {
     },
     /// `strftime(format, ns)`: 8 bytes, boot-clock ns; prints by the format.
     Timestamp(String),
+    /// `strerror(n)`: 8 bytes, int64; prints as what the reader finds for it.
+    Lookup(Lookup),
+    /// `buf(p, n)`: a uint32 length and so many bytes at most, zero-filled behind the length.
+    Buf(u32),
 }
 
 impl Type {
@@ -129,6 +133,37 @@ impl Type {
     pub const U32: Type = Type::Int { bytes: 4, signed: false };
     /// `int32`
     pub const I32: Type = Type::Int { bytes: 4, signed: true };
+}
+
+/// What a number stands for, found when it is printed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Lookup {
+    /// `comm(pid)`: name of a process.
+    Comm,
+    /// `strerror(n)`: words for an errno.
+    Error,
+    /// `signal_name(n)`: `SIGKILL`.
+    Signal,
+    /// `syscall_name(n)`: `openat`.
+    Syscall,
+    /// `username(uid)`: login name.
+    User,
+    /// `cgroup_path(id)`: path under the mounted hierarchy.
+    CgroupPath,
+}
+
+impl Lookup {
+    /// As scripts write it.
+    pub fn function(self) -> &'static str {
+        match self {
+            Lookup::Comm => "comm",
+            Lookup::Error => "strerror",
+            Lookup::Signal => "signal_name",
+            Lookup::Syscall => "syscall_name",
+            Lookup::User => "username",
+            Lookup::CgroupPath => "cgroup_path",
+        }
+    }
 }
 
 /// How a stack prints.
@@ -617,6 +652,17 @@ pub enum ExprKind {
         /// Needle, not empty.
         needle: Vec<u8>,
     },
+    /// `strstr(a, "text")`: int64, where it begins, -1 if it is not there.
+    StrFind {
+        /// Haystack.
+        haystack: Box<Expr>,
+        /// Needle, not empty.
+        needle: Vec<u8>,
+    },
+    /// `strlen(a)`: uint64, bytes before the NUL.
+    StrLen(Box<Expr>),
+    /// `bswap(n)`: of an unsigned integer, whose type it has.
+    ByteSwap(Box<Expr>),
     /// `(uint32)e`, or a conversion that the checker wrote: integer, bool, enum and pointer among each other (low bits
     /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple part by part.
     Cast(Box<Expr>),
@@ -666,10 +712,27 @@ pub enum ExprKind {
         /// uint64.
         limit: Option<Box<Expr>>,
     },
+    /// `buf(p, n)`: the bytes at a user address, as many as the type takes at most; zeros and a counter when they cannot be
+    /// read.
+    ReadBuf {
+        /// User address.
+        base: Box<Expr>,
+        /// uint64.
+        len: Box<Expr>,
+    },
+    /// `strerror(n)`: of an int64; which is in the type.
+    Lookup(Box<Expr>),
     /// `usym(a)`
     Usym(Box<Expr>),
     /// `ustack`, `kstack(3)`; all is in the type.
     Stack,
+    /// `len(ustack)`: uint64; 0 and a counter if there is no stack.
+    StackLen {
+        /// User or kernel.
+        user: bool,
+        /// Frames counted at most.
+        limit: u32,
+    },
     /// `strftime(format, ns)`; the format is in the type.
     Strftime(Box<Expr>),
     /// `has_key(@m, k)`: Bool

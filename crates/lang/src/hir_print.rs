@@ -226,6 +226,18 @@ impl<'a> Printer<'a> {
             ExprKind::StrContains { haystack, needle } => {
                 format!("strcontains({}, \"{}\")", self.expr(haystack), needle.escape_ascii())
             }
+            ExprKind::StrFind { haystack, needle } => {
+                format!("strstr({}, \"{}\")", self.expr(haystack), needle.escape_ascii())
+            }
+            ExprKind::StrLen(text) => format!("strlen({})", self.expr(text)),
+            ExprKind::ByteSwap(n) => format!("bswap({})", self.expr(n)),
+            ExprKind::ReadBuf { base, len } => {
+                format!("{}:buf({}, {})", self.ty(&e.ty), self.expr(base), self.expr(len))
+            }
+            ExprKind::Lookup(n) => format!("{}({})", self.ty(&e.ty), self.expr(n)),
+            ExprKind::StackLen { user, limit } => {
+                format!("len({}stack({limit}))", if *user { "u" } else { "k" })
+            }
             ExprKind::Cast(inner) => format!("({}){}", self.ty(&e.ty), self.expr(inner)),
             ExprKind::Ternary { cond, then, otherwise } => {
                 format!("({} ? {} : {})", self.expr(cond), self.expr(then), self.expr(otherwise))
@@ -304,6 +316,8 @@ impl<'a> Printer<'a> {
                 format!("{}stack({mode:?}, {limit})", if *user { "u" } else { "k" }).to_lowercase()
             }
             Type::Timestamp(format) => format!("strftime({format:?})"),
+            Type::Lookup(lookup) => lookup.function().into(),
+            Type::Buf(capacity) => format!("buffer[{capacity}]"),
         }
     }
 }

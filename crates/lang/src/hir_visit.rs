@@ -74,6 +74,10 @@ pub fn visit_expr(e: &Expr, see: &mut dyn FnMut(&Expr)) {
         | ExprKind::Load { base: a, .. }
         | ExprKind::TupleGet { base: a, .. }
         | ExprKind::StrContains { haystack: a, .. }
+        | ExprKind::StrFind { haystack: a, .. }
+        | ExprKind::StrLen(a)
+        | ExprKind::ByteSwap(a)
+        | ExprKind::Lookup(a)
         | ExprKind::UpdateVar { value: a, .. } => visit_expr(a, see),
         ExprKind::Block { body, value } => {
             visit_block(body, see);
@@ -81,7 +85,8 @@ pub fn visit_expr(e: &Expr, see: &mut dyn FnMut(&Expr)) {
         }
         ExprKind::Binary { lhs: a, rhs: b, .. }
         | ExprKind::StrEq { lhs: a, rhs: b, .. }
-        | ExprKind::StrIndex { base: a, index: b } => visit_all([&**a, &**b], see),
+        | ExprKind::StrIndex { base: a, index: b }
+        | ExprKind::ReadBuf { base: a, len: b } => visit_all([&**a, &**b], see),
         ExprKind::Ternary { cond, then, otherwise } => visit_all([&**cond, &**then, &**otherwise], see),
         ExprKind::Tuple(parts) => visit_all(parts, see),
         ExprKind::ReadStr { base, limit } => {

@@ -81,6 +81,10 @@ impl Machine {
 }
 
 impl Catalog for Machine {
+    fn cgroup_id(&self, path: &str) -> Option<u64> {
+        (path == "/sys/fs/cgroup").then_some(1)
+    }
+
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
         let file = |(at, library): (usize, &Library)| {
             let file = File { id: FileId(at as u32), path: library.1.into(), library: library.2 };

@@ -12,6 +12,7 @@ pub mod value;
 
 use std::io;
 use wire::decode::Header;
+use wire::types::Lookup;
 use wire::{CounterKind, Manifest, Value};
 
 /// Merged contents of a map at one moment.
@@ -102,6 +103,8 @@ pub trait Names {
     fn wall_clock_ns(&self, boot_ns: u64) -> i128;
     /// Local time of a wall-clock time by a strftime format, `%f` being microseconds.
     fn strftime(&self, format: &str, wall_ns: i128) -> String;
+    /// What a number stands for; its digits, or nothing, where it stands for nothing.
+    fn lookup(&self, what: Lookup, number: i64) -> String;
 }
 
 /// One frame of a stack.

@@ -7,7 +7,7 @@
 use wire::Value;
 use wire::manifest::{Directive, Piece};
 
-use crate::value::{Context, escape};
+use crate::value::{Context, escape, visible};
 
 /// The output of one call. Directives without a value print nothing (a manifest of another make).
 pub fn printf(pieces: &[Piece], values: &[Value], context: Context) -> Vec<u8> {
@@ -28,11 +28,8 @@ pub fn printf(pieces: &[Piece], values: &[Value], context: Context) -> Vec<u8> {
 fn convert(directive: &Directive, value: &Value, context: Context) -> String {
     let text = match directive.conversion {
         's' => context.text(value),
-        'r' => raw(value, |byte| match byte {
-            b' '..=b'~' => (byte as char).to_string(),
-            _ => format!("\\x{byte:02x}"),
-        }),
-        'R' => raw(value, |byte| format!("\\x{byte:02x}")),
+        'r' => visible(&bytes(value)),
+        'R' => bytes(value).iter().map(|byte| format!("\\x{byte:02x}")).collect(),
         'H' => hex_list(value),
         letter => match number(value) {
             Some(number) => return integer(directive, letter, number),
@@ -76,7 +73,10 @@ fn number(value: &Value) -> Option<Number> {
         Value::Pointer(value) | Value::Usym { address: value, .. } | Value::Timestamp(value, _) => {
             (value, 8, false)
         }
-        Value::Str(..) | Value::Tuple(_) | Value::Name(..) | Value::Stack { .. } => return None,
+        Value::Lookup(_, value) => (value as u64, 8, true),
+        Value::Buf(_) | Value::Str(..) | Value::Tuple(_) | Value::Name(..) | Value::Stack { .. } => {
+            return None;
+        }
     };
     Some(Number { bits, bytes, signed })
 }
@@ -119,10 +119,6 @@ fn pad(directive: &Directive, text: String) -> String {
     if directive.left { text + &blanks } else { blanks + &text }
 }
 
-fn raw(value: &Value, show: impl Fn(u8) -> String) -> String {
-    bytes(value).into_iter().map(show).collect()
-}
-
 /// `0a fe`
 fn hex_list(value: &Value) -> String {
     bytes(value).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
@@ -131,7 +127,7 @@ fn hex_list(value: &Value) -> String {
 /// The bytes of a string, or those of an integer in memory order.
 fn bytes(value: &Value) -> Vec<u8> {
     match value {
-        Value::Str(bytes, _) => bytes.clone(),
+        Value::Str(bytes, _) | Value::Buf(bytes) => bytes.clone(),
         other => number(other).map_or(Vec::new(), |number| {
             number.bits.to_le_bytes()[..usize::from(number.bytes.min(8))].to_vec()
         }),
@@ -212,6 +208,7 @@ mod tests {
         assert_eq!(plain('r', Value::Str(b"a\n\xff".to_vec(), false)), "a\\x0a\\xff");
         assert_eq!(plain('R', Value::Str(b"a\n".to_vec(), false)), "\\x61\\x0a");
         assert_eq!(plain('H', Value::Str(b"\n\xfe".to_vec(), false)), "0a fe");
+        assert_eq!(plain('r', Value::Buf(b"a\0".to_vec())), "a\\x00");
     }
 
     #[test]

@@ -28,6 +28,10 @@ impl Names for Fake {
     fn strftime(&self, format: &str, wall_ns: i128) -> String {
         format!("[{format} {wall_ns}]")
     }
+
+    fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {
+        format!("{what:?} {number}")
+    }
 }
 
 fn frame(address: u64) -> Frame {

@@ -49,6 +49,8 @@ impl Context<'_> {
             },
             Value::Usym { address, tgid } => escape(self.names.user_symbol(*tgid, *address).as_bytes()),
             Value::Stack { map, id, tgid, mode } => self.stack(*map, *id, *tgid, *mode, indent),
+            Value::Lookup(what, number) => escape(self.names.lookup(*what, *number).as_bytes()),
+            Value::Buf(bytes) => visible(bytes),
             Value::Timestamp(ns, format) => self.names.strftime(format, self.names.wall_clock_ns(*ns)),
         }
     }
@@ -98,6 +100,15 @@ impl Context<'_> {
         }
         text
     }
+}
+
+/// Bytes with those that are not printable ASCII in hex: `a\x0a`.
+pub fn visible(bytes: &[u8]) -> String {
+    let show = |&byte: &u8| match byte {
+        b' '..=b'~' => (byte as char).to_string(),
+        _ => format!("\\x{byte:02x}"),
+    };
+    bytes.iter().map(show).collect()
 }
 
 /// The parts of a key as they are shown: a key that is one tuple shows without its parentheses.
@@ -181,6 +192,8 @@ mod tests {
             (Value::Name(wire::NameKind::Api, 9), "0x9"),
             (Value::Usym { address: 0x1234, tgid: 7 }, "sym_1234+7"),
             (Value::Timestamp(5, "%H".into()), "[%H 1005]"),
+            (Value::Lookup(wire::types::Lookup::Error, 2), "Error 2"),
+            (Value::Buf(b"a\n\xff".to_vec()), "a\\x0a\\xff"),
         ] {
             assert_eq!(text(value.clone()), expected, "{value:?}");
         }

@@ -283,6 +283,10 @@ fn encode(value: &Value, ty: &Type, out: &mut [u8]) {
         (Value::Uint(value, bytes), _) => put(&value.to_le_bytes(), u32::from(*bytes)),
         (Value::Enum(_, value), _) => put(&value.to_le_bytes(), 4),
         (Value::Pointer(value) | Value::Timestamp(value, _), _) => put(&value.to_le_bytes(), 8),
+        (Value::Lookup(_, value), _) => put(&value.to_le_bytes(), 8),
+        (Value::Buf(bytes), _) => {
+            put(&[&(bytes.len() as u32).to_le_bytes(), bytes.as_slice()].concat(), 4 + bytes.len() as u32)
+        }
         (Value::Name(_, id), _) => put(&id.to_le_bytes(), 4),
         (Value::Str(text, _), Type::Str(capacity)) => {
             let len = text.len().min(*capacity as usize);

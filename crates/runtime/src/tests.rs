@@ -209,6 +209,10 @@ impl Sink for Heard {
 struct NoNames;
 
 impl Names for NoNames {
+    fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {
+        format!("{what:?} {number}")
+    }
+
     fn user_symbol(&self, _: u32, _: u64) -> String {
         String::new()
     }

@@ -35,6 +35,10 @@ pub enum Value {
     Stack(Option<Vec<u64>>, u32, StackMode),
     /// Boot-clock ns and format.
     Timestamp(u64, String),
+    /// A number that stands for something.
+    Lookup(wire::types::Lookup, i64),
+    /// Bytes.
+    Buf(Vec<u8>),
 }
 
 /// A cell of a map, merged over CPUs.
@@ -190,6 +194,8 @@ pub fn named(
         }
         wire::Value::Usym { address, tgid } => Value::Usym(*address, *tgid),
         wire::Value::Stack { map, id, tgid, mode } => Value::Stack(frames(*map, *id), *tgid, *mode),
+        wire::Value::Lookup(what, number) => Value::Lookup(*what, *number),
+        wire::Value::Buf(bytes) => Value::Buf(bytes.clone()),
         wire::Value::Timestamp(ns, format) => Value::Timestamp(*ns, format.clone()),
     }
 }

@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -357,6 +358,12 @@ impl Catalog for Machine {
 
     fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64> {
         self.file(file).elf.code_offset(address)
+    }
+
+    fn cgroup_id(&self, path: &str) -> Option<u64> {
+        // Of a directory of cgroup2 the inode number is the id.
+        let is_cgroup = Path::new(path).join("cgroup.controllers").exists();
+        std::fs::metadata(path).ok().filter(|_| is_cgroup).map(|metadata| metadata.ino())
     }
 
     fn known_targets(&self) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Bytes to values. Never panics: a short or odd record is an error with words.
 
 use crate::layout::{self, Record};
-use crate::types::{NameKind, StackMode, Type};
+use crate::types::{Lookup, NameKind, StackMode, Type};
 
 /// A value as read from a record or a map. Not yet text: names, enums, symbols and stacks are still ids.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +42,10 @@ pub enum Value {
     },
     /// Boot-clock ns, and the index-free format they print by.
     Timestamp(u64, String),
+    /// A number that stands for something.
+    Lookup(Lookup, i64),
+    /// Bytes.
+    Buf(Vec<u8>),
 }
 
 /// Head of a record.
@@ -164,6 +168,11 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
             mode: *mode,
         },
         Type::Timestamp(format) => Value::Timestamp(unsigned(data, at, 8)?, format.clone()),
+        Type::Lookup(lookup) => Value::Lookup(*lookup, unsigned(data, at, 8)? as i64),
+        Type::Buf(capacity) => {
+            let len = unsigned(data, at, 4)?.min(u64::from(*capacity)) as usize;
+            Value::Buf(slice(data, at + 4, *capacity as usize)?[..len].to_vec())
+        }
     })
 }
 

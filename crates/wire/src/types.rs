@@ -58,6 +58,27 @@ pub enum Type {
     },
     /// 8 bytes: boot-clock ns, printed by the strftime format.
     Timestamp(String),
+    /// 8 bytes, signed: prints as what the reader finds for it.
+    Lookup(Lookup),
+    /// `u32 length` and so many bytes, zero-filled behind the length.
+    Buf(u32),
+}
+
+/// What a number stands for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Lookup {
+    /// Process: its name.
+    Comm,
+    /// Errno: its words.
+    Error,
+    /// Signal: its name.
+    Signal,
+    /// System call: its name.
+    Syscall,
+    /// User id: login name.
+    User,
+    /// Cgroup id: its path.
+    CgroupPath,
 }
 
 impl Type {
@@ -67,7 +88,8 @@ impl Type {
             Type::Bool => 1,
             Type::Int { bytes, .. } => u32::from(*bytes),
             Type::Enum(_) | Type::Name(_) => 4,
-            Type::Pointer | Type::Timestamp(_) | Type::Stack { .. } => 8,
+            Type::Pointer | Type::Timestamp(_) | Type::Lookup(_) | Type::Stack { .. } => 8,
+            Type::Buf(capacity) => 4 + capacity.next_multiple_of(4),
             Type::Usym => 16,
             Type::Str(capacity) => *capacity,
             Type::Tuple(parts) => crate::layout::tuple(parts).size,
@@ -78,7 +100,7 @@ impl Type {
     pub fn align(&self) -> u32 {
         match self {
             Type::Str(_) => 1,
-            Type::Stack { .. } => 4,
+            Type::Stack { .. } | Type::Buf(_) => 4,
             Type::Usym => 8,
             Type::Tuple(parts) => parts.iter().map(Type::align).max().unwrap_or(1),
             scalar => scalar.size(),

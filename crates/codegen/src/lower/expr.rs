@@ -57,7 +57,11 @@ impl Body<'_, '_> {
                 let place = self.part(base, *index);
                 self.load_scalar(place, ty).into()
             }
-            ExprKind::Strftime(e) => self.scalar(e),
+            ExprKind::Strftime(e) | ExprKind::Lookup(e) => self.scalar(e),
+            ExprKind::StrFind { haystack, needle } => self.string_find(haystack, needle).into(),
+            ExprKind::StrLen(text) => self.string_length(text).into(),
+            ExprKind::ByteSwap(e) => self.byte_swap(e).into(),
+            ExprKind::StackLen { user, limit } => self.stack_length(*user, *limit).into(),
             ExprKind::MapGet { map, key } => self.map_get(*map, key, ty).into(),
             ExprKind::HasKey { map, key } => self.has_key(*map, key).into(),
             ExprKind::Len(map) => self.map_len(*map).into(),
@@ -80,6 +84,7 @@ impl Body<'_, '_> {
             | ExprKind::Comm
             | ExprKind::Tuple(_)
             | ExprKind::ReadStr { .. }
+            | ExprKind::ReadBuf { .. }
             | ExprKind::Usym(_) => {
                 unreachable!("not a scalar: {expr:?}")
             }
@@ -227,6 +232,23 @@ impl Body<'_, '_> {
         self.with_tgid(id)
     }
 
+    /// `len(ustack)`: the kernel says how many bytes of addresses it wrote.
+    fn stack_length(&mut self, user: bool, limit: u32) -> VReg {
+        let place = self.temp(8 * limit);
+        let ctx = self.pro(Pro::Ctx);
+        let at = self.pointer(place);
+        let flags = if user { BPF_F_USER_STACK } else { 0 };
+        let args = [ctx.into(), at.into(), i64::from(8 * limit).into(), flags.into()];
+        let bytes = self.b().call(helper::GET_STACK, &args);
+        let (lost, found) = (self.b().cold_block(), self.b().block());
+        self.b().branch(Cmp::Sle, bytes, 0, lost, found);
+        self.b().switch_to(lost);
+        self.count(CounterKind::LostStack);
+        self.b().set(bytes, 0);
+        self.b().fall_into(found);
+        self.b().bin(Bin::Shr, bytes, 3)
+    }
+
     fn with_tgid(&mut self, id: VReg) -> VReg {
         let thread = self.pro(Pro::Thread);
         let b = self.b();
@@ -250,6 +272,7 @@ impl Body<'_, '_> {
             ExprKind::Str(text) => self.store_bytes(to, text, size),
             ExprKind::Comm => self.store_comm(to, size),
             ExprKind::ReadStr { base, limit } => self.read_string(base, limit.as_deref(), to, size),
+            ExprKind::ReadBuf { base, len } => self.read_buffer(base, len, to, &expr.ty),
             ExprKind::Usym(address) => self.store_usym(address, to),
             ExprKind::Tuple(parts) => self.store_tuple(parts, to),
             ExprKind::Cast(e) => self.store_cast(e, &expr.ty, to),

@@ -427,5 +427,5 @@ impl Body<'_, '_> {
 
 /// Held in a register.
 pub(super) fn is_scalar(ty: &Type) -> bool {
-    !matches!(ty, Type::Str(_) | Type::Tuple(_) | Type::Usym)
+    !matches!(ty, Type::Str(_) | Type::Tuple(_) | Type::Usym | Type::Buf(_))
 }

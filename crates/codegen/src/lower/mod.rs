@@ -204,6 +204,8 @@ impl<'p> Cx<'p> {
                 Type::Stack { map: self.stack_map(*user, *limit), mode: stack_mode(*mode) }
             }
             hir::Type::Timestamp(format) => Type::Timestamp(format.clone()),
+            hir::Type::Lookup(lookup) => Type::Lookup(wire_lookup(*lookup)),
+            hir::Type::Buf(capacity) => Type::Buf(*capacity),
             hir::Type::Void | hir::Type::Struct(_) | hir::Type::Array(..) => {
                 panic!("the checker let a {ty:?} be a value")
             }
@@ -280,6 +282,17 @@ fn name_kind(kind: hir::NameKind) -> NameKind {
         hir::NameKind::Func => NameKind::Func,
         hir::NameKind::Api => NameKind::Api,
         hir::NameKind::Probe => NameKind::Probe,
+    }
+}
+
+fn wire_lookup(lookup: hir::Lookup) -> wire::types::Lookup {
+    match lookup {
+        hir::Lookup::Comm => wire::types::Lookup::Comm,
+        hir::Lookup::Error => wire::types::Lookup::Error,
+        hir::Lookup::Signal => wire::types::Lookup::Signal,
+        hir::Lookup::Syscall => wire::types::Lookup::Syscall,
+        hir::Lookup::User => wire::types::Lookup::User,
+        hir::Lookup::CgroupPath => wire::types::Lookup::CgroupPath,
     }
 }
 

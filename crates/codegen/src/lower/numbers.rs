@@ -52,6 +52,21 @@ impl Body<'_, '_> {
         normal(value, bytes, self.signed(ty)).into()
     }
 
+    /// `bswap(n)`: the bytes of a register, the lowest first, become those of the result, the highest first.
+    pub(super) fn byte_swap(&mut self, e: &Expr) -> VReg {
+        let bytes = i64::from(self.cx.size(&e.ty));
+        let value = self.scalar(e);
+        let value = self.b().reg(value);
+        let result = self.b().copy(0);
+        for at in 0..bytes {
+            let low = self.b().bin(Bin::Shr, value, 8 * at);
+            let byte = self.b().bin(Bin::And, low, 0xff);
+            let moved = self.b().bin(Bin::Shl, byte, 8 * (bytes - 1 - at));
+            self.b().update(Bin::Or, result, moved);
+        }
+        result
+    }
+
     /// Brings the low bits of a register into the form of `ty`.
     pub(super) fn normalise(&mut self, value: Operand, ty: &Type) -> Operand {
         match (self.width(ty), value) {

@@ -6,7 +6,7 @@ use super::body::{Body, literal};
 use super::frame::{Base, Place};
 use crate::bpf::helper;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
-use lang::hir::{Expr, ExprKind};
+use lang::hir::{Expr, ExprKind, Type};
 use wire::CounterKind;
 use wire::layout::LENGTH_TRUNCATED;
 
@@ -135,6 +135,24 @@ impl Body<'_, '_> {
         then: BlockId,
         otherwise: BlockId,
     ) {
+        self.search(haystack, needle, |body, _| body.b().jump(then));
+        self.b().jump(otherwise);
+    }
+
+    /// `strstr(haystack, needle)`: where it begins, or -1.
+    pub(super) fn string_find(&mut self, haystack: &Expr, needle: &[u8]) -> VReg {
+        let result = self.b().copy(-1);
+        let after = self.b().block();
+        self.search(haystack, needle, |body, index| {
+            body.b().set(result, index);
+            body.b().jump(after);
+        });
+        self.b().fall_into(after);
+        result
+    }
+
+    /// Goes on behind the loop if the needle is nowhere; `found` gets the index and leaves.
+    fn search(&mut self, haystack: &Expr, needle: &[u8], found: impl FnOnce(&mut Self, VReg)) {
         let capacity = self.cx.size(&haystack.ty);
         let place = self.place(haystack);
         let needle_len = needle.len() as u32;
@@ -143,14 +161,61 @@ impl Body<'_, '_> {
         self.counted_loop(starts, |body, index| {
             let at = body.b().bin(Bin::Add, start, index);
             let next = body.b().block();
-            for (offset, byte) in needle.iter().enumerate() {
-                let found = body.b().load(at, offset as i16, Width::B8, false);
-                body.go_on_unless(Cmp::Ne, found, i64::from(*byte), next);
-            }
-            body.b().jump(then);
+            let first = body.b().load(at, 0, Width::B8, false);
+            body.go_on_unless(Cmp::Ne, first, i64::from(needle[0]), next);
+            body.rest_equals(at, needle, next);
+            found(body, index);
             body.b().switch_to(next);
         });
-        self.b().jump(otherwise);
+    }
+
+    /// Goes on if the bytes behind the first are the needle's. One test for all of them: the verifier follows every
+    /// branch of every round, and gives up at 8192.
+    fn rest_equals(&mut self, at: VReg, needle: &[u8], different: BlockId) {
+        if needle.len() == 1 {
+            return;
+        }
+        let difference = self.b().copy(0);
+        for (offset, byte) in needle.iter().enumerate().skip(1) {
+            let found = self.b().load(at, offset as i16, Width::B8, false);
+            let bits = self.b().bin(Bin::Xor, found, i64::from(*byte));
+            self.b().update(Bin::Or, difference, bits);
+        }
+        self.go_on_unless(Cmp::Ne, difference, 0, different);
+    }
+
+    /// `strlen(text)`: a copy says how long it is.
+    pub(super) fn string_length(&mut self, text: &Expr) -> VReg {
+        let capacity = self.cx.size(&text.ty);
+        let from = self.place(text);
+        let mark = self.mark();
+        let to = self.temp(capacity);
+        let (to, from) = (self.pointer(to), self.pointer(from));
+        let args = [to.into(), i64::from(capacity).into(), from.into()];
+        let read = self.b().call(helper::PROBE_READ_KERNEL_STR, &args);
+        self.release(mark);
+        let length = self.b().copy(0);
+        let (some, after) = (self.b().block(), self.b().block());
+        self.b().branch(Cmp::Sgt, read, 0, some, after);
+        self.b().switch_to(some);
+        let without_nul = self.b().bin(Bin::Sub, read, 1);
+        self.b().set(length, without_nul);
+        self.b().fall_into(after);
+        length
+    }
+
+    /// `buf(p, n)`: the length, and the bytes behind it.
+    pub(super) fn read_buffer(&mut self, base: &Expr, len: &Expr, to: Place, ty: &Type) {
+        let address = self.scalar(base);
+        let Type::Buf(capacity) = ty else { unreachable!("`buf` makes a buffer") };
+        let size = self.cx.size(ty);
+        let len = self.read_size(Some(len), *capacity);
+        let len = self.b().copy(len);
+        self.zero(to, size);
+        self.store(to, Width::B32, len);
+        let at = self.pointer(to.plus(4));
+        let failed = self.b().call(helper::PROBE_READ_USER, &[at.into(), len.into(), address]);
+        self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
     }
 
     /// Writes a string to the tail of the record at `record`, at offset `end` which moves on, and its length at `field`.

@@ -29,12 +29,18 @@ pub fn operands<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
         | Name(_)
         | NameIn { .. }
         | Stack
+        | StackLen { .. }
         | Len(_) => {}
         Neg(e) | BitNot(e) | Not(e) | Cast(e) | Usym(e) | Strftime(e) => f(e),
-        StrContains { haystack: e, .. } | Load { base: e, .. } | TupleGet { base: e, .. } => f(e),
+        StrLen(e) | ByteSwap(e) | Lookup(e) => f(e),
+        StrContains { haystack: e, .. }
+        | StrFind { haystack: e, .. }
+        | Load { base: e, .. }
+        | TupleGet { base: e, .. } => f(e),
         UpdateVar { value, .. } => f(value),
         Binary { lhs, rhs, .. } | StrEq { lhs, rhs, .. } => [lhs, rhs].into_iter().for_each(|e| f(e)),
         StrIndex { base, index } => [base, index].into_iter().for_each(|e| f(e)),
+        ReadBuf { base, len } => [base, len].into_iter().for_each(|e| f(e)),
         Ternary { cond, then, otherwise } => [cond, then, otherwise].into_iter().for_each(|e| f(e)),
         ReadStr { base, limit } => std::iter::once(base).chain(limit).for_each(|e| f(e)),
         MapGet { key, .. } | HasKey { key, .. } | Delete { key, .. } => key.iter().for_each(f),

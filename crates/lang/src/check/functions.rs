@@ -2,8 +2,8 @@
 
 use crate::ast;
 use crate::check::Checker;
-use crate::check::build::{convert, expr, is_unknown, not, unknown};
-use crate::hir::{Expr, ExprKind, MapId, Type};
+use crate::check::build::{convert, expr, int, is_unknown, not, unknown};
+use crate::hir::{Expr, ExprKind, Lookup, MapId, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
 use crate::span::Span;
@@ -43,6 +43,18 @@ impl Checker<'_> {
             "usym" => self.usym(&args[0], span),
             "reg" => self.register(&args[0], span),
             "len" => self.len(&args[0], span),
+            "strlen" => self.strlen(&args[0], span),
+            "strstr" => self.strstr(args, span),
+            "strcap" => self.strcap(&args[0], span),
+            "bswap" => self.byte_swap(&args[0], span),
+            "buf" => self.buf(args, span),
+            "cgroupid" => self.cgroup_id(&args[0], span),
+            "comm" => self.lookup(Lookup::Comm, &args[0], span),
+            "strerror" => self.lookup(Lookup::Error, &args[0], span),
+            "signal_name" => self.lookup(Lookup::Signal, &args[0], span),
+            "syscall_name" => self.lookup(Lookup::Syscall, &args[0], span),
+            "username" => self.lookup(Lookup::User, &args[0], span),
+            "cgroup_path" => self.lookup(Lookup::CgroupPath, &args[0], span),
             "has_key" => self.has_key(args, span),
             "delete" => self.delete(args, span).pop().unwrap_or_else(|| unknown(span)),
             "ustack" | "kstack" => self.stack(name, args, span),
@@ -118,6 +130,126 @@ impl Checker<'_> {
         }
     }
 
+    /// A string whose bytes can be looked at when the body runs; of names there are only ids then.
+    fn readable(&mut self, e: &ast::Expr, function: &str) -> Option<Expr> {
+        let value = self.string(e)?;
+        if let Type::Name(_) = value.ty {
+            let message = format!("`{function}` cannot look into {}", self.types.show(&value.ty));
+            self.error("E0210", e.span, message).help("use `==`, `strncmp` or `strcontains`");
+            return None;
+        }
+        Some(value)
+    }
+
+    fn strlen(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        match self.readable(arg, "strlen") {
+            Some(Expr { kind: ExprKind::Str(text), .. }) => int(text.len() as i64, Type::U64, span),
+            Some(text) => expr(ExprKind::StrLen(Box::new(text)), Type::U64, span),
+            None => unknown(span),
+        }
+    }
+
+    fn strstr(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let haystack = self.readable(&args[0], "strstr");
+        let needle = self.text(&args[1], "what `strstr` looks for");
+        let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
+        if needle.is_empty() {
+            return int(0, Type::I64, span);
+        }
+        expr(ExprKind::StrFind { haystack: Box::new(haystack), needle }, Type::I64, span)
+    }
+
+    /// Bytes that a string has room for, its NUL included.
+    fn strcap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        match self.readable(arg, "strcap").map(|value| value.ty) {
+            Some(Type::Str(capacity)) => int(i64::from(capacity), Type::I64, span),
+            _ => unknown(span),
+        }
+    }
+
+    fn byte_swap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let value = self.expr(arg);
+        let bytes = match value.ty {
+            Type::Void => return unknown(span),
+            Type::Int { bytes, .. } => bytes,
+            _ => {
+                let message = format!("`bswap` takes an integer, found {}", self.types.show(&value.ty));
+                self.error("E0210", arg.span, message);
+                return unknown(span);
+            }
+        };
+        let ty = Type::Int { bytes, signed: false };
+        expr(ExprKind::ByteSwap(Box::new(convert(value, &ty))), ty, span)
+    }
+
+    /// `buf(p, n)`, `buf(array)`
+    fn buf(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let place = self.place(&args[0]);
+        let (base, size) = match &place.ty {
+            Type::Void => return unknown(span),
+            Type::Array(..) => {
+                let size = self.types.size(&place.ty);
+                (self.address_of(place), Some(size))
+            }
+            Type::Pointer(_) | Type::Int { bytes: 8, .. } => (place, None),
+            other => {
+                let message = format!("`buf` takes an address, found {}", self.types.show(other));
+                self.error("E0210", args[0].span, message);
+                return unknown(span);
+            }
+        };
+        let len = match (args.get(1), size) {
+            (Some(arg), _) => convert(self.number(arg, "the length of `buf`"), &Type::U64),
+            (None, Some(size)) => int(i64::from(size), Type::U64, span),
+            (None, None) => {
+                let error = self.error("E0209", span, "`buf` of an address needs a length");
+                error.help("write `buf(pointer, length)`");
+                return unknown(span);
+            }
+        };
+        if is_unknown(&base) || is_unknown(&len) {
+            return unknown(span);
+        }
+        let most = self.config.max_strlen;
+        let capacity = match len.kind {
+            ExprKind::Int(length) if (1..=i64::from(most)).contains(&length) => length as u32,
+            ExprKind::Int(length) => {
+                let message = format!("the length of `buf` is from 1 to {most}, found {length}");
+                let error = self.error("E0222", span, message);
+                if length > i64::from(most) {
+                    error.help(format!("raise the limit: `config = {{ max_strlen = {length} }}`"));
+                }
+                return unknown(span);
+            }
+            _ => most,
+        };
+        let base = Box::new(convert(base, &Type::U64));
+        expr(ExprKind::ReadBuf { base, len: Box::new(len) }, Type::Buf(capacity), span)
+    }
+
+    /// `strerror(n)` and its like.
+    fn lookup(&mut self, what: Lookup, arg: &ast::Expr, span: Span) -> Expr {
+        let number = self.number(arg, &format!("what `{}` takes", what.function()));
+        if is_unknown(&number) {
+            return unknown(span);
+        }
+        let number = Box::new(convert(number, &Type::I64));
+        expr(ExprKind::Lookup(number), Type::Lookup(what), span)
+    }
+
+    fn cgroup_id(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some(path) = self.text(arg, "the path of `cgroupid`") else { return unknown(span) };
+        let path = String::from_utf8_lossy(&path).into_owned();
+        match self.catalog.cgroup_id(&path) {
+            Some(id) => int(id as i64, Type::U64, span),
+            None => {
+                let error = self.error("E0210", arg.span, format!("`{path}` is no cgroup"));
+                error.help("name a directory under /sys/fs/cgroup");
+                unknown(span)
+            }
+        }
+    }
+
     fn strftime(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let format = self.text(&args[0], "the format of `strftime`");
         let ns = self.number(&args[1], "the time of `strftime`");
@@ -148,7 +280,19 @@ impl Checker<'_> {
         expr(ExprKind::Reg(name), Type::U64, span)
     }
 
+    /// `len(@map)`, `len(ustack)`, `len(kstack(10))`
     fn len(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let word = match &arg.kind {
+            ast::ExprKind::Ident(name) => name.as_str(),
+            ast::ExprKind::Call { name, .. } => name.node.as_str(),
+            _ => "",
+        };
+        if matches!(word, "ustack" | "kstack") {
+            return match self.expr(arg).ty {
+                Type::Stack { user, limit, .. } => expr(ExprKind::StackLen { user, limit }, Type::U64, span),
+                _ => unknown(span),
+            };
+        }
         match self.whole_map(arg, "len") {
             Some(map) => expr(ExprKind::Len(map), Type::U64, span),
             None => unknown(span),

@@ -110,7 +110,7 @@ pub fn check(
     let setting =
         Setting { catalog, only_files: options.only_files.as_deref(), missing: config.missing_probes };
     let resolved = resolve::resolve(script, &setting, &mut types, &mut names, diags);
-    let mut checker = Checker::new(src, options, types, names, config);
+    let mut checker = Checker::new(src, (options, catalog), types, names, config);
     checker.known_maps(&known.maps);
     checker.top_level(script, diags);
     let probes = checker.rounds(&resolved, diags);
@@ -138,6 +138,7 @@ const MAX_ROUNDS: usize = 64;
 pub(crate) struct Checker<'a> {
     pub src: &'a Source,
     pub options: &'a Options,
+    pub catalog: &'a dyn Catalog,
     pub types: Types,
     pub names: Interner,
     pub config: Config,
@@ -155,10 +156,29 @@ pub(crate) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(src: &'a Source, options: &'a Options, types: Types, names: Interner, config: Config) -> Self {
+    fn new(
+        src: &'a Source,
+        (options, catalog): (&'a Options, &'a dyn Catalog),
+        types: Types,
+        names: Interner,
+        config: Config,
+    ) -> Self {
         let (defines, declared, maps) = (HashMap::new(), HashMap::new(), Vec::new());
         let (diags, scope, enumerators) = (Diagnostics::default(), Scope::default(), HashMap::new());
-        Checker { src, options, types, names, config, defines, declared, maps, enumerators, diags, scope }
+        Checker {
+            src,
+            options,
+            catalog,
+            types,
+            names,
+            config,
+            defines,
+            declared,
+            maps,
+            enumerators,
+            diags,
+            scope,
+        }
     }
 
     fn known_maps(&mut self, maps: &[Map]) {

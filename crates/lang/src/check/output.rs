@@ -52,14 +52,15 @@ impl Checker<'_> {
     fn printed(&mut self, value: Expr, conversion: char) -> Expr {
         let fits = match conversion {
             's' => true,
-            'r' | 'R' | 'H' => matches!(value.ty, Type::Str(_)),
+            'r' | 'R' | 'H' => matches!(value.ty, Type::Str(_) | Type::Buf(_)),
             _ => is_scalar(&value.ty),
         };
         if conversion == 's' {
             return self.text_of(value);
         }
         if !fits && !is_unknown(&value) {
-            let message = format!("`%{conversion}` cannot print {}", self.types.show(&value.ty));
+            let written = crate::format::written(conversion);
+            let message = format!("`%{written}` cannot print {}", self.types.show(&value.ty));
             self.error("E0219", value.span, message).help("print it by `%s`");
         }
         value

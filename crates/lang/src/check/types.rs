@@ -237,7 +237,8 @@ impl Types {
             Type::Bool => 1,
             Type::Int { bytes, .. } => u32::from(*bytes),
             Type::Enum(_) | Type::Name(_) => 4,
-            Type::Pointer(_) | Type::Timestamp(_) => 8,
+            Type::Pointer(_) | Type::Timestamp(_) | Type::Lookup(_) => 8,
+            Type::Buf(capacity) => 4 + capacity.next_multiple_of(4),
             Type::Str(capacity) => *capacity,
             Type::Struct(id) => self.struct_def(*id).size,
             Type::Array(element, count) => self.size(element).saturating_mul(*count),
@@ -299,6 +300,8 @@ impl Types {
             Type::Stack { user: true, .. } => "ustack".into(),
             Type::Stack { user: false, .. } => "kstack".into(),
             Type::Timestamp(_) => "timestamp".into(),
+            Type::Lookup(lookup) => format!("what `{}` gives", lookup.function()),
+            Type::Buf(capacity) => format!("buffer[{capacity}]"),
         }
     }
 

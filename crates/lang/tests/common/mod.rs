@@ -52,6 +52,10 @@ fn functions(symbols: &str) -> Vec<Function> {
 }
 
 impl Catalog for Machine {
+    fn cgroup_id(&self, path: &str) -> Option<u64> {
+        (path == "/sys/fs/cgroup").then_some(1)
+    }
+
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
         let matches = |(at, (name, path, library, _)): (usize, &Library)| {
             let file = File { id: FileId(at as u32), path: path.to_string(), library: *library };

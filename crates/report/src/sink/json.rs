@@ -186,6 +186,10 @@ fn value_json(context: Context, value: &Value) -> String {
         Value::Bool(value) => value.to_string(),
         Value::Int(value, _) | Value::Enum(_, value) => number(i128::from(*value)),
         Value::Uint(value, _) | Value::Pointer(value) => number(i128::from(*value)),
+        Value::Buf(bytes) => {
+            let bytes: Vec<String> = bytes.iter().map(u8::to_string).collect();
+            format!("[{}]", bytes.join(","))
+        }
         Value::Tuple(parts) => {
             let parts: Vec<String> = parts.iter().map(|part| value_json(context, part)).collect();
             format!("[{}]", parts.join(","))

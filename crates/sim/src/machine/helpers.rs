@@ -58,6 +58,7 @@ impl Machine {
             16 => self.comm(run, &args),
             27 => self.stack_id(run, &args),
             42 => Ok(u64::from(moment.numa_node())),
+            67 => self.get_stack(run, &args),
             80 => Ok(moment.cgroup),
             112 => self.read_user(run, &args),
             113 => self.read_kernel(&args),
@@ -169,6 +170,22 @@ impl Machine {
         let frames = if flags & USER != 0 { &moment.user_stack } else { &moment.kernel_stack };
         let frames = frames.get((flags & 0xff) as usize..).unwrap_or_default();
         Ok(self.maps[map].stack_id(frames) as u64)
+    }
+
+    /// Addresses, as many as there is room for; how many bytes they take.
+    fn get_stack(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {
+        const USER: u64 = 1 << 8;
+        self.context_argument(run, args, 1)?;
+        let (to, size) = (args.get(2)?, args.size(3)?);
+        let flags = args.flags(4, USER | 0xff)?;
+        let moment = run.hit.moment;
+        let frames = if flags & USER != 0 { &moment.user_stack } else { &moment.kernel_stack };
+        let kept = frames.iter().take(size as usize / 8).flat_map(|address| address.to_le_bytes());
+        let mut bytes: Vec<u8> = kept.collect();
+        let found = bytes.len();
+        bytes.resize(size as usize, 0);
+        self.memory.write(to, &bytes)?;
+        Ok(if found == 0 { -errno::EFAULT as u64 } else { found as u64 })
     }
 
     fn read_user(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {

@@ -71,6 +71,7 @@ impl Meaning<'_> {
                 other => panic!("the checker takes no part of {other:?}"),
             },
             K::ReadStr { base, limit } => return self.read_str(run, base, limit.as_deref(), &e.ty),
+            K::ReadBuf { base, len } => return self.read_buf(run, base, len, &e.ty),
             K::Usym(address) => return Val::Usym(self.eval(run, address).num() as u64, moment.tgid),
             K::Stack => return self.stack(run, &e.ty),
             K::Int(n) => *n,
@@ -115,7 +116,18 @@ impl Meaning<'_> {
                 let index = self.eval(run, index).num();
                 i64::from(usize::try_from(index).ok().and_then(|i| text.text().get(i).copied()).unwrap_or(0))
             }
-            K::Strftime(ns) => self.eval(run, ns).num(),
+            K::Strftime(inner) | K::Lookup(inner) => self.eval(run, inner).num(),
+            K::StrFind { haystack, needle } => {
+                let haystack = self.eval(run, haystack);
+                let found = haystack.text().windows(needle.len()).position(|w| w == needle);
+                found.map_or(-1, |at| at as i64)
+            }
+            K::StrLen(text) => self.eval(run, text).text().len() as i64,
+            K::ByteSwap(inner) => {
+                let spare = 64 - 8 * abi::size(&inner.ty, &self.program.structs);
+                ((self.eval(run, inner).num() as u64).swap_bytes() >> spare) as i64
+            }
+            K::StackLen { user, limit } => self.stack_len(run, *user, *limit),
             K::HasKey { map, key } => {
                 let key = self.values(run, key);
                 i64::from(self.slot(*map, &key).is_some())
@@ -223,6 +235,24 @@ impl Meaning<'_> {
             self.trouble(Trouble::UserRead);
         }
         Val::Str(text.unwrap_or_default())
+    }
+
+    fn read_buf(&mut self, run: &mut Run, base: &Expr, len: &Expr, ty: &Type) -> Val {
+        let Type::Buf(capacity) = ty else { panic!("a buffer has a capacity, not {ty:?}") };
+        let address = self.eval(run, base).num() as u64;
+        let len = (self.eval(run, len).num() as u64).min(u64::from(*capacity));
+        Val::Buf(self.memory.read(address, len).unwrap_or_else(|| {
+            self.trouble(Trouble::UserRead);
+            vec![0; len as usize]
+        }))
+    }
+
+    fn stack_len(&mut self, run: &Run, user: bool, limit: u32) -> i64 {
+        let frames = if user { &run.moment.user_stack } else { &run.moment.kernel_stack };
+        if frames.is_empty() {
+            self.trouble(Trouble::LostStack);
+        }
+        frames.len().min(limit as usize) as i64
     }
 
     fn stack(&mut self, run: &Run, ty: &Type) -> Val {

@@ -12,6 +12,8 @@ pub enum Val {
     Num(i64),
     /// Without NUL.
     Str(Vec<u8>),
+    /// All of them.
+    Buf(Vec<u8>),
     /// Parts.
     Tuple(Vec<Val>),
     /// Address and process.
@@ -25,6 +27,7 @@ impl Val {
     pub fn zero(ty: &Type) -> Val {
         match ty {
             Type::Str(_) => Val::Str(vec![]),
+            Type::Buf(_) => Val::Buf(vec![]),
             Type::Tuple(parts) => Val::Tuple(parts.iter().map(Val::zero).collect()),
             Type::Usym => Val::Usym(0, 0),
             Type::Stack { .. } => Val::Stack(0, 0),
@@ -91,6 +94,8 @@ fn wire_type(ty: &Type) -> wire::Type {
         Type::Usym => wire::Type::Usym,
         Type::Stack { .. } => wire::Type::Stack { map: 0, mode: Default::default() },
         Type::Timestamp(format) => wire::Type::Timestamp(format.clone()),
+        Type::Lookup(what) => wire::Type::Lookup(lookup(*what)),
+        Type::Buf(capacity) => wire::Type::Buf(*capacity),
         Type::Void | Type::Struct(_) | Type::Array(..) => panic!("the checker keeps {ty:?} out of maps"),
     }
 }
@@ -114,6 +119,10 @@ fn write(value: &Val, ty: &wire::Type, to: &mut [u8]) {
             }
         }
         (Val::Str(text), _) => to[..text.len()].copy_from_slice(text),
+        (Val::Buf(bytes), _) => {
+            to[..4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+            to[4..4 + bytes.len()].copy_from_slice(bytes);
+        }
         (Val::Num(n), _) => to[..ty.size() as usize].copy_from_slice(&n.to_le_bytes()[..ty.size() as usize]),
         (Val::Usym(address, tgid), _) => {
             to[..8].copy_from_slice(&address.to_le_bytes());
@@ -142,7 +151,9 @@ impl Meaning<'_> {
                 Value::Name(self.program.names.table(*kind)[*n as usize].clone())
             }
             (Val::Num(n), Type::Timestamp(format)) => Value::Timestamp(*n as u64, format.clone()),
+            (Val::Num(n), Type::Lookup(what)) => Value::Lookup(lookup(*what), *n),
             (Val::Str(text), _) => Value::Str(text.clone()),
+            (Val::Buf(bytes), _) => Value::Buf(bytes.clone()),
             (Val::Tuple(parts), Type::Tuple(types)) => {
                 Value::Tuple(parts.iter().zip(types).map(|(p, t)| self.said(p, t)).collect())
             }
@@ -159,6 +170,17 @@ impl Meaning<'_> {
     /// Several values as they are said.
     pub(super) fn said_all(&self, values: &[Val], types: &[Type]) -> Vec<Value> {
         values.iter().zip(types).map(|(v, t)| self.said(v, t)).collect()
+    }
+}
+
+fn lookup(lookup: hir::Lookup) -> wire::types::Lookup {
+    match lookup {
+        hir::Lookup::Comm => wire::types::Lookup::Comm,
+        hir::Lookup::Error => wire::types::Lookup::Error,
+        hir::Lookup::Signal => wire::types::Lookup::Signal,
+        hir::Lookup::Syscall => wire::types::Lookup::Syscall,
+        hir::Lookup::User => wire::types::Lookup::User,
+        hir::Lookup::CgroupPath => wire::types::Lookup::CgroupPath,
     }
 }
 

@@ -1,0 +1,92 @@
+//! What numbers stand for: errnos, signals, system calls, users, processes, cgroups.
+
+use nix::sys::signal::Signal;
+use nix::unistd::{Uid, User};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use wire::types::Lookup;
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// The text of a number; nothing for processes and cgroups that are no more, the digits for others that nobody knows.
+pub fn text(what: Lookup, number: i64) -> String {
+    match what {
+        Lookup::Comm => comm(number),
+        Lookup::CgroupPath => cgroup_path(number),
+        Lookup::Error => error(number),
+        Lookup::Signal => signal(number).unwrap_or_else(|| number.to_string()),
+        Lookup::Syscall => syscall(number).unwrap_or_else(|| number.to_string()),
+        Lookup::User => user(number).unwrap_or_else(|| number.to_string()),
+    }
+}
+
+fn comm(pid: i64) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end_matches('\n').to_owned()
+}
+
+fn error(number: i64) -> String {
+    let Ok(errno) = i32::try_from(number) else { return format!("Unknown error {number}") };
+    // The library's words, without what Rust adds.
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    text.trim_end_matches(&format!(" (os error {errno})")).to_owned()
+}
+
+fn signal(number: i64) -> Option<String> {
+    let signal = Signal::try_from(i32::try_from(number).ok()?).ok()?;
+    Some(signal.as_str().to_owned())
+}
+
+fn syscall(number: i64) -> Option<String> {
+    let call = syscalls::Sysno::new(usize::try_from(number).ok()?)?;
+    Some(call.name().to_owned())
+}
+
+fn user(uid: i64) -> Option<String> {
+    let uid = Uid::from_raw(u32::try_from(uid).ok()?);
+    Some(User::from_uid(uid).ok()??.name)
+}
+
+/// `unified:/system.slice`: bpftrace names the hierarchy, too.
+fn cgroup_path(id: i64) -> String {
+    match find_cgroup(Path::new(CGROUPS), id as u64) {
+        Some(path) => format!("unified:/{}", path.strip_prefix(CGROUPS).unwrap_or(&path).display()),
+        None => String::new(),
+    }
+}
+
+/// The directory whose inode number is the id.
+fn find_cgroup(from: &Path, id: u64) -> Option<PathBuf> {
+    if fs::symlink_metadata(from).ok()?.ino() == id {
+        return Some(from.to_owned());
+    }
+    let entries = fs::read_dir(from).ok()?.filter_map(Result::ok);
+    let mut directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.find_map(|entry| find_cgroup(&entry.path(), id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_names_or_stay_numbers() {
+        let cases = [
+            (Lookup::Error, 2, "No such file or directory"),
+            (Lookup::Error, 12, "Cannot allocate memory"),
+            (Lookup::Error, 0, "Success"),
+            (Lookup::Error, 4242, "Unknown error 4242"),
+            (Lookup::Signal, 9, "SIGKILL"),
+            (Lookup::Signal, 4242, "4242"),
+            (Lookup::User, 0, "root"),
+            (Lookup::User, -1, "-1"),
+            (Lookup::Comm, -1, ""),
+            (Lookup::CgroupPath, -1, ""),
+        ];
+        for (what, number, expected) in cases {
+            assert_eq!(text(what, number), expected, "{what:?} {number}");
+        }
+        assert_eq!(text(Lookup::Syscall, libc::SYS_openat), "openat");
+    }
+}
