@@ -183,7 +183,14 @@ impl<'a> Job<'a> {
     }
 
     fn end(&self, ending: &Ending, child: Option<Child>) -> Result<u8, Failure> {
-        self.messages.detail(|| format!("detached in {:?}", ending.detach));
+        self.messages.detail(|| {
+            let rest = if ending.detached.left_behind {
+                "; the kernel's grace period goes on behind us"
+            } else {
+                ""
+            };
+            format!("detached in {:?}{rest}", ending.detached.after)
+        });
         if ending.unknown > 0 {
             self.messages.warning(&format!(
                 "{} records could not be read; this is a bug in cudatrace",

@@ -22,9 +22,6 @@ use wire::manifest::{Attach, Program, Side, Site};
 /// `/proc/PID/root/usr/lib/libcuda.so.1`.
 pub type Files<'a> = dyn Fn(u32) -> PathBuf + 'a;
 
-/// Threads that detach at the same time: each link waits for a grace period of the kernel, so they are waited for together.
-const DETACHING: usize = 32;
-
 /// An attach point that the kernel refused.
 #[derive(Debug)]
 pub struct SiteFailure {
@@ -52,11 +49,9 @@ pub struct Link {
     pub module: ModuleId,
     /// Clause of the script.
     pub clause: u32,
-    /// It only follows forks and exits: nobody pays if it stays for a moment longer than we do.
-    pub follows: bool,
     // Fields drop in this order: the link before the event that it is on.
-    _link: OwnedFd,
-    _event: Option<OwnedFd>,
+    link: OwnedFd,
+    event: Option<OwnedFd>,
 }
 
 /// What attaching a program came to.
@@ -162,13 +157,7 @@ impl Batch<'_> {
         match self.link(sites) {
             Ok(link) => {
                 made.attached += sites.len();
-                made.links.push(Link {
-                    module: ModuleId::default(),
-                    clause: self.clause,
-                    follows: false,
-                    _link: link,
-                    _event: None,
-                });
+                made.links.push(Link { module: ModuleId::default(), clause: self.clause, link, event: None });
             }
             Err(errno) if sites.len() == 1 || concerns_file(&errno) => self.fail(sites, &errno, made),
             Err(_) => {
@@ -212,13 +201,7 @@ impl Batch<'_> {
     fn link_single(&self, pmu: &UprobePmu, site: &Site) -> io::Result<Link> {
         let event = pmu.open(self.path, site.offset, self.side == Side::Return, self.attacher.pid)?;
         let link = link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?;
-        Ok(Link {
-            module: ModuleId::default(),
-            clause: self.clause,
-            follows: false,
-            _link: link,
-            _event: Some(event),
-        })
+        Ok(Link { module: ModuleId::default(), clause: self.clause, link, event: Some(event) })
     }
 
     fn fail(&self, sites: &[&Site], errno: &io::Error, made: &mut Links) {
@@ -334,12 +317,12 @@ fn follow(clause: u32, loaded: &LoadedProgram, tracepoint: &str) -> io::Result<L
         bpf::perf_event_attr { type_: bpf::PERF_TYPE_TRACEPOINT, config: format.id, ..Default::default() };
     // A tracepoint runs its programs on all CPUs, whichever one the event is opened on.
     let link = on_event(clause, loaded, sys::perf_event_open(&mut attr, -1, 0)?)?;
-    Ok(Links { links: vec![Link { follows: true, ..link }], ..Links::default() })
+    Ok(Links { links: vec![link], ..Links::default() })
 }
 
 fn on_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {
     let link = link_perf_event(loaded.fd.as_raw_fd(), &event, 0)?;
-    Ok(Link { module: ModuleId::default(), clause, follows: false, _link: link, _event: Some(event) })
+    Ok(Link { module: ModuleId::default(), clause, link, event: Some(event) })
 }
 
 /// Runs a raw tracepoint program once, here and now: BEGIN and END.
@@ -356,53 +339,8 @@ impl Link {
         Link { module, ..self }
     }
 
-    /// A perf event of its own: slow to detach.
-    fn is_single(&self) -> bool {
-        self._event.is_some()
+    /// Its descriptors.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = RawFd> {
+        std::iter::once(&self.link).chain(&self.event).map(AsRawFd::as_raw_fd)
     }
-}
-
-/// So many perf events are not waited for at the end.
-const MANY: usize = 8;
-
-/// Detaching these takes a tenth of a second each, whoever waits.
-pub(crate) fn is_slow(links: &[Link]) -> bool {
-    links.iter().filter(|link| link.is_single()).count() > MANY
-}
-
-/// Leaves detaching to a process of its own. The kernel takes perf uprobes away one at a time under one lock, waiting for a
-/// grace period each: a minute for a few hundred, and a tenth of a second for a tracepoint. They stay in place until their
-/// last descriptor is closed, and the exit of that process, once we have closed ours, closes it. The caller has told
-/// programs that matter to do nothing any more.
-pub(crate) fn detach_behind(links: Vec<Link>) {
-    let Ok((closed, ours)) = io::pipe() else { return detach(links) };
-    // SAFETY: the child makes system calls only.
-    match unsafe { libc::fork() } {
-        0 => {
-            // SAFETY: as above. Whoever reads our output must not wait for this process.
-            unsafe {
-                libc::setsid();
-                for fd in 0..3 {
-                    libc::close(fd);
-                }
-                libc::close(ours.as_raw_fd());
-                libc::read(closed.as_raw_fd(), [0u8].as_mut_ptr().cast(), 1);
-                libc::_exit(0)
-            }
-        }
-        -1 => detach(links),
-        _ => drop(links),
-    }
-}
-
-/// Detaches, many at the same time.
-pub(crate) fn detach(mut links: Vec<Link>) {
-    let share = links.len().div_ceil(DETACHING).max(1);
-    std::thread::scope(|scope| {
-        while links.len() > share {
-            let part = links.split_off(links.len() - share);
-            scope.spawn(move || drop(part));
-        }
-        drop(links);
-    });
 }

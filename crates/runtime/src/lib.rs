@@ -14,6 +14,8 @@ pub mod aggregate;
 pub mod attach;
 mod btf;
 pub mod clock;
+mod control;
+mod detach;
 pub mod error;
 pub mod features;
 mod load;
@@ -29,6 +31,7 @@ mod tests;
 pub mod tracefs;
 
 pub use attach::{Files, SiteFailure};
+pub use detach::Detached;
 pub use error::{AttachError, FeatureError, LoadError};
 pub use features::Kernel;
 pub use names::StackStore;

@@ -136,6 +136,11 @@ impl Ring {
         self.consumer_position().store(position, Ordering::Release);
     }
 
+    /// A program is in the middle of a record, and others may have queued behind it.
+    pub fn is_being_written(&self) -> bool {
+        self.position < self.producer_position().load(Ordering::Acquire)
+    }
+
     /// After `release(false)`: there is more. Without that look a record committed before the release would wake nobody.
     pub fn has_more(&self) -> bool {
         fence(Ordering::SeqCst);

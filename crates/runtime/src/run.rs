@@ -1,11 +1,12 @@
 //! The life of an attached session: records to a sink until something ends it, then the end in its order.
 //!
-//! The end: probes are detached; what is queued is read, unless `exit()` ended the run; END runs; its records are read;
-//! the maps are said, then the troubles.
+//! The end: probes are silenced and detached; what is queued is read, unless `exit()` ended the run; END runs; its records are
+//! read; the maps are said, then the troubles.
 //!
 //! Under load the ring is looked at every [`PAUSE_MS`] and never wakes us (see `ring`); otherwise we sleep until it does.
 
 use crate::attach;
+use crate::detach::{Detached, Detaching};
 use crate::ring::Drained;
 use crate::session::{Core, Session};
 use crate::signals::StopSignals;
@@ -30,6 +31,10 @@ const BUSY_RECORDS: usize = 64;
 const PAUSE_MS: i32 = 2;
 /// What a sink has buffered is brought out at least so often.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// So long we wait for probes to be gone: they are by then, and only the kernel's grace period goes on (see `detach`).
+const DETACH_PATIENCE: Duration = Duration::from_millis(10);
+/// So long a program may take to finish the record that it was writing when it was silenced.
+const WRITING: Duration = Duration::from_millis(100);
 
 /// What a watch wants after it was served.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -92,24 +97,23 @@ pub struct Ending {
     pub after_exit: u64,
     /// Records with an unknown id or too short; 0 unless there is a bug.
     pub unknown: u64,
-    /// From the wish to end to all probes detached.
-    pub detach: Duration,
+    /// How the probes were taken away.
+    pub detached: Detached,
 }
 
 impl Session {
     /// Reads until the end, then ends. Detaches in any case.
     pub fn run(&mut self, sink: &mut dyn Sink, names: &dyn Names, mut control: Control<'_>) -> Ending {
         let mut speaker = Speaker { sink, names, unknown: 0, exit: None };
-        let reason = match self.read_until_end(&mut speaker, &mut control) {
+        let reason = match self.read(&mut speaker, &mut control) {
             Ok(reason) => reason,
             Err(failure) => failure.reason(),
         };
-        let start = Instant::now();
-        self.detach_all();
-        let mut ending = Ending { reason, after_exit: 0, unknown: 0, detach: start.elapsed() };
+        let detaching = self.detach();
+        let mut ending = Ending { reason, after_exit: 0, unknown: 0, detached: Detached::default() };
         // A sink that has failed once is not written to again.
         if !matches!(ending.reason, Reason::Sink(_))
-            && let Err(failure) = self.finish(&mut speaker, &mut ending)
+            && let Err(failure) = self.finish(&mut speaker, &mut ending, detaching)
         {
             ending.reason = failure.reason();
         }
@@ -117,17 +121,14 @@ impl Session {
         ending
     }
 
-    fn detach_all(&mut self) {
-        let (follow, links): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.links).into_iter().partition(|link| link.follows);
-        // Without the programs' help nothing may be left behind: they would go on writing.
-        if attach::is_slow(&links) && self.core.stop_programs() {
-            attach::detach_behind(links);
-        } else {
-            attach::detach(links);
-        }
-        if !follow.is_empty() {
-            attach::detach_behind(follow);
+    fn read(&mut self, speaker: &mut Speaker<'_>, control: &mut Control<'_>) -> Result<Reason, Failure> {
+        let reason = self.read_until_end(speaker, control)?;
+        match self.core.exit_code().map_err(Failure::Kernel)? {
+            // It came before what else ended the run.
+            Some(code) if !matches!(reason, Reason::Exit(_)) => {
+                self.core.drain_to_exit(speaker, code).map(Reason::Exit)
+            }
+            _ => Ok(reason),
         }
     }
 
@@ -147,6 +148,10 @@ impl Session {
             self.core.ring.release(busy);
             if !busy && self.core.ring.has_more() {
                 continue;
+            }
+            // An exit() whose record was lost ends the run too; we would sleep.
+            if !busy && let Some(code) = self.core.exit_code().map_err(Failure::Kernel)? {
+                return self.core.drain_to_exit(speaker, code).map(Reason::Exit);
             }
             if !busy || flushed.elapsed() > FLUSH_EVERY {
                 speaker.sink.flush().map_err(Failure::Sink)?;
@@ -198,17 +203,16 @@ impl Session {
         stop
     }
 
-    fn finish(&mut self, speaker: &mut Speaker<'_>, ending: &mut Ending) -> Result<(), Failure> {
-        if matches!(ending.reason, Reason::Exit(_)) {
-            ending.after_exit = self.core.discard();
-        } else {
-            self.core.drain(speaker, usize::MAX)?;
-            if let Some(code) = speaker.exit.take() {
-                ending.reason = Reason::Exit(code);
-                ending.after_exit = self.core.discard();
-            }
-        }
-        speaker.exit = None;
+    fn finish(
+        &mut self,
+        speaker: &mut Speaker<'_>,
+        ending: &mut Ending,
+        detaching: Detaching,
+    ) -> Result<(), Failure> {
+        // While the kernel works; what was being written at the end comes behind it.
+        self.drain_queue(speaker, ending)?;
+        ending.detached = detaching.wait(DETACH_PATIENCE);
+        self.drain_queue(speaker, ending)?;
         self.core.ring.release(false);
         for end in std::mem::take(&mut self.ends) {
             attach::run_once(&end.program).map_err(Failure::Kernel)?;
@@ -220,6 +224,26 @@ impl Session {
             ending.reason = Reason::Exit(code);
         }
         self.say_end(speaker)
+    }
+
+    /// Reads what is queued; what lies behind `exit()` is counted only.
+    fn drain_queue(&mut self, speaker: &mut Speaker<'_>, ending: &mut Ending) -> Result<(), Failure> {
+        let start = Instant::now();
+        loop {
+            if !matches!(ending.reason, Reason::Exit(_)) {
+                self.core.drain(speaker, usize::MAX)?;
+            }
+            if let Some(code) = speaker.exit.take() {
+                ending.reason = Reason::Exit(code);
+            }
+            if matches!(ending.reason, Reason::Exit(_)) {
+                ending.after_exit += self.core.discard();
+            }
+            if !self.core.ring.is_being_written() || start.elapsed() > WRITING {
+                return Ok(());
+            }
+            std::thread::yield_now();
+        }
     }
 
     fn say_end(&mut self, speaker: &mut Speaker<'_>) -> Result<(), Failure> {
@@ -310,6 +334,17 @@ impl Core {
             }
         });
         failure.map_or(Ok(drained), Err)
+    }
+
+    /// `exit()` has stopped all programs. Its record is on its way, or found no room and would never be heard of.
+    fn drain_to_exit(&mut self, speaker: &mut Speaker<'_>, code: i64) -> Result<i64, Failure> {
+        let start = Instant::now();
+        while speaker.exit.is_none() && start.elapsed() < WRITING {
+            self.drain(speaker, usize::MAX)?;
+            self.ring.release(false);
+            std::thread::yield_now();
+        }
+        Ok(speaker.exit.take().unwrap_or(code))
     }
 
     /// Throws queued records away; how many.

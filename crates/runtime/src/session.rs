@@ -6,6 +6,8 @@
 use crate::aggregate::{self, ScriptMap};
 use crate::attach::{self, Attacher, Files, Link, SiteFailure};
 use crate::clock::{self, Clock, SystemClock};
+use crate::control::ControlCell;
+use crate::detach::{self, Detaching};
 use crate::error::{AttachError, LoadError};
 use crate::load::{self, LoadedMap, LoadedProgram, Objects};
 use crate::names::StackStore;
@@ -19,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use wire::Manifest;
-use wire::manifest::{self, Attach, Compiled, Program};
+use wire::manifest::{self, Attach, Compiled, EventKind, Program};
 
 /// How to load.
 #[derive(Clone, Debug, Default)]
@@ -173,7 +175,7 @@ impl Session {
             .partition(|link: &Link| part.has(link.module, link.clause));
         self.links = kept;
         self.ends.retain(|end| !part.has(end.module, end.clause));
-        std::thread::spawn(move || attach::detach(dropped))
+        std::thread::spawn(move || detach::in_place(dropped))
     }
 
     /// Runs the END programs now, and not at the end again.
@@ -231,6 +233,12 @@ impl Session {
         self.core.snapshot(map, top, div)
     }
 
+    /// Silences the programs and takes them away.
+    pub(crate) fn detach(&mut self) -> Detaching {
+        self.core.silence();
+        detach::behind(std::mem::take(&mut self.links))
+    }
+
     fn attach_all(
         &mut self,
         programs: Vec<LoadedProgram>,
@@ -281,7 +289,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        attach::detach(std::mem::take(&mut self.links));
+        self.detach();
     }
 }
 
@@ -323,29 +331,31 @@ impl Core {
         Ok((map.fd.try_clone().map_err(setup("cannot duplicate a descriptor"))?, map.max_entries))
     }
 
-    /// Writes the control cell.
+    /// Writes what does not change into the control cell.
     fn start(&self, child: Option<u32>) -> Result<(), LoadError> {
-        let Some(control) = self.shared.get(manifest::CONTROL_MAP) else { return Ok(()) };
-        let mut cell = [0; manifest::CONTROL_SIZE as usize];
+        let Some(control) = self.control() else { return Ok(()) };
         let words = [
             (manifest::CONTROL_START, SystemClock.boot_ns()),
             (manifest::CONTROL_TAI, clock::tai_ahead_ns(&SystemClock) as u64),
             (manifest::CONTROL_CHILD, u64::from(child.unwrap_or(0))),
         ];
-        for (at, word) in words {
-            cell[at as usize..at as usize + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        aggregate::update(&control.fd, &[0; 4], &cell).map_err(setup("the control map cannot be written"))
+        control.set(&words).map_err(setup("the control map cannot be written"))
     }
 
-    /// Tells the programs of probes to do nothing any more; whether they listen.
-    pub fn stop_programs(&self) -> bool {
-        let Some(control) = self.shared.get(manifest::CONTROL_MAP) else { return false };
-        let mut cell = [0; manifest::CONTROL_SIZE as usize];
-        let at = manifest::CONTROL_EXITED as usize;
-        let read = aggregate::lookup(&control.fd, &[0; 4], &mut cell);
-        cell[at..at + 8].copy_from_slice(&1u64.to_le_bytes());
-        read.and_then(|()| aggregate::update(&control.fd, &[0; 4], &cell)).is_ok()
+    /// Tells the programs of probes to do nothing any more.
+    fn silence(&self) {
+        let silenced = self.control().map_or(Ok(()), |control| control.stop());
+        debug_assert!(silenced.is_ok(), "the cell of an array can always be written: {silenced:?}");
+    }
+
+    /// The code of an `exit()` whose record found no room, or has not been read yet.
+    pub fn exit_code(&self) -> io::Result<Option<i64>> {
+        let can_exit = self.manifest.events.iter().any(|event| event.kind == EventKind::Exit);
+        self.control().filter(|_| can_exit).map_or(Ok(None), |control| control.exit_code())
+    }
+
+    fn control(&self) -> Option<ControlCell<'_>> {
+        self.shared.get(manifest::CONTROL_MAP).map(|map| ControlCell(&map.fd))
     }
 
     fn pids(&self) -> Option<&OwnedFd> {

@@ -62,6 +62,19 @@ impl StopSignals {
     }
 }
 
+/// A program that we start must not inherit that they are blocked. Async-signal-safe.
+pub(crate) fn unblock() {
+    // SAFETY: as in `install`.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in SIGNALS {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+    }
+}
+
 fn is_ignored(signal: i32) -> bool {
     // SAFETY: reads the disposition only.
     unsafe {

@@ -52,6 +52,20 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
+/// Closes every descriptor of this process but these, whoever believes to own it: for a forked child that keeps little.
+pub fn close_all_but(mut keep: Vec<RawFd>) {
+    keep.sort_unstable();
+    let mut first = 0;
+    for fd in keep.into_iter().map(|fd| fd as u32).chain([u32::MAX]) {
+        if first < fd {
+            let last = if fd == u32::MAX { fd } else { fd - 1 };
+            // SAFETY: numbers only; what is closed is not used in this process any more.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+        first = fd.saturating_add(1);
+    }
+}
+
 /// Waits until one of the descriptors is ready; EINTR counts as none.
 pub fn poll(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
     // SAFETY: pointer and length of one slice.

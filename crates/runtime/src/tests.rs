@@ -492,7 +492,7 @@ fn measure_attaching_700_functions() {
         let failed = session.failures().len();
         eprintln!(
             "2 x {count}: loaded and attached in {attached:?}, detached in {:?}, {failed} failed",
-            ending.detach
+            ending.detached.after
         );
     }
 }
@@ -520,7 +520,7 @@ fn many_single_uprobes_are_told_to_stop_and_taken_away_behind_us() {
     let ending = session.run(&mut heard, &NoNames, stop_now());
     assert_eq!(heard.said.iter().filter(|said| *said == "7").count(), 20);
     // One after the other they would take two seconds.
-    assert!(ending.detach.as_millis() < 500, "{ending:?}");
+    assert!(ending.detached.after.as_millis() < 500, "{ending:?}");
     let mut cell = [0; wire::manifest::CONTROL_SIZE as usize];
     crate::aggregate::lookup(&ours, &[0; 4], &mut cell).expect("cell");
     assert_eq!(cell[wire::manifest::CONTROL_EXITED as usize], 1);

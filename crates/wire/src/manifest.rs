@@ -22,8 +22,8 @@ pub const PIDS_MAP: &str = "ct_pids";
 pub const CONTROL_MAP: &str = "ct_control";
 /// u64 in the control cell: boot-clock ns of the start, for `elapsed`.
 pub const CONTROL_START: u32 = 0;
-/// u64 in the control cell: non-zero once `exit()` ran, or when the runtime ends without waiting for slow detaching; probe
-/// bodies do nothing from then on. END still runs.
+/// u64 in the control cell: non-zero once `exit(code)` ran ([`exit_code`]), or when the runtime ends; probe bodies do nothing
+/// from then on. END still runs.
 pub const CONTROL_EXITED: u32 = 8;
 /// u64 in the control cell: TAI minus boot clock, ns, for `nsecs(tai)`.
 pub const CONTROL_TAI: u32 = 16;
@@ -31,6 +31,19 @@ pub const CONTROL_TAI: u32 = 16;
 pub const CONTROL_CHILD: u32 = 24;
 /// Bytes of the control cell.
 pub const CONTROL_SIZE: u32 = 32;
+
+/// What [`CONTROL_EXITED`] holds when the runtime ends a run.
+pub const STOPPED: u64 = 1;
+
+/// `exit(code)` writes the code shifted up by so many bits into [`CONTROL_EXITED`], with [`EXITED`] below.
+pub const EXIT_SHIFT: u32 = 2;
+/// What is below the code of an `exit()`.
+pub const EXITED: u64 = 3;
+
+/// The code of the `exit()` that set [`CONTROL_EXITED`], if it was one.
+pub fn exit_code(word: u64) -> Option<i64> {
+    (word & EXITED == EXITED).then_some(word as i64 >> EXIT_SHIFT)
+}
 
 /// A compiled script.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -40,10 +40,18 @@ impl Body<'_, '_> {
         let record = Record::new(types);
         let id = self.cx.event(kind, record.clone(), self.span);
         if record.tail_max == 0 {
-            self.fixed_record(id, &record, values);
+            let early = self.early_values(values);
+            self.fixed_record(id, &record, values, &early);
         } else {
             self.built_record(id, &record, values);
         }
+    }
+
+    /// Sends a record with one number, `expr`, which has been evaluated.
+    pub(super) fn number_event(&mut self, kind: EventKind, expr: &Expr, number: VReg) {
+        let record = Record::new(vec![self.cx.wire_type(&expr.ty)]);
+        let id = self.cx.event(kind, record.clone(), self.span);
+        self.fixed_record(id, &record, &[expr], &[Some(number.into())]);
     }
 
     /// Values whose evaluation leaves traces are taken before the ring buffer is asked: there may be no room.
@@ -58,8 +66,7 @@ impl Body<'_, '_> {
         values.iter().map(|value| early(self, value)).collect()
     }
 
-    fn fixed_record(&mut self, id: u32, record: &Record, values: &[&Expr]) {
-        let early = self.early_values(values);
+    fn fixed_record(&mut self, id: u32, record: &Record, values: &[&Expr], early: &[Option<Operand>]) {
         let ring = self.cx.ring();
         let ring = self.b().map_addr(ring);
         let size = i64::from(record.head_size);
@@ -70,7 +77,7 @@ impl Body<'_, '_> {
         self.b().switch_to(there);
         let place = Place::behind(room);
         self.header(id, record, place);
-        self.head_values(record, values, &early, place);
+        self.head_values(record, values, early, place);
         self.b().call_void(helper::RINGBUF_SUBMIT, &[room.into(), 0.into()]);
         self.b().jump(after);
         self.b().switch_to(full);

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A probe becomes one program, or two where the kernel has no sessions (`pair`). What goes wrong at run time is counted
-//! (`counters`), never silent. After `exit()` no body runs but END's; scripts without `exit` do not pay for the test where
-//! probes detach fast.
+//! (`counters`), never silent. Every body but END's first asks the control cell whether the end has come: by `exit()`, or
+//! because the runtime leaves before the kernel has taken the probes away.
 //!
 //! Not here: better code (`opt`), machine registers, bytes.
 
@@ -37,7 +37,7 @@ mod walk;
 
 use crate::Options;
 use crate::ir::{self, MapDef, MapRef};
-use lang::hir::{self, Program, StmtKind};
+use lang::hir::{self, Program};
 use lang::{Source, Span};
 use wire::manifest::{self, Manifest};
 use wire::{NameKind, Type};
@@ -72,9 +72,6 @@ struct Cx<'p> {
     scratch_map: String,
     /// Bytes that the largest body wants of a scratch cell.
     scratch_bytes: u32,
-    /// Bodies look whether the end has come: some statement is `exit()`, another module may have one, or probes are so
-    /// slow to detach that the runtime ends before they are gone.
-    exits: bool,
 }
 
 const BPF_MAP_TYPE_HASH: u32 = 1;
@@ -106,9 +103,6 @@ impl<'p> Cx<'p> {
             zeros: None,
             scratch_map: if others == 0 { "ct_scratch".into() } else { format!("ct_scratch{others}") },
             scratch_bytes: 0,
-            exits: options.base.is_some()
-                || !options.features.uprobe_multi
-                || program.probes.iter().any(|probe| exits(&probe.body)),
         };
         for e in &program.enums {
             let id = cx.manifest_enum(e);
@@ -271,10 +265,6 @@ fn index_or_push<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
         list.push(item);
         list.len() - 1
     }) as u32
-}
-
-fn exits(body: &[hir::Stmt]) -> bool {
-    walk::any_stmt(body, &mut |stmt| matches!(stmt.kind, StmtKind::Exit { .. }))
 }
 
 fn name_kind(kind: hir::NameKind) -> NameKind {

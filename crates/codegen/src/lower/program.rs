@@ -220,12 +220,12 @@ impl<'c, 'p> Body<'c, 'p> {
         self.prologues([(guard_pros, guard), (predicate_pros, predicate), (body_pros, body)]);
     }
 
-    /// Who is not traced, and what comes after `exit()`, stops here.
+    /// Who is not traced, and what comes after the end, stops here.
     fn guards(&mut self, filtered: bool, skip: BlockId) {
         if filtered && self.cx.options.pid_filter {
             self.pid_filter(skip);
         }
-        if self.cx.exits && self.probe.attach != Attach::End {
+        if self.probe.attach != Attach::End {
             self.exit_test(skip);
         }
     }

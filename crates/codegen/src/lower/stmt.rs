@@ -3,10 +3,10 @@
 use super::body::{Body, FRAME_LEFT};
 use super::event;
 use super::frame::{Base, Place};
-use crate::ir::{AtomicOp, Width};
-use lang::hir::{Expr, ExprKind, MapValue, Stmt, StmtKind};
+use crate::ir::{Bin, Cmp, Width};
+use lang::hir::{Attach, Expr, ExprKind, MapValue, Stmt, StmtKind};
 use wire::CounterKind;
-use wire::manifest::{CONTROL_EXITED, EventKind};
+use wire::manifest::{CONTROL_EXITED, EXIT_SHIFT, EXITED, EventKind};
 
 impl<'p> Body<'_, 'p> {
     /// Lowers a statement.
@@ -81,13 +81,21 @@ impl<'p> Body<'_, 'p> {
         self.b().jump(to);
     }
 
-    /// `exit(code)`: the word in the control cell stops all bodies, the record tells the reader.
+    /// `exit(code)`: the word in the control cell stops all bodies, the record tells the reader where in their order. The
+    /// first of several wins. END runs when the word is set already, so its record alone counts.
     fn exit(&mut self, code: &Expr) {
-        self.event(EventKind::Exit, &[code]);
+        let value = self.scalar(code);
+        let value = self.b().copy(value);
         let after = self.b().block();
-        let cell = self.control_cell(after);
-        let one = self.b().copy(1);
-        self.b().atomic_fetch(AtomicOp::Xchg, cell, CONTROL_EXITED as i16, one);
+        if self.probe.attach != Attach::End {
+            let cell = self.control_cell(after);
+            let shifted = self.b().bin(Bin::Shl, value, i64::from(EXIT_SHIFT));
+            let word = self.b().bin(Bin::Or, shifted, EXITED as i64);
+            let running = self.b().copy(0);
+            let before = self.b().cmpxchg(cell, CONTROL_EXITED as i16, running, word);
+            self.go_on_unless(Cmp::Ne, before, 0, after);
+        }
+        self.number_event(EventKind::Exit, code, value);
         self.b().fall_into(after);
         self.leave();
     }

@@ -2,6 +2,7 @@
 
 use super::doorman::{self, Identity, Mappings};
 use super::filter;
+use crate::signals;
 use std::collections::HashSet;
 use std::ffi::{CString, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -250,6 +251,7 @@ impl Hold {
             // SAFETY: the listener that `install` leaked; the doorman has its own copy by now.
             drop(unsafe { OwnedFd::from_raw_fd(listener) });
         }
+        signals::unblock();
         self.identity.as_ref().map_or(Ok(()), User::become_it)
     }
 

@@ -4,6 +4,7 @@
 //! mapping fail. It knows which files were seen, asks us about others over a socket, one at a time, and when the socket
 //! is closed says yes to everything until the last traced process is gone.
 
+use crate::sys;
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -122,7 +123,9 @@ pub fn start(listener: OwnedFd, known: HashSet<Identity>) -> io::Result<Mappings
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(ours);
-            leave_session(&[listener.as_raw_fd(), theirs.as_raw_fd()]);
+            // Descriptors that it inherited would keep pipes of ours open.
+            sys::close_all_but(vec![listener.as_raw_fd(), theirs.as_raw_fd()]);
+            leave_session();
             Doorman { listener, socket: Some(theirs), known }.serve();
             // SAFETY: ends this process without running the parent's exit handlers.
             unsafe { libc::_exit(0) }
@@ -131,25 +134,15 @@ pub fn start(listener: OwnedFd, known: HashSet<Identity>) -> io::Result<Mappings
     }
 }
 
-/// Ctrl-C is not for the doorman, and descriptors that it inherited would keep pipes of ours open.
-fn leave_session(keep: &[RawFd]) {
-    let mut keep = keep.to_vec();
-    keep.sort_unstable();
-    let mut first = 0u32;
-    // SAFETY: plain system calls; the closed descriptors are not used in this process.
+/// Ctrl-C is not for the doorman.
+fn leave_session() {
+    // SAFETY: plain system calls.
     unsafe {
         libc::setsid();
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGTERM, libc::SIG_IGN);
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         libc::prctl(libc::PR_SET_NAME, c"ct-doorman".as_ptr());
-        for fd in keep {
-            if first < fd as u32 {
-                libc::syscall(libc::SYS_close_range, first, fd as u32 - 1, 0);
-            }
-            first = fd as u32 + 1;
-        }
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, 0);
     }
 }
 

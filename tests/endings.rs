@@ -1,0 +1,211 @@
+//! How a run ends: at once, completely, and with the right status, whatever ends it.
+
+mod common;
+
+use common::{Running, can_trace, cudatrace, example, stderr, stdout};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// A program that calls `hammer_push` from two threads until it is killed.
+fn hammer() -> Running {
+    let calls = u64::MAX.to_string();
+    Running::start(Command::new(example("hammer")).args(["--threads", "2", "--calls", &calls]))
+}
+
+/// A program that has the simulated driver mapped, and calls it until it is killed.
+fn workload() -> Running {
+    let mut command = Command::new(example("workload_driver"));
+    command.env("LD_LIBRARY_PATH", common::examples()).env("CUDASIM_FAST", "1");
+    Running::start(command.args([
+        "--threads",
+        "2",
+        "--calls",
+        "2000000000",
+        "--call",
+        "device",
+        "--no-errors",
+    ]))
+}
+
+/// `cudatrace -p` of a running program, with its probes in place.
+fn attached(script: &str, target: &Running) -> Running {
+    let mut command = cudatrace();
+    command.args(["-v", "-p", &target.pid().to_string(), "-e", script]);
+    let mut trace = Running::start(&mut command);
+    trace.wait_for_line("attached after");
+    trace.wait_for_line("Attached ");
+    trace
+}
+
+/// From Ctrl-C to the end of the process: the best of some runs, as others work on this machine too.
+fn least_time_to_end(script: &str, target: &Running) -> Duration {
+    let once = |_| {
+        let mut trace = attached(script, target);
+        trace.signal(libc::SIGINT);
+        let (status, took) = trace.ended();
+        assert!(status.success(), "{status}: {:#?}", trace.lines());
+        took
+    };
+    (0..8).map(once).min().expect("some runs")
+}
+
+#[test]
+fn a_single_function_is_detached_at_once() {
+    if !can_trace() {
+        return;
+    }
+    let target = hammer();
+    let took = least_time_to_end("uprobe:libhammer:hammer_push { @ = count() }", &target);
+    eprintln!("from Ctrl-C to the end: {took:?}");
+    assert!(took < Duration::from_millis(40), "{took:?}");
+}
+
+#[test]
+fn entries_and_returns_of_the_whole_driver_are_detached_at_once() {
+    if !can_trace() {
+        return;
+    }
+    let target = workload();
+    let script = "uprobe:libcuda:cu* { @a[func] = count() } uretprobe:libcuda:cu* { @b[func] = count() }";
+    let took = least_time_to_end(script, &target);
+    eprintln!("from Ctrl-C to the end: {took:?}");
+    assert!(took < Duration::from_millis(100), "{took:?}");
+}
+
+#[test]
+fn nothing_of_us_stays_in_the_program() {
+    if !can_trace() {
+        return;
+    }
+    let target = hammer();
+    let trace = attached("uprobe:libhammer:hammer_push { @ = count() }", &target);
+    assert!(has_breakpoint(target.pid()), "probed");
+    trace.signal(libc::SIGINT);
+    trace.lines();
+    common::wait_for("the probe to go", || !has_breakpoint(target.pid()));
+    // Killed, we leave nothing either.
+    let mut trace = attached("uprobe:libhammer:hammer_push { @ = count() }", &target);
+    assert!(has_breakpoint(target.pid()), "probed");
+    trace.signal(libc::SIGKILL);
+    trace.ended();
+    common::wait_for("the probe to go", || !has_breakpoint(target.pid()));
+}
+
+/// Whether `hammer_push` begins with an int3 in this process.
+fn has_breakpoint(pid: u32) -> bool {
+    use std::os::unix::fs::FileExt;
+    let at = address_of_push(pid).expect("libhammer is mapped");
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("a process of ours");
+    let mut first = [0];
+    memory.read_exact_at(&mut first, at).expect("mapped");
+    first[0] == 0xcc
+}
+
+/// Where the library is mapped, and where in it the function is.
+fn address_of_push(pid: u32) -> Option<u64> {
+    use object::{Object, ObjectSymbol};
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let line = maps.lines().find(|line| line.contains("libhammer"))?;
+    let base = u64::from_str_radix(line.split('-').next()?, 16).ok()?;
+    let bytes = std::fs::read(example("libhammer.so")).ok()?;
+    let file = object::File::parse(&*bytes).ok()?;
+    let push = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("hammer_push"))?;
+    Some(base + push.address())
+}
+
+#[test]
+fn what_is_queued_at_the_end_is_printed_or_counted_as_lost() {
+    if !can_trace() {
+        return;
+    }
+    let target = hammer();
+    let script = "uprobe:libhammer:hammer_push { @n = count(); printf(\"call\\n\") }";
+    let mut trace = attached(script, &target);
+    trace.wait_for_line("call");
+    trace.signal(libc::SIGINT);
+    let lines = trace.lines();
+    let number = |line: &str| line.split_whitespace().find_map(|word| word.parse::<u64>().ok());
+    let printed = lines.iter().filter(|line| *line == "call").count() as u64;
+    let counted = lines.iter().find_map(|line| number(line.strip_prefix("@n:")?)).expect("the map");
+    let lost = lines
+        .iter()
+        .find(|line| line.contains("lost"))
+        .and_then(|line| number(&line[line.find("lost").expect("found above")..]));
+    assert_eq!(printed + lost.unwrap_or(0), counted, "{lost:?}");
+}
+
+#[test]
+fn the_first_exit_wins_and_nothing_is_printed_after_it() {
+    if !can_trace() {
+        return;
+    }
+    let target = hammer();
+    let script = "uprobe:libhammer:hammer_push { printf(\"by %d\\n\", tid); exit(tid % 100 + 1) }";
+    let mut command = cudatrace();
+    let output = command.args(["-q", "-p", &target.pid().to_string(), "-e", script]).output().expect("runs");
+    let text = stdout(&output);
+    // Others may have printed before; who called exit() first printed before it called.
+    let codes: Vec<i32> =
+        text.lines().filter_map(|line| line.strip_prefix("by ")?.parse::<i32>().ok()).collect();
+    let status = output.status.code().expect("not killed");
+    assert!(codes.iter().any(|tid| tid % 100 + 1 == status), "{status} of {codes:?}");
+    assert!(codes.len() <= 2, "two threads, one call each at most: {codes:?}");
+}
+
+#[test]
+fn an_exit_that_finds_no_room_ends_the_run_all_the_same() {
+    if !can_trace() {
+        return;
+    }
+    let script = "config = { perf_rb_pages = 1 }
+        BEGIN { $i = 0; while ($i < 1000) { printf(\"0123456789012345678901234567890123456789\\n\"); $i++ } exit(3) }";
+    let output = cudatrace().args(["-e", script, "--", "sleep", "60"]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("lost 1 event"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_run_quietly() {
+    if !can_trace() {
+        return;
+    }
+    let target = hammer();
+    let mut command = cudatrace();
+    command.args(["-q", "-p", &target.pid().to_string()]);
+    command.args(["-e", "uprobe:libhammer:hammer_push { printf(\"call\\n\") }"]);
+    let mut trace = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cudatrace");
+    // `head -c 5`
+    let mut five = [0; 5];
+    std::io::Read::read_exact(&mut trace.stdout.take().expect("piped"), &mut five).expect("a call");
+    let output = trace.wait_with_output().expect("ended");
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn whoever_reads_our_output_does_not_wait_for_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    // The shell reads until nobody holds the pipe; a process that we leave behind must not.
+    let script = format!(
+        "text=$({} -q -e 'BEGIN {{ printf(\"done\\n\"); exit() }} uprobe:{}:hammer_push {{ @ = count() }}'); echo \"$text\"; \
+         cat /proc/$$/task/$$/children",
+        env!("CARGO_BIN_EXE_cudatrace"),
+        example("libhammer.so")
+    );
+    let output = Command::new("bash").args(["-c", &script]).output().expect("bash");
+    assert!(stdout(&output).starts_with("done\n"), "{}{}", stdout(&output), stderr(&output));
+}
+
+#[test]
+fn a_target_that_dies_ends_the_run_with_what_was_seen() {
+    if !can_trace() {
+        return;
+    }
+    let mut target = hammer();
+    let trace = attached("uprobe:libhammer:hammer_push { @ = count() }", &target);
+    target.signal(libc::SIGKILL);
+    target.ended();
+    let lines = trace.lines();
+    assert!(lines.iter().any(|line| line.starts_with("@: ")), "{lines:#?}");
+}
