@@ -4,6 +4,9 @@ use crate::cli::{Cli, Color};
 use lang::{Diagnostics, Severity, Source};
 use std::io::{IsTerminal, Write};
 
+/// Messages about one script that are printed; who repairs these has seen enough.
+const SHOWN: usize = 20;
+
 /// How to speak.
 pub struct Messages {
     color: bool,
@@ -22,12 +25,19 @@ impl Messages {
         Messages { color, quiet: cli.quiet, verbose: cli.verbose }
     }
 
-    /// Findings of the compiler; warnings only if wanted.
+    /// Findings of the compiler, the first of them if they are many; warnings only if wanted.
     pub fn diagnostics(&self, diags: &Diagnostics, src: &Source) {
         let wanted = |d: &&lang::Diagnostic| d.severity == Severity::Error || !self.quiet;
-        let shown: Vec<_> = diags.list.iter().filter(wanted).cloned().collect();
+        let mut shown: Vec<_> = diags.list.iter().filter(wanted).cloned().collect();
+        // Errors stay in sight, however many warnings stand before them.
+        shown.sort_by_key(|d| d.severity == Severity::Warning && diags.list.len() > SHOWN);
+        let hidden = shown.len().saturating_sub(SHOWN);
+        shown.truncate(SHOWN);
         if !shown.is_empty() {
             say(&lang::render::render(&shown, src, self.color));
+        }
+        if hidden > 0 {
+            say(&format!("... and {hidden} more messages\n"));
         }
     }
 

@@ -130,6 +130,13 @@ fn unknown(letter: u8) -> String {
             format!("`%{}` prints floating point numbers, and there are none; use `%d`", letter as char)
         }
         b'n' => "`%n` is not supported".into(),
+        b'D' | b'I' | b'U' | b'S' | b'C' | b'P' | b'R' => {
+            format!(
+                "`%{}` is no directive: did you mean `%{}`?",
+                letter as char,
+                letter.to_ascii_lowercase() as char
+            )
+        }
         b' '..=b'~' => format!(
             "`%{}` is no directive; there are `%d %i %u %x %X %o %p %c %s %r %rx %rh`, and `%%` for a per cent sign",
             letter as char
@@ -236,6 +243,7 @@ mod tests {
             ("%", 0, "ends inside"),
             ("%d %-5", 3, "ends inside"),
             ("%y", 0, "`%y` is no directive"),
+            ("%D", 0, "did you mean `%d`?"),
             ("%\n", 0, "no directive follows"),
             ("%99999999999d", 0, "more than the limit"),
         ] {

@@ -320,6 +320,7 @@ impl Checker<'_> {
     }
 
     fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
+        let keyed = matches!(base.kind, ast::ExprKind::Map { keys: Some(_), .. });
         let base = self.place(base);
         let index = self.number(index, "an index");
         if is_unknown(&base) || is_unknown(&index) {
@@ -343,7 +344,11 @@ impl Checker<'_> {
             }
             Type::Pointer(element) if *element != Type::Void => self.element(base, &element, index, span),
             other => {
-                self.error("E0214", span, format!("{} cannot be indexed", self.types.show(&other)));
+                let shown = self.types.show(&other);
+                let error = self.error("E0214", span, format!("{shown} cannot be indexed"));
+                if keyed {
+                    error.help("all keys stand in one pair of brackets: `@m[a, b]`");
+                }
                 unknown(span)
             }
         }

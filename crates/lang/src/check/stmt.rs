@@ -117,7 +117,13 @@ impl Checker<'_> {
                 true => format!("the value of `{text}` is not used"),
                 false => "this value is not used".to_string(),
             };
-            self.warning("W0253", e.span, message).help("print it, assign it, or write `_ = ...`");
+            let compares = matches!(e.kind, ast::ExprKind::Binary { op: ast::BinaryOp::Eq, .. });
+            let help = if compares {
+                "`=` assigns, `==` compares"
+            } else {
+                "print it, assign it, or write `_ = ...`"
+            };
+            self.warning("W0253", e.span, message).help(help);
         }
         out.push(Stmt { kind: StmtKind::Expr(value), span });
     }

@@ -29,7 +29,9 @@ pub fn blank_between(before: &Token, token: &Token) -> bool {
         || TIGHT_BEHIND.contains(&before.text)
         || token.text == "(" && takes_arguments(before)
         || token.text == "[" && takes_position(before)
-        || token.text == ":" && before.text == "?";
+        || token.text == ":" && before.text == "?"
+        // `char *name`
+        || before.rule == Some(Rule::stars) && is_name(token);
     !tight
 }
 

@@ -1,0 +1,59 @@
+//! Whatever bytes arrive, reading them gives values or an error, and never a panic.
+
+use wire::decode;
+use wire::layout::{RECORD_HEADER, Record};
+use wire::types::{NameKind, StackMode, Type};
+
+/// Numbers that are the same in each run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    fn bytes(&mut self, length: u64) -> Vec<u8> {
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+
+    fn ty(&mut self, depth: u32) -> Type {
+        match self.below(if depth == 0 { 9 } else { 10 }) {
+            0 => Type::Bool,
+            1 | 2 => Type::Int { bytes: 1 << self.below(4), signed: self.below(2) == 0 },
+            3 => Type::Enum(self.next() as u32),
+            4 => Type::Pointer,
+            5 => Type::Str(self.below(64) as u32),
+            6 => Type::Name(NameKind::Func),
+            7 => Type::Usym,
+            8 => Type::Stack { map: self.next() as u32, mode: StackMode::Raw },
+            _ => Type::Tuple((0..1 + self.below(4)).map(|_| self.ty(depth - 1)).collect()),
+        }
+    }
+}
+
+#[test]
+fn reading_never_panics() {
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut read = 0;
+    for _ in 0..20_000 {
+        let types: Vec<Type> = (0..numbers.below(6)).map(|_| numbers.ty(2)).collect();
+        let length = numbers.below(300);
+        let data = numbers.bytes(length);
+        let at = numbers.below(320) as usize;
+        assert_eq!(decode::header(&data).is_ok(), data.len() >= RECORD_HEADER as usize);
+        if let Ok(values) = decode::record(&data, &Record::new(types.clone())) {
+            assert_eq!(values.len(), types.len());
+            read += 1;
+        }
+        let _ = decode::key(&data, &types);
+        types.iter().for_each(|ty| drop(decode::value(&data, at, ty)));
+    }
+    assert!(read > 2_000, "{read} records were long enough");
+}
