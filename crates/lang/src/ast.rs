@@ -411,6 +411,8 @@ pub enum ExprKind {
         /// The last expression.
         value: Option<Box<Expr>>,
     },
+    /// `(a = 1, b = "x")`
+    Record(Vec<(Name, Expr)>),
     /// `sizeof(uint32)`, `sizeof(struct dim3)`
     SizeofType(TypeName),
     /// `sizeof(e)`

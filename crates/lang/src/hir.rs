@@ -97,12 +97,14 @@ pub enum Type {
     Pointer(Box<Type>),
     /// NUL-terminated bytes in a buffer of so many bytes, the NUL included; zero-filled behind it when stored.
     Str(u32),
-    /// A struct as a value: only behind a pointer, or a parameter passed by value.
+    /// A C struct: its bytes, in memory or as a value.
     Struct(StructId),
-    /// C array inside a struct.
+    /// C array: its bytes, in memory or as a value.
     Array(Box<Type>, u32),
     /// `(1, "a")`; also a key of several values, and `$kv` of a map loop: `(key, value)`.
     Tuple(Vec<Type>),
+    /// `(a = 1, b = "x")`: names, and a tuple of the values.
+    Record(Vec<String>, Vec<Type>),
     /// `func`, `api`, `probe`: 4 bytes, an index into [`Names`].
     Name(NameKind),
     /// Code address of a process: `usym(x)`, 16 bytes (address, tgid).
@@ -664,7 +666,8 @@ pub enum ExprKind {
     /// `bswap(n)`: of an unsigned integer, whose type it has.
     ByteSwap(Box<Expr>),
     /// `(uint32)e`, or a conversion that the checker wrote: integer, bool, enum and pointer among each other (low bits
-    /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple part by part.
+    /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple and Record part by
+    /// part, an integer to an array of as many bytes and back, an array of chars to the Str in it.
     Cast(Box<Expr>),
     /// `c ? a : b`
     Ternary {
@@ -682,12 +685,27 @@ pub enum ExprKind {
         /// What it is then.
         value: Box<Expr>,
     },
-    /// `*p`, `p->f`, `p[2]`: a scalar of the expression's type in user memory; 0 and a counter when it cannot be read.
+    /// `*p`, `p->f`, `p[2]`: a scalar, struct or array of the expression's type in user memory; zeros and a counter when it
+    /// cannot be read.
     Load {
         /// Address.
         base: Box<Expr>,
         /// Bytes added to it.
         offset: i64,
+    },
+    /// `$s.field`, `$a[2]` of a struct or array that is a value: what lies so many bytes into it.
+    Member {
+        /// The struct or array.
+        base: Box<Expr>,
+        /// Bytes.
+        offset: u32,
+    },
+    /// `$a[i]` of an array that is a value: a scalar; 0 out of bounds.
+    Element {
+        /// The array.
+        base: Box<Expr>,
+        /// uint64.
+        index: Box<Expr>,
     },
     /// `"abc"[1]`: uint8
     StrIndex {
@@ -696,7 +714,7 @@ pub enum ExprKind {
         /// Index; out of bounds reads 0.
         index: Box<Expr>,
     },
-    /// `(a, b)`
+    /// `(a, b)`; of type `Record` also `(x = a, y = b)`
     Tuple(Vec<Expr>),
     /// `t.0`
     TupleGet {

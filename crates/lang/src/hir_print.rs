@@ -246,7 +246,12 @@ impl<'a> Printer<'a> {
             ExprKind::Load { base, offset } => {
                 format!("{}:*({} + {offset})", self.ty(&e.ty), self.expr(base))
             }
-            ExprKind::StrIndex { base, index } => format!("{}[{}]", self.expr(base), self.expr(index)),
+            ExprKind::Member { base, offset } => {
+                format!("{}:{}+{offset}", self.ty(&e.ty), self.expr(base))
+            }
+            ExprKind::Element { base, index } | ExprKind::StrIndex { base, index } => {
+                format!("{}[{}]", self.expr(base), self.expr(index))
+            }
             ExprKind::Tuple(parts) => format!("({})", self.list(parts)),
             ExprKind::TupleGet { base, index } => format!("{}.{index}", self.expr(base)),
             ExprKind::ReadStr { base, limit } => self.read_str(e, base, limit.as_deref()),
@@ -310,6 +315,10 @@ impl<'a> Printer<'a> {
             Type::Struct(id) => self.program.structs[id.0 as usize].name.clone(),
             Type::Array(element, count) => format!("{}[{count}]", self.ty(element)),
             Type::Tuple(parts) => format!("({})", self.types(parts)),
+            Type::Record(names, parts) => {
+                let parts = names.iter().zip(parts).map(|(name, ty)| format!("{name}: {}", self.ty(ty)));
+                format!("({})", parts.collect::<Vec<_>>().join(", "))
+            }
             Type::Name(kind) => name_word(*kind).into(),
             Type::Usym => "usym".into(),
             Type::Stack { user, limit, mode } => {

@@ -73,6 +73,7 @@ pub fn visit_expr(e: &Expr, see: &mut dyn FnMut(&Expr)) {
         | ExprKind::Strftime(a)
         | ExprKind::Load { base: a, .. }
         | ExprKind::TupleGet { base: a, .. }
+        | ExprKind::Member { base: a, .. }
         | ExprKind::StrContains { haystack: a, .. }
         | ExprKind::StrFind { haystack: a, .. }
         | ExprKind::StrLen(a)
@@ -85,6 +86,7 @@ pub fn visit_expr(e: &Expr, see: &mut dyn FnMut(&Expr)) {
         }
         ExprKind::Binary { lhs: a, rhs: b, .. }
         | ExprKind::StrEq { lhs: a, rhs: b, .. }
+        | ExprKind::Element { base: a, index: b }
         | ExprKind::StrIndex { base: a, index: b }
         | ExprKind::ReadBuf { base: a, len: b } => visit_all([&**a, &**b], see),
         ExprKind::Ternary { cond, then, otherwise } => visit_all([&**cond, &**then, &**otherwise], see),

@@ -291,6 +291,10 @@ fn kind_text(kind: &ExprKind) -> String {
             _ => format!("({})", list(parts)),
         },
         ExprKind::Block { body, value } => valued_block(body, value.as_deref()),
+        ExprKind::Record(members) => {
+            let member = |(name, value): &(Name, Expr)| format!("{} = {}", name.node, print_expr(value));
+            format!("({})", members.iter().map(member).collect::<Vec<_>>().join(", "))
+        }
         ExprKind::SizeofType(ty) => format!("sizeof({})", type_text(ty)),
         ExprKind::SizeofExpr(expr) => format!("sizeof({})", print_expr(expr)),
         ExprKind::OffsetOf { ty, path } => format!("offsetof({}, {})", type_text(ty), path_text(path)),

@@ -74,7 +74,13 @@ fn number(value: &Value) -> Option<Number> {
             (value, 8, false)
         }
         Value::Lookup(_, value) => (value as u64, 8, true),
-        Value::Buf(_) | Value::Str(..) | Value::Tuple(_) | Value::Name(..) | Value::Stack { .. } => {
+        Value::Buf(_)
+        | Value::Str(..)
+        | Value::Tuple(_)
+        | Value::Record(_)
+        | Value::Array(_)
+        | Value::Name(..)
+        | Value::Stack { .. } => {
             return None;
         }
     };

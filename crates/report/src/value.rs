@@ -43,6 +43,8 @@ impl Context<'_> {
             Value::Pointer(address) => format!("{address:#x}"),
             Value::Str(bytes, cut) => self.string(bytes, *cut),
             Value::Tuple(parts) => self.tuple(parts, indent),
+            Value::Record(members) => self.record(members, indent),
+            Value::Array(elements) => self.array(elements, indent),
             Value::Name(kind, id) => match self.manifest.names.get(*kind, *id) {
                 Some(name) => escape(name.as_bytes()),
                 None => format!("{id:#x}"),
@@ -72,6 +74,18 @@ impl Context<'_> {
     fn tuple(&self, parts: &[Value], indent: usize) -> String {
         let texts: Vec<String> = parts.iter().map(|part| self.indented(part, indent)).collect();
         format!("({}{})", texts.join(", "), if texts.len() == 1 { "," } else { "" })
+    }
+
+    /// `{ .a = 1, .b = x }`
+    fn record(&self, members: &[(String, Value)], indent: usize) -> String {
+        let text = |(name, value): &(String, Value)| format!(".{name} = {}", self.indented(value, indent));
+        format!("{{ {} }}", members.iter().map(text).collect::<Vec<_>>().join(", "))
+    }
+
+    /// `[4,3,2,1]`
+    fn array(&self, elements: &[Value], indent: usize) -> String {
+        let texts: Vec<String> = elements.iter().map(|element| self.indented(element, indent)).collect();
+        format!("[{}]", texts.join(","))
     }
 
     /// `@x`, `@x[k, 2]`
@@ -216,6 +230,13 @@ mod tests {
         assert_eq!(context.entry_name("", &[Value::Str("k".into(), false), Value::Int(2, 8)]), "@[k, 2]");
         assert_eq!(context.entry_name("d", &[Value::Int(1, 8), pair.clone()]), "@d[1, (2, 3)]");
         assert_eq!(context.entry_name("d", &[pair]), "@d[2, 3]");
+    }
+
+    #[test]
+    fn records_and_arrays() {
+        let array = Value::Array(vec![Value::Uint(4, 1), Value::Uint(3, 1)]);
+        let record = Value::Record(vec![("a".into(), Value::Int(1, 8)), ("b".into(), array)]);
+        assert_eq!(text(record), "{ .a = 1, .b = [4,3] }");
     }
 
     #[test]

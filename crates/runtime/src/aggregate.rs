@@ -296,13 +296,25 @@ fn encode(value: &Value, ty: &Type, out: &mut [u8]) {
             put(&[address.to_le_bytes(), u64::from(*tgid).to_le_bytes()].concat(), 16)
         }
         (Value::Stack { id, tgid, .. }, _) => put(&[id.to_le_bytes(), tgid.to_le_bytes()].concat(), 8),
-        (Value::Tuple(values), Type::Tuple(types)) => {
-            let offsets = wire::layout::tuple(types).offsets;
-            for ((value, ty), offset) in values.iter().zip(types).zip(offsets) {
-                encode(value, ty, &mut out[offset as usize..]);
+        (Value::Str(text, _), Type::Chars(_)) => put(text, text.len() as u32),
+        (Value::Tuple(values), Type::Tuple(types)) => encode_all(values, types, out),
+        (Value::Record(members), Type::Record(_, types)) => {
+            let values: Vec<Value> = members.iter().map(|(_, value)| value.clone()).collect();
+            encode_all(&values, types, out);
+        }
+        (Value::Array(elements), Type::Array(ty, _)) => {
+            for (at, element) in elements.iter().enumerate() {
+                encode(element, ty, &mut out[at * ty.size() as usize..]);
             }
         }
-        (Value::Str(..) | Value::Tuple(_), _) => {}
+        (Value::Str(..) | Value::Tuple(_) | Value::Record(_) | Value::Array(_), _) => {}
+    }
+}
+
+fn encode_all(values: &[Value], types: &[Type], out: &mut [u8]) {
+    let offsets = wire::layout::tuple(types).offsets;
+    for ((value, ty), offset) in values.iter().zip(types).zip(offsets) {
+        encode(value, ty, &mut out[offset as usize..]);
     }
 }
 

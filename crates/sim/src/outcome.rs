@@ -27,6 +27,10 @@ pub enum Value {
     Str(Vec<u8>),
     /// `(a, b)`
     Tuple(Vec<Value>),
+    /// `(a = 1)`, a C struct
+    Record(Vec<(String, Value)>),
+    /// Elements
+    Array(Vec<Value>),
     /// `cuInit`
     Name(String),
     /// Code address and process.
@@ -188,6 +192,14 @@ pub fn named(
         }
         wire::Value::Pointer(p) => Value::Pointer(*p),
         wire::Value::Str(text, _) => Value::Str(text.clone()),
+        wire::Value::Record(members) => {
+            let member =
+                |(name, value): &(String, wire::Value)| (name.clone(), named(value, manifest, frames));
+            Value::Record(members.iter().map(member).collect())
+        }
+        wire::Value::Array(elements) => {
+            Value::Array(elements.iter().map(|e| named(e, manifest, frames)).collect())
+        }
         wire::Value::Tuple(parts) => Value::Tuple(parts.iter().map(|p| named(p, manifest, frames)).collect()),
         wire::Value::Name(kind, id) => {
             Value::Name(manifest.names.get(*kind, *id).map_or_else(|| unknown("name", *id), str::to_owned))

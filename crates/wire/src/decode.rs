@@ -1,7 +1,7 @@
 //! Bytes to values. Never panics: a short or odd record is an error with words.
 
 use crate::layout::{self, Record};
-use crate::types::{Lookup, NameKind, StackMode, Type};
+use crate::types::{Lookup, Member, NameKind, StackMode, Type};
 
 /// A value as read from a record or a map. Not yet text: names, enums, symbols and stacks are still ids.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,6 +20,10 @@ pub enum Value {
     Str(Vec<u8>, bool),
     /// `(a, b)`
     Tuple(Vec<Value>),
+    /// `(a = 1, b = 2)`, or a C struct.
+    Record(Vec<(String, Value)>),
+    /// Elements of an array.
+    Array(Vec<Value>),
     /// Index into a table of names.
     Name(NameKind, u32),
     /// Code address in a process.
@@ -152,10 +156,23 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
             let end = text.iter().position(|&b| b == 0);
             Value::Str(text[..end.unwrap_or(text.len())].to_vec(), end.is_none())
         }
-        Type::Tuple(parts) => {
-            let offsets = layout::tuple(parts).offsets;
-            let part = |(ty, offset): (&Type, u32)| value(data, at + offset as usize, ty);
-            Value::Tuple(parts.iter().zip(offsets).map(part).collect::<Result<_, _>>()?)
+        Type::Tuple(parts) => Value::Tuple(values(data, at, parts)?),
+        Type::Record(names, parts) => {
+            Value::Record(names.iter().cloned().zip(values(data, at, parts)?).collect())
+        }
+        Type::Struct(def) => {
+            let member = |m: &Member| Ok((m.name.clone(), member(data, at, m)?));
+            Value::Record(def.members.iter().map(member).collect::<Result<_, _>>()?)
+        }
+        Type::Array(element, count) => {
+            let size = element.size() as usize;
+            let element = |n: u32| value(data, at + n as usize * size, element);
+            Value::Array((0..*count).map(element).collect::<Result<_, _>>()?)
+        }
+        Type::Chars(count) => {
+            let text = slice(data, at, *count as usize)?;
+            let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
+            Value::Str(text[..end].to_vec(), false)
         }
         Type::Name(kind) => Value::Name(*kind, unsigned(data, at, 4)? as u32),
         Type::Usym => {
@@ -173,6 +190,33 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
             let len = unsigned(data, at, 4)?.min(u64::from(*capacity)) as usize;
             Value::Buf(slice(data, at + 4, *capacity as usize)?[..len].to_vec())
         }
+    })
+}
+
+/// Reads values that lie one after the other.
+fn values(data: &[u8], at: usize, types: &[Type]) -> Result<Vec<Value>, DecodeError> {
+    let offsets = layout::tuple(types).offsets;
+    types.iter().zip(offsets).map(|(ty, offset)| value(data, at + offset as usize, ty)).collect()
+}
+
+/// Reads a member of the struct at `at`.
+fn member(data: &[u8], at: usize, member: &Member) -> Result<Value, DecodeError> {
+    let whole = value(data, at + member.offset as usize, &member.ty)?;
+    let Some((first, count)) = member.bits else { return Ok(whole) };
+    let up = 64u32.saturating_sub(u32::from(first) + u32::from(count));
+    let down = 64u32.saturating_sub(u32::from(count));
+    let unsigned = |word: u64| word.wrapping_shl(up).wrapping_shr(down);
+    let signed = |word: i64| word.wrapping_shl(up).wrapping_shr(down);
+    Ok(match whole {
+        Value::Int(word, bytes) => Value::Int(signed(word), bytes),
+        Value::Uint(word, bytes) => Value::Uint(unsigned(word), bytes),
+        Value::Enum(id, word) => Value::Enum(id, unsigned(word as u64) as i64),
+        // A bool's byte is taken whole: its value is that of its bits.
+        Value::Bool(_) => {
+            let byte = slice(data, at + member.offset as usize, 1)?[0];
+            Value::Bool(unsigned(u64::from(byte)) != 0)
+        }
+        other => other,
     })
 }
 

@@ -45,6 +45,14 @@ pub enum Type {
     Str(u32),
     /// One after the other, aligned.
     Tuple(Vec<Type>),
+    /// The same with a name for each part.
+    Record(Vec<String>, Vec<Type>),
+    /// Members where a C compiler puts them.
+    Struct(Struct),
+    /// One after the other, without gaps.
+    Array(Box<Type>, u32),
+    /// Text in so many bytes, up to a NUL or to their end.
+    Chars(u32),
     /// 4 bytes; an index into the manifest's table of names of that kind.
     Name(NameKind),
     /// `u64 address, u32 tgid, u32 0`.
@@ -81,6 +89,30 @@ pub enum Lookup {
     CgroupPath,
 }
 
+/// A C struct.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Struct {
+    /// Bytes.
+    pub size: u32,
+    /// Alignment in bytes.
+    pub align: u32,
+    /// In order.
+    pub members: Vec<Member>,
+}
+
+/// A member of a C struct.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Bytes from the start.
+    pub offset: u32,
+    /// Its type.
+    pub ty: Type,
+    /// Of a bit-field: the first of its bits in the integer, and their number.
+    pub bits: Option<(u8, u8)>,
+}
+
 impl Type {
     /// Bytes in memory.
     pub fn size(&self) -> u32 {
@@ -91,18 +123,22 @@ impl Type {
             Type::Pointer | Type::Timestamp(_) | Type::Lookup(_) | Type::Stack { .. } => 8,
             Type::Buf(capacity) => 4 + capacity.next_multiple_of(4),
             Type::Usym => 16,
-            Type::Str(capacity) => *capacity,
-            Type::Tuple(parts) => crate::layout::tuple(parts).size,
+            Type::Str(capacity) | Type::Chars(capacity) => *capacity,
+            Type::Struct(def) => def.size,
+            Type::Array(element, count) => element.size() * count,
+            Type::Tuple(parts) | Type::Record(_, parts) => crate::layout::tuple(parts).size,
         }
     }
 
     /// Alignment in bytes.
     pub fn align(&self) -> u32 {
         match self {
-            Type::Str(_) => 1,
+            Type::Str(_) | Type::Chars(_) => 1,
+            Type::Struct(def) => def.align,
+            Type::Array(element, _) => element.align(),
             Type::Stack { .. } | Type::Buf(_) => 4,
             Type::Usym => 8,
-            Type::Tuple(parts) => parts.iter().map(Type::align).max().unwrap_or(1),
+            Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().map(Type::align).max().unwrap_or(1),
             scalar => scalar.size(),
         }
     }

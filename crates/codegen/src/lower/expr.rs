@@ -42,6 +42,10 @@ impl Body<'_, '_> {
                 let value = self.arithmetic(*op, left, right, self.signed(&lhs.ty));
                 self.normalise(value, ty)
             }
+            ExprKind::Cast(e) if !is_scalar(&e.ty) => {
+                let place = self.place(e);
+                self.load_scalar(place, ty).into()
+            }
             ExprKind::Cast(e) => {
                 let value = self.scalar(e);
                 self.convert(value, &e.ty, ty)
@@ -62,6 +66,11 @@ impl Body<'_, '_> {
             ExprKind::StrLen(text) => self.string_length(text).into(),
             ExprKind::ByteSwap(e) => self.byte_swap(e).into(),
             ExprKind::StackLen { user, limit } => self.stack_length(*user, *limit).into(),
+            ExprKind::Member { base, offset } => {
+                let place = self.place(base).plus(*offset);
+                self.load_scalar(place, ty).into()
+            }
+            ExprKind::Element { base, index } => self.element_of(base, index, ty).into(),
             ExprKind::MapGet { map, key } => self.map_get(*map, key, ty).into(),
             ExprKind::HasKey { map, key } => self.has_key(*map, key).into(),
             ExprKind::Len(map) => self.map_len(*map).into(),
@@ -179,12 +188,14 @@ impl Body<'_, '_> {
 
     /// `*p`, `p->f`
     fn dereference(&mut self, base: &Expr, offset: i64, ty: &Type) -> VReg {
-        let mut address = self.scalar(base);
-        if offset != 0 {
-            address = self.b().bin(Bin::Add, address, offset).into();
-        }
+        let address = self.address(base, offset);
         let width = self.width(ty);
         self.read_user(address, width, self.signed(ty))
+    }
+
+    fn address(&mut self, base: &Expr, offset: i64) -> Operand {
+        let base = self.scalar(base);
+        if offset == 0 { base } else { self.b().bin(Bin::Add, base, offset).into() }
     }
 
     fn identity(&mut self, kind: &ExprKind) -> VReg {
@@ -274,6 +285,10 @@ impl Body<'_, '_> {
             ExprKind::ReadStr { base, limit } => self.read_string(base, limit.as_deref(), to, size),
             ExprKind::ReadBuf { base, len } => self.read_buffer(base, len, to, &expr.ty),
             ExprKind::Usym(address) => self.store_usym(address, to),
+            ExprKind::Load { base, offset } => {
+                let address = self.address(base, *offset);
+                self.read_user_into(address, to, size);
+            }
             ExprKind::Tuple(parts) => self.store_tuple(parts, to),
             ExprKind::Cast(e) => self.store_cast(e, &expr.ty, to),
             ExprKind::Ternary { cond, then, otherwise } => self.branches(cond, |body, yes| {
@@ -313,6 +328,11 @@ impl Body<'_, '_> {
 
     /// A string to another capacity, a tuple part by part.
     fn store_cast(&mut self, from: &Expr, ty: &Type, to: Place) {
+        if is_scalar(&from.ty) {
+            // `(uint8[8])x`: the bytes are those of the number.
+            let value = self.scalar(from);
+            return self.store_scalar(to, &from.ty, value);
+        }
         let source = self.place(from);
         self.convert_memory(source, &from.ty, to, ty);
     }
@@ -320,7 +340,10 @@ impl Body<'_, '_> {
     fn convert_memory(&mut self, from: Place, old: &Type, to: Place, new: &Type) {
         match (old, new) {
             (Type::Str(had), Type::Str(has)) => self.convert_string(from, *had, to, *has),
-            (Type::Tuple(olds), Type::Tuple(news)) => self.convert_tuple(from, olds, to, news),
+            (Type::Array(_, count), Type::Str(capacity)) => self.text_of_chars(from, *count, to, *capacity),
+            (Type::Tuple(olds) | Type::Record(_, olds), Type::Tuple(news) | Type::Record(_, news)) => {
+                self.convert_tuple(from, olds, to, news)
+            }
             _ if is_scalar(old) => {
                 let value = self.load_scalar(from, old).into();
                 let value = self.convert(value, old, new);
@@ -331,6 +354,14 @@ impl Body<'_, '_> {
                 self.copy(to, from, size);
             }
         }
+    }
+
+    /// The text of a char array: what lies behind its NUL is left out.
+    fn text_of_chars(&mut self, from: Place, count: u32, to: Place, capacity: u32) {
+        self.zero(to, capacity);
+        let (to, from) = (self.pointer(to), self.pointer(from));
+        let bytes = i64::from(capacity.min(count + 1));
+        self.b().call_void(helper::PROBE_READ_KERNEL_STR, &[to.into(), bytes.into(), from.into()]);
     }
 
     fn convert_tuple(&mut self, from: Place, olds: &[Type], to: Place, news: &[Type]) {
@@ -362,6 +393,7 @@ impl Body<'_, '_> {
                 Home::Reg(_) => unreachable!("a scalar has no place"),
             },
             ExprKind::TupleGet { base, index } => self.part(base, *index),
+            ExprKind::Member { base, offset } => self.place(base).plus(*offset),
             _ => {
                 let size = self.cx.size(&expr.ty);
                 let place = self.temp(size);
@@ -373,7 +405,9 @@ impl Body<'_, '_> {
 
     /// Where a part of a tuple is.
     fn part(&mut self, tuple: &Expr, index: u32) -> Place {
-        let Type::Tuple(parts) = &tuple.ty else { unreachable!("parts are of tuples") };
+        let (Type::Tuple(parts) | Type::Record(_, parts)) = &tuple.ty else {
+            unreachable!("parts are of tuples")
+        };
         let offset = layout::tuple(&self.cx.wire_types(parts)).offsets[index as usize];
         self.place(tuple).plus(offset)
     }
@@ -397,6 +431,26 @@ impl Body<'_, '_> {
         let at = self.b().bin(Bin::Add, start, index);
         let byte = self.b().load(at, 0, Width::B8, false);
         self.b().set(result, byte);
+        self.b().fall_into(after);
+        result
+    }
+
+    /// `$a[i]`: 0 outside.
+    fn element_of(&mut self, base: &Expr, index: &Expr, ty: &Type) -> VReg {
+        let size = self.cx.size(ty);
+        let count = self.cx.size(&base.ty) / size;
+        let place = self.place(base);
+        let index = self.scalar(index);
+        let index = self.b().copy(index);
+        let result = self.b().copy(0);
+        let (inside, after) = (self.b().block(), self.b().block());
+        self.b().branch(Cmp::Ult, index, i64::from(count), inside, after);
+        self.b().switch_to(inside);
+        let at = self.b().bin(Bin::Mul, index, i64::from(size));
+        let start = self.pointer(place);
+        let at = self.b().bin(Bin::Add, start, at);
+        let value = self.load_as_aligned_at(place.off, Place::behind(at), ty);
+        self.b().set(result, value);
         self.b().fall_into(after);
         result
     }

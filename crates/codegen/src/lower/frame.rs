@@ -285,8 +285,22 @@ impl Body<'_, '_> {
             let high = self.b().bin(Bin::Shl, high, 32);
             return self.b().bin(Bin::Or, low, high);
         }
-        let width = self.width(ty);
-        self.load(place, width, self.signed(ty))
+        self.load_as_aligned_at(place.off, place, ty)
+    }
+
+    /// Reads a scalar from a place that is aligned as `off` is: of packed structs part by part, as the stack demands.
+    pub fn load_as_aligned_at(&mut self, off: i32, place: Place, ty: &Type) -> VReg {
+        let (width, signed) = (self.width(ty), self.signed(ty));
+        if off.unsigned_abs().is_multiple_of(width.bytes()) {
+            return self.load(place, width, signed);
+        }
+        let value = self.b().copy(0);
+        for (at, part) in chunks(off, width.bytes()) {
+            let loaded = self.load(place.plus(at), part, false);
+            let moved = self.b().bin(Bin::Shl, loaded, i64::from(8 * at));
+            self.b().update(Bin::Or, value, moved);
+        }
+        self.b().extend(value, width, signed)
     }
 
     /// Whether registers hold it sign-extended.
@@ -427,5 +441,6 @@ impl Body<'_, '_> {
 
 /// Held in a register.
 pub(super) fn is_scalar(ty: &Type) -> bool {
-    !matches!(ty, Type::Str(_) | Type::Tuple(_) | Type::Usym | Type::Buf(_))
+    use Type::*;
+    !matches!(ty, Str(_) | Tuple(_) | Record(..) | Struct(_) | Array(..) | Usym | Buf(_))
 }

@@ -88,6 +88,9 @@ const RING_BYTES: u32 = 1 << 22;
 /// Processes that can be traced at once.
 const MAX_PIDS: u32 = 1 << 16;
 
+/// `char`
+const CHAR: hir::Type = hir::Type::Int { bytes: 1, signed: true };
+
 impl<'p> Cx<'p> {
     fn new(program: &'p Program, src: &'p Source, options: &'p Options) -> Cx<'p> {
         let manifest = start_manifest(program, src, options);
@@ -200,10 +203,25 @@ impl<'p> Cx<'p> {
             hir::Type::Timestamp(format) => Type::Timestamp(format.clone()),
             hir::Type::Lookup(lookup) => Type::Lookup(wire_lookup(*lookup)),
             hir::Type::Buf(capacity) => Type::Buf(*capacity),
-            hir::Type::Void | hir::Type::Struct(_) | hir::Type::Array(..) => {
-                panic!("the checker let a {ty:?} be a value")
-            }
+            hir::Type::Record(names, parts) => Type::Record(names.clone(), self.wire_types(parts)),
+            hir::Type::Array(element, count) if **element == CHAR => Type::Chars(*count),
+            hir::Type::Array(element, count) => Type::Array(Box::new(self.wire_type(element)), *count),
+            hir::Type::Struct(id) => Type::Struct(self.wire_struct(*id)),
+            hir::Type::Void => panic!("the checker let a {ty:?} be a value"),
         }
+    }
+
+    /// A struct as the reader knows it; there is no way to print a floating-point number, so these members are left out.
+    fn wire_struct(&mut self, id: hir::StructId) -> wire::types::Struct {
+        let def = &self.program.structs[id.0 as usize];
+        let shown = def.fields.iter().filter(|field| !field.float);
+        let members = shown.map(|field| wire::types::Member {
+            name: field.name.clone(),
+            offset: field.offset,
+            ty: self.wire_type(&field.ty),
+            bits: field.bits.map(|bits| (bits.first, bits.count)),
+        });
+        wire::types::Struct { size: def.size, align: def.align.min(8), members: members.collect() }
     }
 
     fn wire_types<'a>(&mut self, types: impl IntoIterator<Item = &'a hir::Type>) -> Vec<Type> {

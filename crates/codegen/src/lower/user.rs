@@ -2,6 +2,7 @@
 
 use super::abi::{self, Piece, Pointer};
 use super::body::{Body, Entry, Pro};
+use super::frame::Place;
 use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Attach, Expr, ExprKind, Type};
@@ -87,6 +88,14 @@ impl Body<'_, '_> {
         let sp = self.entry_sp();
         let offset = i64::from(self.machine().stack_args + at);
         self.b().bin(Bin::Add, sp, offset)
+    }
+
+    /// A struct or array of user memory; the helper leaves zeroes where it fails.
+    pub(super) fn read_user_into(&mut self, address: impl Into<Operand>, to: Place, bytes: u32) {
+        let to = self.pointer(to);
+        let args = [to.into(), i64::from(bytes).into(), address.into()];
+        let failed = self.b().call(helper::PROBE_READ_USER, &args);
+        self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
     }
 
     /// A scalar of user memory; the helper leaves zeroes where it fails.

@@ -36,10 +36,11 @@ pub fn operands<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
         StrContains { haystack: e, .. }
         | StrFind { haystack: e, .. }
         | Load { base: e, .. }
-        | TupleGet { base: e, .. } => f(e),
+        | TupleGet { base: e, .. }
+        | Member { base: e, .. } => f(e),
         UpdateVar { value, .. } => f(value),
         Binary { lhs, rhs, .. } | StrEq { lhs, rhs, .. } => [lhs, rhs].into_iter().for_each(|e| f(e)),
-        StrIndex { base, index } => [base, index].into_iter().for_each(|e| f(e)),
+        StrIndex { base, index } | Element { base, index } => [base, index].into_iter().for_each(|e| f(e)),
         ReadBuf { base, len } => [base, len].into_iter().for_each(|e| f(e)),
         Ternary { cond, then, otherwise } => [cond, then, otherwise].into_iter().for_each(|e| f(e)),
         ReadStr { base, limit } => std::iter::once(base).chain(limit).for_each(|e| f(e)),

@@ -1,12 +1,11 @@
 //! Expressions: one arm for each kind, the work in the neighbouring files.
 
-use crate::ast::{self, ExprKind as Ast, TypeName};
+use crate::ast::{self, ExprKind as Ast};
 use crate::check::Checker;
-use crate::check::build::{binary, convert, expr, int, is_unknown, unknown};
+use crate::check::build::{convert, expr, int, is_unknown, unknown};
 use crate::check::infer::{Slot, literal};
-use crate::check::types::is_scalar;
 use crate::forms::macros::written;
-use crate::hir::{BinaryOp, Expr, ExprKind, Type};
+use crate::hir::{Expr, ExprKind, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
 use crate::span::Span;
@@ -16,33 +15,6 @@ impl Checker<'_> {
     pub fn expr(&mut self, e: &ast::Expr) -> Expr {
         let value = self.place(e);
         self.value_of(value)
-    }
-
-    /// Of what lies in memory the value: text of a char array; other arrays and structs have none.
-    pub fn value_of(&mut self, place: Expr) -> Expr {
-        match &place.ty {
-            Type::Array(element, count) if matches!(**element, Type::Int { bytes: 1, .. }) => {
-                let (span, capacity) = (place.span, (*count + 1).min(self.config.max_strlen));
-                let base = self.address_of(place);
-                let kind = ExprKind::ReadStr { base: Box::new(base), limit: None };
-                expr(kind, Type::Str(capacity), span)
-            }
-            Type::Struct(id) => {
-                let def = self.types.struct_def(*id);
-                let fields: Vec<String> =
-                    def.fields.iter().take(3).map(|f| format!("`.{}`", f.name)).collect();
-                let message = format!("struct `{}` is no single value", def.name);
-                let help = format!("name a field of it: {}", fields.join(", "));
-                self.error("E0226", place.span, message).help(help);
-                unknown(place.span)
-            }
-            Type::Array(..) => {
-                let message = format!("an array (`{}`) is no single value", self.types.show(&place.ty));
-                self.error("E0226", place.span, message).help("name an element of it: `[0]`");
-                unknown(place.span)
-            }
-            _ => place,
-        }
     }
 
     /// A value, or a struct or array in memory on the way to a field or element of it.
@@ -70,6 +42,7 @@ impl Checker<'_> {
             Ast::Cast { ty, expr } => self.cast(ty, expr, span),
             Ast::Tuple(parts) => self.tuple(parts, span),
             Ast::Block { body, value } => self.valued_block(body, value.as_deref(), span),
+            Ast::Record(members) => self.record(members, span),
             Ast::SizeofType(ty) => match self.spelled(ty) {
                 Some(ty) => int(i64::from(self.types.size(&ty)), Type::I64, span),
                 None => unknown(span),
@@ -179,26 +152,6 @@ impl Checker<'_> {
         let value = self.expr(e);
         self.scope.restore(before);
         value
-    }
-
-    fn cast(&mut self, ty: &TypeName, inner: &ast::Expr, span: Span) -> Expr {
-        let value = self.expr(inner);
-        let Some(ty) = self.spelled(ty) else { return unknown(span) };
-        if is_unknown(&value) {
-            return if is_scalar(&ty) { int(0, ty, span) } else { unknown(span) };
-        }
-        if is_scalar(&ty) && is_scalar(&value.ty) {
-            // A literal that was cast has a type of its own and adapts no more.
-            let same = value.ty == ty && literal(&value).is_none();
-            return if same { value } else { expr(ExprKind::Cast(Box::new(value)), ty, span) };
-        }
-        let message = format!("cannot cast {} to {}", self.types.show(&value.ty), self.types.show(&ty));
-        let error = self.error("E0217", span, message);
-        error.note("numbers, bools, enums and pointers can be cast to each other");
-        if matches!(ty, Type::Struct(_)) {
-            error.help("cast the address to a pointer: `(struct NAME *)p`");
-        }
-        unknown(span)
     }
 
     fn tuple(&mut self, parts: &[ast::Expr], span: Span) -> Expr {
@@ -319,42 +272,7 @@ impl Checker<'_> {
         }
     }
 
-    fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
-        let keyed = matches!(base.kind, ast::ExprKind::Map { keys: Some(_), .. });
-        let base = self.place(base);
-        let index = self.number(index, "an index");
-        if is_unknown(&base) || is_unknown(&index) {
-            return unknown(span);
-        }
-        match base.ty.clone() {
-            Type::Str(_) => {
-                let kind = ExprKind::StrIndex { base: Box::new(base), index: Box::new(index) };
-                expr(kind, crate::check::types::U8, span)
-            }
-            Type::Tuple(_) => self.tuple_at(base, &index, span),
-            Type::Array(element, count) => {
-                let outside = literal(&index).is_some_and(|at| at < 0 || at >= i64::from(count));
-                if outside {
-                    let message = format!("the index is out of bounds: the array has {count} elements");
-                    self.error("E0214", index.span, message).help("elements count from 0");
-                    return unknown(span);
-                }
-                let address = self.address_of(base);
-                self.element(address, &element, index, span)
-            }
-            Type::Pointer(element) if *element != Type::Void => self.element(base, &element, index, span),
-            other => {
-                let shown = self.types.show(&other);
-                let error = self.error("E0214", span, format!("{shown} cannot be indexed"));
-                if keyed {
-                    error.help("all keys stand in one pair of brackets: `@m[a, b]`");
-                }
-                unknown(span)
-            }
-        }
-    }
-
-    fn tuple_at(&mut self, base: Expr, index: &Expr, span: Span) -> Expr {
+    pub fn tuple_at(&mut self, base: Expr, index: &Expr, span: Span) -> Expr {
         let Type::Tuple(parts) = &base.ty else { return unknown(span) };
         let found = literal(index).and_then(|at| Some((at, parts.get(usize::try_from(at).ok()?)?.clone())));
         match found {
@@ -366,20 +284,5 @@ impl Checker<'_> {
                 unknown(span)
             }
         }
-    }
-
-    /// `base[index]` where `base` is an address.
-    fn element(&mut self, base: Expr, element: &Type, index: Expr, span: Span) -> Expr {
-        let size = i64::from(self.types.size(element));
-        let (base, offset) = match literal(&index).and_then(|at| at.checked_mul(size)) {
-            Some(offset) => (base, offset),
-            None => {
-                let index = convert(index, &Type::U64);
-                let bytes = binary(BinaryOp::Mul, index, int(size, Type::U64, span), Type::U64, span);
-                let base = convert(base, &Type::U64);
-                (binary(BinaryOp::Add, base, bytes, Type::U64, span), 0)
-            }
-        };
-        expr(ExprKind::Load { base: Box::new(base), offset }, element.clone(), span)
     }
 }

@@ -85,7 +85,10 @@ impl Layout {
 mod tests {
     use super::*;
 
-    fn places(layout: Layout) -> (u32, u32, Vec<(u32, Option<(u8, u8)>)>) {
+    /// Offset, and the first and number of bits.
+    type Place = (u32, Option<(u8, u8)>);
+
+    fn places(layout: Layout) -> (u32, u32, Vec<Place>) {
         let (size, align, fields) = layout.finish(None);
         let bits = |field: &Field| field.bits.map(|bits| (bits.first, bits.count));
         (size, align, fields.iter().map(|field| (field.offset, bits(field))).collect())

@@ -4,6 +4,7 @@ use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{convert, expr, int, is_unknown, unknown};
 use crate::check::infer::{Slot, ValueState, agg_name, join_aggs, literal};
+use crate::check::types::has_struct;
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, StmtKind, Type, VarId, Yields};
 use crate::operators::symbol;
 use crate::resolve::probes::did_you_mean;
@@ -39,6 +40,11 @@ impl Checker<'_> {
 
     /// Fits the parts of a key to a map.
     pub fn key_of(&mut self, map: MapId, parts: Vec<Expr>, span: Span) -> Option<Vec<Expr>> {
+        if let Some(part) = parts.iter().find(|part| has_struct(&part.ty)) {
+            let message = format!("a struct (`{}`) is no key", self.types.show(&part.ty));
+            self.error("E0202", part.span, message).help("name the members that tell one from another");
+            return None;
+        }
         let types = &self.types;
         let state = &mut self.maps[map.0 as usize];
         let slots = state.key.get_or_insert_with(|| vec![Slot::default(); parts.len()]);

@@ -19,6 +19,7 @@ impl Checker<'_> {
         let base = self.place(base);
         let id = match &base.ty {
             Type::Void => return unknown(span),
+            Type::Record(names, _) => return self.record_field(&names.clone(), base, name, span),
             Type::Struct(id) => *id,
             Type::Pointer(to) => match **to {
                 Type::Struct(id) => id,
@@ -58,7 +59,7 @@ impl Checker<'_> {
     }
 
     /// The field of a struct that is pointed to, lies in memory, or was passed by value.
-    fn member(&mut self, base: Expr, field: &Field, span: Span) -> Expr {
+    pub fn member(&mut self, base: Expr, field: &Field, span: Span) -> Expr {
         if field.float {
             let message = format!("field `{}` is a floating-point number", field.name);
             self.error("E0213", span, message).note("code in the kernel has integers only");
@@ -95,6 +96,13 @@ impl Checker<'_> {
             }
             ExprKind::Load { base: inner, offset: start } if matches!(base.ty, Type::Struct(_)) => {
                 ExprKind::Load { base: inner, offset: start + i64::from(offset) }
+            }
+            ExprKind::Member { base: inner, offset: start } if matches!(base.ty, Type::Struct(_)) => {
+                ExprKind::Member { base: inner, offset: start + offset }
+            }
+            kind if matches!(base.ty, Type::Struct(_)) => {
+                let whole = expr(kind, base.ty, base.span);
+                ExprKind::Member { base: Box::new(whole), offset }
             }
             kind => {
                 let pointer = expr(kind, base.ty, base.span);

@@ -25,6 +25,7 @@ mod spelled;
 mod stmt;
 pub mod types;
 mod variables;
+mod whole;
 
 pub use functions::registers;
 

@@ -328,7 +328,8 @@ fn effect(value: Expr) -> Option<StmtKind> {
     (!is_unknown(&value)).then_some(StmtKind::Expr(value))
 }
 
-fn has_effect(value: &Expr) -> bool {
+/// Running it does something beyond its value.
+pub fn has_effect(value: &Expr) -> bool {
     matches!(
         value.kind,
         ExprKind::UpdateMap { .. }

@@ -177,6 +177,28 @@ impl Types {
         }
     }
 
+    /// Makes the members of a struct what they print as, now that it is a value: enums are named, not only numbers.
+    pub fn complete(&mut self, id: StructId) {
+        let Some(origin) = self.origin(id) else { return };
+        for (at, field) in origin.fields.iter().enumerate() {
+            let ty = self.printed(field.ty);
+            self.structs[id.0 as usize].fields[at].ty = ty;
+        }
+    }
+
+    fn printed(&mut self, id: cuda::TypeId) -> Type {
+        match cuda::ty(id).kind {
+            cuda::Kind::Enum(id) => Type::Enum(self.enum_id(id)),
+            cuda::Kind::Array(element, count) => Type::Array(Box::new(self.printed(element)), count),
+            cuda::Kind::Struct(inner) => {
+                let inner = self.struct_id(inner);
+                self.complete(inner);
+                Type::Struct(inner)
+            }
+            _ => self.plain(id),
+        }
+    }
+
     /// An enum of the CUDA tables.
     pub fn enum_id(&mut self, id: cuda::EnumId) -> EnumId {
         let known = cuda::enum_def(id);
@@ -242,7 +264,7 @@ impl Types {
             Type::Str(capacity) => *capacity,
             Type::Struct(id) => self.struct_def(*id).size,
             Type::Array(element, count) => self.size(element).saturating_mul(*count),
-            Type::Tuple(parts) => parts.iter().map(|part| self.size(part)).sum(),
+            Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().map(|part| self.size(part)).sum(),
             Type::Usym | Type::Stack { .. } => 16,
         }
     }
@@ -277,6 +299,10 @@ impl Types {
             (Tuple(x), Tuple(y)) if x.len() == y.len() => {
                 Tuple(x.iter().zip(y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
             }
+            (Record(names, x), Record(others, y)) if names == others => {
+                let parts = x.iter().zip(y).map(|(a, b)| self.join(a, b));
+                Record(names.clone(), parts.collect::<Option<_>>()?)
+            }
             _ => return None,
         })
     }
@@ -293,6 +319,10 @@ impl Types {
             Type::Struct(id) => self.struct_def(*id).name.clone(),
             Type::Array(element, count) => format!("{}[{count}]", self.show(element)),
             Type::Tuple(parts) => format!("({})", self.show_all(parts)),
+            Type::Record(names, parts) => {
+                let parts = names.iter().zip(parts).map(|(name, ty)| format!("{name} = {}", self.show(ty)));
+                format!("({})", parts.collect::<Vec<_>>().join(", "))
+            }
             Type::Name(NameKind::Func) => "func".into(),
             Type::Name(NameKind::Api) => "api".into(),
             Type::Name(NameKind::Probe) => "probe".into(),
@@ -387,6 +417,16 @@ pub fn builtin_type_names() -> impl Iterator<Item = &'static str> {
 /// Fits a register: integer, bool, enum, pointer.
 pub fn is_scalar(ty: &Type) -> bool {
     matches!(ty, Type::Bool | Type::Int { .. } | Type::Enum(_) | Type::Pointer(_))
+}
+
+/// Holds a struct by value: its gaps make equal values different bytes.
+pub fn has_struct(ty: &Type) -> bool {
+    match ty {
+        Type::Struct(_) => true,
+        Type::Array(element, _) => has_struct(element),
+        Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().any(has_struct),
+        _ => false,
+    }
 }
 
 /// Whether an integer type holds a value.

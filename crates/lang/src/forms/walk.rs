@@ -124,6 +124,7 @@ pub fn expr(e: &mut Expr, visit: &mut dyn Visit) {
             type_name(ty, visit);
             expr(inner, visit);
         }
+        ExprKind::Record(members) => all(members.iter_mut().map(|(_, value)| value), visit),
         ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => type_name(ty, visit),
         ExprKind::Index { base: a, index: b } | ExprKind::Binary { lhs: a, rhs: b, .. } => {
             all([&mut **a, &mut **b], visit);

@@ -464,11 +464,23 @@ impl<'a> Builder<'a> {
     /// An expression where a truth value is wanted, perhaps with an assignment that is none.
     fn condition(&mut self, parts: &[Pair]) -> Expr {
         let find = |rule| parts.iter().find(|part| part.as_rule() == rule).cloned();
-        let expr = self.expr(find(Rule::expr).expect("the grammar has a condition here"));
+        let pair = find(Rule::expr).expect("the grammar has a condition here");
+        let expr = self.expr(pair.clone());
         if let Some(wrong) = find(Rule::wrong_assign) {
             self.wrong_assign(wrong);
         }
+        self.refuse_record(&pair, &expr);
         expr
+    }
+
+    /// `if (x = 3)` reads as a record, and was meant as a comparison.
+    fn refuse_record(&mut self, pair: &Pair, condition: &Expr) {
+        let ExprKind::Record(members) = &condition.kind else { return };
+        let [_] = members.as_slice() else { return };
+        let at = condition.span.start as usize + pair.as_str().find('=').unwrap_or(0);
+        let span = Span::new(at, at + 1);
+        let message = "`=` assigns, and a value is expected here";
+        self.diags.error("E0006", span, message).help("`==` compares");
     }
 
     fn wrong_assign(&mut self, pair: Pair) {
@@ -658,6 +670,7 @@ impl<'a> Builder<'a> {
             Rule::positional_count => ExprKind::Int { value: self.params.len() as u64, unsigned: false },
             Rule::sizeof => self.sizeof(pair),
             Rule::offsetof => self.offset_of(pair),
+            Rule::record => self.record(pair),
             Rule::paren => return self.paren(pair),
             Rule::block_expr => {
                 let (body, value) = self.valued_block(inner!(pair.into_inner(), "a block"));
@@ -744,6 +757,16 @@ impl<'a> Builder<'a> {
             }
             None => hole(span),
         }
+    }
+
+    /// `(a = 1, b = "x")`
+    fn record(&mut self, pair: Pair) -> ExprKind {
+        let entries = pair.into_inner().filter(|part| part.as_rule() == Rule::entry);
+        let entry = |entry: Pair| {
+            let mut parts = entry.into_inner().filter(|part| part.as_rule() != Rule::assign);
+            (self.name(&inner!(parts, "a name")), self.expr(inner!(parts, "a value")))
+        };
+        ExprKind::Record(entries.map(entry).collect())
     }
 
     /// `sizeof(uint32)`, `sizeof($x)`

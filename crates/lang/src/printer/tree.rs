@@ -217,6 +217,10 @@ fn title(kind: &ExprKind) -> String {
         ExprKind::Cast { ty, .. } => format!("cast {}", type_text(ty)),
         ExprKind::Tuple(_) => "tuple".into(),
         ExprKind::Block { .. } => "valued block".into(),
+        ExprKind::Record(members) => {
+            let names: Vec<&str> = members.iter().map(|(name, _)| name.node.as_str()).collect();
+            format!("record {}", names.join(" "))
+        }
         ExprKind::SizeofType(ty) => format!("sizeof type {}", type_text(ty)),
         ExprKind::SizeofExpr(_) => "sizeof".into(),
         ExprKind::OffsetOf { ty, path } => format!("offsetof {} {}", type_text(ty), path_text(path)),
@@ -228,6 +232,7 @@ fn children(kind: &ExprKind) -> Vec<&Expr> {
         ExprKind::Map { keys: Some(keys), .. } => keys.iter().collect(),
         ExprKind::Call { args, .. } => args.iter().collect(),
         ExprKind::Tuple(parts) => parts.iter().collect(),
+        ExprKind::Record(members) => members.iter().map(|(_, value)| value).collect(),
         ExprKind::Field { base, .. } | ExprKind::TupleIndex { base, .. } => vec![base],
         ExprKind::Index { base, index } => vec![base, index],
         ExprKind::Unary { expr, .. } | ExprKind::Cast { expr, .. } | ExprKind::SizeofExpr(expr) => vec![expr],

@@ -114,6 +114,7 @@ pub fn walk_expr(expr: &Expr, see: &mut dyn FnMut(&Expr)) {
             ty.of.iter().for_each(|e| walk_expr(e, see));
             walk_expr(e, see);
         }
+        ExprKind::Record(members) => walk_all(members.iter().map(|(_, value)| value), see),
         ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => {
             ty.of.iter().for_each(|e| walk_expr(e, see))
         }

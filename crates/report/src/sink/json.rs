@@ -194,6 +194,16 @@ fn value_json(context: Context, value: &Value) -> String {
             let parts: Vec<String> = parts.iter().map(|part| value_json(context, part)).collect();
             format!("[{}]", parts.join(","))
         }
+        Value::Array(elements) => {
+            let elements: Vec<String> = elements.iter().map(|element| value_json(context, element)).collect();
+            format!("[{}]", elements.join(","))
+        }
+        Value::Record(members) => {
+            let member = |(name, value): &(String, Value)| {
+                format!("{}: {}", string(name.as_bytes()), value_json(context, value))
+            };
+            format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(", "))
+        }
         Value::Str(bytes, cut) => {
             let trailer = if *cut { context.manifest.truncation_trailer.as_bytes() } else { b"" };
             string(&[bytes, trailer].concat())

@@ -70,6 +70,26 @@ impl Meaning<'_> {
                 Val::Tuple(mut parts) => return parts.swap_remove(*index as usize),
                 other => panic!("the checker takes no part of {other:?}"),
             },
+            K::Member { base, offset } => {
+                let whole = self.eval(run, base);
+                return self.inside(whole.bytes(), *offset as usize, &e.ty);
+            }
+            K::Element { base, index } => {
+                let whole = self.eval(run, base);
+                let index = self.eval(run, index).num() as u64;
+                let size = u64::from(abi::size(&e.ty, &self.program.structs));
+                let offset = usize::try_from(index.saturating_mul(size)).unwrap_or(usize::MAX);
+                return self.inside(whole.bytes(), offset, &e.ty);
+            }
+            K::Load { base, offset } if matches!(e.ty, Type::Struct(_) | Type::Array(..)) => {
+                let address = self.eval(run, base).num().wrapping_add(*offset) as u64;
+                let size = abi::size(&e.ty, &self.program.structs);
+                let bytes = self.memory.read(address, u64::from(size));
+                return Val::Bytes(bytes.unwrap_or_else(|| {
+                    self.unreadable();
+                    vec![0; size as usize]
+                }));
+            }
             K::ReadStr { base, limit } => return self.read_str(run, base, limit.as_deref(), &e.ty),
             K::ReadBuf { base, len } => return self.read_buf(run, base, len, &e.ty),
             K::Usym(address) => return Val::Usym(self.eval(run, address).num() as u64, moment.tgid),
@@ -178,12 +198,20 @@ impl Meaning<'_> {
 
     fn cast(&self, value: Val, ty: &Type) -> Val {
         match (value, ty) {
+            (Val::Num(n), Type::Array(..)) => {
+                let size = abi::size(ty, &self.program.structs) as usize;
+                Val::Bytes(n.to_le_bytes()[..size].to_vec())
+            }
+            (Val::Bytes(bytes), Type::Str(_)) => {
+                Val::Str(bytes.into_iter().take_while(|byte| *byte != 0).collect())
+            }
+            (Val::Bytes(bytes), ty) => self.inside(&bytes, 0, ty),
             (Val::Num(n), ty) => Val::Num(fit(n, ty, self.program)),
             (Val::Str(mut text), Type::Str(capacity)) => {
                 text.truncate(*capacity as usize - 1);
                 Val::Str(text)
             }
-            (Val::Tuple(parts), Type::Tuple(types)) => {
+            (Val::Tuple(parts), Type::Tuple(types) | Type::Record(_, types)) => {
                 Val::Tuple(parts.into_iter().zip(types).map(|(p, t)| self.cast(p, t)).collect())
             }
             (value, _) => value,

@@ -155,7 +155,7 @@ impl<'a> Meaning<'a> {
         if self.outcome.exit.is_some() && probe.attach != Attach::End {
             return;
         }
-        let vars = probe.vars.iter().map(|var| Val::zero(&var.ty)).collect();
+        let vars = probe.vars.iter().map(|var| Val::zero(&var.ty, self.program)).collect();
         let mut run = Run { probe, moment, site, regs, entered, vars, queue: vec![] };
         let wanted = probe.predicate.as_ref().is_none_or(|p| self.eval(&mut run, p).truth());
         if wanted {
@@ -181,7 +181,7 @@ impl<'a> Meaning<'a> {
                 What::Clear(name(map))
             }
             Later::Zero(map) => {
-                self.tables[map.0 as usize].zero(&self.program.maps[map.0 as usize]);
+                self.tables[map.0 as usize].zero(&self.program.maps[map.0 as usize], self.program);
                 What::Zero(name(map))
             }
         };

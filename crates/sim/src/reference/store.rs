@@ -4,7 +4,7 @@
 use super::Meaning;
 use super::value::{Val, key_bytes};
 use crate::outcome::{Cell, Contents, Trouble, Value, merge};
-use lang::hir::{self, Map, MapId, MapValue, Type};
+use lang::hir::{self, Map, MapId, MapValue, Program, Type};
 use std::collections::BTreeMap;
 use wire::map::Agg;
 
@@ -49,10 +49,10 @@ impl Table {
     }
 
     /// Values become zero, keys stay.
-    pub fn zero(&mut self, map: &Map) {
+    pub fn zero(&mut self, map: &Map, program: &Program) {
         for (_, slot) in self.cells.values_mut() {
             match (slot, &map.value) {
-                (Slot::Plain(value), MapValue::Plain(ty)) => *value = Val::zero(ty),
+                (Slot::Plain(value), MapValue::Plain(ty)) => *value = Val::zero(ty, program),
                 (Slot::Agg(words), _) => words.fill(0),
                 (Slot::Plain(_), MapValue::Agg(_)) => {}
             }
@@ -147,7 +147,7 @@ impl Meaning<'_> {
         let declared = &self.program.maps[map.0 as usize];
         match (self.slot(map, key), &declared.value) {
             (Some(slot), _) => self.slot_value(map, slot),
-            (None, MapValue::Plain(ty)) => Val::zero(ty),
+            (None, MapValue::Plain(ty)) => Val::zero(ty, self.program),
             (None, MapValue::Agg(_)) => Val::Num(0),
         }
     }

@@ -1,6 +1,6 @@
 //! Values of the interpreter, and their forms as bytes of a key and as things said.
 
-use super::Meaning;
+use super::{Meaning, abi};
 use crate::outcome::Value;
 use lang::hir::{self, Program, Type};
 use wire::layout;
@@ -16,6 +16,8 @@ pub enum Val {
     Buf(Vec<u8>),
     /// Parts.
     Tuple(Vec<Val>),
+    /// Structs and arrays, as they lie in memory.
+    Bytes(Vec<u8>),
     /// Address and process.
     Usym(u64, u32),
     /// Id and process.
@@ -24,11 +26,16 @@ pub enum Val {
 
 impl Val {
     /// What is read where nothing was written.
-    pub fn zero(ty: &Type) -> Val {
+    pub fn zero(ty: &Type, program: &Program) -> Val {
         match ty {
             Type::Str(_) => Val::Str(vec![]),
             Type::Buf(_) => Val::Buf(vec![]),
-            Type::Tuple(parts) => Val::Tuple(parts.iter().map(Val::zero).collect()),
+            Type::Tuple(parts) | Type::Record(_, parts) => {
+                Val::Tuple(parts.iter().map(|part| Val::zero(part, program)).collect())
+            }
+            Type::Struct(_) | Type::Array(..) => {
+                Val::Bytes(vec![0; abi::size(ty, &program.structs) as usize])
+            }
             Type::Usym => Val::Usym(0, 0),
             Type::Stack { .. } => Val::Stack(0, 0),
             _ => Val::Num(0),
@@ -40,6 +47,14 @@ impl Val {
         match self {
             Val::Num(n) => *n,
             other => panic!("the checker lets no {other:?} stand for a number"),
+        }
+    }
+
+    /// The bytes of a struct or array.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Val::Bytes(bytes) => bytes,
+            other => panic!("the checker lets no {other:?} stand for a struct"),
         }
     }
 
@@ -89,14 +104,17 @@ fn wire_type(ty: &Type) -> wire::Type {
         Type::Enum(id) => wire::Type::Enum(id.0),
         Type::Pointer(_) => wire::Type::Pointer,
         Type::Str(capacity) => wire::Type::Str(*capacity),
-        Type::Tuple(parts) => wire::Type::Tuple(parts.iter().map(wire_type).collect()),
+        Type::Tuple(parts) | Type::Record(_, parts) => {
+            wire::Type::Tuple(parts.iter().map(wire_type).collect())
+        }
+        Type::Array(element, count) => wire::Type::Array(Box::new(wire_type(element)), *count),
         Type::Name(_) => wire::Type::Name(wire::NameKind::Func),
         Type::Usym => wire::Type::Usym,
         Type::Stack { .. } => wire::Type::Stack { map: 0, mode: Default::default() },
         Type::Timestamp(format) => wire::Type::Timestamp(format.clone()),
         Type::Lookup(what) => wire::Type::Lookup(lookup(*what)),
         Type::Buf(capacity) => wire::Type::Buf(*capacity),
-        Type::Void | Type::Struct(_) | Type::Array(..) => panic!("the checker keeps {ty:?} out of maps"),
+        Type::Void | Type::Struct(_) => panic!("the checker keeps {ty:?} out of keys"),
     }
 }
 
@@ -118,6 +136,7 @@ fn write(value: &Val, ty: &wire::Type, to: &mut [u8]) {
                 write(part, ty, &mut to[offset as usize..]);
             }
         }
+        (Val::Bytes(bytes), _) => to[..bytes.len()].copy_from_slice(bytes),
         (Val::Str(text), _) => to[..text.len()].copy_from_slice(text),
         (Val::Buf(bytes), _) => {
             to[..4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
@@ -157,6 +176,11 @@ impl Meaning<'_> {
             (Val::Tuple(parts), Type::Tuple(types)) => {
                 Value::Tuple(parts.iter().zip(types).map(|(p, t)| self.said(p, t)).collect())
             }
+            (Val::Tuple(parts), Type::Record(names, types)) => {
+                let said = parts.iter().zip(types).map(|(p, t)| self.said(p, t));
+                Value::Record(names.iter().cloned().zip(said).collect())
+            }
+            (Val::Bytes(bytes), _) => self.said_bytes(bytes, ty),
             (Val::Usym(address, tgid), _) => Value::Usym(*address, *tgid),
             (Val::Stack(id, tgid), Type::Stack { user, limit, mode }) => {
                 let stacks = self.stacks.get(&(*user, *limit));
@@ -164,6 +188,47 @@ impl Meaning<'_> {
                 Value::Stack(frames, *tgid, stack_mode(*mode))
             }
             (value, ty) => panic!("{value:?} is no {ty:?}"),
+        }
+    }
+
+    /// A struct, an array or something in one as it is said.
+    fn said_bytes(&self, bytes: &[u8], ty: &Type) -> Value {
+        match ty {
+            Type::Array(element, _) if **element == CHAR => {
+                Value::Str(bytes.iter().copied().take_while(|byte| *byte != 0).collect())
+            }
+            Type::Array(element, _) => {
+                let size = abi::size(element, &self.program.structs).max(1) as usize;
+                Value::Array(bytes.chunks(size).map(|bytes| self.said_bytes(bytes, element)).collect())
+            }
+            Type::Struct(id) => {
+                let fields = self.program.structs[id.0 as usize].fields.iter().filter(|field| !field.float);
+                Value::Record(fields.map(|f| (f.name.clone(), self.said_field(bytes, f))).collect())
+            }
+            _ => self.said(&self.inside(bytes, 0, ty), ty),
+        }
+    }
+
+    fn said_field(&self, bytes: &[u8], field: &hir::Field) -> Value {
+        let size = abi::size(&field.ty, &self.program.structs) as usize;
+        let inside = &bytes[field.offset as usize..][..size];
+        let Some(bits) = field.bits else { return self.said_bytes(inside, &field.ty) };
+        let word = word(inside) >> bits.first & (u64::MAX >> (64 - u32::from(bits.count)));
+        let signed = is_signed(&field.ty, self.program) && matches!(field.ty, Type::Int { .. });
+        let spare = 64 - u32::from(bits.count);
+        let number = if signed { (word << spare) as i64 >> spare } else { word as i64 };
+        self.said(&Val::Num(fit(number, &field.ty, self.program)), &field.ty)
+    }
+
+    /// What lies in a struct or array, so many bytes into it; zero outside.
+    pub(super) fn inside(&self, bytes: &[u8], offset: usize, ty: &Type) -> Val {
+        let size = abi::size(ty, &self.program.structs) as usize;
+        let Some(found) = bytes.get(offset..offset.saturating_add(size)) else {
+            return Val::zero(ty, self.program);
+        };
+        match ty {
+            Type::Struct(_) | Type::Array(..) => Val::Bytes(found.to_vec()),
+            _ => Val::Num(fit(word(found) as i64, ty, self.program)),
         }
     }
 
@@ -182,6 +247,16 @@ fn lookup(lookup: hir::Lookup) -> wire::types::Lookup {
         hir::Lookup::User => wire::types::Lookup::User,
         hir::Lookup::CgroupPath => wire::types::Lookup::CgroupPath,
     }
+}
+
+/// `char`
+const CHAR: Type = Type::Int { bytes: 1, signed: true };
+
+/// Up to eight bytes as a number.
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
 }
 
 fn stack_mode(mode: hir::StackMode) -> wire::types::StackMode {

@@ -1,0 +1,267 @@
+//! Structs, arrays and records as values: what is one, what is in it, casts to and from them.
+
+use crate::ast;
+use crate::check::Checker;
+use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
+use crate::check::infer::literal;
+use crate::check::limits;
+use crate::check::types::{CHAR, U8, is_scalar};
+use crate::hir::{BinaryOp, Expr, ExprKind, StructId, Type};
+use crate::resolve::probes::did_you_mean;
+use crate::similar::similar;
+use crate::span::Span;
+
+impl Checker<'_> {
+    /// Of what lies in memory the value: text of a char array, the bytes of other arrays and of structs.
+    pub fn value_of(&mut self, place: Expr) -> Expr {
+        match &place.ty {
+            Type::Array(element, count) if **element == CHAR => self.text_in(place.clone(), *count),
+            Type::Struct(id) => {
+                let id = *id;
+                self.struct_value(place, id)
+            }
+            Type::Array(..) if matches!(place.kind, ExprKind::ParamField { .. }) => {
+                let message = format!("an array (`{}`) is no single value", self.types.show(&place.ty));
+                self.error("E0226", place.span, message).help("name an element of it: `[0]`");
+                unknown(place.span)
+            }
+            Type::Array(..) => self.sized(place),
+            _ => place,
+        }
+    }
+
+    /// The text of a char array in memory or in a value.
+    fn text_in(&mut self, place: Expr, count: u32) -> Expr {
+        let (span, ty) = (place.span, Type::Str((count + 1).min(self.config.max_strlen)));
+        let kind = match place.kind {
+            ExprKind::Load { .. } | ExprKind::ParamField { .. } => {
+                let base = self.address_of(place);
+                ExprKind::ReadStr { base: Box::new(base), limit: None }
+            }
+            _ => ExprKind::Cast(Box::new(place)),
+        };
+        expr(kind, ty, span)
+    }
+
+    fn struct_value(&mut self, place: Expr, id: StructId) -> Expr {
+        self.types.complete(id);
+        match place.kind {
+            ExprKind::Param(_) | ExprKind::ParamField { .. } => self.passed_struct(place, id),
+            _ => self.sized(place),
+        }
+    }
+
+    /// A value of bytes that are neither too many nor unknown.
+    fn sized(&mut self, place: Expr) -> Expr {
+        let size = self.types.size(&place.ty);
+        let shown = self.types.show(&place.ty);
+        if size == 0 {
+            self.error("E0226", place.span, format!("nothing is known of what is in `{shown}`"));
+            return unknown(place.span);
+        }
+        if size > limits::VALUE_BYTES {
+            let message = format!("`{shown}` takes {size} bytes as a value, {} at most", limits::VALUE_BYTES);
+            self.error("E0227", place.span, message).help("name the members that are needed");
+            return unknown(place.span);
+        }
+        place
+    }
+
+    /// A struct that was passed by value lies in registers, member by member: as a value it is a record.
+    fn passed_struct(&mut self, place: Expr, id: StructId) -> Expr {
+        let span = place.span;
+        let names: Vec<String> = self.types.struct_def(id).fields.iter().map(|f| f.name.clone()).collect();
+        let mut parts = Vec::new();
+        for name in &names {
+            let Some(field) = self.types.member(id, name) else { return unknown(span) };
+            let member = self.member(place.clone(), &field, span);
+            parts.push(self.value_of(member));
+        }
+        self.record_of(names, parts, span)
+    }
+
+    fn record_of(&mut self, names: Vec<String>, parts: Vec<Expr>, span: Span) -> Expr {
+        if parts.iter().any(is_unknown) {
+            return unknown(span);
+        }
+        let types = parts.iter().map(|part| part.ty.clone()).collect();
+        expr(ExprKind::Tuple(parts), Type::Record(names, types), span)
+    }
+
+    /// `(a = 1, b = "x")`
+    pub fn record(&mut self, members: &[(ast::Name, ast::Expr)], span: Span) -> Expr {
+        let parts: Vec<Expr> = members.iter().map(|(_, value)| self.expr(value)).collect();
+        for (at, (name, _)) in members.iter().enumerate() {
+            if members[..at].iter().any(|(known, _)| known.node == name.node) {
+                self.error("E0241", name.span, format!("`{}` is twice in this record", name.node));
+            }
+        }
+        self.record_of(members.iter().map(|(name, _)| name.node.clone()).collect(), parts, span)
+    }
+
+    /// `$r.a`
+    pub fn record_field(&mut self, names: &[String], base: Expr, name: &ast::Name, span: Span) -> Expr {
+        let Type::Record(_, types) = &base.ty else { return unknown(span) };
+        let Some(at) = names.iter().position(|known| *known == name.node) else {
+            let near = did_you_mean(&similar(&name.node, names.iter().map(String::as_str)));
+            let error = self.error("E0214", name.span, format!("the record has no field `{}`", name.node));
+            error.note(format!("its fields are {}", names.join(", "))).help.extend(near);
+            return unknown(span);
+        };
+        let ty = types[at].clone();
+        expr(ExprKind::TupleGet { base: Box::new(base), index: at as u32 }, ty, span)
+    }
+
+    /// `(uint32)x`, `(struct point *)p`, `(uint8[8])x`
+    pub fn cast(&mut self, ty: &ast::TypeName, inner: &ast::Expr, span: Span) -> Expr {
+        let value = self.expr(inner);
+        let Some(ty) = self.spelled(ty) else { return unknown(span) };
+        if is_unknown(&value) {
+            return if is_scalar(&ty) { int(0, ty, span) } else { unknown(span) };
+        }
+        if is_scalar(&ty) && is_scalar(&value.ty) {
+            // A literal that was cast has a type of its own and adapts no more.
+            let same = value.ty == ty && literal(&value).is_none();
+            return if same { value } else { expr(ExprKind::Cast(Box::new(value)), ty, span) };
+        }
+        if value.ty == ty {
+            return value;
+        }
+        self.cast_whole(value, ty, span)
+    }
+
+    /// Between an integer and an array of as many bytes.
+    fn cast_whole(&mut self, value: Expr, ty: Type, span: Span) -> Expr {
+        let bytes = self.types.size(&ty);
+        match (&value.ty, &ty) {
+            (from, Type::Array(element, _))
+                if is_scalar(from) && is_scalar(element) && matches!(bytes, 1 | 2 | 4 | 8) =>
+            {
+                let word = Type::Int { bytes: bytes as u8, signed: false };
+                let value = match literal(&value) {
+                    Some(_) => expr(ExprKind::Cast(Box::new(value)), word, span),
+                    None if self.types.size(from) == bytes => convert(value, &word),
+                    None => return self.no_cast(&value.ty, &ty, span),
+                };
+                expr(ExprKind::Cast(Box::new(value)), ty, span)
+            }
+            (Type::Array(..), to @ Type::Int { .. }) if self.types.size(&value.ty) == self.types.size(to) => {
+                expr(ExprKind::Cast(Box::new(value)), ty, span)
+            }
+            _ => self.no_cast(&value.ty, &ty, span),
+        }
+    }
+
+    fn no_cast(&mut self, from: &Type, to: &Type, span: Span) -> Expr {
+        let message = format!("cannot cast {} to {}", self.types.show(from), self.types.show(to));
+        let whole = matches!(to, Type::Struct(_));
+        let error = self.error("E0217", span, message);
+        error.note(
+            "numbers, bools, enums and pointers can be cast to each other, and numbers to arrays of as many bytes",
+        );
+        if whole {
+            error.help("cast the address to a pointer: `*(struct NAME *)p`");
+        }
+        unknown(span)
+    }
+
+    /// `e[i]`
+    pub fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
+        let keyed = matches!(base.kind, ast::ExprKind::Map { keys: Some(_), .. });
+        let base = self.place(base);
+        let index = self.number(index, "an index");
+        if is_unknown(&base) || is_unknown(&index) {
+            return unknown(span);
+        }
+        match base.ty.clone() {
+            Type::Str(_) => {
+                let kind = ExprKind::StrIndex { base: Box::new(base), index: Box::new(index) };
+                expr(kind, U8, span)
+            }
+            Type::Tuple(_) => self.tuple_at(base, &index, span),
+            Type::Array(element, count) => self.array_element(base, &element, count, index, span),
+            Type::Pointer(element) if *element != Type::Void => self.element(base, &element, index, span),
+            other => {
+                let shown = self.types.show(&other);
+                let error = self.error("E0214", span, format!("{shown} cannot be indexed"));
+                if keyed {
+                    error.help("all keys stand in one pair of brackets: `@m[a, b]`");
+                }
+                unknown(span)
+            }
+        }
+    }
+
+    fn array_element(&mut self, base: Expr, element: &Type, count: u32, index: Expr, span: Span) -> Expr {
+        let at = literal(&index);
+        // An array without a length, at the end of a struct, is as long as the program made it.
+        if count > 0 && at.is_some_and(|at| at < 0 || at >= i64::from(count)) {
+            let message = format!("the index is out of bounds: the array has {count} elements");
+            self.error("E0214", index.span, message).help("elements count from 0");
+            return unknown(span);
+        }
+        let size = self.types.size(element);
+        match (base.kind, at) {
+            (kind @ (ExprKind::Load { .. } | ExprKind::Param(_) | ExprKind::ParamField { .. }), at) => {
+                let address = self.address_of(expr(kind, base.ty, base.span));
+                let checked = at.is_none() && count > 0;
+                let address = if checked { in_bounds(address, &index, count) } else { address };
+                self.element(address, element, index, span)
+            }
+            (ExprKind::Member { base: inner, offset }, Some(at)) => {
+                let offset = offset + at as u32 * size;
+                expr(ExprKind::Member { base: inner, offset }, element.clone(), span)
+            }
+            (kind, Some(at)) => {
+                let base = Box::new(expr(kind, base.ty, base.span));
+                expr(ExprKind::Member { base, offset: at as u32 * size }, element.clone(), span)
+            }
+            (kind, None) if is_scalar(element) => {
+                let base = Box::new(expr(kind, base.ty, base.span));
+                let index = Box::new(convert(index, &Type::U64));
+                expr(ExprKind::Element { base, index }, element.clone(), span)
+            }
+            _ => {
+                let message = format!("which {} of this value must be known here", self.types.show(element));
+                let error = self.error("E0221", index.span, message);
+                error.help("read it where it lies: `p->items[$i]`");
+                unknown(span)
+            }
+        }
+    }
+
+    /// `base[index]` where `base` is an address.
+    fn element(&mut self, base: Expr, element: &Type, index: Expr, span: Span) -> Expr {
+        let size = i64::from(self.types.size(element));
+        let (base, offset) = match literal(&index).and_then(|at| at.checked_mul(size)) {
+            Some(offset) => (base, offset),
+            None => {
+                let index = convert(index, &Type::U64);
+                let bytes = binary(BinaryOp::Mul, index, int(size, Type::U64, span), Type::U64, span);
+                let base = convert(base, &Type::U64);
+                (binary(BinaryOp::Add, base, bytes, Type::U64, span), 0)
+            }
+        };
+        expr(ExprKind::Load { base: Box::new(base), offset }, element.clone(), span)
+    }
+}
+
+/// The address of an array if the index lies in it, else one that nothing can be read from, which is counted. An index
+/// that changes something is left alone: it is computed once.
+fn in_bounds(array: Expr, index: &Expr, count: u32) -> Expr {
+    let span = index.span;
+    let mut changes = false;
+    crate::hir_visit::visit_expr(index, &mut |e| changes |= crate::check::stmt::has_effect(e));
+    if changes {
+        return array;
+    }
+    let index = convert(index.clone(), &Type::U64);
+    let inside = binary(BinaryOp::Lt, index, int(i64::from(count), Type::U64, span), Type::Bool, span);
+    let outside = int(i64::MIN, Type::U64, span);
+    let kind = ExprKind::Ternary {
+        cond: Box::new(inside),
+        then: Box::new(address(array, 0)),
+        otherwise: Box::new(outside),
+    };
+    expr(kind, Type::U64, span)
+}
