@@ -389,6 +389,30 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     call(
         Action,
+        "errorf",
+        (1, MANY),
+        "errorf(\"format\", values...)",
+        "says an error of the script's own, with its place, on standard error",
+        "uretprobe:libcuda:cuInit { if (retval) { errorf(\"no CUDA: %s\", retval) } }",
+    ),
+    call(
+        Action,
+        "warnf",
+        (1, MANY),
+        "warnf(\"format\", values...)",
+        "says a warning of the script's own, with its place, on standard error",
+        "uprobe:libcuda:cuMemAlloc { if (args.bytesize == 0) { warnf(\"an empty allocation by %d\", pid) } }",
+    ),
+    call(
+        Action,
+        "cat",
+        (1, MANY),
+        "cat(\"path\", values...)",
+        "prints a file as it is when the line is printed, 10 KiB at most; the path is made as by `printf`",
+        "uprobe:libcuda:cuInit { cat(\"/proc/%d/cmdline\", pid) }",
+    ),
+    call(
+        Action,
         "print",
         (1, 3),
         "print(value), print(@map[, top[, divisor]])",
@@ -501,7 +525,6 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 
 /// What others have and this language has not: name, and what to do.
 pub static ABSENT: &[(&str, &str)] = &[
-    ("cat", "read the file outside of the script"),
     ("curtask", "use `pid`, `tid` and `comm`"),
     ("join", "use `printf` and `str`"),
     ("kaddr", "addresses of the kernel are of no use in a process"),

@@ -485,6 +485,15 @@ pub enum StmtKind {
         /// One for each directive.
         args: Vec<Expr>,
     },
+    /// `errorf(format, args)`, `cat(format, args)`: the text is not just printed.
+    Message {
+        /// What becomes of it.
+        what: Message,
+        /// Parsed format.
+        format: Vec<Piece>,
+        /// One for each directive.
+        args: Vec<Expr>,
+    },
     /// `print(e)`
     PrintValue(Expr),
     /// `print(@m[k])`
@@ -509,6 +518,28 @@ pub enum StmtKind {
     Zero(MapId),
     /// `time(format)`
     Time(String),
+}
+
+/// What becomes of a formatted text.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// `errorf`: an error of the script's own, with its place.
+    Error,
+    /// `warnf`: a warning, likewise.
+    Warning,
+    /// `cat`: the path of a file to print.
+    Cat,
+}
+
+impl Message {
+    /// As scripts write it.
+    pub fn function(self) -> &'static str {
+        match self {
+            Message::Error => "errorf",
+            Message::Warning => "warnf",
+            Message::Cat => "cat",
+        }
+    }
 }
 
 /// Part of a printf format.

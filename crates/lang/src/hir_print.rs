@@ -144,7 +144,8 @@ impl<'a> Printer<'a> {
             StmtKind::Continue => "continue".into(),
             StmtKind::Return => "return".into(),
             StmtKind::Exit { code } => format!("exit({})", self.expr(code)),
-            StmtKind::Printf { format, args } => self.printf(format, args),
+            StmtKind::Printf { format, args } => self.printf("printf", format, args),
+            StmtKind::Message { what, format, args } => self.printf(what.function(), format, args),
             StmtKind::PrintValue(e) => format!("print({})", self.expr(e)),
             StmtKind::PrintEntry { map, key } => format!("print({})", self.cell(*map, key)),
             StmtKind::PrintMap { map, top, div } => format!("print({}, {top}, {div})", self.map(*map)),
@@ -164,11 +165,11 @@ impl<'a> Printer<'a> {
         format!("{} = {function}{arg}", self.cell(map, key))
     }
 
-    fn printf(&self, format: &[Piece], args: &[Expr]) -> String {
+    fn printf(&self, function: &str, format: &[Piece], args: &[Expr]) -> String {
         let text: String = format.iter().map(piece).collect();
         let args: String =
             args.iter().map(|arg| format!(", {}: {}", self.expr(arg), self.ty(&arg.ty))).collect();
-        format!("printf(\"{text}\"{args})")
+        format!("{function}(\"{text}\"{args})")
     }
 
     fn map(&self, id: MapId) -> String {

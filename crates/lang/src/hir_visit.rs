@@ -43,7 +43,9 @@ fn visit_stmt(kind: &StmtKind, see: &mut dyn FnMut(&Expr)) {
             visit_block(body, see);
         }
         StmtKind::Unroll { body, .. } | StmtKind::ForMap { body, .. } => visit_block(body, see),
-        StmtKind::Printf { args: list, .. } | StmtKind::PrintEntry { key: list, .. } => visit_all(list, see),
+        StmtKind::Printf { args: list, .. }
+        | StmtKind::Message { args: list, .. }
+        | StmtKind::PrintEntry { key: list, .. } => visit_all(list, see),
         StmtKind::Break
         | StmtKind::Continue
         | StmtKind::Return

@@ -83,6 +83,8 @@ pub enum Output {
         /// For `PrintEntry`: the cell, if the key is there.
         cell: Option<Cell>,
     },
+    /// What a file that `cat` names holds; else why it cannot be read.
+    File(Result<Vec<u8>, String>),
     /// `print(@m)`, and every map at the end.
     Map(Snapshot),
     /// The run ends; maps follow.

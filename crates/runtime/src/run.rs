@@ -13,13 +13,17 @@ use crate::signals::StopSignals;
 use crate::sys;
 use report::{Cell, Names, Output, Sink, Trouble};
 use std::cell::RefCell;
-use std::io;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::decode::{self, Header, Value};
-use wire::manifest::{Event, EventKind};
+use wire::manifest::{Event, EventKind, Message, Piece};
 use wire::map::MapValue;
 use wire::{CounterKind, Manifest};
 
@@ -35,6 +39,9 @@ const FLUSH_EVERY: Duration = Duration::from_millis(100);
 const DETACH_PATIENCE: Duration = Duration::from_millis(10);
 /// So long a program may take to finish the record that it was writing when it was silenced.
 const WRITING: Duration = Duration::from_millis(100);
+
+/// Bytes that `cat` prints of a file at most.
+const CAT_BYTES: u64 = 10 * 1024;
 
 /// What a watch wants after it was served.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -387,6 +394,10 @@ impl Reader<'_> {
         let mut cell = None;
         match &event.kind {
             EventKind::Printf { .. } | EventKind::Print | EventKind::Time { .. } => {}
+            EventKind::Message { what: Message::Cat, format, .. } => {
+                return self.cat(speaker, format, &values);
+            }
+            EventKind::Message { .. } => {}
             EventKind::PrintEntry { map } => cell = self.entry(*map, &mut values)?,
             EventKind::PrintMap { map, top, div } => return self.print_map(speaker, (*map, *top, *div)),
             EventKind::Clear { map } => return self.on_map(*map, |map| map.clear()),
@@ -397,6 +408,15 @@ impl Reader<'_> {
             }
         }
         speaker.say(self.manifest, &Output::Event { header, values, cell })
+    }
+
+    /// Reads the file that `cat` names, now: what was said before is out before.
+    fn cat(&self, speaker: &mut Speaker<'_>, format: &[Piece], values: &[Value]) -> Result<(), Failure> {
+        let context = report::value::Context { manifest: self.manifest, names: speaker.names };
+        let path = report::printf::printf(format, values, context);
+        let path = Path::new(OsStr::from_bytes(&path));
+        let text = head_of(path).map_err(|error| format!("`cat` cannot read `{}`: {error}", path.display()));
+        speaker.say(self.manifest, &Output::File(text))
     }
 
     /// The cell of a `print(@m[k])`: a plain value travels behind the key, an aggregation is looked up.
@@ -425,6 +445,13 @@ impl Reader<'_> {
     ) -> Result<(), Failure> {
         self.scripts.get(index as usize).map_or(Ok(()), act).map_err(Failure::Kernel)
     }
+}
+
+/// The first [`CAT_BYTES`] of a file.
+fn head_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(CAT_BYTES).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 fn exit_code(values: &[Value]) -> i64 {

@@ -68,6 +68,8 @@ pub type Contents = BTreeMap<Vec<Value>, Cell>;
 pub enum What {
     /// `printf`
     Printf(Vec<Piece>, Vec<Value>),
+    /// `errorf`, `warnf`, `cat`
+    Message(wire::manifest::Message, Vec<Piece>, Vec<Value>),
     /// `print(e)`
     Print(Value),
     /// `print(@m[k])`: map, key, what the cell held.

@@ -256,6 +256,7 @@ impl Session<'_> {
         let mut values: Vec<_> = values.iter().map(|v| self.named(v)).collect();
         let what = match &event.kind {
             EventKind::Printf { format } => What::Printf(format.clone(), values),
+            EventKind::Message { what, format, .. } => What::Message(*what, format.clone(), values),
             EventKind::Print => What::Print(values.remove(0)),
             EventKind::PrintEntry { map } => self.entry(*map, values)?,
             EventKind::PrintMap { map, top, div } => {

@@ -200,6 +200,15 @@ pub enum EventKind {
         /// Parsed format.
         format: Vec<Piece>,
     },
+    /// `errorf(format, ...)` and its like: one value for each directive.
+    Message {
+        /// What becomes of the text.
+        what: Message,
+        /// Column behind the statement, 0 if it ends on another line.
+        end_column: u32,
+        /// Parsed format.
+        format: Vec<Piece>,
+    },
     /// `print(e)`: one value.
     Print,
     /// `print(@m[k])`: the key's parts, then the value (aggregations: the reader looks the key up).
@@ -233,6 +242,17 @@ pub enum EventKind {
         /// strftime format.
         format: String,
     },
+}
+
+/// What becomes of a formatted text.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// Said as an error of the script.
+    Error,
+    /// Said as a warning of the script.
+    Warning,
+    /// The path of a file to print.
+    Cat,
 }
 
 /// Part of a printf format.

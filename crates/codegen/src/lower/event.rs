@@ -10,7 +10,7 @@ use crate::ir::{Cmp, Operand, VReg, Width};
 use lang::Span;
 use lang::hir::{self, Expr};
 use wire::layout::{RECORD_CPU, RECORD_EVENT, RECORD_THREAD, RECORD_TIME, Record};
-use wire::manifest::{Directive, Event, EventKind, Piece};
+use wire::manifest::{Directive, Event, EventKind, Message, Piece};
 use wire::{CounterKind, Type};
 
 impl Cx<'_> {
@@ -22,7 +22,7 @@ impl Cx<'_> {
 }
 
 /// `printf`'s format as the reader has it.
-pub(super) fn format(pieces: &[hir::Piece]) -> EventKind {
+pub(super) fn format(pieces: &[hir::Piece]) -> Vec<Piece> {
     let piece = |piece: &hir::Piece| match *piece {
         hir::Piece::Text(ref text) => Piece::Text(text.clone()),
         hir::Piece::Directive { left, plus, space, alternate, zero, width, precision, conversion } => {
@@ -30,10 +30,22 @@ pub(super) fn format(pieces: &[hir::Piece]) -> EventKind {
             Piece::Directive(directive)
         }
     };
-    EventKind::Printf { format: pieces.iter().map(piece).collect() }
+    pieces.iter().map(piece).collect()
 }
 
 impl Body<'_, '_> {
+    /// `errorf(format, ...)` and its like, with the column behind it if it is on one line.
+    pub(super) fn message(&mut self, what: hir::Message, pieces: &[hir::Piece]) -> EventKind {
+        let (first, last) = (self.cx.position(self.span), self.cx.src.line_column(self.span.end));
+        let end_column = if first.0 == last.0 { last.1 } else { 0 };
+        let what = match what {
+            hir::Message::Error => Message::Error,
+            hir::Message::Warning => Message::Warning,
+            hir::Message::Cat => Message::Cat,
+        };
+        EventKind::Message { what, end_column, format: format(pieces) }
+    }
+
     /// Sends a record with these values.
     pub(super) fn event(&mut self, kind: EventKind, values: &[&Expr]) {
         let types = self.cx.wire_types(values.iter().map(|value| &value.ty));

@@ -27,7 +27,12 @@ impl<'p> Body<'_, 'p> {
             StmtKind::Exit { code } => self.exit(code),
             StmtKind::Printf { format, args } => {
                 let args: Vec<&Expr> = args.iter().collect();
-                self.event(event::format(format), &args);
+                self.event(EventKind::Printf { format: event::format(format) }, &args);
+            }
+            StmtKind::Message { what, format, args } => {
+                let args: Vec<&Expr> = args.iter().collect();
+                let kind = self.message(*what, format);
+                self.event(kind, &args);
             }
             StmtKind::PrintValue(value) => self.event(EventKind::Print, &[value]),
             StmtKind::PrintEntry { map, key } => self.print_entry(*map, key),

@@ -79,7 +79,7 @@ fn direct<'e>(stmt: &'e Stmt, f: &mut dyn FnMut(&'e Expr)) {
         Aggregate { key, arg, .. } => key.iter().chain(arg).for_each(f),
         If { cond, .. } | While { cond, .. } => f(cond),
         ForRange { start, end, .. } => [start, end].into_iter().for_each(f),
-        Printf { args, .. } => args.iter().for_each(f),
+        Printf { args, .. } | Message { args, .. } => args.iter().for_each(f),
         PrintEntry { key, .. } => key.iter().for_each(f),
         Unroll { .. }
         | ForMap { .. }

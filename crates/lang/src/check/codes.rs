@@ -161,8 +161,8 @@ pub const TYPES: &[Code] = &[
         code: "E0223",
         title: "not supported yet",
         explanation: "Other tracers have it. The message says what to use.",
-        example: "BEGIN { cat(\"/proc/loadavg\") }",
-        repaired: "BEGIN { exit() }",
+        example: "BEGIN { print(curtask) }",
+        repaired: "BEGIN { print(tid) }",
     },
     Code {
         code: "E0224",

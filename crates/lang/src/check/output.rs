@@ -5,13 +5,28 @@ use crate::check::Checker;
 use crate::check::build::{expr, int, is_unknown};
 use crate::check::types::is_scalar;
 use crate::format::parse_format;
-use crate::hir::{Expr, ExprKind, Piece, StmtKind, Type};
+use crate::hir::{Expr, ExprKind, Message, Piece, StmtKind, Type};
 use crate::span::Span;
 
 impl Checker<'_> {
     /// `printf(format, args)`
     pub fn printf(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
-        let format = self.text(&args[0], "the format of `printf`");
+        self.formatted("printf", args, span).map(|(format, args)| StmtKind::Printf { format, args })
+    }
+
+    /// `errorf(format, args)` and its like.
+    pub fn message(&mut self, what: Message, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        let (format, args) = self.formatted(what.function(), args, span)?;
+        Some(StmtKind::Message { what, format, args })
+    }
+
+    fn formatted(
+        &mut self,
+        function: &str,
+        args: &[ast::Expr],
+        span: Span,
+    ) -> Option<(Vec<Piece>, Vec<Expr>)> {
+        let format = self.text(&args[0], &format!("the format of `{function}`"));
         let values: Vec<Expr> = args[1..].iter().map(|arg| self.expr(arg)).collect();
         let pieces = match parse_format(&format?) {
             Ok(pieces) => pieces,
@@ -29,7 +44,7 @@ impl Checker<'_> {
         let values =
             values.into_iter().zip(wanted).map(|(value, conversion)| self.printed(value, conversion));
         let values: Vec<Expr> = values.collect();
-        (!values.iter().any(is_unknown)).then_some(StmtKind::Printf { format: pieces, args: values })
+        (!values.iter().any(is_unknown)).then_some((pieces, values))
     }
 
     /// The place of a directive, where the text is written without escapes; else the whole string.

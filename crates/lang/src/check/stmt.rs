@@ -7,7 +7,7 @@ use crate::check::build::{convert, is_unknown};
 use crate::check::infer::Slot;
 use crate::check::limits;
 use crate::check::scope::meet;
-use crate::hir::{BinaryOp, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
+use crate::hir::{BinaryOp, Expr, ExprKind, MapId, Message, Stmt, StmtKind, Type, VarId, Yields};
 use crate::span::Span;
 
 impl Checker<'_> {
@@ -132,6 +132,9 @@ impl Checker<'_> {
         let builtin = self.builtin_call(name, args, span)?;
         match builtin.name {
             "printf" => self.printf(args, span),
+            "errorf" => self.message(Message::Error, args, span),
+            "warnf" => self.message(Message::Warning, args, span),
+            "cat" => self.message(Message::Cat, args, span),
             "print" => self.print(args, span),
             "clear" => self.whole_map(&args[0], "clear").map(StmtKind::Clear),
             "zero" => self.whole_map(&args[0], "zero").map(StmtKind::Zero),

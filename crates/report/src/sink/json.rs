@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use wire::decode::Header;
-use wire::manifest::EventKind;
+use wire::manifest::{EventKind, Message};
 use wire::map::{Agg, Map, MapValue};
 use wire::{Manifest, Value};
 
@@ -48,6 +48,16 @@ impl<W: Write> JsonSink<W> {
         let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
         match &event.kind {
             EventKind::Printf { format } => self.line("printf", &string(&printf(format, values, context))),
+            EventKind::Message { what, format, .. } => {
+                let kind = if *what == Message::Error { "errorf" } else { "warnf" };
+                let msg = string(&printf(format, values, context));
+                let file = string(context.manifest.source.as_bytes());
+                writeln!(
+                    self.out,
+                    "{{\"type\": \"{kind}\", \"msg\": {msg}, \"filename\": {file}, \"line\": {}, \"col\": {}}}",
+                    event.line, event.column
+                )
+            }
             EventKind::Print => {
                 values.iter().try_for_each(|value| self.line("value", &value_json(context, value)))
             }
@@ -129,6 +139,10 @@ impl<W: Write> Sink for JsonSink<W> {
                 "{{\"type\": \"attached_probes\", \"count\": {probes}, \"data\": {{\"probes\": {probes}}}}}"
             ),
             Output::Event { header, values, cell } => self.event(context, header, values, cell.as_ref()),
+            Output::File(Ok(text)) => self.line("cat", &string(text)),
+            Output::File(Err(reason)) => {
+                writeln!(self.out, "{{\"type\": \"runtime_error\", \"msg\": {}}}", string(reason.as_bytes()))
+            }
             Output::Map(snapshot) => self.snapshot(context, snapshot),
             Output::End => Ok(()),
             Output::Trouble(troubles) => self.troubles(manifest, troubles),

@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use wire::decode::Header;
-use wire::manifest::EventKind;
+use wire::manifest::{EventKind, Message};
 use wire::map::{Map, MapValue};
 use wire::{Manifest, Value};
 
@@ -39,6 +39,13 @@ impl<W: Write, N: Write> TextSink<W, N> {
         let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
         match &event.kind {
             EventKind::Printf { format } => self.out.write_all(&printf(format, values, context)),
+            EventKind::Message { what, end_column, format } => {
+                let text = printf(format, values, context);
+                let place = format!("{}:{}:{}", context.manifest.source, event.line, event.column);
+                let end = if *end_column > 0 { format!("-{end_column}") } else { String::new() };
+                let level = if *what == Message::Error { "ERROR" } else { "WARNING" };
+                writeln!(self.notices, "{place}{end}: {level}: {}", String::from_utf8_lossy(&text))
+            }
             EventKind::Print => {
                 values.iter().try_for_each(|value| writeln!(self.out, "{}", context.text(value)))
             }
@@ -86,6 +93,8 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
                 writeln!(self.notices, "Attached {probes} probe{}", if *probes == 1 { "" } else { "s" })
             }
             Output::Event { header, values, cell } => self.event(context, header, values, cell.as_ref()),
+            Output::File(Ok(text)) => self.out.write_all(text),
+            Output::File(Err(reason)) => writeln!(self.notices, "warning: {reason}"),
             Output::Map(snapshot) => self.map(context, snapshot),
             Output::End => self.out.write_all(b"\n\n"),
             Output::Trouble(troubles) => self.troubles(manifest, troubles),

@@ -2,7 +2,7 @@
 
 use super::value::Val;
 use super::{Later, Meaning, Run};
-use crate::outcome::{Cell, Trouble, What};
+use crate::outcome::{Cell, Trouble, Value, What};
 use lang::hir::{Expr, ExprKind, MapId, MapValue, Piece, Stmt, StmtKind, VarId};
 use wire::manifest;
 
@@ -65,9 +65,12 @@ impl Meaning<'_> {
                 run.queue.push(Later::Say(What::Exit(code)));
                 return Flow::Leave;
             }
+            StmtKind::Message { what, format, args } => {
+                let values = self.formatted(run, args);
+                run.queue.push(Later::Say(What::Message(message(*what), pieces(format), values)));
+            }
             StmtKind::Printf { format, args } => {
-                let values: Vec<_> = args.iter().map(|arg| (self.eval(run, arg), &arg.ty)).collect();
-                let values = values.iter().map(|(value, ty)| self.said(value, ty)).collect();
+                let values = self.formatted(run, args);
                 run.queue.push(Later::Say(What::Printf(pieces(format), values)));
             }
             StmtKind::PrintValue(expr) => {
@@ -81,6 +84,11 @@ impl Meaning<'_> {
             StmtKind::Time(format) => run.queue.push(Later::Say(What::Time(format.clone()))),
         }
         Flow::Next
+    }
+
+    fn formatted(&mut self, run: &mut Run, args: &[Expr]) -> Vec<Value> {
+        let values: Vec<_> = args.iter().map(|arg| (self.eval(run, arg), &arg.ty)).collect();
+        values.iter().map(|(value, ty)| self.said(value, ty)).collect()
     }
 
     fn effect(&mut self, run: &mut Run, expr: &Expr) {
@@ -158,6 +166,14 @@ impl Meaning<'_> {
             }
         }
         Flow::Next
+    }
+}
+
+fn message(what: lang::hir::Message) -> manifest::Message {
+    match what {
+        lang::hir::Message::Error => manifest::Message::Error,
+        lang::hir::Message::Warning => manifest::Message::Warning,
+        lang::hir::Message::Cat => manifest::Message::Cat,
     }
 }
 
