@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod embedded;
 mod imports;
+mod kernel;
 mod messages;
 mod names;
 mod script;

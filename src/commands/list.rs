@@ -5,14 +5,19 @@ use anyhow::{Result, bail};
 use lang::ast::SpecPart;
 use lang::catalog::{Catalog, File, Function, TargetError};
 use lang::resolve::pattern::FunctionPattern;
+use lang::resolve::tracepoint::glob;
 use std::io::Write;
 use target::{Machine, Scope};
 
 /// Lists the attach points that a pattern such as `uprobe:libcuda:cuMem*` stands for.
 pub fn run(cli: &Cli) -> Result<u8> {
     let machine =
-        Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() });
+        Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
+            .with_kernel(&crate::kernel::Running);
     let pattern = cli.words.first().map_or("uprobe:libcuda:*", String::as_str);
+    if let Some((category, event)) = tracepoint(pattern) {
+        return list_tracepoints(&machine, category, event, cli.verbose);
+    }
     let query = Query::parse(pattern)?;
     let files = match machine.files(query.target) {
         Ok(files) => files,
@@ -30,6 +35,32 @@ pub fn run(cli: &Cli) -> Result<u8> {
         0 => bail!("no function matches `{}` in {}", query.function, paths(&files)),
         _ => Ok(out.flush().map(|()| 0)?),
     }
+}
+
+/// Category and event of `tracepoint:sched:*`, `t:sched`.
+fn tracepoint(pattern: &str) -> Option<(&str, &str)> {
+    let mut parts = pattern.splitn(3, ':');
+    let provider = parts.next()?;
+    ["tracepoint", "t"].contains(&provider.to_lowercase().as_str()).then_some(())?;
+    Some((parts.next().unwrap_or("*"), parts.next().unwrap_or("*")))
+}
+
+fn list_tracepoints(machine: &Machine, category: &str, event: &str, verbose: bool) -> Result<u8> {
+    let matches = |(c, e): &(String, String)| glob(category, c) && glob(event, e);
+    let found: Vec<_> = machine.tracepoints().into_iter().filter(matches).collect();
+    if found.is_empty() {
+        bail!("no tracepoint matches `{category}:{event}`; only root may read tracefs");
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for (category, event) in found {
+        writeln!(out, "tracepoint:{category}:{event}")?;
+        let fields = machine.tracepoint(&category, &event).map(|found| found.fields).unwrap_or_default();
+        for field in fields.iter().filter(|_| verbose) {
+            writeln!(out, "    {} {}", field.kind, field.name)?;
+        }
+    }
+    out.flush()?;
+    Ok(0)
 }
 
 fn paths(files: &[File]) -> String {

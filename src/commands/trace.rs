@@ -39,7 +39,8 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         command: argv.clone(),
         lib_overrides: cli.libs.clone(),
         ..Scope::default()
-    });
+    })
+    .with_kernel(&crate::kernel::Running);
     let mut compiler = Compiler::new(&script, &machine, cli, messages);
     compiler.front().map_err(Failure::wrong)?;
     if cli.check {

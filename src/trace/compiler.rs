@@ -6,7 +6,7 @@ use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow, Passes};
 use lang::ast::{self, SpecPart};
-use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
+use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
 use lang::{Checked, Diagnostics, Known, Source};
 use target::{Machine, process};
 use wire::Features;
@@ -197,6 +197,14 @@ impl Catalog for Appeared<'_> {
             return Err(TargetError::NotYet { looked_in: Vec::new() });
         }
         Ok(self.machine.files_taken().into_iter().filter(|file| file.id == self.file).collect())
+    }
+
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
+        self.machine.tracepoint(category, event)
+    }
+
+    fn tracepoints(&self) -> Vec<(String, String)> {
+        self.machine.tracepoints()
     }
 
     fn functions(&self, file: FileId) -> &[Function] {

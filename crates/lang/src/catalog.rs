@@ -36,6 +36,62 @@ pub struct Place {
     pub stack_shift: u32,
 }
 
+/// A tracepoint of the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tracepoint {
+    /// What its record holds.
+    pub fields: Vec<RecordField>,
+}
+
+/// A field of a tracepoint's record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordField {
+    /// `prev_comm`
+    pub name: String,
+    /// Bytes from the start of the record.
+    pub offset: u32,
+    /// What it is.
+    pub kind: RecordKind,
+}
+
+/// What a field of a record is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A number.
+    Int {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// Two's complement.
+        signed: bool,
+    },
+    /// An address, of text or of something else.
+    Pointer {
+        /// `char *`
+        text: bool,
+    },
+    /// `char comm[16]`
+    Text(u32),
+    /// `__data_loc char[] name`: text elsewhere in the record.
+    LocatedText,
+    /// Something that scripts cannot read, as C declares it.
+    Other(String),
+}
+
+impl std::fmt::Display for RecordKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RecordKind::Int { bytes, signed } => {
+                write!(f, "{}int{}", if *signed { "" } else { "u" }, bytes * 8)
+            }
+            RecordKind::Pointer { text: true } => f.write_str("char *"),
+            RecordKind::Pointer { text: false } => f.write_str("void *"),
+            RecordKind::Text(bytes) => write!(f, "char[{bytes}]"),
+            RecordKind::LocatedText => f.write_str("string"),
+            RecordKind::Other(declared) => f.write_str(declared),
+        }
+    }
+}
+
 /// Why a target name stands for nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TargetError {
@@ -72,6 +128,20 @@ pub trait Catalog {
     fn cgroup_id(&self, path: &str) -> Option<u64> {
         let _ = path;
         None
+    }
+
+    /// What a tracepoint's record holds.
+    ///
+    /// # Errors
+    /// There is none, or nobody can tell: why.
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
+        let _ = (category, event);
+        Err("tracepoints are not known here".into())
+    }
+
+    /// Category and name of all tracepoints.
+    fn tracepoints(&self) -> Vec<(String, String)> {
+        Vec::new()
     }
 
     /// Library names worth suggesting when a target is misspelled.

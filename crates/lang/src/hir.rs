@@ -363,6 +363,15 @@ pub enum Attach {
         /// Nanoseconds between two samples.
         period_ns: u64,
     },
+    /// `tracepoint:sched:sched_switch`; `Param` and `RecordStr` are fields of its record.
+    Tracepoint {
+        /// `sched`
+        category: String,
+        /// `sched_switch`
+        event: String,
+        /// By parameter of the signature: where the field lies in the record.
+        offsets: Vec<u32>,
+    },
     /// `uprobe:...`
     Entry(Vec<Site>),
     /// `uretprobe:...`. `Param`, `Arg` and `Duration` mean the values that the call had at entry.
@@ -613,6 +622,13 @@ pub enum ExprKind {
         param: u32,
         /// Bytes from the start of the struct.
         offset: u32,
+    },
+    /// `args.comm` of a tracepoint: text in its record, of the type's capacity.
+    RecordStr {
+        /// Parameter index.
+        param: u32,
+        /// The field says where in the record the text lies.
+        located: bool,
     },
     /// `arg0`: the integer argument in the n-th register, or stack slot behind them, as 64 bits, whatever the signature.
     Arg(u32),

@@ -61,6 +61,7 @@ impl<'a> Printer<'a> {
             Attach::End => ("end".into(), &[]),
             Attach::Interval { period_ns } => (format!("interval {period_ns} ns"), &[]),
             Attach::Profile { period_ns } => (format!("profile {period_ns} ns"), &[]),
+            Attach::Tracepoint { category, event, .. } => (format!("tracepoint {category}:{event}"), &[]),
             Attach::Entry(sites) => ("entry".into(), sites),
             Attach::Return(sites) => ("return".into(), sites),
         };
@@ -207,6 +208,7 @@ impl<'a> Printer<'a> {
             ExprKind::Var(id) => self.var(*id),
             ExprKind::MapGet { map, key } => self.cell(*map, key),
             ExprKind::Param(at) => format!("args.{}", self.param(*at)),
+            ExprKind::RecordStr { param, .. } => format!("args.{}", self.param(*param)),
             ExprKind::ParamField { param, offset } => {
                 format!("{}:args.{}+{offset}", self.ty(&e.ty), self.param(*param))
             }

@@ -19,7 +19,9 @@
 use std::path::{Path, PathBuf};
 
 use lang::builtin::{self, Kind};
-use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
+use lang::catalog::{
+    Catalog, File, FileId, Function, Place, RecordField, RecordKind, TargetError, Tracepoint,
+};
 use lang::check::limits;
 use lang::diagnostic::Diagnostic;
 use lang::resolve::providers;
@@ -80,6 +82,20 @@ impl Machine {
     }
 }
 
+/// The record of `sched:sched_switch`, with a field of each kind.
+fn record() -> Vec<RecordField> {
+    let int = |bytes, signed| RecordKind::Int { bytes, signed };
+    let kinds = [
+        ("prev_comm", 8, RecordKind::Text(16)),
+        ("prev_pid", 24, int(4, true)),
+        ("prev_state", 32, int(8, false)),
+        ("name", 40, RecordKind::LocatedText),
+        ("path", 48, RecordKind::Pointer { text: true }),
+        ("args", 56, RecordKind::Other("unsigned long[6]".into())),
+    ];
+    kinds.map(|(name, offset, kind)| RecordField { name: name.into(), offset, kind }).into()
+}
+
 impl Catalog for Machine {
     fn cgroup_id(&self, path: &str) -> Option<u64> {
         (path == "/sys/fs/cgroup").then_some(1)
@@ -96,6 +112,17 @@ impl Catalog for Machine {
             true => Err(TargetError::NotYet { looked_in: vec!["/usr/lib".into()] }),
             false => Ok(found),
         }
+    }
+
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
+        match (category, event) {
+            ("sched", "sched_switch") => Ok(Tracepoint { fields: record() }),
+            _ => Err("this kernel has none".into()),
+        }
+    }
+
+    fn tracepoints(&self) -> Vec<(String, String)> {
+        vec![("sched".into(), "sched_switch".into())]
     }
 
     fn functions(&self, file: FileId) -> &[Function] {

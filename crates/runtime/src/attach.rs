@@ -92,6 +92,9 @@ impl Attacher<'_> {
             }
             Attach::Follow { tracepoint } => follow(program.clause, loaded, tracepoint)
                 .map_err(failed("no tracepoint to follow processes by")),
+            Attach::Tracepoint { category, event } => tracepoint(program.clause, loaded, category, event)
+                .map(|link| Links { links: vec![link], attached: 1, ..Links::default() })
+                .map_err(failed("cannot attach to the tracepoint")),
             Attach::Uprobes { side, sites } => self.uprobes(program, loaded, *side, sites),
         }
     }
@@ -311,13 +314,17 @@ fn timers(clause: u32, loaded: &LoadedProgram, period_ns: u64, cpus: &[u32]) -> 
     Ok(made)
 }
 
-fn follow(clause: u32, loaded: &LoadedProgram, tracepoint: &str) -> io::Result<Links> {
-    let format = crate::tracefs::tracepoint_format("sched", tracepoint)?;
+fn follow(clause: u32, loaded: &LoadedProgram, event: &str) -> io::Result<Links> {
+    let link = tracepoint(clause, loaded, "sched", event)?;
+    Ok(Links { links: vec![link], ..Links::default() })
+}
+
+fn tracepoint(clause: u32, loaded: &LoadedProgram, category: &str, event: &str) -> io::Result<Link> {
+    let format = crate::tracefs::tracepoint_format(category, event)?;
     let mut attr =
         bpf::perf_event_attr { type_: bpf::PERF_TYPE_TRACEPOINT, config: format.id, ..Default::default() };
     // A tracepoint runs its programs on all CPUs, whichever one the event is opened on.
-    let link = on_event(clause, loaded, sys::perf_event_open(&mut attr, -1, 0)?)?;
-    Ok(Links { links: vec![link], ..Links::default() })
+    on_event(clause, loaded, sys::perf_event_open(&mut attr, -1, 0)?)
 }
 
 fn on_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {

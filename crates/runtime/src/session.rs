@@ -293,12 +293,14 @@ impl Drop for Session {
     }
 }
 
-/// Forks are followed before the first record can be written, BEGIN runs before the first probe can hit.
+/// Forks are followed before the first record can be written, BEGIN runs before the first probe can hit. Programs of one
+/// tracepoint run in the order in which they were attached: a process is forgotten after the script has seen its exit.
 fn order(attach: &Attach) -> u8 {
     match attach {
+        Attach::Follow { tracepoint } if tracepoint == "sched_process_exit" => 3,
         Attach::Follow { .. } => 0,
         Attach::Begin => 1,
-        Attach::Uprobes { .. } => 2,
+        Attach::Uprobes { .. } | Attach::Tracepoint { .. } => 2,
         Attach::Interval { .. } | Attach::Profile { .. } | Attach::End => 3,
     }
 }

@@ -27,6 +27,8 @@ pub struct TracepointField {
     pub size: u32,
     /// Two's complement.
     pub signed: bool,
+    /// As C declares it: `pid_t`, `char[16]`, `__data_loc char[]`, `const char *`.
+    pub declared: String,
 }
 
 impl TracepointFormat {
@@ -48,6 +50,20 @@ pub fn tracepoint_format(category: &str, name: &str) -> io::Result<TracepointFor
         }
     }
     parse(&read_at(&detached_mount()?, &below)?)
+}
+
+/// Category and name of every tracepoint of this kernel, in order.
+pub fn tracepoints() -> io::Result<Vec<(String, String)>> {
+    let text =
+        MOUNTS.iter().find_map(|mount| std::fs::read_to_string(format!("{mount}/available_events")).ok());
+    let text = text.map_or_else(|| read_at(&detached_mount()?, "available_events"), Ok)?;
+    let mut all: Vec<(String, String)> = text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(category, event)| (category.to_owned(), event.to_owned()))
+        .collect();
+    all.sort();
+    Ok(all)
 }
 
 /// A mount of tracefs that no path leads to.
@@ -88,8 +104,10 @@ fn parse_field(line: &str) -> Option<TracepointField> {
     let declaration = parts.next()?.strip_prefix("field:")?;
     let mut number = |label: &str| -> Option<u32> { parts.next()?.strip_prefix(label)?.parse().ok() };
     let (offset, size, signed) = (number("offset:")?, number("size:")?, number("signed:")?);
-    let name = declaration.rsplit(' ').next()?.split('[').next()?;
-    Some(TracepointField { name: name.to_owned(), offset, size, signed: signed != 0 })
+    let (base, last) = declaration.rsplit_once(' ')?;
+    let (name, dimension) = last.find('[').map_or((last, ""), |at| last.split_at(at));
+    let (name, declared) = (name.to_owned(), format!("{base}{dimension}"));
+    Some(TracepointField { name, offset, size, signed: signed != 0, declared })
 }
 
 #[cfg(test)]
@@ -107,6 +125,7 @@ mod tests {
         assert_eq!(format.offset("parent_comm"), Some(8));
         assert_eq!(format.offset("child_pid"), Some(44));
         assert_eq!(format.offset("nobody"), None);
+        assert_eq!(format.fields[1].declared, "char[16]");
         assert!(parse("format:\n").is_err());
     }
 

@@ -21,5 +21,5 @@ pub mod search;
 pub mod stack;
 
 pub use elf::{ElfError, ElfFile};
-pub use machine::{Machine, Scope};
+pub use machine::{Kernel, Machine, Scope};
 pub use stack::{Frame, Symbols};

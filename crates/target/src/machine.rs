@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use cuda::Library;
 use elsa::sync::FrozenVec;
-use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
+use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
 
 use crate::elf::{ElfError, ElfFile, Functions};
 use crate::hunt::{self, Hunt};
@@ -51,6 +51,18 @@ impl Scope {
     }
 }
 
+/// What a machine's catalog asks of the kernel; answered by whoever may.
+pub trait Kernel: std::fmt::Debug + Sync {
+    /// What a tracepoint's record holds.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read: why.
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String>;
+
+    /// Category and name of all tracepoints.
+    fn tracepoints(&self) -> Vec<(String, String)>;
+}
+
 /// A file that was taken.
 #[derive(Debug)]
 struct Taken {
@@ -81,6 +93,8 @@ pub struct Machine {
     files: FrozenVec<Box<Taken>>,
     /// Held while a file is looked for and added, so that it is added once.
     adding: Mutex<()>,
+    /// Whom to ask about the kernel.
+    kernel: Option<&'static dyn Kernel>,
     /// Targets that were found.
     found: Mutex<HashMap<String, Vec<FileId>>>,
 }
@@ -93,9 +107,15 @@ impl Machine {
             scope: RwLock::new(Arc::new(scope)),
             directory,
             files: FrozenVec::new(),
+            kernel: None,
             adding: Mutex::default(),
             found: Mutex::default(),
         }
+    }
+
+    /// The same machine, which also knows about the kernel's tracepoints.
+    pub fn with_kernel(self, kernel: &'static dyn Kernel) -> Machine {
+        Machine { kernel: Some(kernel), ..self }
     }
 
     /// Why the file was taken, for `-v`: `mapped by process 42 (python3)`.
@@ -328,6 +348,17 @@ impl Machine {
 }
 
 impl Catalog for Machine {
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
+        self.kernel.map_or_else(
+            || Err("nobody asked the kernel".into()),
+            |kernel| kernel.tracepoint(category, event),
+        )
+    }
+
+    fn tracepoints(&self) -> Vec<(String, String)> {
+        self.kernel.map(Kernel::tracepoints).unwrap_or_default()
+    }
+
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
         let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(target).cloned();
         let ids = match known {

@@ -141,6 +141,13 @@ pub enum Attach {
         /// Nanoseconds.
         period_ns: u64,
     },
+    /// A tracepoint of the kernel.
+    Tracepoint {
+        /// `sched`
+        category: String,
+        /// `sched_switch`
+        event: String,
+    },
     /// Functions of files.
     Uprobes {
         /// Which side.

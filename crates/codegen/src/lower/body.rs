@@ -121,7 +121,12 @@ impl<'c, 'p> Body<'c, 'p> {
     /// Starts a program's first side.
     pub fn new(cx: &'c mut Cx<'p>, probe: &'p hir::Probe, mut b: Builder, symbol: String) -> Body<'c, 'p> {
         let params = probe.signature.as_ref().map_or(&[][..], |signature| &signature.params);
-        let places = abi::places(cx.options.arch, params, &cx.program.structs);
+        let places = match &probe.attach {
+            hir::Attach::Tracepoint { offsets, .. } => {
+                offsets.iter().map(|&offset| vec![abi::Piece::Reg(offset as i16)]).collect()
+            }
+            _ => abi::places(cx.options.arch, params, &cx.program.structs),
+        };
         let ctx = b.ctx();
         let fun = Fun::new(b, super::frame::PROGRAM_STACK);
         Body {

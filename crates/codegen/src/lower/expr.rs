@@ -91,6 +91,7 @@ impl Body<'_, '_> {
             ExprKind::Fact(fact) => self.fact(*fact),
             ExprKind::Str(_)
             | ExprKind::Comm
+            | ExprKind::RecordStr { .. }
             | ExprKind::Tuple(_)
             | ExprKind::ReadStr { .. }
             | ExprKind::ReadBuf { .. }
@@ -282,6 +283,7 @@ impl Body<'_, '_> {
         match &expr.kind {
             ExprKind::Str(text) => self.store_bytes(to, text, size),
             ExprKind::Comm => self.store_comm(to, size),
+            ExprKind::RecordStr { param, located } => self.record_string(*param, *located, to, size),
             ExprKind::ReadStr { base, limit } => self.read_string(base, limit.as_deref(), to, size),
             ExprKind::ReadBuf { base, len } => self.read_buffer(base, len, to, &expr.ty),
             ExprKind::Usym(address) => self.store_usym(address, to),

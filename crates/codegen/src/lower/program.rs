@@ -24,6 +24,11 @@ impl<'p> Cx<'p> {
                 let attach = manifest::Attach::Profile { period_ns: *period_ns };
                 self.timer_or_hook(probe, "profile", "perf_event", attach);
             }
+            Attach::Tracepoint { category, event, .. } => {
+                let attach =
+                    manifest::Attach::Tracepoint { category: category.clone(), event: event.clone() };
+                self.timer_or_hook(probe, "tracepoint", "tracepoint", attach);
+            }
             Attach::Entry(sites) => {
                 let depth_matters = self.reads_stack(probe);
                 for (shift, sites) in by_shift(sites, depth_matters) {
@@ -103,7 +108,10 @@ impl<'p> Cx<'p> {
             predicate: probe.predicate.iter().collect(),
             body: &mut |body| body.statements(&probe.body),
             skipped: 0,
-            filtered: matches!(probe.attach, Attach::Entry(_) | Attach::Return(_) | Attach::Profile { .. }),
+            filtered: matches!(
+                probe.attach,
+                Attach::Entry(_) | Attach::Return(_) | Attach::Profile { .. } | Attach::Tracepoint { .. }
+            ),
             variables: true,
         });
         body.finish();

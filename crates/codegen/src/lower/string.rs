@@ -2,7 +2,8 @@
 //!
 //! In memory a string is zero-filled behind its NUL, so equal strings are equal bytes. In a record it is as long as it is.
 
-use super::body::{Body, literal};
+use super::abi::Piece;
+use super::body::{Body, Pro, literal};
 use super::frame::{Base, Place};
 use crate::bpf::helper;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
@@ -22,6 +23,24 @@ impl Body<'_, '_> {
         let at = self.pointer(to);
         let read = self.b().call(helper::PROBE_READ_USER_STR, &[at.into(), size, address]);
         self.count_if(Cmp::Slt, read, 0, CounterKind::UserRead);
+    }
+
+    /// Text in the record of a tracepoint; a field that is located holds length and place of it.
+    pub(super) fn record_string(&mut self, param: u32, located: bool, to: Place, capacity: u32) {
+        let Piece::Reg(offset) = self.places[param as usize][0] else {
+            unreachable!("fields are in the record")
+        };
+        let ctx = self.pro(Pro::Ctx);
+        let offset = match located {
+            // Length in the upper half, place in the lower.
+            true => self.b().load(ctx, offset, Width::B16, false).into(),
+            false => Operand::from(i64::from(offset)),
+        };
+        let address = self.b().bin(Bin::Add, ctx, offset);
+        self.zero(to, capacity);
+        let at = self.pointer(to);
+        let args = [at.into(), i64::from(capacity).into(), address.into()];
+        self.b().call_void(helper::PROBE_READ_KERNEL_STR, &args);
     }
 
     /// Bytes to read at most, the NUL included, bounded so that the verifier sees it.

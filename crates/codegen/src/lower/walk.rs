@@ -11,6 +11,7 @@ pub fn operands<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
         | Var(_)
         | Param(_)
         | ParamField { .. }
+        | RecordStr { .. }
         | Arg(_)
         | Reg(_)
         | Retval

@@ -256,7 +256,7 @@ impl<'a> Checker<'a> {
         let vars_out = states.iter().map(|state| self.var(state)).collect();
         *vars = states;
         let (attach, signature) = match at {
-            Attached::Timed { attach, .. } => (attach.clone(), None),
+            Attached::Timed { attach, signature, .. } => (attach.clone(), signature.clone()),
             Attached::Calls { returns: true, layout } => {
                 (Attach::Return(layout.sites.clone()), layout.signature.clone())
             }

@@ -24,6 +24,8 @@ pub(crate) enum At {
     #[default]
     Ends,
     Timer,
+    /// A tracepoint.
+    Record,
     Entry,
     Return,
 }
@@ -73,10 +75,12 @@ impl Scope {
         scope.clause_sites = clause.attached.iter().flat_map(sites).cloned().collect();
         scope.probe_type = probe_type(attached);
         match attached {
-            Attached::Timed { attach, name } => {
+            Attached::Timed { attach, name, signature } => {
                 scope.timed_name = Some(*name);
+                scope.signature = signature.clone();
                 scope.at = match attach {
                     Attach::Begin | Attach::End => At::Ends,
+                    Attach::Tracepoint { .. } => At::Record,
                     _ => At::Timer,
                 };
             }
@@ -185,6 +189,7 @@ fn probe_type(attached: &Attached) -> &'static str {
     match attached {
         Attached::Timed { attach: Attach::Interval { .. }, .. } => "interval",
         Attached::Timed { attach: Attach::Profile { .. }, .. } => "profile",
+        Attached::Timed { attach: Attach::Tracepoint { .. }, .. } => "tracepoint",
         Attached::Timed { .. } => "special",
         Attached::Calls { returns: false, .. } => "uprobe",
         Attached::Calls { returns: true, .. } => "uretprobe",

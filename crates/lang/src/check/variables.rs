@@ -247,8 +247,39 @@ impl<'a> Checker<'a> {
         expr(ExprKind::Stack, ty, span)
     }
 
+    /// `args.comm` of a tracepoint.
+    fn record_field(&mut self, name: &ast::Name, span: Span) -> Expr {
+        let params = self.scope.signature.as_ref().map_or(&[][..], |signature| &signature.params);
+        let Some(at) = params.iter().position(|p| p.name == name.node) else {
+            let names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
+            let near = did_you_mean(&similar(&name.node, names.iter().copied()));
+            let note = format!("it has {}", names.join(", "));
+            let error =
+                self.error("E0214", name.span, format!("this tracepoint has no field `{}`", name.node));
+            error.note(note).help.extend(near);
+            return unknown(span);
+        };
+        let param = at as u32;
+        match params[at].ty.clone() {
+            Type::Void => {
+                let message = format!("the field `{}` is of a kind that cannot be read", name.node);
+                self.error("E0226", name.span, message).help("numbers, addresses and text can be read");
+                unknown(span)
+            }
+            Type::Str(0) => {
+                let ty = Type::Str(self.config.max_strlen);
+                expr(ExprKind::RecordStr { param, located: true }, ty, span)
+            }
+            ty @ Type::Str(_) => expr(ExprKind::RecordStr { param, located: false }, ty, span),
+            ty => expr(ExprKind::Param(param), ty, span),
+        }
+    }
+
     /// `args.bytesize`: a parameter, which may be a struct on the way to a field of it.
     pub fn param(&mut self, name: &ast::Name, span: Span) -> Expr {
+        if self.scope.at == At::Record {
+            return self.record_field(name, span);
+        }
         let builtin = builtin::find("args").expect("`args` is a built-in");
         if !self.allowed(builtin, "args", span) {
             return unknown(span);

@@ -153,4 +153,13 @@ pub const PROBES: &[Code] = &[
         example: "uprobe:/nowhere/libcuda.so:cuInit, uprobe:libcuda:cuInit { @ = count() }",
         repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
+    Code {
+        code: "E0112",
+        title: "no such tracepoint",
+        explanation: "A tracepoint is written `tracepoint:CATEGORY:EVENT`; `*` stands for anything. `cudatrace -l \
+                      'tracepoint:sched:*'` lists those of this kernel. Their fields are read from tracefs, which need \
+                      not be mounted but is root's.",
+        example: "tracepoint:sched:sched_swich { @ = count() }",
+        repaired: "tracepoint:sched:sched_switch { @ = count() }",
+    },
 ];

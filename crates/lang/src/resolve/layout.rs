@@ -65,7 +65,9 @@ pub fn group(clause: &Clause, spots: Vec<Spot>, types: &mut Types, diags: &mut D
     let results = usage.retval.is_some() && spots.iter().any(returns_enum);
     for spot in spots {
         match spot {
-            Spot::Timed { attach, name } => grouping.attached.push(Attached::Timed { attach, name }),
+            Spot::Timed { attach, name, signature } => {
+                grouping.attached.push(Attached::Timed { attach, name, signature });
+            }
             Spot::Call(call) => match lack(&call, &usage, results) {
                 Some(what) => lacking.push((call, what)),
                 None => grouping.add(call),

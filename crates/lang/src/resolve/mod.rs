@@ -13,6 +13,7 @@ pub mod names;
 pub mod pattern;
 pub mod probes;
 pub mod providers;
+pub mod tracepoint;
 pub mod usage;
 
 use crate::ast;
@@ -65,12 +66,14 @@ pub struct ResolvedClause<'a> {
 /// Where one program runs.
 #[derive(Debug)]
 pub enum Attached {
-    /// `BEGIN`, `END`, `interval`, `profile`
+    /// `BEGIN`, `END`, `interval`, `profile`, `tracepoint`
     Timed {
         /// Which.
         attach: hir::Attach,
         /// What `probe` says there.
         name: NameId,
+        /// The record of a tracepoint.
+        signature: Option<hir::Signature>,
     },
     /// `uprobe`, `uretprobe`
     Calls {

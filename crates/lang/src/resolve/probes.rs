@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet};
 use crate::ast::{Clause, ProbeSpec, SpecPart};
 use crate::catalog::{File, FileId, Function, Place, TargetError};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
-use crate::hir::{Attach, MissingProbes, NameId, NameKind, Site};
+use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site};
 use crate::resolve::names::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
 use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind};
-use crate::resolve::{Pending, Setting};
+use crate::resolve::{Pending, Setting, tracepoint};
 use crate::similar::similar;
 use crate::span::Span;
 
@@ -25,6 +25,8 @@ pub enum Spot {
         attach: Attach,
         /// What `probe` says there.
         name: NameId,
+        /// The record of a tracepoint.
+        signature: Option<Signature>,
     },
     /// A function.
     Call(Call),
@@ -141,6 +143,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             ProviderKind::Begin => self.bare(spec, provider, Attach::Begin),
             ProviderKind::End => self.bare(spec, provider, Attach::End),
             ProviderKind::Interval | ProviderKind::Profile => self.timer(spec, provider),
+            ProviderKind::Tracepoint => self.tracepoints(spec, provider),
             ProviderKind::Uprobe => self.call(spec, provider, false),
             ProviderKind::Uretprobe => self.call(spec, provider, true),
         }
@@ -170,7 +173,33 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     fn timed(&mut self, attach: Attach, name: &str) -> Spot {
-        Spot::Timed { attach, name: self.names.intern(NameKind::Probe, name) }
+        Spot::Timed { attach, name: self.names.intern(NameKind::Probe, name), signature: None }
+    }
+
+    fn tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
+        let [category, event] = parts[..] else {
+            return malformed(spec.span, "expected a category and an event".into(), provider);
+        };
+        let wanted = tracepoint::wanted(self.setting.catalog, category, event);
+        let found: Result<Vec<Spot>, String> =
+            wanted.iter().map(|(category, event)| self.tracepoint(category, event)).collect();
+        match found {
+            Ok(spots) if !spots.is_empty() => Ok(spots),
+            missing => {
+                let reason = missing.err().unwrap_or_else(|| "none matches".into());
+                let near = tracepoint::near(self.setting.catalog, category, event);
+                let message = format!("no tracepoint `{category}:{event}`: {reason}");
+                Err(Miss::Absent(finding("E0112", spec.span, message, "", did_you_mean(&near))))
+            }
+        }
+    }
+
+    fn tracepoint(&mut self, category: &str, event: &str) -> Result<Spot, String> {
+        let (signature, offsets) = tracepoint::record(&self.setting.catalog.tracepoint(category, event)?);
+        let name = self.names.intern(NameKind::Probe, &format!("tracepoint:{category}:{event}"));
+        let attach = Attach::Tracepoint { category: category.into(), event: event.into(), offsets };
+        Ok(Spot::Timed { attach, name, signature: Some(signature) })
     }
 
     fn call(&mut self, spec: &ProbeSpec, provider: &'static Provider, returns: bool) -> Spots {

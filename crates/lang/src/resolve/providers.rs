@@ -11,6 +11,8 @@ pub enum ProviderKind {
     Interval,
     /// `profile:hz:99`
     Profile,
+    /// `tracepoint:sched:sched_switch`
+    Tracepoint,
     /// `uprobe:libcuda:cuInit`
     Uprobe,
     /// `uretprobe:libcuda:cuInit`
@@ -63,6 +65,12 @@ pub static PROVIDERS: &[Provider] = &[
         form: "profile:hz:99",
         doc: "every so often, on each CPU (units s, ms, us, ns, hz)",
     },
+    Provider {
+        names: &["tracepoint", "t"],
+        kind: ProviderKind::Tracepoint,
+        form: "tracepoint:CATEGORY:EVENT",
+        doc: "when the kernel passes a tracepoint; `args` has its fields",
+    },
 ];
 
 /// Providers that other tracers have and this one has not: names, and what to use.
@@ -75,10 +83,7 @@ pub static ABSENT: &[(&[&str], &str)] = &[
         &["fentry", "f", "fexit", "fr", "kfunc", "kretfunc"],
         "functions of the kernel cannot be probed; use `uprobe:LIBRARY:FUNCTION`",
     ),
-    (
-        &["tracepoint", "t", "rawtracepoint", "rt"],
-        "use `uprobe:LIBRARY:FUNCTION` on the library call that leads there",
-    ),
+    (&["rawtracepoint", "rt"], "use `tracepoint:CATEGORY:EVENT`, whose fields have names"),
     (&["usdt", "U"], "use `uprobe:LIBRARY:FUNCTION` on a function near the marker"),
     (&["software", "s", "hardware", "h"], "use `profile:hz:99` to sample by time"),
     (

@@ -1,6 +1,8 @@
 //! A machine of some libraries and a dozen symbols, the same everywhere.
 
-use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
+use lang::catalog::{
+    Catalog, File, FileId, Function, Place, RecordField, RecordKind, TargetError, Tracepoint,
+};
 
 /// Name in scripts, path, what it is, symbols.
 type Library = (&'static str, &'static str, Option<(cuda::Library, u32)>, &'static str);
@@ -51,6 +53,20 @@ fn functions(symbols: &str) -> Vec<Function> {
     symbols.split_whitespace().enumerate().map(function).collect()
 }
 
+/// The record of `sched:sched_switch`, with a field of each kind.
+fn record() -> Vec<RecordField> {
+    let int = |bytes, signed| RecordKind::Int { bytes, signed };
+    let kinds = [
+        ("prev_comm", 8, RecordKind::Text(16)),
+        ("prev_pid", 24, int(4, true)),
+        ("prev_state", 32, int(8, false)),
+        ("name", 40, RecordKind::LocatedText),
+        ("path", 48, RecordKind::Pointer { text: true }),
+        ("args", 56, RecordKind::Other("unsigned long[6]".into())),
+    ];
+    kinds.map(|(name, offset, kind)| RecordField { name: name.into(), offset, kind }).into()
+}
+
 impl Catalog for Machine {
     fn cgroup_id(&self, path: &str) -> Option<u64> {
         (path == "/sys/fs/cgroup").then_some(1)
@@ -68,6 +84,17 @@ impl Catalog for Machine {
             true if target.contains('/') => Err(TargetError::Unusable("no such file".into())),
             true => Err(TargetError::NotYet { looked_in: vec!["/usr/lib".into()] }),
         }
+    }
+
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
+        match (category, event) {
+            ("sched", "sched_switch") => Ok(Tracepoint { fields: record() }),
+            _ => Err("this kernel has none".into()),
+        }
+    }
+
+    fn tracepoints(&self) -> Vec<(String, String)> {
+        vec![("sched".into(), "sched_switch".into())]
     }
 
     fn functions(&self, file: FileId) -> &[Function] {

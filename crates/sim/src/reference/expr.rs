@@ -94,6 +94,7 @@ impl Meaning<'_> {
             K::ReadBuf { base, len } => return self.read_buf(run, base, len, &e.ty),
             K::Usym(address) => return Val::Usym(self.eval(run, address).num() as u64, moment.tgid),
             K::Stack => return self.stack(run, &e.ty),
+            K::RecordStr { .. } => panic!("worlds have no tracepoints"),
             K::Int(n) => *n,
             K::Param(n) => self.param(run, *n, 0),
             K::ParamField { param, offset } => self.param(run, *param, *offset),

@@ -1,0 +1,58 @@
+//! Tracepoints of the kernel: which ones a pattern means, and what a body sees of their records.
+
+use crate::catalog::{Catalog, RecordKind, Tracepoint};
+use crate::hir::{Param, Signature, Type};
+use crate::similar::similar;
+
+/// Category and event of the tracepoints that are meant; a name without wildcards stands for itself.
+pub fn wanted(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<(String, String)> {
+    if !category.contains('*') && !event.contains('*') {
+        return vec![(category.into(), event.into())];
+    }
+    let matches = |(c, e): &(String, String)| glob(category, c) && glob(event, e);
+    catalog.tracepoints().into_iter().filter(matches).collect()
+}
+
+/// Whether a text fits a pattern in which `*` stands for anything.
+pub fn glob(pattern: &str, text: &str) -> bool {
+    let Some((before, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(text) = text.strip_prefix(before) else { return false };
+    text.char_indices().map(|(at, _)| at).chain([text.len()]).any(|at| glob(rest, &text[at..]))
+}
+
+/// Tracepoints with names like this.
+pub fn near(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<String> {
+    let all: Vec<String> = catalog.tracepoints().into_iter().map(|(c, e)| format!("{c}:{e}")).collect();
+    let near = similar(&format!("{category}:{event}"), all.iter().map(String::as_str));
+    near.into_iter().map(String::from).collect()
+}
+
+/// The record as parameters, and where they lie in it. Text whose length only the record knows is `Str(0)`.
+pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
+    let ty = |kind: &RecordKind| match kind {
+        RecordKind::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
+        RecordKind::Pointer { text: true } => Type::Pointer(Box::new(Type::Int { bytes: 1, signed: true })),
+        RecordKind::Pointer { text: false } => Type::Pointer(Box::new(Type::Void)),
+        RecordKind::Text(bytes) => Type::Str(*bytes),
+        RecordKind::LocatedText => Type::Str(0),
+        RecordKind::Other(_) => Type::Void,
+    };
+    let params = tracepoint.fields.iter();
+    let params = params.map(|f| Param { name: f.name.clone(), ty: ty(&f.kind), float: false }).collect();
+    (Signature { params, ret: Type::Void }, tracepoint.fields.iter().map(|f| f.offset).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glob;
+
+    #[test]
+    fn stars_stand_for_anything() {
+        for (pattern, text) in [("*", ""), ("sched_*", "sched_switch"), ("*_e*t", "sys_exit"), ("a", "a")] {
+            assert!(glob(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [("a", "ab"), ("a*b", "a"), ("*x", "xy")] {
+            assert!(!glob(pattern, text), "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What the kernel says of its tracepoints, for the catalog.
+
+use lang::catalog::{RecordField, RecordKind, Tracepoint};
+use runtime::tracefs::{self, TracepointField};
+use std::io;
+
+/// The kernel that we run on.
+#[derive(Debug)]
+pub struct Running;
+
+impl target::Kernel for Running {
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
+        let format = tracefs::tracepoint_format(category, event).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => "this kernel has none".to_string(),
+            io::ErrorKind::PermissionDenied => "only root may read tracefs".to_string(),
+            _ => error.to_string(),
+        })?;
+        // Programs may not read the head that all records have.
+        let own = format.fields.into_iter().filter(|field| !field.name.starts_with("common_"));
+        Ok(Tracepoint { fields: own.map(field).collect() })
+    }
+
+    fn tracepoints(&self) -> Vec<(String, String)> {
+        tracefs::tracepoints().unwrap_or_default()
+    }
+}
+
+fn field(field: TracepointField) -> RecordField {
+    let declared = field.declared.as_str();
+    let kind = match field.size {
+        size if declared.starts_with("char[") => RecordKind::Text(size),
+        _ if declared == "__data_loc char[]" => RecordKind::LocatedText,
+        _ if declared.contains('[') => RecordKind::Other(field.declared),
+        8 if declared.ends_with('*') => RecordKind::Pointer { text: declared.contains("char") },
+        size @ (1 | 2 | 4 | 8) => RecordKind::Int { bytes: size as u8, signed: field.signed },
+        _ => RecordKind::Other(field.declared),
+    };
+    RecordField { name: field.name, offset: field.offset, kind }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declarations_of_c_have_their_kinds() {
+        let kind = |declared: &str, size| {
+            let (name, declared) = ("x".into(), declared.to_string());
+            field(TracepointField { name, offset: 8, size, signed: true, declared }).kind
+        };
+        assert_eq!(kind("char[16]", 16), RecordKind::Text(16));
+        assert_eq!(kind("__data_loc char[]", 4), RecordKind::LocatedText);
+        assert_eq!(kind("const char *", 8), RecordKind::Pointer { text: true });
+        assert_eq!(kind("pid_t", 4), RecordKind::Int { bytes: 4, signed: true });
+        assert_eq!(kind("unsigned long[6]", 48), RecordKind::Other("unsigned long[6]".into()));
+    }
+}
