@@ -11,7 +11,7 @@ build: deps              ## the release binary
 demo: build examples     ## trace the workload: on a GPU if there is one, else on the simulated CUDA
 	bash examples/demo.sh $(BINARY)
 
-test: build examples     ## everything that can be tested on this machine; live tests need root
+test: deps examples      ## everything that can be tested on this machine; live tests need root
 	$(CARGO) test --workspace --quiet
 	$(MAKE) --no-print-directory -C examples/cuda check
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a probe hit costs: nanoseconds of one traced call, as a ratio to an empty probe attached the same way.
+"""What a probe hit costs: processor time of one traced call in ns, as a ratio to an empty probe attached the same way.
 
 Rounds are interleaved and medians compared, so that a machine that speeds up or slows down does not decide.
 Usage: bench.py CUDATRACE [ROUNDS]
@@ -22,9 +22,10 @@ CASES = [
     ("@[func] = count(), 2 functions", "uprobe:{lib}:hammer_pu*,uprobe:{lib}:hammer_nop5 {{ @[func] = count() }}", "push", "empty entry", 1.12),
     ("@x++", "uprobe:{lib}:{f} {{ @x++ }}", "push", "empty entry", None),
     ("empty entry, endbr64", "uprobe:{lib}:{f} {{ }}", "endbr64", "empty entry", 1.30),
-    ("empty return", "uretprobe:{lib}:{f} {{ }}", "push", None, None),
-    ("@[func] = hist(duration)", "uretprobe:{lib}:{f} {{ @[func] = hist(duration) }}", "push", "empty return", 1.25),
-    ("sum of arg and duration", "uretprobe:{lib}:{f} {{ @[arg0 & 1] = sum(duration) }}", "push", "empty return", None),
+    ("empty entry and return", "uprobe:{lib}:{f} {{ }} uretprobe:{lib}:{f} {{ }}", "push", None, None),
+    ("empty return", "uretprobe:{lib}:{f} {{ }}", "push", "empty entry and return", None),
+    ("@[func] = hist(duration)", "uretprobe:{lib}:{f} {{ @[func] = hist(duration) }}", "push", "empty entry and return", 1.25),
+    ("sum of arg and duration", "uretprobe:{lib}:{f} {{ @[arg0 & 1] = sum(duration) }}", "push", "empty entry and return", None),
     ("printf", "uprobe:{lib}:{f} {{ printf(\"%d\\n\", arg0) }}", "push", "empty entry", None),
 ]
 
@@ -33,7 +34,7 @@ def once(cudatrace, script, function):
     hammer = [str(BUILD / "hammer"), "--function", function, "--threads", "1", "--calls", str(CALLS)]
     text = script.format(lib=LIB, f=f"hammer_{function}")
     run = subprocess.run([cudatrace, "-q", "-e", text, "--", *hammer], capture_output=True, text=True, check=True)
-    return float(re.search(r"^ns_per_call ([\d.]+)", run.stdout, re.M).group(1))
+    return float(re.search(r"^cpu_ns_per_call ([\d.]+)", run.stdout, re.M).group(1))
 
 
 def main():
