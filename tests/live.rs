@@ -7,6 +7,7 @@
 //! ARGS     more arguments for cudatrace
 //! SCRIPT   uprobe:libcuda:cuInit { @ = count() }
 //! RUN      {examples}/workload_driver --threads 2
+//! BEFORE   5 {examples}/hammer --threads 4
 //! EXPECT   this exact line is printed
 //! MATCH    a line matches this regular expression
 //! ABSENT   no line, of messages neither, matches this one
@@ -16,14 +17,15 @@
 //! ```
 //!
 //! `TRUTH`: for each line of the traced program that has the left form, the right one must be printed. `RUN` goes behind
-//! `--`; `{examples}` is where the examples are built. No sleeps: a case ends when its program does.
+//! `--`; `{examples}` is where the examples are built. No sleeps: a case ends when its program does. `BEFORE` is a program that
+//! runs already, with so many threads, when cudatrace starts, and until it has ended; `{pid}` is its process id.
 //!
 //! `CUDATRACE_LIVE_CASES=FILE:FILE` takes these files instead, `CUDATRACE_LIVE_SECONDS` is the time limit of a case: both
 //! for `scripts/test-kernels.sh`, which runs this program on other kernels in a slow machine.
 
 mod common;
 
-use common::{examples, obstacle};
+use common::{Running, examples, obstacle, wait_for};
 use libtest_mimic::{Arguments, Failed, Trial};
 use regex::Regex;
 use std::path::{Path, PathBuf};
@@ -114,7 +116,7 @@ fn parse(file: &Path) -> Vec<Case> {
 }
 
 fn run(case: &Case) -> Result<(), Failed> {
-    let known = ["ARGS", "SCRIPT", "RUN", "EXPECT", "MATCH", "ABSENT", "MESSAGE", "TRUTH", "STATUS", "ENV"];
+    let known = ["ARGS", "SCRIPT", "RUN", "EXPECT", "MATCH", "ABSENT", "MESSAGE", "TRUTH", "STATUS", "ENV", "BEFORE"];
     if let Some((key, _)) = case.directives.iter().find(|(key, _)| !known.contains(&key.as_str())) {
         return Err(format!("unknown directive {key}").into());
     }
@@ -134,6 +136,9 @@ fn cut(text: &str) -> String {
 fn trace(case: &Case) -> Result<Output, Failed> {
     let build = examples();
     let fill = |text: &str| text.replace("{examples}", &build.to_string_lossy());
+    let before = case.last("BEFORE").map(|text| start_before(&fill(text))).transpose()?;
+    let pid = before.as_ref().map_or(String::new(), |running| running.pid().to_string());
+    let fill = |text: &str| fill(text).replace("{pid}", &pid);
     let mut command = common::cudatrace();
     for pair in case.all("ENV") {
         let (name, value) = pair.split_once('=').ok_or("ENV wants NAME=VALUE")?;
@@ -149,6 +154,18 @@ fn trace(case: &Case) -> Result<Output, Failed> {
         command.arg("--").args(shell_words::split(&fill(program)).map_err(|e| e.to_string())?);
     }
     finish(command)
+}
+
+/// Starts what `BEFORE` says, `THREADS PROGRAM`, and waits for its threads.
+fn start_before(text: &str) -> Result<Running, Failed> {
+    let (threads, program) = text.split_once(' ').ok_or("BEFORE wants THREADS PROGRAM")?;
+    let threads: usize = threads.parse()?;
+    let words = shell_words::split(program).map_err(|e| e.to_string())?;
+    let (program, arguments) = words.split_first().ok_or("BEFORE wants THREADS PROGRAM")?;
+    let running = Running::start(Command::new(program).args(arguments));
+    let tasks = format!("/proc/{}/task", running.pid());
+    wait_for("its threads", || std::fs::read_dir(&tasks).is_ok_and(|list| list.count() == threads));
+    Ok(running)
 }
 
 /// Runs a command to its end; kills it past the time limit.
