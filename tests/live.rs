@@ -116,7 +116,8 @@ fn parse(file: &Path) -> Vec<Case> {
 }
 
 fn run(case: &Case) -> Result<(), Failed> {
-    let known = ["ARGS", "SCRIPT", "RUN", "EXPECT", "MATCH", "ABSENT", "MESSAGE", "TRUTH", "STATUS", "ENV", "BEFORE"];
+    let known =
+        ["ARGS", "SCRIPT", "RUN", "EXPECT", "MATCH", "ABSENT", "MESSAGE", "TRUTH", "STATUS", "ENV", "BEFORE"];
     if let Some((key, _)) = case.directives.iter().find(|(key, _)| !known.contains(&key.as_str())) {
         return Err(format!("unknown directive {key}").into());
     }
