@@ -7,7 +7,6 @@ use super::liveness::{Range, Ranges};
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Function, R};
 use crate::ir::VReg;
-use std::collections::BTreeMap;
 
 /// Registers that calls overwrite come first: the others cost a save and a restore in the kernel's machine code.
 const ORDER: [Reg; 10] = [Reg(1), Reg(2), Reg(3), Reg(4), Reg(5), Reg(0), Reg(6), Reg(7), Reg(8), Reg(9)];
@@ -34,7 +33,7 @@ pub fn assign(function: &Function, short_lived: u32) -> Assignment {
     order.sort_by_key(|&n| ranges.get(virt(n))[0].start);
     let mut scan = Scan {
         regs: vec![None; function.vregs as usize],
-        busy: ORDER.map(|_| BTreeMap::new()),
+        busy: ORDER.map(|_| Vec::new()),
         hints: hints(function),
         ranges: &ranges,
         short_lived,
@@ -62,10 +61,16 @@ fn hints(function: &Function) -> Vec<Vec<R>> {
 /// Who occupies a machine register; `None`: the machine itself.
 type Owner = Option<VReg>;
 
+/// A range in which a machine register is occupied.
+struct Busy {
+    range: Range,
+    owner: Owner,
+}
+
 struct Scan<'a> {
     regs: Vec<Option<Reg>>,
-    /// By machine register: end and owner of each range, by its start.
-    busy: [BTreeMap<u32, (u32, Owner)>; 10],
+    /// By machine register: where it is occupied, in ascending order and without overlaps.
+    busy: [Vec<Busy>; 10],
     hints: Vec<Vec<R>>,
     ranges: &'a Ranges,
     short_lived: u32,
@@ -75,9 +80,8 @@ struct Scan<'a> {
 impl Scan<'_> {
     fn block_fixed(&mut self) {
         for reg in ORDER {
-            let busy = &mut self.busy[reg.0 as usize];
-            let fixed = self.ranges.get(R::Phys(reg)).iter();
-            busy.extend(fixed.map(|range| (range.start, (range.end, None))));
+            let fixed = self.ranges.get(R::Phys(reg)).iter().cloned();
+            self.busy[reg.0 as usize].extend(fixed.map(|range| Busy { range, owner: None }));
         }
     }
 
@@ -116,14 +120,18 @@ impl Scan<'_> {
     fn conflicts(&self, to: Reg, reg: VReg) -> impl Iterator<Item = Owner> + '_ {
         let busy = &self.busy[to.0 as usize];
         self.ranges(reg).iter().flat_map(move |range| {
-            let before = busy.range(..range.start).next_back().filter(|(_, (end, _))| *end > range.start);
-            before.into_iter().chain(busy.range(range.clone())).map(|(_, (_, owner))| *owner)
+            let first = busy.partition_point(|other| other.range.end <= range.start);
+            let overlapping = busy[first..].iter().take_while(|other| other.range.start < range.end);
+            overlapping.map(|other| other.owner)
         })
     }
 
     fn take(&mut self, reg: VReg, to: Reg) {
-        let ranges = self.ranges.get(R::Virt(reg));
-        self.busy[to.0 as usize].extend(ranges.iter().map(|range| (range.start, (range.end, Some(reg)))));
+        let busy = &mut self.busy[to.0 as usize];
+        for range in self.ranges.get(R::Virt(reg)) {
+            let at = busy.partition_point(|other| other.range.start < range.start);
+            busy.insert(at, Busy { range: range.clone(), owner: Some(reg) });
+        }
         self.regs[reg.0 as usize] = Some(to);
     }
 
@@ -155,9 +163,7 @@ impl Scan<'_> {
     }
 
     fn evict(&mut self, owner: VReg, from: Reg) {
-        for range in self.ranges.get(R::Virt(owner)) {
-            self.busy[from.0 as usize].remove(&range.start);
-        }
+        self.busy[from.0 as usize].retain(|other| other.owner != Some(owner));
         self.regs[owner.0 as usize] = None;
         self.spilled.push(owner);
     }
