@@ -37,7 +37,7 @@ impl Messages {
             say(&lang::render::render(&shown, src, self.color));
         }
         if hidden > 0 {
-            say(&format!("... and {hidden} more messages\n"));
+            say(&format!("... and {hidden} more\n"));
         }
     }
 
