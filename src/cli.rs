@@ -39,6 +39,10 @@ pub struct Cli {
     #[arg(short = 'p', long = "pid", value_name = "PID")]
     pub pids: Vec<u32>,
 
+    /// Trace the processes of -p and the command alone, not what they start
+    #[arg(long)]
+    pub no_children: bool,
+
     /// Trace this command
     #[arg(last = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,

@@ -47,8 +47,9 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         return Ok(0);
     }
     let kernel = kernel(cli)?;
-    let compiled =
-        compiler.compile(&kernel.features, argv.is_some() || !pids.is_empty()).map_err(Failure::wrong)?;
+    let traced = pids.len() + usize::from(argv.is_some());
+    let by_link = cli.no_children && traced == 1 && compiler.runs_by_calls_alone() && link_filters(&kernel);
+    let compiled = compiler.compile(&kernel.features, traced > 0 && !by_link).map_err(Failure::wrong)?;
     if let Some(path) = &cli.emit {
         std::fs::write(path, &compiled.elf)
             .with_context(|| path.display().to_string())
@@ -57,7 +58,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     }
     messages
         .detail(|| format!("compiled after {:?}: {} bytes of object", start.elapsed(), compiled.elf.len()));
-    let job = Job { cli, messages, machine: &machine, argv, pids, start };
+    let job = Job { cli, messages, machine: &machine, argv, pids, by_link, start };
     job.run(compiler, &compiled)
 }
 
@@ -67,6 +68,8 @@ struct Job<'a> {
     machine: &'a Machine,
     argv: Option<Vec<OsString>>,
     pids: Vec<u32>,
+    /// The links' own filter says which process is traced.
+    by_link: bool,
     start: Instant,
 }
 
@@ -78,6 +81,7 @@ impl<'a> Job<'a> {
         let mut traced = self.pids.clone();
         let started = child.as_ref().map(Child::pid);
         traced.extend(started);
+        let link_pid = traced.first().copied().filter(|_| self.by_link);
         let options = runtime::Options { pids: traced, child: started, ..Default::default() };
         let loaded = Loaded::load(compiled, &options).map_err(Failure::loading)?;
         self.messages.detail(|| format!("loaded after {:?}", self.start.elapsed()));
@@ -85,12 +89,12 @@ impl<'a> Job<'a> {
             return Ok(0);
         }
         let files = |id: u32| self.open_path(id);
-        let attach = AttachOptions { files: &files, link_pid: None };
+        let attach = AttachOptions { files: &files, link_pid };
         let mut session = loaded.attach(&attach).map_err(Failure::loading)?;
         self.attached(&session);
         let targets = self.targets(child.as_ref()).map_err(Failure::wrong)?;
         let names = MachineNames::new(session.stacks());
-        let extender = Rc::new(Extender::new(compiler, self.machine, &names, self.messages));
+        let extender = Rc::new(Extender::new(compiler, self.machine, &names, self.messages, link_pid));
         if let Some(child) = &mut child {
             child.release().map_err(Failure::wrong)?;
         }
@@ -152,8 +156,8 @@ impl<'a> Job<'a> {
     }
 
     fn targets(&self, child: Option<&Child>) -> anyhow::Result<Vec<std::os::fd::OwnedFd>> {
-        let running =
-            self.pids.iter().filter(|pid| self.cli.pids.contains(pid)).map(|&pid| trace::pidfd(pid));
+        let running = self.pids.iter().filter(|pid| self.cli.pids.contains(pid));
+        let running = running.map(|&pid| runtime::pidfd_open(pid).with_context(|| format!("process {pid}")));
         let started = child.map(|child| Ok(child.pidfd().try_clone_to_owned()?));
         running.chain(started).collect()
     }
@@ -169,8 +173,8 @@ impl<'a> Job<'a> {
         if mappings.is_none() || !self.pids.is_empty() {
             match MappingWatch::start() {
                 Ok(watch) => {
-                    let system_wide = self.pids.is_empty() && self.argv.is_none();
-                    watches.push(Box::new(Heard::new(watch, Rc::clone(extender), system_wide)));
+                    let any = (self.pids.is_empty() && self.argv.is_none()) || !process::sees_all_pids();
+                    watches.push(Box::new(Heard::new(watch, Rc::clone(extender), any)));
                 }
                 Err(error) => self
                     .messages
@@ -241,12 +245,17 @@ fn command(cli: &Cli) -> anyhow::Result<Option<Vec<OsString>>> {
     }
 }
 
-/// The processes of `-p` and all their children.
+/// The processes of `-p` and all their children, if those are wanted.
 fn pids(cli: &Cli) -> anyhow::Result<Vec<u32>> {
     if let Some(pid) = cli.pids.iter().find(|pid| !process::is_alive(**pid)) {
         return Err(anyhow!("no process {pid}"));
     }
-    Ok(process::with_descendants(&cli.pids))
+    Ok(if cli.no_children { cli.pids.clone() } else { process::with_descendants(&cli.pids) })
+}
+
+/// A link's own filter goes by process: that of a perf event does on every kernel.
+fn link_filters(kernel: &Kernel) -> bool {
+    kernel.uprobe_multi_pid || !kernel.features.uprobe_multi
 }
 
 /// What the kernel can do. An object to be written needs no rights: it is made for a current kernel then.

@@ -6,12 +6,17 @@ use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow, Passes};
 use lang::ast::{self, SpecPart};
+<<<<<<< HEAD
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
+=======
+use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
+use lang::hir::Attach;
+>>>>>>> 875b10d (Executed programs, threads without their main thread, pid namespaces, --no-children; a stuck tracer holds nobody)
 use lang::{Checked, Diagnostics, Known, Source};
 use target::{Machine, process};
 use wire::Features;
 use wire::Manifest;
-use wire::manifest::Compiled;
+use wire::manifest::{self, Compiled, Program, Side, Site};
 
 /// A script and everything that its compilation depends on.
 pub struct Compiler<'a> {
@@ -112,7 +117,7 @@ impl<'a> Compiler<'a> {
             features: *features,
             cpus: cpus(),
             pid_filter: traced,
-            follow: if traced { self.follow() } else { None },
+            follow: if traced && !self.cli.no_children { self.follow() } else { None },
             pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
             optimise: Passes::All,
             base: None,
@@ -122,6 +127,7 @@ impl<'a> Compiler<'a> {
             print!("{}", codegen::dump(&checked.program, self.source(), &options, *stage)?);
         }
         let compiled = codegen::compile(&checked.program, self.source(), &options)?;
+        self.refuse_returns_of_go(&compiled.manifest)?;
         if self.wants(Stage::Manifest) {
             println!("{}", serde_json::to_string_pretty(&compiled.manifest)?);
         }
@@ -129,17 +135,36 @@ impl<'a> Compiler<'a> {
         Ok(compiled)
     }
 
-    /// Where the kernel keeps the child's pid when a process forks; without it children are not followed.
+    /// What the kernel tells of a new task, and where; without it children are not followed.
     fn follow(&self) -> Option<Follow> {
-        let format = runtime::tracefs::tracepoint_format("sched", "sched_process_fork");
-        let offset = format.as_ref().ok().and_then(|format| format.offset("child_pid"));
-        if offset.is_none() {
-            let why = format.err().map_or("no field child_pid".to_string(), |error| error.to_string());
+        let found = runtime::tracefs::tracepoint_format("task", "task_newtask");
+        let offset = |field| found.as_ref().ok().and_then(|format| format.offset(field));
+        let follow = offset("pid").zip(offset("clone_flags"));
+        if follow.is_none() {
+            let why = found.err().map_or("it lacks a field".to_string(), |error| error.to_string());
             self.messages.warning(&format!(
-                "children of the traced processes are not followed: tracepoint sched_process_fork: {why}"
+                "children of the traced processes are not followed: tracepoint task_newtask: {why}"
             ));
         }
-        offset.map(|fork_child_pid| Follow { fork_child_pid })
+        follow.map(|(pid, clone_flags)| Follow { pid, clone_flags })
+    }
+
+    /// The return address that a return probe replaces is seen by Go when it moves a stack, and Go then ends the program.
+    fn refuse_returns_of_go(&self, manifest: &Manifest) -> Result<()> {
+        let in_go = |site: &Site| self.machine.is_go(FileId(site.file));
+        let kills = |program: &&Program| match &program.attach {
+            manifest::Attach::Uprobes { side: Side::Return | Side::Session, sites } => {
+                sites.iter().any(in_go)
+            }
+            _ => false,
+        };
+        match manifest.programs.iter().find(kills) {
+            None => Ok(()),
+            Some(Program { line, text, .. }) => Err(anyhow!(
+                "line {line}, `{text}`: a return probe would crash this program, which is written in Go and moves its stacks; \
+                 probe entries only (`uprobe`), or a C library that it calls"
+            )),
+        }
     }
 
     /// Whether some probe of the script may concern a file of this name.
@@ -150,6 +175,17 @@ impl<'a> Compiler<'a> {
     /// Whether it is worth opening a file, by its name.
     pub fn may_want(&self, shown: &std::path::Path) -> bool {
         self.targets().any(|target| self.machine.matches(target, shown))
+    }
+
+    /// The same for a program, which may have the CUDA runtime linked in.
+    pub fn may_want_program(&self, shown: &std::path::Path) -> bool {
+        self.targets().any(|target| self.machine.matches_program(target, shown))
+    }
+
+    /// Calls of functions alone run the script, so that a link's own filter can say whose.
+    pub fn runs_by_calls_alone(&self) -> bool {
+        let called = |attach: &Attach| !matches!(attach, Attach::Profile { .. });
+        self.checked.iter().flat_map(|checked| &checked.program.probes).all(|probe| called(&probe.attach))
     }
 
     /// Targets of the script's uprobes, as written.
@@ -180,6 +216,7 @@ impl<'a> Compiler<'a> {
         let options = self.options.clone().ok_or_else(|| anyhow!("the script was not compiled"))?;
         let options = codegen::Options { base: Some(base.clone()), follow: None, ..options };
         let compiled = codegen::compile(&checked.program, self.source(), &options)?;
+        self.refuse_returns_of_go(&compiled.manifest)?;
         self.checked = Some(checked);
         Ok(Some(compiled))
     }

@@ -24,6 +24,8 @@ pub struct Extender<'a> {
     /// Where symbols of stacks come from.
     pub names: &'a MachineNames,
     messages: &'a Messages,
+    /// As in [`AttachOptions`].
+    link_pid: Option<u32>,
 }
 
 impl<'a> Extender<'a> {
@@ -33,12 +35,27 @@ impl<'a> Extender<'a> {
         machine: &'a Machine,
         names: &'a MachineNames,
         messages: &'a Messages,
+        link_pid: Option<u32>,
     ) -> Extender<'a> {
-        Extender { compiler: RefCell::new(compiler), machine, names, messages }
+        Extender { compiler: RefCell::new(compiler), machine, names, messages, link_pid }
     }
 
-    /// Attaches what the script probes in the file; says how it went. `open` is where we can open it now.
+    /// Attaches what the script probes in the file, if it may have to do with it by its name; says how it went. `open` is
+    /// where we can open it now.
     fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        if self.compiler.borrow().may_want(shown) {
+            self.extend_by_content(session, open, shown, when);
+        }
+    }
+
+    /// The same for a program, which may also have the CUDA runtime linked in.
+    fn extend_program(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        if self.compiler.borrow().may_want_program(shown) {
+            self.extend_by_content(session, open, shown, when);
+        }
+    }
+
+    fn extend_by_content(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
         let start = Instant::now();
         match self.try_extend(session, open, shown, when) {
             Ok(None) => {}
@@ -57,9 +74,6 @@ impl<'a> Extender<'a> {
         when: &str,
     ) -> Result<Option<usize>> {
         let mut compiler = self.compiler.borrow_mut();
-        if !compiler.may_want(shown) {
-            return Ok(None);
-        }
         let known = self.machine.files_taken().len();
         let file = self.machine.add_file(open, shown, when)?;
         let is_new = self.machine.files_taken().len() > known;
@@ -71,7 +85,7 @@ impl<'a> Extender<'a> {
             late if late == file => open.to_path_buf(),
             other => self.machine.open_path(other).to_path_buf(),
         };
-        Ok(Some(session.extend(&module, &AttachOptions { files: &files, link_pid: None })?.attached))
+        Ok(Some(session.extend(&module, &AttachOptions { files: &files, link_pid: self.link_pid })?.attached))
     }
 }
 
@@ -92,6 +106,12 @@ impl<'a> Asked<'a> {
         self.extender.extend(session, &mapping.open, &mapping.shown, &when);
     }
 
+    /// A program may have the CUDA runtime linked in, whatever it is called.
+    fn consider_program(&self, program: &Mapping, session: &mut Session) {
+        let when = format!("about to be executed by thread {}", program.tid);
+        self.extender.extend_program(session, &program.open, &program.shown, &when);
+    }
+
     /// Stacks of a process that has ended still print names: what it had mapped is looked at before it goes.
     fn keep_symbols(&self, tid: u32) {
         let pid = target::process::tgid(tid).unwrap_or(tid);
@@ -108,6 +128,13 @@ impl Watch for Asked<'_> {
     fn ready(&mut self, session: &mut Session) -> Next {
         match self.mappings.next() {
             Ok(Some(Question::Maps(mapping))) => self.consider(&mapping, session),
+            Ok(Some(Question::Executes(program))) => self.consider_program(&program, session),
+            Ok(Some(Question::Late)) => {
+                self.extender.messages.warning(
+                    "the program waited for seconds until a library was attached, and went on: calls may be missing",
+                );
+                return Next::Continue;
+            }
             Ok(Some(Question::Ends(tid))) => self.keep_symbols(tid),
             Ok(None) | Err(_) => return Next::Remove,
         }
@@ -119,19 +146,19 @@ impl Watch for Asked<'_> {
 pub struct Heard<'a> {
     watch: MappingWatch,
     extender: Rc<Extender<'a>>,
-    /// Of all processes, or of those that the session traces.
-    system_wide: bool,
+    /// Of any process: all are traced, or we cannot tell which.
+    any: bool,
     seen: HashSet<(u64, u64)>,
 }
 
 impl<'a> Heard<'a> {
     /// Listens to `watch`.
-    pub fn new(watch: MappingWatch, extender: Rc<Extender<'a>>, system_wide: bool) -> Heard<'a> {
-        Heard { watch, extender, system_wide, seen: HashSet::new() }
+    pub fn new(watch: MappingWatch, extender: Rc<Extender<'a>>, any: bool) -> Heard<'a> {
+        Heard { watch, extender, any, seen: HashSet::new() }
     }
 
     fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
-        if !self.system_wide && !session.is_traced(mapped.pid) || !self.seen.insert(mapped.identity) {
+        if !self.any && !session.is_traced(mapped.pid) || !self.seen.insert(mapped.identity) {
             return;
         }
         let inside = mapped.path.strip_prefix("/").unwrap_or(&mapped.path);

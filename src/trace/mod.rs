@@ -3,22 +3,11 @@
 pub mod compiler;
 pub mod late;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use runtime::Session;
 use runtime::run::{Next, Watch};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use wire::Features;
-
-/// A descriptor that is readable when the process has ended.
-pub fn pidfd(pid: u32) -> Result<OwnedFd> {
-    // SAFETY: plain system call; a non-negative result is a new descriptor.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error()).with_context(|| format!("process {pid}"));
-    }
-    // SAFETY: nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
 
 /// Ends a run at once, when everything that the script does was done by BEGIN.
 pub struct Done(OwnedFd);

@@ -53,8 +53,10 @@ pub struct Options {
 /// Where the tracepoints keep their fields, in bytes from the start of the record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Follow {
-    /// `child_pid` of sched:sched_process_fork.
-    pub fork_child_pid: u32,
+    /// `pid` of task:task_newtask.
+    pub pid: u32,
+    /// `clone_flags` of task:task_newtask.
+    pub clone_flags: u32,
 }
 
 /// Which optimisations run; all by default, some in tests.

@@ -127,14 +127,18 @@ impl Loaded {
         let programs = core.take(objects)?;
         core.start(options.child)?;
         let loaded = Loaded { core, programs };
-        let trace = |pid: &u32| loaded.trace_pid(*pid).map_err(setup("cannot enter the traced processes"));
-        options.pids.iter().try_for_each(trace)?;
+        let enter = |pid: &u32| {
+            // Our child has one thread and waits; others make and end threads as we look.
+            let threads = if options.child == Some(*pid) { 1 } else { manifest::UNCOUNTED };
+            loaded.core.trace(*pid, threads).map_err(setup("cannot enter the traced processes"))
+        };
+        options.pids.iter().try_for_each(enter)?;
         Ok(loaded)
     }
 
     /// Traces a process.
     pub fn trace_pid(&self, tgid: u32) -> io::Result<()> {
-        self.core.set_traced(tgid, true)
+        self.core.trace(tgid, manifest::UNCOUNTED)
     }
 
     /// Runs BEGIN and attaches everything. [`Session::failures`] has the attach points that were left out.
@@ -194,15 +198,16 @@ impl Session {
 
     /// Traces a process.
     pub fn trace_pid(&self, tgid: u32) -> io::Result<()> {
-        self.core.set_traced(tgid, true)
+        self.core.trace(tgid, manifest::UNCOUNTED)
     }
 
     /// Traces a process no longer.
     pub fn untrace_pid(&self, tgid: u32) -> io::Result<()> {
-        self.core.set_traced(tgid, false)
+        self.core.pids().map_or(Ok(()), |pids| aggregate::delete(pids, &tgid.to_le_bytes()))
     }
 
-    /// Whether a process is traced, children that were followed included. Without a pid filter all are.
+    /// Whether a process is traced, children that were followed included (in a pid namespace of our own, those have other
+    /// numbers and are not found). Without a pid filter all are.
     pub fn is_traced(&self, tgid: u32) -> bool {
         let Some(pids) = self.core.pids() else { return true };
         aggregate::lookup(pids, &tgid.to_le_bytes(), &mut [0; 8]).is_ok()
@@ -364,13 +369,10 @@ impl Core {
         self.shared.get(manifest::PIDS_MAP).map(|map| &map.fd)
     }
 
-    /// Without a pid filter there is no such map, and nothing to do.
-    fn set_traced(&self, tgid: u32, traced: bool) -> io::Result<()> {
-        match self.pids() {
-            Some(pids) if traced => aggregate::update(pids, &tgid.to_le_bytes(), &[1; 8]),
-            Some(pids) => aggregate::delete(pids, &tgid.to_le_bytes()),
-            None => Ok(()),
-        }
+    /// Enters a process. Without a pid filter there is no such map, and nothing to do.
+    fn trace(&self, tgid: u32, threads: u64) -> io::Result<()> {
+        let enter = |pids| aggregate::update(pids, &tgid.to_le_bytes(), &threads.to_le_bytes());
+        self.pids().map_or(Ok(()), enter)
     }
 
     pub fn script_map(&self, map: u32) -> io::Result<&ScriptMap> {

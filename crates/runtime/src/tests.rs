@@ -374,7 +374,7 @@ fn timers_fire_and_a_sink_that_cannot_write_ends_the_run() {
 #[test]
 fn forks_are_followed_through_a_tracepoint() {
     let Some(_alone) = alone() else { return };
-    let attach = vec![Attach::Follow { tracepoint: "sched_process_fork".into() }];
+    let attach = vec![Attach::Follow { tracepoint: "sched:sched_process_fork".into() }];
     let programs =
         |ring| vec![load(bpf::BPF_PROG_TYPE_TRACEPOINT, 0, &writes(ring, Says::Constant(EXIT, 8)))];
     let mut session =

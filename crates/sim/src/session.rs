@@ -142,7 +142,7 @@ impl Session<'_> {
         // A script without probes of processes has no such map.
         if let Some((map, memory)) = self.machine.map(manifest::PIDS_MAP) {
             for pid in &world.traced {
-                map.set(&pid.to_le_bytes(), &[1], memory);
+                map.set(&pid.to_le_bytes(), &manifest::UNCOUNTED.to_le_bytes(), memory);
             }
         }
     }

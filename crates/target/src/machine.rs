@@ -240,6 +240,11 @@ impl Machine {
         !locate::is_stub(shown_path) && wanted.judge(shown_path) != Verdict::No
     }
 
+    /// By its path, a program may belong to a target, or by what it may have linked in.
+    pub fn matches_program(&self, target: &str, shown_path: &Path) -> bool {
+        self.wanted(target).is_runtime() || self.matches(target, shown_path)
+    }
+
     /// The file belongs to the target: by its name, by its soname, or as a program with the CUDA runtime linked in.
     pub fn belongs(&self, target: &str, file: FileId) -> bool {
         let taken = self.file(file);

@@ -248,6 +248,11 @@ pub fn own_pid_namespace() -> Option<Namespace> {
     own_namespace("pid")
 }
 
+/// Our pids are those of the kernel.
+pub fn sees_all_pids() -> bool {
+    own_pid_namespace().is_none_or(|namespace| namespace.is_initial_pid())
+}
+
 /// The pid namespace of a process.
 pub fn pid_namespace(pid: u32) -> Option<Namespace> {
     namespace(pid, "pid")

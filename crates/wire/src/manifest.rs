@@ -16,8 +16,14 @@ pub const VERSION: u32 = 1;
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
 pub const RING_MAP: &str = "ct_ring";
-/// Hash map u32 tgid -> u8: the processes to trace. Programs look at it only if [`Manifest::pid_filter`].
+/// Hash map u32 tgid -> u64: the processes to trace, and how many threads each has, or [`UNCOUNTED`]. Programs look at it only
+/// if [`Manifest::pid_filter`]. A process goes with its last thread. The tgid is that of the tracer's pid namespace; if that
+/// is not the initial one, processes that programs enter have the initial one's and [`GLOBAL_PID`].
 pub const PIDS_MAP: &str = "ct_pids";
+/// Threads of a process that was running when it was entered: so many that it stays.
+pub const UNCOUNTED: u64 = 1 << 32;
+/// Bit of a key of [`PIDS_MAP`] that is a tgid of the initial pid namespace though the tracer is not in it.
+pub const GLOBAL_PID: u32 = 1 << 31;
 /// Array map with one cell, see [`CONTROL_*`](CONTROL_START): written by the runtime before attaching.
 pub const CONTROL_MAP: &str = "ct_control";
 /// u64 in the control cell: boot-clock ns of the start, for `elapsed`.
@@ -155,9 +161,9 @@ pub enum Attach {
         /// The functions.
         sites: Vec<Site>,
     },
-    /// Tracepoint sched:sched_process_fork or _exit, to keep [`PIDS_MAP`] up to date. Attached before all uprobes.
+    /// A tracepoint of new and of ending tasks, to keep [`PIDS_MAP`] up to date. Attached before all uprobes.
     Follow {
-        /// `sched_process_fork`
+        /// `sched:sched_process_exit`
         tracepoint: String,
     },
 }

@@ -1,24 +1,27 @@
-//! Programs that keep the set of traced processes: a child of a traced process is traced, and what exits is not.
+//! Programs that keep the set of traced processes: a child of a traced process is traced, and counts its threads; with its last
+//! thread it goes. The main thread may end before others do.
 //!
-//! The tracepoint names a new thread as it names a new process; its entry does no harm and goes when it exits. A process
-//! counts as gone when its first thread exits.
+//! The kernel names a new task by its pid in the initial pid namespace, and the child's own helpers cannot be asked yet. So a
+//! tracer in another namespace has two kinds of keys, see [`manifest::PIDS_MAP`].
 
 use super::Cx;
 use crate::Follow;
 use crate::bpf::helper;
 use crate::ir::build::Builder;
-use crate::ir::{Bin, Cmp, FuncKind, ProgramInfo, VReg, Width};
+use crate::ir::{AtomicOp, Bin, BlockId, Cmp, FuncKind, MapRef, ProgramInfo, VReg, Width};
 use lang::Span;
 use wire::manifest;
 
 /// Clause of programs that no clause asked for.
 const NO_CLAUSE: u32 = u32::MAX;
+/// The new task is a thread of its creator's process (sched.h).
+const CLONE_THREAD: i64 = 0x10000;
 
 impl Cx<'_> {
     /// Adds the programs if the options ask for them.
     pub(super) fn follow_programs(&mut self) {
-        if let Some(Follow { fork_child_pid }) = self.options.follow {
-            self.follow_fork(fork_child_pid);
+        if let Some(follow) = self.options.follow {
+            self.follow_fork(follow);
             self.follow_exit();
         }
     }
@@ -29,7 +32,7 @@ impl Cx<'_> {
             symbol: symbol.into(),
             clause: NO_CLAUSE,
             line: 0,
-            text: format!("tracepoint:sched:{tracepoint}"),
+            text: format!("tracepoint:{tracepoint}"),
             attach: attach.clone(),
         });
         let info = ProgramInfo { clause: NO_CLAUSE, attach };
@@ -37,25 +40,28 @@ impl Cx<'_> {
         Builder::new(symbol.into(), kind, Span::default())
     }
 
-    fn follow_fork(&mut self, child_pid: u32) {
+    fn follow_fork(&mut self, follow: Follow) {
         let pids = self.pids();
-        let mut b = self.begin_follow("follow_fork", "sched_process_fork");
+        let mut b = self.begin_follow("follow_fork", "task:task_newtask");
         let ctx = b.ctx();
-        let thread = b.call(helper::GET_CURRENT_PID_TGID, &[]);
-        let tgid = b.bin(Bin::Shr, thread, 32);
-        let key = key(&mut b, tgid);
+        let [thread, process, done] = std::array::from_fn(|_| b.block());
+        let cell = self.cell_of_current(&mut b, pids, done);
+        let flags = b.load(ctx, follow.clone_flags as i16, Width::B64, false);
+        let is_thread = b.bin(Bin::And, flags, CLONE_THREAD);
+        b.branch(Cmp::Ne, is_thread, 0, thread, process);
+        b.switch_to(thread);
+        let one = b.copy(1);
+        b.atomic(AtomicOp::Add, cell, 0, one);
+        b.jump(done);
+        b.switch_to(process);
+        let child = b.load(ctx, follow.pid as i16, Width::B32, false);
+        let child = self.key_of_global(&mut b, child);
+        let key = key(&mut b, child);
+        let slot = b.func_mut().slot(8, 8);
+        let threads = b.slot_addr(slot);
+        b.store(threads, 0, Width::B64, 1);
         let map = b.map_addr(pids);
-        let traced = b.call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()]);
-        let [add, done] = std::array::from_fn(|_| b.block());
-        b.branch(Cmp::Ne, traced, 0, add, done);
-        b.switch_to(add);
-        let child = b.load(ctx, child_pid as i16, Width::B32, false);
-        b.store(key, 0, Width::B32, child);
-        let slot = b.func_mut().slot(1, 8);
-        let value = b.slot_addr(slot);
-        b.store(value, 0, Width::B8, 1);
-        let map = b.map_addr(pids);
-        b.call_void(helper::MAP_UPDATE_ELEM, &[map.into(), key.into(), value.into(), 0.into()]);
+        b.call_void(helper::MAP_UPDATE_ELEM, &[map.into(), key.into(), threads.into(), 0.into()]);
         b.fall_into(done);
         b.ret(0);
         self.module.funcs.push(b.finish());
@@ -63,14 +69,70 @@ impl Cx<'_> {
 
     fn follow_exit(&mut self) {
         let pids = self.pids();
-        let mut b = self.begin_follow("follow_exit", "sched_process_exit");
-        let thread = b.call(helper::GET_CURRENT_PID_TGID, &[]);
-        let key = key(&mut b, thread);
-        let map = b.map_addr(pids);
-        b.call_void(helper::MAP_DELETE_ELEM, &[map.into(), key.into()]);
+        let mut b = self.begin_follow("follow_exit", "sched:sched_process_exit");
+        let [last, done] = std::array::from_fn(|_| b.block());
+        let cell = self.cell_of_current(&mut b, pids, done);
+        let minus_one = b.copy(-1);
+        let threads = b.atomic_fetch(AtomicOp::Add, cell, 0, minus_one);
+        b.branch(Cmp::Eq, threads, 1, last, done);
+        b.switch_to(last);
+        for tgid in self.keys_of_current(&mut b) {
+            let key = key(&mut b, tgid);
+            let map = b.map_addr(pids);
+            b.call_void(helper::MAP_DELETE_ELEM, &[map.into(), key.into()]);
+        }
+        b.fall_into(done);
         b.ret(0);
         self.module.funcs.push(b.finish());
     }
+
+    /// The cell of the current process in the map of those traced; leaves for `missing` if it is not.
+    fn cell_of_current(&self, b: &mut Builder, pids: MapRef, missing: BlockId) -> VReg {
+        let keys = self.keys_of_current(b);
+        let found = b.block();
+        let cell = b.copy(0);
+        for tgid in keys {
+            let key = key(b, tgid);
+            let map = b.map_addr(pids);
+            let looked_up = b.call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()]);
+            b.set(cell, looked_up);
+            let next = b.block();
+            b.branch(Cmp::Ne, cell, 0, found, next);
+            b.switch_to(next);
+        }
+        b.jump(missing);
+        b.switch_to(found);
+        cell
+    }
+
+    /// Keys under which the current process may be: as programs enter it, and as the tracer does.
+    fn keys_of_current(&self, b: &mut Builder) -> Vec<VReg> {
+        let thread = b.call(helper::GET_CURRENT_PID_TGID, &[]);
+        let tgid = b.bin(Bin::Shr, thread, 32);
+        let Some(namespace) = self.options.pid_namespace else { return vec![tgid] };
+        let global = self.key_of_global(b, tgid);
+        let thread = thread_in(b, namespace);
+        vec![global, b.bin(Bin::Shr, thread, 32)]
+    }
+
+    /// A tgid of the initial pid namespace as a key.
+    fn key_of_global(&self, b: &mut Builder, tgid: VReg) -> VReg {
+        match self.options.pid_namespace {
+            Some(_) => b.bin(Bin::Or, tgid, i64::from(manifest::GLOBAL_PID)),
+            None => tgid,
+        }
+    }
+}
+
+/// tgid and tid of the current thread in a pid namespace; 0 outside of it.
+fn thread_in(b: &mut Builder, (device, inode): (u64, u64)) -> VReg {
+    let slot = b.func_mut().slot(8, 8);
+    let place = b.slot_addr(slot);
+    b.store(place, 0, Width::B64, 0);
+    let args = [(device as i64).into(), (inode as i64).into(), place.into(), 8.into()];
+    b.call_void(helper::GET_NS_CURRENT_PID_TGID, &args);
+    // struct bpf_pidns_info { u32 pid, tgid }: pid is the thread.
+    b.load(place, 0, Width::B64, false)
 }
 
 /// A slot with the low half of a register.

@@ -160,7 +160,7 @@ impl<'p> Cx<'p> {
             name: manifest::PIDS_MAP.into(),
             kind: BPF_MAP_TYPE_HASH,
             key_size: 4,
-            value_size: 1,
+            value_size: 8,
             max_entries: MAX_PIDS,
             flags,
         })

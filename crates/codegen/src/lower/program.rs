@@ -240,12 +240,22 @@ impl<'c, 'p> Body<'c, 'p> {
 
     fn pid_filter(&mut self, skip: BlockId) {
         let map = self.cx.pids();
-        let thread = self.pro(Pro::Thread);
         let key = self.temp(8);
+        let traced = self.b().block();
+        if self.cx.options.pid_namespace.is_some() {
+            let global = self.b().call(helper::GET_CURRENT_PID_TGID, &[]);
+            let global = self.b().bin(crate::ir::Bin::Shr, global, 32);
+            let global = self.b().bin(crate::ir::Bin::Or, global, i64::from(manifest::GLOBAL_PID));
+            self.store(key, Width::B32, global);
+            let cell = self.lookup_raw(map, key);
+            self.go_on_unless(Cmp::Ne, cell, 0, traced);
+        }
+        let thread = self.pro(Pro::Thread);
         let tgid = self.b().bin(crate::ir::Bin::Shr, thread, 32);
         self.store(key, Width::B32, tgid);
         let cell = self.lookup_raw(map, key);
-        self.go_on_unless(Cmp::Eq, cell, 0, skip);
+        self.b().branch(Cmp::Eq, cell, 0, skip, traced);
+        self.b().switch_to(traced);
     }
 
     fn exit_test(&mut self, skip: BlockId) {

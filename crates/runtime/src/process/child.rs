@@ -2,7 +2,7 @@
 
 use super::doorman::{self, Identity, Mappings};
 use super::filter;
-use crate::signals;
+use crate::{signals, sys};
 use std::collections::HashSet;
 use std::ffi::{CString, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -107,8 +107,8 @@ impl Child {
         }
         let word = |at: usize| i32::from_le_bytes(said[at..at + 4].try_into().expect("4 bytes"));
         let pid = word(0) as u32;
-        let pidfd = open_pidfd(pid)?;
-        let (mappings, unwatched) = match watch(command, pidfd.as_fd(), word(4)) {
+        let pidfd = sys::pidfd_open(pid)?;
+        let (mappings, unwatched) = match watch(command, pid, pidfd.as_fd(), word(4)) {
             Some(Ok(mappings)) => (Some(mappings), None),
             Some(Err(error)) => (None, Some(error)),
             None => (None, None),
@@ -127,7 +127,7 @@ impl Child {
         self.pidfd.as_fd()
     }
 
-    /// Lets it run. Exec itself maps the program without asking, so this does not wait for answers of ours.
+    /// Lets it run. Of its first program nobody asks, so this does not wait for answers of ours.
     ///
     /// # Errors
     /// [`SpawnError::Exec`] if there is no such program.
@@ -213,7 +213,12 @@ fn set_apart(process: &mut std::process::Command) -> io::Result<PipeReader> {
     Ok(output)
 }
 
-fn watch(command: &Command, pidfd: BorrowedFd<'_>, listener: RawFd) -> Option<io::Result<Mappings>> {
+fn watch(
+    command: &Command,
+    pid: u32,
+    pidfd: BorrowedFd<'_>,
+    listener: RawFd,
+) -> Option<io::Result<Mappings>> {
     if !command.watch_mappings {
         return None;
     }
@@ -221,7 +226,7 @@ fn watch(command: &Command, pidfd: BorrowedFd<'_>, listener: RawFd) -> Option<io
         return Some(Err(io::Error::from_raw_os_error(-listener)));
     }
     let taken = doorman::descriptor_of(pidfd, listener);
-    Some(taken.and_then(|listener| doorman::start(listener, command.known.clone())))
+    Some(taken.and_then(|listener| doorman::start(listener, command.known.clone(), pid)))
 }
 
 /// What the child does between fork and exec.
@@ -305,14 +310,6 @@ fn user(name: &str) -> Result<User, SpawnError> {
         libc::getgrouplist(c_name.as_ptr(), entry.pw_gid, groups.as_mut_ptr(), &mut count);
         groups.truncate(count.max(0) as usize);
         Ok(User { name: name.into(), home: home.into(), uid: entry.pw_uid, gid: entry.pw_gid, groups })
-    }
-}
-
-fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: plain system call; the result is a new descriptor.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as i32)) }
     }
 }
 

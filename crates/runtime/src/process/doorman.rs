@@ -2,15 +2,18 @@
 //!
 //! It is a process of its own so that the traced program outlives us: a listener that is closed makes every further
 //! mapping fail. It knows which files were seen, asks us about others over a socket, one at a time, and when the socket
-//! is closed says yes to everything until the last traced process is gone.
+//! is closed says yes to everything until the last traced process is gone. If we do not answer for [`PATIENCE`] the
+//! program goes on, and does not wait for us again before we have caught up.
 
+use super::executed;
 use crate::sys;
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Device and inode of a file.
 pub type Identity = (u64, u64);
@@ -34,20 +37,32 @@ pub struct Mapping {
 pub enum Question {
     /// A file that it is about to map.
     Maps(Mapping),
+    /// A program that it is about to execute; it can be opened until the answer.
+    Executes(Mapping),
     /// It is about to end: the last chance to see what is mapped where. By thread.
     Ends(u32),
+    /// Not a question, and nothing to answer: we were too late for one, and the program has gone on.
+    Late,
 }
+
+/// How long a program waits for our answer. Finding and attaching the largest library takes a hundredth of that.
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
 /// Questions of the doorman.
 #[derive(Debug)]
 pub struct Mappings {
     socket: UnixStream,
+    doorman: u32,
 }
 
-/// A question on the socket: tid and fd, little endian.
-const QUESTION: usize = 8;
-/// In place of an fd: the process ends.
-const ENDS: u32 = u32::MAX;
+/// A question on the socket: kind, tid and fd, little endian.
+const QUESTION: usize = 12;
+
+/// Kinds of question.
+const MAPS: u32 = 0;
+const EXECUTES: u32 = 1;
+const ENDS: u32 = 2;
+const LATE: u32 = 3;
 
 impl Mappings {
     /// Readable when a question waits.
@@ -70,18 +85,22 @@ impl Mappings {
             other => other?,
         }
         let word = |at: usize| u32::from_le_bytes(question[at..at + 4].try_into().expect("4 bytes"));
-        let (tid, fd) = (word(0), word(4));
-        if fd == ENDS {
-            return Ok(Some(Question::Ends(tid)));
-        }
-        let open = PathBuf::from(format!("/proc/{tid}/fd/{fd}"));
+        let (kind, tid, fd) = (word(0), word(4), word(8));
+        let holder = match kind {
+            ENDS => return Ok(Some(Question::Ends(tid))),
+            LATE => return Ok(Some(Question::Late)),
+            EXECUTES => self.doorman,
+            _ => tid,
+        };
+        let open = PathBuf::from(format!("/proc/{holder}/fd/{fd}"));
         // The thread waits, unless it was killed meanwhile: then there is nothing to attach.
         let (Ok(metadata), Ok(shown)) = (std::fs::metadata(&open), std::fs::read_link(&open)) else {
             self.answer()?;
             return self.next();
         };
-        let identity = (metadata.dev(), metadata.ino());
-        Ok(Some(Question::Maps(Mapping { tid, identity, open, shown })))
+        let identity = identity(&metadata);
+        let mapping = Mapping { tid, identity, open, shown };
+        Ok(Some(if kind == EXECUTES { Question::Executes(mapping) } else { Question::Maps(mapping) }))
     }
 
     /// Lets a process end that waits to do so, within some ms; other questions stay.
@@ -94,7 +113,7 @@ impl Mappings {
             let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
             libc::recv(self.socket.as_raw_fd(), question.as_mut_ptr().cast(), QUESTION, flags)
         };
-        if peeked == QUESTION as isize && question[4..] == ENDS.to_le_bytes() {
+        if peeked == QUESTION as isize && question[..4] == ENDS.to_le_bytes() {
             self.socket.read_exact(&mut question)?;
             self.answer()?;
         }
@@ -110,11 +129,12 @@ impl Mappings {
     }
 }
 
-/// Starts the doorman for a listener. `known` are files that need no question.
+/// Starts the doorman for a listener. `known` are files that need no question, `held` is our child that waits to become the
+/// program.
 ///
 /// # Errors
 /// Those of socketpair(2) and fork(2).
-pub fn start(listener: OwnedFd, known: HashSet<Identity>) -> io::Result<Mappings> {
+pub fn start(listener: OwnedFd, known: HashSet<Identity>, held: u32) -> io::Result<Mappings> {
     let (ours, theirs) = UnixStream::pair()?;
     // SAFETY: the child calls only async-signal-safe functions and the allocator; it is forked while no other thread of
     // ours can hold the allocator's lock (`Child::spawn` is called before threads are started, and its own helper
@@ -126,11 +146,11 @@ pub fn start(listener: OwnedFd, known: HashSet<Identity>) -> io::Result<Mappings
             // Descriptors that it inherited would keep pipes of ours open.
             sys::close_all_but(vec![listener.as_raw_fd(), theirs.as_raw_fd()]);
             leave_session();
-            Doorman { listener, socket: Some(theirs), known }.serve();
+            Doorman { listener, socket: Some(theirs), known, held, unanswered: 0 }.serve();
             // SAFETY: ends this process without running the parent's exit handlers.
             unsafe { libc::_exit(0) }
         }
-        _ => Ok(Mappings { socket: ours }),
+        doorman => Ok(Mappings { socket: ours, doorman: doorman as u32 }),
     }
 }
 
@@ -150,6 +170,9 @@ struct Doorman {
     listener: OwnedFd,
     socket: Option<UnixStream>,
     known: HashSet<Identity>,
+    held: u32,
+    /// Questions that the tracer has not answered.
+    unanswered: u32,
 }
 
 impl Doorman {
@@ -199,32 +222,87 @@ impl Doorman {
 
     /// Asks about the file unless it is known; then it is.
     fn consider(&mut self, request: &libc::seccomp_notif) {
-        if i64::from(request.data.nr) != libc::SYS_mmap {
-            if self.ask(request.pid, ENDS).is_err() {
-                self.socket = None;
-            }
-            return;
+        match i64::from(request.data.nr) {
+            libc::SYS_mmap => self.maps(request),
+            libc::SYS_execve | libc::SYS_execveat => self.executes(request),
+            _ => self.ask(ENDS, request.pid, 0),
         }
+    }
+
+    fn maps(&mut self, request: &libc::seccomp_notif) {
         // mmap's descriptor is an int: the upper half of the register means nothing.
         let fd = request.data.args[4] as u32;
         let Ok(metadata) = std::fs::metadata(format!("/proc/{}/fd/{fd}", request.pid)) else { return };
-        let identity = (metadata.dev(), metadata.ino());
-        if self.known.contains(&identity) {
-            return;
+        if self.known.insert(identity(&metadata)) {
+            self.ask(MAPS, request.pid, fd);
         }
-        if self.ask(request.pid, fd).is_err() {
-            self.socket = None;
-        }
-        self.known.insert(identity);
     }
 
-    fn ask(&mut self, tid: u32, fd: u32) -> io::Result<()> {
-        let Some(socket) = &mut self.socket else { return Ok(()) };
+    fn executes(&mut self, request: &libc::seccomp_notif) {
+        // The command's own program was looked at before it was started.
+        if request.pid == self.held && is_ours(self.held) {
+            return;
+        }
+        let Some(program) = executed::open(request.pid, &request.data) else { return };
+        let Ok(metadata) = program.metadata() else { return };
+        if self.known.insert(identity(&metadata)) {
+            self.ask(EXECUTES, request.pid, program.as_raw_fd() as u32);
+        }
+    }
+
+    fn ask(&mut self, kind: u32, tid: u32, fd: u32) {
+        if self.try_ask(kind, tid, fd).is_err() {
+            self.socket = None;
+        }
+    }
+
+    /// Asks, and waits for the answer unless we have fallen behind.
+    fn try_ask(&mut self, kind: u32, tid: u32, fd: u32) -> io::Result<()> {
+        while self.unanswered > 0 && self.hear(Duration::ZERO)? {}
+        let is_behind = self.unanswered > 0;
+        if !self.send(kind, tid, fd)? {
+            return Ok(());
+        }
+        self.unanswered += 1;
+        let start = Instant::now();
+        while self.unanswered > 0 && !is_behind {
+            if !self.hear(PATIENCE.saturating_sub(start.elapsed()))? {
+                self.send(LATE, tid, 0)?;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there was room: the tracer may be stuck for long.
+    fn send(&mut self, kind: u32, tid: u32, fd: u32) -> io::Result<bool> {
+        let Some(socket) = &self.socket else { return Ok(false) };
         let mut question = [0; QUESTION];
-        question[..4].copy_from_slice(&tid.to_le_bytes());
-        question[4..].copy_from_slice(&fd.to_le_bytes());
-        socket.write_all(&question)?;
-        socket.read_exact(&mut [0])
+        for (bytes, word) in question.chunks_exact_mut(4).zip([kind, tid, fd]) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: a buffer with its length; so few bytes are sent whole or not at all.
+        let sent = unsafe { libc::send(socket.as_raw_fd(), question.as_ptr().cast(), QUESTION, flags) };
+        match io::Error::last_os_error() {
+            _ if sent == QUESTION as isize => Ok(true),
+            error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            error => Err(error),
+        }
+    }
+
+    /// Takes in answers, of which each is a byte; whether there were any in time.
+    fn hear(&mut self, patience: Duration) -> io::Result<bool> {
+        let Some(socket) = &mut self.socket else { return Ok(false) };
+        if sys::poll(&mut [sys::readable(socket.as_raw_fd())], patience.as_millis() as i32)? == 0 {
+            return Ok(false);
+        }
+        let answers = socket.read(&mut [0; 64])?;
+        if answers == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.unanswered = self.unanswered.saturating_sub(answers as u32);
+        Ok(true)
     }
 
     /// Lets the system call run as if nobody had looked.
@@ -236,16 +314,21 @@ impl Doorman {
     }
 }
 
+fn identity(metadata: &std::fs::Metadata) -> Identity {
+    (metadata.dev(), metadata.ino())
+}
+
+/// The process still runs our own program.
+fn is_ours(pid: u32) -> bool {
+    let of = |who: &str| std::fs::metadata(format!("/proc/{who}/exe")).map(|metadata| identity(&metadata));
+    matches!((of(&pid.to_string()), of("self")), (Ok(its), Ok(ours)) if its == ours)
+}
+
 /// Takes a descriptor out of a process of ours.
 ///
 /// # Errors
 /// Those of pidfd_getfd(2) (Linux 5.6).
 pub fn descriptor_of(pidfd: BorrowedFd<'_>, fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: plain system call.
-    let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), fd, 0) };
-    if taken < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(taken as i32) })
+    // SAFETY: numbers only.
+    sys::owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), fd, 0) })
 }

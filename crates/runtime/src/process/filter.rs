@@ -1,8 +1,9 @@
-//! The seccomp filter of a traced program: executable mappings of files are reported, ends of processes if asked for, all
-//! else passes.
+//! The seccomp filter of a traced program: executable mappings of files and executed programs are reported, ends of processes
+//! if asked for, all else passes.
 
+use crate::sys;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Offsets in `struct seccomp_data`; of an argument, its low half.
 const DATA_NR: u32 = 0;
@@ -37,12 +38,14 @@ const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 const NO_CALL: u32 = u32::MAX;
 
 /// The system call number decides alone for all but mmap, so the kernel caches "allow" for those.
-const fn filter(also: u32) -> [libc::sock_filter; 11] {
+const fn filter(also: u32) -> [libc::sock_filter; 13] {
     [
         statement(LOAD, DATA_ARCH),
-        jump(IF_EQUAL, AUDIT_ARCH, 0, 8),
+        jump(IF_EQUAL, AUDIT_ARCH, 0, 10),
         statement(LOAD, DATA_NR),
-        jump(IF_EQUAL, also, 5, 0),
+        jump(IF_EQUAL, also, 7, 0),
+        jump(IF_EQUAL, libc::SYS_execve as u32, 6, 0),
+        jump(IF_EQUAL, libc::SYS_execveat as u32, 5, 0),
         jump(IF_EQUAL, libc::SYS_mmap as u32, 0, 5),
         statement(LOAD, ARG_PROT),
         jump(IF_SET, libc::PROT_EXEC as u32, 0, 3),
@@ -72,13 +75,9 @@ pub fn install(ends: bool) -> io::Result<OwnedFd> {
 }
 
 fn seccomp(flags: libc::c_ulong, program: &libc::sock_fprog) -> io::Result<OwnedFd> {
-    // SAFETY: `program` points to a filter that lives as long as the call; the kernel copies it.
-    let fd = unsafe {
+    // SAFETY: `program` points to a filter that lives as long as the call; the kernel copies it. With NEW_LISTENER the
+    // result is a new descriptor.
+    sys::owned(unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, std::ptr::from_ref(program))
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: with NEW_LISTENER the kernel returns a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    })
 }

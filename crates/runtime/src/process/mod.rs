@@ -1,15 +1,16 @@
 //! Programs that we start, and the libraries that they map later.
 //!
 //! [`Child`] starts a program that waits until it is released, so that probes are in place before its first instruction. With
-//! `watch_mappings`, a seccomp filter reports each executable mapping of a file before it happens: the mapping thread
-//! waits inside its system call, sees no signal and no changed result, and neither does its parent. The `doorman`, a
-//! small process of ours, answers at once for files that were seen before, asks us about new ones, and lets all pass
-//! when we are gone.
+//! `watch_mappings`, a seccomp filter reports each executable mapping of a file before it happens, and each program to be
+//! executed, which the kernel maps by itself: the thread waits inside its system call, sees no signal and no changed result,
+//! and neither does its parent. The `doorman`, a small process of ours, answers at once for files that were seen before,
+//! asks us about new ones, and lets all pass when we are gone or do not answer for some seconds.
 //!
 //! Of processes that were running before us, [`MappingWatch`] tells what they have mapped.
 
 mod child;
 mod doorman;
+mod executed;
 mod filter;
 mod watch;
 
@@ -37,15 +38,19 @@ mod tests {
         };
         child.release().unwrap();
         let mut seen = Vec::new();
+        let mut executed = Vec::new();
         let mut ends = 0;
         while let Some(question) = mappings.next().unwrap() {
             match question {
                 Question::Maps(mapping) => seen.push(mapping.identity),
+                Question::Executes(program) => executed.push(program.shown),
                 Question::Ends(tid) => ends += u32::from(tid != 0),
+                Question::Late => panic!("every question was answered"),
             }
             mappings.answer().unwrap();
         }
         assert_eq!(ends, 2, "the shell and ls");
+        assert_eq!(executed, [std::fs::canonicalize("/bin/ls").unwrap()], "the shell was held, and is known");
         assert!(!seen.is_empty());
         assert_eq!(seen.len(), seen.iter().collect::<HashSet<_>>().len());
         assert_eq!(child.wait().unwrap().code(), Some(3));
@@ -57,6 +62,22 @@ mod tests {
         drop(child.mappings.take());
         child.release().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(4));
+    }
+
+    #[test]
+    fn a_program_goes_on_when_its_tracer_is_stuck() {
+        let mut child = Child::spawn(&command(&["sh", "-c", "ls / >/dev/null; exit 6"])).unwrap();
+        let Some(mut mappings) = child.mappings.take() else {
+            eprintln!("skipped: {:?}", child.unwatched);
+            return;
+        };
+        child.release().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(6));
+        let mut late = 0;
+        while let Ok(Some(question)) = mappings.next() {
+            late += u32::from(matches!(question, Question::Late));
+        }
+        assert_eq!(late, 1, "said once, not for every file");
     }
 
     #[test]

@@ -1,0 +1,141 @@
+//! The file that a thread is about to execute, found as the kernel will find it: by the thread's root, directory and
+//! descriptors, behind `#!` lines the interpreter.
+//!
+//! What cannot be found is left to the kernel: the call fails there too, or nobody probes that file before it runs.
+
+use crate::sys;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Interpreters of interpreters, as deep as the kernel goes.
+const SCRIPTS: usize = 5;
+/// Bytes of a `#!` line that the kernel reads (`BINPRM_BUF_SIZE`).
+const FIRST_LINE: usize = 256;
+/// Neither a pipe nor a terminal may hold us up.
+const FLAGS: i32 = libc::O_NONBLOCK | libc::O_CLOEXEC;
+
+/// Opens what an execve(2) or execveat(2) of this thread will run.
+pub(super) fn open(tid: u32, call: &libc::seccomp_data) -> Option<File> {
+    let (directory, address) = match i64::from(call.nr) {
+        libc::SYS_execveat => (call.args[0] as i32, call.args[1]),
+        _ => (libc::AT_FDCWD, call.args[0]),
+    };
+    let mut file = find(tid, directory, &string_at(tid, address)?).ok()?;
+    for _ in 0..SCRIPTS {
+        let Some(interpreter) = interpreter(&file) else { break };
+        file = find(tid, libc::AT_FDCWD, &interpreter).ok()?;
+    }
+    Some(file).filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file()))
+}
+
+/// A path of the thread, read out of its memory.
+fn string_at(tid: u32, address: u64) -> Option<PathBuf> {
+    let memory = File::open(format!("/proc/{tid}/mem")).ok()?;
+    let mut bytes = vec![0; libc::PATH_MAX as usize];
+    // Less than that where the mapping ends.
+    let read = memory.read_at(&mut bytes, address).ok()?;
+    let end = bytes[..read].iter().position(|byte| *byte == 0)?;
+    Some(OsStr::from_bytes(&bytes[..end]).into())
+}
+
+fn find(tid: u32, directory: i32, path: &Path) -> io::Result<File> {
+    let of_thread = PathBuf::from(format!("/proc/{tid}"));
+    let base = match directory {
+        libc::AT_FDCWD => of_thread.join("cwd"),
+        fd => of_thread.join(format!("fd/{fd}")),
+    };
+    // Through these links the kernel goes to another place for each process: in_root() would stop at them.
+    for itself in ["/proc/self", "/proc/thread-self"] {
+        if let Ok(rest) = path.strip_prefix(itself) {
+            return plain(&of_thread.join(rest));
+        }
+    }
+    match path {
+        // fexecve(3)
+        path if path.as_os_str().is_empty() => plain(&base),
+        path if path.starts_with("/proc") => plain(path),
+        path if path.is_absolute() => in_root(&of_thread.join("root"), path),
+        path => plain(&base.join(path)),
+    }
+}
+
+fn plain(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(FLAGS).open(path)
+}
+
+/// Opens a path below a root, symbolic links and `..` included.
+fn in_root(root: &Path, path: &Path) -> io::Result<File> {
+    let root = File::open(root)?;
+    let path = sys::c_path(path)?;
+    // SAFETY: all zero is valid for it.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_RDONLY | FLAGS) as u64;
+    how.resolve = libc::RESOLVE_IN_ROOT;
+    // SAFETY: a C string, and a struct with its size.
+    let opened = unsafe {
+        let how = std::ptr::from_ref(&how);
+        libc::syscall(libc::SYS_openat2, root.as_raw_fd(), path.as_ptr(), how, size_of::<libc::open_how>())
+    };
+    sys::owned(opened).map(File::from)
+}
+
+/// `/bin/sh` of `#!/bin/sh -e`.
+fn interpreter(file: &File) -> Option<PathBuf> {
+    let mut bytes = [0; FIRST_LINE];
+    let read = file.read_at(&mut bytes, 0).ok()?;
+    let line = bytes[..read].strip_prefix(b"#!")?.split(|byte| b"\n\0".contains(byte)).next()?;
+    let word = line.trim_ascii_start().split(|byte| b" \t\r".contains(byte)).next()?;
+    (!word.is_empty()).then(|| OsStr::from_bytes(word).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::fs::MetadataExt;
+
+    /// What this thread would run by `execveat(directory, path)`.
+    fn executed(directory: i32, path: &str) -> Option<u64> {
+        let path = CString::new(path).expect("no zero in it");
+        // SAFETY: all zero is valid for it.
+        let mut call: libc::seccomp_data = unsafe { std::mem::zeroed() };
+        call.nr = libc::SYS_execveat as i32;
+        call.args[0] = directory as u64;
+        call.args[1] = path.as_ptr() as u64;
+        // SAFETY: reads a number.
+        let tid = unsafe { libc::gettid() } as u32;
+        open(tid, &call).map(|file| file.metadata().expect("open").ino())
+    }
+
+    fn inode(path: &Path) -> Option<u64> {
+        std::fs::metadata(path).ok().map(|metadata| metadata.ino())
+    }
+
+    #[test]
+    fn paths_are_found_as_the_kernel_finds_them() {
+        let shell = inode(Path::new("/bin/sh"));
+        assert!(shell.is_some());
+        assert_eq!(executed(libc::AT_FDCWD, "/bin/../bin/sh"), shell);
+        let root = File::open("/bin").expect("a directory");
+        assert_eq!(executed(root.as_raw_fd(), "sh"), shell);
+        assert_eq!(executed(libc::AT_FDCWD, "/proc/self/exe"), inode(&std::env::current_exe().expect("us")));
+        let program = File::open("/bin/sh").expect("a shell");
+        assert_eq!(executed(program.as_raw_fd(), ""), shell);
+        assert_eq!(executed(libc::AT_FDCWD, "no/such/program"), None);
+        assert_eq!(executed(libc::AT_FDCWD, "/bin"), None);
+    }
+
+    #[test]
+    fn of_a_script_it_is_the_interpreter() {
+        let script = std::env::temp_dir().join(format!("executed-{}", std::process::id()));
+        std::fs::write(&script, "#! /bin/sh -e\nexit\n").expect("a place for temporary files");
+        let found = executed(libc::AT_FDCWD, script.to_str().expect("UTF-8"));
+        std::fs::remove_file(&script).expect("just written");
+        assert_eq!(found, inode(Path::new("/bin/sh")));
+    }
+}
