@@ -248,7 +248,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `args.comm` of a tracepoint.
-    fn record_field(&mut self, name: &ast::Name, span: Span) -> Expr {
+    fn tracepoint_field(&mut self, name: &ast::Name, span: Span) -> Expr {
         let params = self.scope.signature.as_ref().map_or(&[][..], |signature| &signature.params);
         let Some(at) = params.iter().position(|p| p.name == name.node) else {
             let names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
@@ -278,7 +278,7 @@ impl<'a> Checker<'a> {
     /// `args.bytesize`: a parameter, which may be a struct on the way to a field of it.
     pub fn param(&mut self, name: &ast::Name, span: Span) -> Expr {
         if self.scope.at == At::Record {
-            return self.record_field(name, span);
+            return self.tracepoint_field(name, span);
         }
         let builtin = builtin::find("args").expect("`args` is a built-in");
         if !self.allowed(builtin, "args", span) {
