@@ -6,12 +6,8 @@ use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow, Passes};
 use lang::ast::{self, SpecPart};
-<<<<<<< HEAD
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
-=======
-use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 use lang::hir::Attach;
->>>>>>> 875b10d (Executed programs, threads without their main thread, pid namespaces, --no-children; a stuck tracer holds nobody)
 use lang::{Checked, Diagnostics, Known, Source};
 use target::{Machine, process};
 use wire::Features;
@@ -184,7 +180,10 @@ impl<'a> Compiler<'a> {
 
     /// Calls of functions alone run the script, so that a link's own filter can say whose.
     pub fn runs_by_calls_alone(&self) -> bool {
-        let called = |attach: &Attach| !matches!(attach, Attach::Profile { .. });
+        let called = |attach: &Attach| {
+            use Attach::{Begin, End, Entry, Interval, Return};
+            matches!(attach, Begin | End | Interval { .. } | Entry(_) | Return(_))
+        };
         self.checked.iter().flat_map(|checked| &checked.program.probes).all(|probe| called(&probe.attach))
     }
 

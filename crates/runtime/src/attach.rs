@@ -314,19 +314,14 @@ fn timers(clause: u32, loaded: &LoadedProgram, period_ns: u64, cpus: &[u32]) -> 
     Ok(made)
 }
 
-<<<<<<< HEAD
-fn follow(clause: u32, loaded: &LoadedProgram, event: &str) -> io::Result<Links> {
-    let link = tracepoint(clause, loaded, "sched", event)?;
+fn follow(clause: u32, loaded: &LoadedProgram, place: &str) -> io::Result<Links> {
+    let (category, event) = place.split_once(':').ok_or(io::ErrorKind::InvalidInput)?;
+    let link = tracepoint(clause, loaded, category, event)?;
     Ok(Links { links: vec![link], ..Links::default() })
 }
 
 fn tracepoint(clause: u32, loaded: &LoadedProgram, category: &str, event: &str) -> io::Result<Link> {
     let format = crate::tracefs::tracepoint_format(category, event)?;
-=======
-fn follow(clause: u32, loaded: &LoadedProgram, tracepoint: &str) -> io::Result<Links> {
-    let (group, name) = tracepoint.split_once(':').ok_or(io::ErrorKind::InvalidInput)?;
-    let format = crate::tracefs::tracepoint_format(group, name)?;
->>>>>>> 875b10d (Executed programs, threads without their main thread, pid namespaces, --no-children; a stuck tracer holds nobody)
     let mut attr =
         bpf::perf_event_attr { type_: bpf::PERF_TYPE_TRACEPOINT, config: format.id, ..Default::default() };
     // A tracepoint runs its programs on all CPUs, whichever one the event is opened on.
