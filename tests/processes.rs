@@ -21,8 +21,7 @@ fn all_threads_of_a_process_that_runs_already_are_counted() {
         return;
     }
     let target = hammer(6, u64::MAX);
-    let script =
-        "uprobe:libhammer:hammer_push { @[tid] = count() } interval:s:3 { exit() }";
+    let script = "uprobe:libhammer:hammer_push { @[tid] = count() } interval:s:3 { exit() }";
     let output = run(&["-p", &target.pid().to_string(), "-e", script]);
     let threads = stdout(&output).lines().filter(|line| line.starts_with("@[")).count();
     assert_eq!(threads, 6, "{}{}", stdout(&output), stderr(&output));

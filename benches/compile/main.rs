@@ -97,6 +97,7 @@ fn options() -> Options {
         cpus: 2,
         pid_filter: true,
         follow: None,
+        unwind: None,
         pid_namespace: None,
         optimise: Passes::All,
         base: None,

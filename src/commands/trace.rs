@@ -6,6 +6,7 @@ use crate::names::MachineNames;
 use crate::script;
 use crate::trace::compiler::Compiler;
 use crate::trace::late::{Asked, Extender, Heard};
+use crate::trace::unwind::{Caretaker, Unwinder};
 use crate::{Failure, trace};
 use anyhow::{Context, anyhow};
 use report::Sink;
@@ -88,15 +89,23 @@ impl<'a> Job<'a> {
         if self.cli.dry_run {
             return Ok(0);
         }
+        let unwinder = loaded.unwind_maps().map(|maps| Unwinder::new(maps, self.messages));
+        if let Some(unwinder) = &unwinder {
+            unwinder.start_with(&self.pids);
+        }
         let files = |id: u32| self.open_path(id);
         let attach = AttachOptions { files: &files, link_pid };
         let mut session = loaded.attach(&attach).map_err(Failure::loading)?;
         self.attached(&session);
         let targets = self.targets(child.as_ref()).map_err(Failure::wrong)?;
         let names = MachineNames::new(session.stacks());
-        let extender = Rc::new(Extender::new(compiler, self.machine, &names, self.messages, link_pid));
+        let extender =
+            Rc::new(Extender::new(compiler, self.machine, &names, unwinder, self.messages, link_pid));
         if let Some(child) = &mut child {
             child.release().map_err(Failure::wrong)?;
+            if let Some(unwinder) = &extender.unwinder {
+                unwinder.look(child.pid());
+            }
         }
         let mut watches = self.watches(child.as_mut(), &extender);
         let nothing_more =
@@ -132,7 +141,9 @@ impl<'a> Job<'a> {
         let Some(argv) = self.argv.clone() else { return Ok(None) };
         let known = self.machine.files_taken().iter().map(|file| self.machine.identity(file.id)).collect();
         let (user, watch_ends) = (self.cli.user.clone(), prints_symbols(manifest));
-        let command = Command { argv, user, watch_mappings: true, watch_ends, known, apart: false };
+        let every_mapping = walks_stacks(manifest);
+        let command =
+            Command { argv, user, watch_mappings: true, watch_ends, known, every_mapping, apart: false };
         let child = Child::spawn(&command).map_err(Failure::wrong)?;
         if let Some(error) = &child.unwatched {
             self.messages.warning(&format!(
@@ -184,6 +195,14 @@ impl<'a> Job<'a> {
         watches.extend(
             mappings.map(|mappings| Box::new(Asked::new(mappings, Rc::clone(extender))) as Box<dyn Watch>),
         );
+        if extender.unwinder.is_some() {
+            match Caretaker::new(Rc::clone(extender)) {
+                Ok(caretaker) => watches.push(Box::new(caretaker)),
+                Err(error) => {
+                    self.messages.warning(&format!("stacks of new processes go by frame pointers: {error}"))
+                }
+            }
+        }
         watches
     }
 
@@ -269,6 +288,11 @@ fn kernel(cli: &Cli) -> Result<Kernel, Failure> {
         trace::without(&mut kernel.features, name).map_err(Failure::wrong)?;
     }
     Ok(kernel)
+}
+
+/// Whether programs walk stacks by tables of what processes have mapped.
+fn walks_stacks(manifest: &Manifest) -> bool {
+    manifest.internal_maps.iter().any(|map| map == wire::unwind::TABLES_MAP)
 }
 
 /// Whether what a script prints may name addresses of user space.

@@ -77,6 +77,16 @@ impl<'a> Compiler<'a> {
         lang::Options { unsafe_ok: self.cli.allow_unsafe, known, only_files, params, given, environment }
     }
 
+    /// Where to speak.
+    pub fn messages(&self) -> &'a Messages {
+        self.messages
+    }
+
+    /// The script may ask for user stacks, if not in what is compiled now then in a module that joins later.
+    pub fn mentions_user_stacks(&self) -> bool {
+        self.source().text.contains("ustack")
+    }
+
     fn wants(&self, stage: Stage) -> bool {
         self.cli.debug.contains(&stage)
     }
@@ -114,6 +124,7 @@ impl<'a> Compiler<'a> {
             cpus: cpus(),
             pid_filter: traced,
             follow: if traced && !self.cli.no_children { self.follow() } else { None },
+            unwind: self.unwind(features),
             pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
             optimise: Passes::All,
             base: None,

@@ -2,6 +2,7 @@
 //! hear when it has happened.
 
 use super::compiler::Compiler;
+use super::unwind::Unwinder;
 use crate::messages::Messages;
 use crate::names::MachineNames;
 use anyhow::Result;
@@ -23,6 +24,8 @@ pub struct Extender<'a> {
     machine: &'a Machine,
     /// Where symbols of stacks come from.
     pub names: &'a MachineNames,
+    /// Whoever keeps the tables that stacks are walked by.
+    pub unwinder: Option<Unwinder<'a>>,
     messages: &'a Messages,
     /// As in [`AttachOptions`].
     link_pid: Option<u32>,
@@ -34,10 +37,11 @@ impl<'a> Extender<'a> {
         compiler: Compiler<'a>,
         machine: &'a Machine,
         names: &'a MachineNames,
+        unwinder: Option<Unwinder<'a>>,
         messages: &'a Messages,
         link_pid: Option<u32>,
     ) -> Extender<'a> {
-        Extender { compiler: RefCell::new(compiler), machine, names, messages, link_pid }
+        Extender { compiler: RefCell::new(compiler), machine, names, unwinder, messages, link_pid }
     }
 
     /// Attaches what the script probes in the file, if it may have to do with it by its name; says how it went. `open` is
@@ -117,6 +121,19 @@ impl<'a> Asked<'a> {
         let pid = target::process::tgid(tid).unwrap_or(tid);
         self.extender.names.forget(pid);
         self.extender.names.remember(pid);
+        if let Some(unwinder) = &self.extender.unwinder {
+            unwinder.forget(pid);
+        }
+    }
+
+    /// Lets a thread go on that maps a file. Where stacks are walked, its table is there before, and we wait to see where it lies.
+    fn let_map(&mut self, mapping: &Mapping) -> std::io::Result<()> {
+        let Some(unwinder) = &self.extender.unwinder else { return self.mappings.answer() };
+        let pid = target::process::tgid(mapping.tid).unwrap_or(mapping.tid);
+        let wait = unwinder.prepare(pid, mapping);
+        self.mappings.answer()?;
+        unwinder.settle(pid, wait);
+        Ok(())
     }
 }
 
@@ -126,19 +143,28 @@ impl Watch for Asked<'_> {
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
-        match self.mappings.next() {
-            Ok(Some(Question::Maps(mapping))) => self.consider(&mapping, session),
-            Ok(Some(Question::Executes(program))) => self.consider_program(&program, session),
+        let answered = match self.mappings.next() {
+            Ok(Some(Question::Maps(mapping))) => {
+                self.consider(&mapping, session);
+                self.let_map(&mapping)
+            }
+            Ok(Some(Question::Executes(program))) => {
+                self.consider_program(&program, session);
+                self.mappings.answer()
+            }
             Ok(Some(Question::Late)) => {
                 self.extender.messages.warning(
                     "the program waited for seconds until a library was attached, and went on: calls may be missing",
                 );
                 return Next::Continue;
             }
-            Ok(Some(Question::Ends(tid))) => self.keep_symbols(tid),
+            Ok(Some(Question::Ends(tid))) => {
+                self.keep_symbols(tid);
+                self.mappings.answer()
+            }
             Ok(None) | Err(_) => return Next::Remove,
-        }
-        if self.mappings.answer().is_ok() { Next::Continue } else { Next::Remove }
+        };
+        if answered.is_ok() { Next::Continue } else { Next::Remove }
     }
 }
 
@@ -158,6 +184,7 @@ impl<'a> Heard<'a> {
     }
 
     fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
+        self.see_code(mapped, session);
         if !self.any && !session.is_traced(mapped.pid) || !self.seen.insert(mapped.identity) {
             return;
         }
@@ -166,6 +193,16 @@ impl<'a> Heard<'a> {
         let when = format!("mapped by process {} {} us before", mapped.pid, mapped.late_us());
         self.extender.extend(session, &open, &mapped.path, &when);
         self.extender.names.forget(mapped.pid);
+    }
+}
+
+impl Heard<'_> {
+    /// Where stacks are walked, the new code has its table soon.
+    fn see_code(&self, mapped: &Mapped, session: &Session) {
+        let Some(unwinder) = &self.extender.unwinder else { return };
+        if unwinder.knows(mapped.pid) || !self.any && session.is_traced(mapped.pid) {
+            unwinder.look(mapped.pid);
+        }
     }
 }
 

@@ -1,7 +1,9 @@
-//! Pieces of a run: the compiler with this machine behind it, and the libraries that appear late.
+//! Pieces of a run: the compiler with this machine behind it, the libraries that appear late,
+//! and the tables by which stacks are walked.
 
 pub mod compiler;
 pub mod late;
+pub mod unwind;
 
 use anyhow::{Result, bail};
 use runtime::Session;

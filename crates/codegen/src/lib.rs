@@ -42,6 +42,8 @@ pub struct Options {
     pub pid_filter: bool,
     /// With `pid_filter`: also programs that follow forks and exits, by the tracepoints' field offsets.
     pub follow: Option<Follow>,
+    /// Programs walk user stacks themselves, by unwind tables; else the kernel does, by frame pointers.
+    pub unwind: Option<Unwind>,
     /// Device and inode of the tracer's pid namespace, if it is not the initial one: pids are said in it.
     pub pid_namespace: Option<(u64, u64)>,
     /// Which optimisations run.
@@ -57,6 +59,28 @@ pub struct Follow {
     pub pid: u32,
     /// `clone_flags` of task:task_newtask.
     pub clone_flags: u32,
+}
+
+/// How programs walk user stacks. Needs `bpf_loop` and kernel BTF, and x86-64.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unwind {
+    /// Where the kernel keeps the return addresses that return probes have replaced; without it walks stop at them.
+    pub returns: Option<ReturnChain>,
+}
+
+/// Offsets of the kernel's fields that lead to replaced return addresses, in bytes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ReturnChain {
+    /// `task_struct::utask`
+    pub utask: u32,
+    /// `uprobe_task::return_instances`
+    pub instances: u32,
+    /// `return_instance::stack`: where the return address lay.
+    pub stack: u32,
+    /// `return_instance::orig_ret_vaddr`
+    pub original: u32,
+    /// `return_instance::next`
+    pub next: u32,
 }
 
 /// Which optimisations run; all by default, some in tests.

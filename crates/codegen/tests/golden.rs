@@ -52,6 +52,7 @@ fn options(features: Features, optimise: Passes) -> Options {
         cpus: 2,
         pid_filter: false,
         follow: None,
+        unwind: None,
         pid_namespace: None,
         optimise,
         base: None,

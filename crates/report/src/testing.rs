@@ -62,7 +62,7 @@ pub(crate) fn manifest() -> Manifest {
             name: "CUresult".into(),
             variants: variants.map(|(n, v)| (n.into(), v)).to_vec(),
         }],
-        stacks: vec![StackMap { symbol: "s".into(), user: true, limit: 8 }],
+        stacks: vec![StackMap { symbol: "s".into(), user: true, limit: 8, walked: false }],
         truncation_trailer: "..".into(),
         ..Manifest::default()
     }

@@ -70,6 +70,10 @@ fn words(manifest: &Manifest, kind: &CounterKind, count: u64) -> String {
             format!("{} cut off at the limit of iterations", many("loop was", "loops were"))
         }
         CounterKind::LostStack => format!("{} could not be stored", many("stack", "stacks")),
+        CounterKind::NoUnwindTable => format!(
+            "{} of stacks lay in code whose unwind table was not loaded yet, and went by the frame pointer",
+            many("frame", "frames")
+        ),
         CounterKind::NoScratch => format!("{} found no scratch space, and the body did not run", calls()),
         CounterKind::NoCallSlot => {
             format!("{} found no room for what entry saves, and have no return", calls())

@@ -8,6 +8,7 @@
 //! the cursor of who watches it. What the script itself writes (literals of `printf`) is not escaped.
 
 use wire::types::StackMode;
+use wire::unwind::Stop;
 use wire::{Manifest, Value};
 
 use crate::{Frame, Names};
@@ -135,6 +136,9 @@ pub fn key_parts(key: &[Value]) -> &[Value] {
 
 fn frame_line(frame: &Frame, mode: StackMode, indent: usize) -> String {
     let blanks = " ".repeat(indent);
+    if let Some(stop) = Stop::of(frame.address) {
+        return format!("{blanks}[stack cut: {}]", stop.words());
+    }
     match mode {
         StackMode::Raw => format!("{blanks}{:x}", frame.address),
         StackMode::Bpftrace => format!("{blanks}{}", frame_name(frame)),
@@ -251,6 +255,9 @@ mod tests {
             "\n\t10 main+16@a.c:3 (/bin/a)\n\t20 [inlined] f ([unknown])\n\tff 0xff ([unknown])\n"
         );
         assert_eq!(text(stack(StackMode::Raw)), "\n        10\n        20\n        ff\n");
+        let cut = Frame { address: Stop::NoTable.mark(), ..Frame::default() };
+        let line = frame_line(&cut, StackMode::Raw, 4);
+        assert_eq!(line, "    [stack cut: no unwind table or frame pointer here]");
         let none = Value::Stack { map: 0, id: u32::MAX, tgid: 7, mode: StackMode::Raw };
         assert_eq!(text(none), "\n");
         let manifest = manifest();

@@ -1,4 +1,5 @@
-//! Looks up a function of the kernel in its BTF: only whether it is there, and how many parameters it has.
+//! Looks up functions and fields of the kernel in its BTF: whether a function is there, how many parameters it has, where a
+//! field lies in its struct.
 //!
 //! libbpf can do that too, after parsing all 150 000 types into an index; one pass over the bytes takes a tenth of the
 //! time and no memory of its own where the kernel lets its BTF be mapped (6.15+).
@@ -11,6 +12,7 @@ use std::os::fd::AsFd;
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
+const KIND_STRUCT: u32 = 4;
 const KIND_FUNC: u32 = 12;
 
 /// The kernel has BTF.
@@ -20,12 +22,24 @@ pub fn is_there() -> bool {
 
 /// Number of parameters of a kernel function; none: no such function, or no BTF.
 pub fn kernel_function_params(name: &str) -> Option<u32> {
+    with_kernel(|btf| function_params(btf, name))
+}
+
+/// Where fields lie in structs of the kernel, in bytes: `("task_struct", "utask")`. None if one of them is not there.
+pub fn kernel_fields<const N: usize>(fields: [(&str, &str); N]) -> Option<[u32; N]> {
+    with_kernel(|btf| {
+        let found: Option<Vec<u32>> = fields.iter().map(|(of, field)| field_offset(btf, of, field)).collect();
+        found?.try_into().ok()
+    })
+}
+
+fn with_kernel<T>(f: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     let file = File::open(VMLINUX).ok()?;
     let len = file.metadata().ok()?.len() as usize;
     match Mapping::read_only(file.as_fd(), len) {
         // SAFETY: a mapping of this length, of a file that never changes.
-        Ok(map) => function_params(unsafe { std::slice::from_raw_parts(map.bytes(), len) }, name),
-        Err(_) => function_params(&std::fs::read(VMLINUX).ok()?, name),
+        Ok(map) => f(unsafe { std::slice::from_raw_parts(map.bytes(), len) }),
+        Err(_) => f(&std::fs::read(VMLINUX).ok()?),
     }
 }
 
@@ -65,16 +79,23 @@ fn word(data: &[u8], at: usize) -> Option<u32> {
 
 /// The types in the order of their ids, from 1.
 fn types(section: &[u8]) -> impl Iterator<Item = Head> + '_ {
+    types_and_tails(section).map(|(head, _)| head)
+}
+
+/// The types, each with where its variable part begins.
+fn types_and_tails(section: &[u8]) -> impl Iterator<Item = (Head, usize)> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
         let head =
             Head { name: word(section, at)?, info: word(section, at + 4)?, type_id: word(section, at + 8)? };
-        at += 12 + head.tail()?;
-        Some(head)
+        let tail = at + 12;
+        at = tail + head.tail()?;
+        Some((head, tail))
     })
 }
 
-fn function_params(btf: &[u8], name: &str) -> Option<u32> {
+/// The sections of types and of strings.
+fn sections(btf: &[u8]) -> Option<(&[u8], &[u8])> {
     if u16::from_le_bytes(btf.get(..2)?.try_into().ok()?) != MAGIC {
         return None;
     }
@@ -82,7 +103,25 @@ fn function_params(btf: &[u8], name: &str) -> Option<u32> {
         let start = word(btf, 4)?.checked_add(word(btf, at)?)? as usize;
         btf.get(start..start.checked_add(word(btf, at + 4)? as usize)?)
     };
-    let (all, strings) = (section(8)?, section(16)?);
+    Some((section(8)?, section(16)?))
+}
+
+fn field_offset(btf: &[u8], of: &str, field: &str) -> Option<u32> {
+    /// A member: name, type, bits from the start.
+    const MEMBER: usize = 12;
+    /// The upper bits are the size of a bit-field.
+    const BIT_OFFSET: u32 = 0xff_ffff;
+    let (all, strings) = sections(btf)?;
+    let (of, field) = (offset_of_string(strings, of)?, offset_of_string(strings, field)?);
+    let (head, tail) =
+        types_and_tails(all).find(|(head, _)| head.name == of && head.kind() == KIND_STRUCT)?;
+    let mut members = (0..head.members() as usize).map(|member| tail + MEMBER * member);
+    let member = members.find(|&at| word(all, at) == Some(field))?;
+    Some((word(all, member + 8)? & BIT_OFFSET) / 8)
+}
+
+fn function_params(btf: &[u8], name: &str) -> Option<u32> {
+    let (all, strings) = sections(btf)?;
     let wanted = offset_of_string(strings, name)?;
     let function = types(all).find(|head| head.name == wanted && head.kind() == KIND_FUNC)?;
     types(all).nth(function.type_id.checked_sub(1)? as usize).map(|prototype| prototype.members())
@@ -137,6 +176,20 @@ mod tests {
             assert_eq!(function_params(&whole[..len], "f"), None, "{len}");
         }
         assert_eq!(function_params(&[0xff; 64], "f"), None);
+    }
+
+    #[test]
+    fn a_field_is_found_by_struct_and_name() {
+        let strings = b"\0s\0a\0b\0";
+        let types: Vec<u32> = vec![1, 4 << 24 | 2, 16, 3, 0, 0, 5, 0, 64];
+        let len = types.len() as u32 * 4;
+        let mut btf = vec![0x9f, 0xeb, 1, 0];
+        btf.extend([24, 0, len, len, strings.len() as u32].iter().flat_map(|word: &u32| word.to_le_bytes()));
+        btf.extend(types.iter().flat_map(|word| word.to_le_bytes()));
+        btf.extend(strings);
+        assert_eq!(field_offset(&btf, "s", "a"), Some(0));
+        assert_eq!(field_offset(&btf, "s", "b"), Some(8));
+        assert_eq!(field_offset(&btf, "a", "b"), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 
 pub mod aggregate;
 pub mod attach;
-mod btf;
+pub mod btf;
 pub mod clock;
 mod control;
 mod detach;
@@ -29,6 +29,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 pub mod tracefs;
+mod unwind;
 
 pub use attach::{Files, SiteFailure};
 pub use detach::Detached;
@@ -38,3 +39,4 @@ pub use names::StackStore;
 pub use run::{Control, Ending, Joining, Next, Reason, Watch};
 pub use session::{AttachOptions, Loaded, Module, ModuleId, Options, Part, Session};
 pub use sys::pidfd_open;
+pub use unwind::UnwindMaps;

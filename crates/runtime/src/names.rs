@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
+use wire::manifest::StackMap;
+use wire::unwind;
 
 /// Stacks of a session, by stack map and id. Shared between the session and whoever prints.
 #[derive(Debug, Default)]
@@ -12,15 +14,15 @@ pub struct StackStore {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Descriptor of each stack map, and frames at most.
-    maps: Vec<(OwnedFd, u32)>,
+    /// Descriptor of each stack map, and what it is.
+    maps: Vec<(OwnedFd, StackMap)>,
     seen: HashMap<(u32, u32), Vec<u64>>,
 }
 
 impl StackStore {
     /// Adds the stack map with the next index.
-    pub(crate) fn add(&self, map: OwnedFd, limit: u32) {
-        self.lock().maps.push((map, limit));
+    pub(crate) fn add(&self, map: OwnedFd, declared: StackMap) {
+        self.lock().maps.push((map, declared));
     }
 
     /// Number of stack maps known.
@@ -34,7 +36,7 @@ impl StackStore {
         if let Some(addresses) = inner.seen.get(&(map, id)) {
             return addresses.clone();
         }
-        let read = inner.maps.get(map as usize).map(|(fd, limit)| read_stack(fd, *limit, id));
+        let read = inner.maps.get(map as usize).map(|(fd, declared)| read_stack(fd, declared, id));
         let addresses = read.unwrap_or_default();
         if !addresses.is_empty() {
             inner.seen.insert((map, id), addresses.clone());
@@ -48,9 +50,10 @@ impl StackStore {
     }
 }
 
-fn read_stack(map: &OwnedFd, limit: u32, id: u32) -> Vec<u64> {
-    let mut addresses = vec![0u64; limit as usize];
-    // SAFETY: the key is 4 bytes and the value `limit` words, as the map was made.
+fn read_stack(map: &OwnedFd, declared: &StackMap, id: u32) -> Vec<u64> {
+    let head = if declared.walked { unwind::ADDRESSES_AT as usize / 8 } else { 0 };
+    let mut addresses = vec![0u64; head + declared.limit as usize];
+    // SAFETY: the key is 4 bytes and the value so many words, as the map was made.
     let result = unsafe {
         libbpf_sys::bpf_map_lookup_elem(
             map.as_raw_fd(),
@@ -61,6 +64,7 @@ fn read_stack(map: &OwnedFd, limit: u32, id: u32) -> Vec<u64> {
     if result < 0 {
         return Vec::new();
     }
+    addresses.drain(..head);
     let end = addresses.iter().position(|address| *address == 0).unwrap_or(addresses.len());
     addresses.truncate(end);
     addresses

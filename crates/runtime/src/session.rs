@@ -12,6 +12,7 @@ use crate::error::{AttachError, LoadError};
 use crate::load::{self, LoadedMap, LoadedProgram, Objects};
 use crate::names::StackStore;
 use crate::ring::{self, Ring};
+use crate::unwind::{self, UnwindMaps};
 use crate::{features, sys};
 use libbpf_sys as bpf;
 use report::Snapshot;
@@ -123,6 +124,7 @@ impl Loaded {
             shared: HashMap::from([(manifest::RING_MAP.to_owned(), ring_map)]),
             stacks: Arc::new(StackStore::default()),
         };
+        core.make_tables(&compiled.manifest)?;
         let objects = load::load_first(compiled, &core.shared, options.spare_counters)?;
         let programs = core.take(objects)?;
         core.start(options.child)?;
@@ -139,6 +141,11 @@ impl Loaded {
     /// Traces a process.
     pub fn trace_pid(&self, tgid: u32) -> io::Result<()> {
         self.core.trace(tgid, manifest::UNCOUNTED)
+    }
+
+    /// What programs that walk stacks look at; none if they do not.
+    pub fn unwind_maps(&self) -> Option<UnwindMaps> {
+        self.core.unwind_maps()
     }
 
     /// Runs BEGIN and attaches everything. [`Session::failures`] has the attach points that were left out.
@@ -161,6 +168,7 @@ impl Session {
     ) -> Result<Module, AttachError> {
         check_extends(&self.core.manifest, &compiled.manifest)?;
         self.core.check_counters(&compiled.manifest)?;
+        self.core.make_tables(&compiled.manifest)?;
         let objects = load::load(compiled, &self.core.shared)?;
         self.core.manifest = compiled.manifest.clone();
         let programs = self.core.take(objects)?;
@@ -311,6 +319,27 @@ fn order(attach: &Attach) -> u8 {
 }
 
 impl Core {
+    /// Creates the map of unwind tables, if a module wants it and no other has.
+    fn make_tables(&mut self, manifest: &Manifest) -> Result<(), LoadError> {
+        let name = wire::unwind::TABLES_MAP;
+        let is_wanted = manifest.internal_maps.iter().any(|map| map == name);
+        if is_wanted && !self.shared.contains_key(name) {
+            let tables =
+                unwind::create_tables().map_err(setup("the map of unwind tables cannot be created"))?;
+            self.shared.insert(name.to_owned(), tables);
+        }
+        Ok(())
+    }
+
+    fn unwind_maps(&self) -> Option<UnwindMaps> {
+        let map = |name: &str| self.shared.get(name)?.fd.try_clone().ok();
+        Some(UnwindMaps::new(
+            map(wire::unwind::TABLES_MAP)?,
+            map(wire::unwind::MAPPINGS_MAP)?,
+            map(wire::unwind::UNKNOWN_MAP)?,
+        ))
+    }
+
     /// Takes in what a module brought: new maps and stack maps.
     fn take(&mut self, objects: Objects) -> Result<Vec<LoadedProgram>, LoadError> {
         let manifest = &self.manifest;
@@ -327,7 +356,7 @@ impl Core {
             self.scripts.push(ScriptMap::new(fd, map.clone(), self.cpus, max_entries));
         }
         for stack in &self.manifest.stacks[self.stacks.len()..] {
-            self.stacks.add(self.duplicate(&stack.symbol)?.0, stack.limit);
+            self.stacks.add(self.duplicate(&stack.symbol)?.0, stack.clone());
         }
         Ok(objects.programs)
     }

@@ -66,6 +66,7 @@ pub fn compare(
         cpus: world.cpus,
         pid_filter: variant.pid_filter,
         follow: None,
+        unwind: None,
         pid_namespace: None,
         optimise: variant.passes,
         base: None,

@@ -393,8 +393,9 @@ fn trouble(manifest: &Manifest, kind: &CounterKind) -> Option<Trouble> {
         CounterKind::LoopLimit => Trouble::LoopLimit,
         CounterKind::LostStack => Trouble::LostStack,
         CounterKind::Entered(_) | CounterKind::Returned(_) | CounterKind::NoEntry(_) => return None,
-        want @ (CounterKind::LostEvent(_) | CounterKind::NoScratch | CounterKind::NoCallSlot) => {
-            Trouble::Want(format!("{want:?}"))
-        }
+        want @ (CounterKind::LostEvent(_)
+        | CounterKind::NoScratch
+        | CounterKind::NoCallSlot
+        | CounterKind::NoUnwindTable) => Trouble::Want(format!("{want:?}")),
     })
 }

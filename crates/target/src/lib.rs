@@ -6,7 +6,7 @@
 //!
 //! - [`elf`]: what a file defines; [`prologue`]: where in a function a probe goes
 //! - [`locate`]: what a target's name accepts; [`search`]: where on disk libraries lie; [`machine`]: puts them together
-//! - [`process`]: `/proc`; [`stack`]: names of addresses
+//! - [`process`]: `/proc`; [`stack`]: names of addresses; [`unwind`]: how stacks are walked
 
 pub mod elf;
 mod hunt;
@@ -19,6 +19,7 @@ pub mod process;
 pub mod prologue;
 pub mod search;
 pub mod stack;
+pub mod unwind;
 
 pub use elf::{ElfError, ElfFile};
 pub use machine::{Kernel, Machine, Scope};

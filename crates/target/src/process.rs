@@ -174,6 +174,7 @@ pub fn with_descendants(pids: &[u32]) -> Vec<u32> {
 struct StatFields {
     state: char,
     parent: u32,
+    start_code: u64,
 }
 
 /// Fields of `/proc/PID/stat` behind the name, which may itself contain blanks and parentheses.
@@ -181,7 +182,17 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let behind = memchr::memrchr(b')', &text)?;
     let mut fields = std::str::from_utf8(text.get(behind + 1..)?).ok()?.split_ascii_whitespace();
-    Some(StatFields { state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
+    // proc(5): state is field 3, the parent 4, the start of the code 26.
+    Some(StatFields {
+        state: fields.next()?.chars().next()?,
+        parent: fields.next()?.parse().ok()?,
+        start_code: fields.nth(21)?.parse().ok()?,
+    })
+}
+
+/// Where the code of the program that it runs starts: another program lies elsewhere, most likely. 0 if we may not know.
+pub fn start_code(pid: u32) -> Option<u64> {
+    stat_fields(pid).map(|fields| fields.start_code)
 }
 
 /// The process that a thread belongs to.

@@ -220,7 +220,7 @@ impl Symbols {
 }
 
 /// Through its mapping, or through the process's root if that is not allowed.
-fn open_mapped(pid: u32, mapping: &Mapping) -> Option<File> {
+pub(crate) fn open_mapped(pid: u32, mapping: &Mapping) -> Option<File> {
     let through_root = || {
         let inside = mapping.name.path()?.strip_prefix("/").ok()?;
         let file = File::open(PathBuf::from(format!("/proc/{pid}/root")).join(inside)).ok()?;

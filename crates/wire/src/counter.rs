@@ -31,6 +31,8 @@ pub enum CounterKind {
     LoopLimit,
     /// Stacks that could not be stored.
     LostStack,
+    /// Frames of code whose unwind table was not loaded yet.
+    NoUnwindTable,
     /// Calls that found no scratch space; their body did not run.
     NoScratch,
     /// Calls for which the saved entry state had no room; their return body does not run.

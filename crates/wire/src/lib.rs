@@ -14,6 +14,7 @@ pub mod layout;
 pub mod manifest;
 pub mod map;
 pub mod types;
+pub mod unwind;
 
 pub use counter::{Counter, CounterKind};
 pub use decode::Value;

@@ -113,6 +113,9 @@ pub struct StackMap {
     pub user: bool,
     /// Frames at most.
     pub limit: u32,
+    /// A hash of stacks that programs walk themselves (see [`crate::unwind`]), not one of the kernel's stack maps.
+    #[serde(default)]
+    pub walked: bool,
 }
 
 /// A BPF program and what to attach it to.

@@ -221,8 +221,31 @@ impl<'c, 'p> Body<'c, 'p> {
         }
     }
 
-    /// Whether the probe's body has loops that become callbacks.
+    /// Whether the probe's body has what becomes callbacks: loops, and stacks that are walked.
     pub fn has_callbacks(&self) -> bool {
+        self.walks_stacks() || self.has_loops()
+    }
+
+    fn walks_stacks(&self) -> bool {
+        let mut walks = false;
+        walk::each_of(self.probe, &mut |e| walks |= self.is_walk(e));
+        walks
+    }
+
+    /// Whether a stack is walked in an expression.
+    pub fn has_walk(&self, expr: &Expr) -> bool {
+        walk::any(expr, &mut |e| self.is_walk(e))
+    }
+
+    fn is_walk(&self, e: &Expr) -> bool {
+        self.cx.walks(match &e.kind {
+            ExprKind::Stack => matches!(&e.ty, hir::Type::Stack { user: true, .. }),
+            ExprKind::StackLen { user, .. } => *user,
+            _ => false,
+        })
+    }
+
+    fn has_loops(&self) -> bool {
         walk::any_stmt(&self.probe.body, &mut |stmt| match &stmt.kind {
             StmtKind::ForMap { .. } | StmtKind::While { .. } => true,
             StmtKind::ForRange { start, end, .. } => super::loops::short_range(start, end).is_none(),

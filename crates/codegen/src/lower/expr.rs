@@ -230,6 +230,10 @@ impl Body<'_, '_> {
     /// `id | tgid << 32`; the id is all ones if there is no stack.
     fn stack(&mut self, ty: &Type) -> VReg {
         let Type::Stack { user, limit, .. } = ty else { unreachable!("a stack has a stack's type") };
+        if self.cx.walks(*user) {
+            let id = self.walked_stack(*limit);
+            return self.with_tgid(id);
+        }
         let map = self.cx.stack_map_ref(*user, *limit);
         let ctx = self.pro(Pro::Ctx);
         let map = self.b().map_addr(map);
@@ -246,6 +250,9 @@ impl Body<'_, '_> {
 
     /// `len(ustack)`: the kernel says how many bytes of addresses it wrote.
     fn stack_length(&mut self, user: bool, limit: u32) -> VReg {
+        if self.cx.walks(user) {
+            return self.walked_length(limit);
+        }
         let place = self.temp(8 * limit);
         let ctx = self.pro(Pro::Ctx);
         let at = self.pointer(place);

@@ -173,7 +173,7 @@ impl<'p> Body<'_, 'p> {
     }
 
     /// Calls back so many times; `write` gets the number of the round and the blocks that stop the loop and go on.
-    fn repeat(
+    pub(super) fn repeat(
         &mut self,
         rounds: Operand,
         leaves: bool,

@@ -152,8 +152,11 @@ impl Cx<'_> {
         if let Some(known) = self.module.maps.iter().position(|map| map.name == name) {
             return MapRef(known as u32);
         }
-        let (kind, value_size) = (BPF_MAP_TYPE_STACK_TRACE, 8 * limit);
-        self.module.maps.push(MapDef { name, kind, key_size: 4, value_size, max_entries: STACKS, flags: 0 });
+        let (kind, value_size, flags) = match self.walks(user) {
+            true => (BPF_MAP_TYPE_HASH, wire::unwind::stack_bytes(limit), self.allocating()),
+            false => (BPF_MAP_TYPE_STACK_TRACE, 8 * limit, 0),
+        };
+        self.module.maps.push(MapDef { name, kind, key_size: 4, value_size, max_entries: STACKS, flags });
         MapRef(self.module.maps.len() as u32 - 1)
     }
 }

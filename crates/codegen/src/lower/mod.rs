@@ -32,6 +32,7 @@ mod pair;
 mod program;
 mod stmt;
 mod string;
+mod unwind;
 mod user;
 mod walk;
 
@@ -80,6 +81,8 @@ const BPF_MAP_TYPE_PERCPU_HASH: u32 = 5;
 const BPF_MAP_TYPE_PERCPU_ARRAY: u32 = 6;
 const BPF_MAP_TYPE_STACK_TRACE: u32 = 7;
 const BPF_MAP_TYPE_LRU_HASH: u32 = 9;
+const BPF_MAP_TYPE_LPM_TRIE: u32 = 11;
+const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 const BPF_F_NO_PREALLOC: u32 = 1;
 
@@ -234,8 +237,15 @@ impl<'p> Cx<'p> {
     }
 
     fn stack_map(&mut self, user: bool, limit: u32) -> u32 {
-        let symbol = format!("ct_{}stack{limit}", if user { "u" } else { "k" });
-        index_or_push(&mut self.manifest.stacks, manifest::StackMap { symbol, user, limit })
+        let walked = self.walks(user);
+        let kind = if walked { "walk" } else { "stack" };
+        let symbol = format!("ct_{}{kind}{limit}", if user { "u" } else { "k" });
+        index_or_push(&mut self.manifest.stacks, manifest::StackMap { symbol, user, limit, walked })
+    }
+
+    /// Whether programs walk such stacks themselves.
+    fn walks(&self, user: bool) -> bool {
+        user && self.options.unwind.is_some()
     }
 
     fn position(&self, span: Span) -> (u32, u32) {
@@ -247,6 +257,9 @@ impl<'p> Cx<'p> {
         self.control();
         if self.options.pid_filter {
             self.pids();
+        }
+        if self.options.unwind.is_some() {
+            self.unwind_maps();
         }
         self.counters_map();
         self.set_scratch_size();

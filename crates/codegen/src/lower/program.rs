@@ -208,11 +208,9 @@ impl<'c, 'p> Body<'c, 'p> {
 
         self.stage = Stage::Predicate;
         self.b().switch_to(predicate);
-        for condition in parts.predicate {
-            let holds = self.b().block();
-            self.at(condition.span, |body| body.cond(condition, holds, refused));
-            self.b().switch_to(holds);
-        }
+        // A walk is a callback, for which all is set up with the body only.
+        let (late, early): (Vec<_>, Vec<_>) = parts.predicate.into_iter().partition(|e| self.has_walk(e));
+        self.conditions(&early, refused);
         self.b().jump(body_pros);
 
         self.stage = Stage::Body;
@@ -221,11 +219,21 @@ impl<'c, 'p> Body<'c, 'p> {
         if parts.variables {
             self.place_variables();
         }
+        self.conditions(&late, done);
         (parts.body)(self);
         self.b().jump(done);
 
         self.exits(done, done_end, refused, skip, parts.skipped);
         self.prologues([(guard_pros, guard), (predicate_pros, predicate), (body_pros, body)]);
+    }
+
+    /// Goes on if all hold, else to `otherwise`.
+    fn conditions(&mut self, conditions: &[&Expr], otherwise: BlockId) {
+        for condition in conditions {
+            let holds = self.b().block();
+            self.at(condition.span, |body| body.cond(condition, holds, otherwise));
+            self.b().switch_to(holds);
+        }
     }
 
     /// Who is not traced, and what comes after the end, stops here.

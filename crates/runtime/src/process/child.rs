@@ -28,6 +28,8 @@ pub struct Command {
     /// Apart from our terminal: its input is empty, its output, of both kinds, is [`Child::output`], and our Ctrl-C is not
     /// for it.
     pub apart: bool,
+    /// Report each mapping of a file, not only the first.
+    pub every_mapping: bool,
 }
 
 /// Why a program was not started.
@@ -226,7 +228,10 @@ fn watch(
         return Some(Err(io::Error::from_raw_os_error(-listener)));
     }
     let taken = doorman::descriptor_of(pidfd, listener);
-    Some(taken.and_then(|listener| doorman::start(listener, command.known.clone(), pid)))
+    Some(
+        taken
+            .and_then(|listener| doorman::start(listener, command.known.clone(), command.every_mapping, pid)),
+    )
 }
 
 /// What the child does between fork and exec.

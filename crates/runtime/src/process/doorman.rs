@@ -30,6 +30,19 @@ pub struct Mapping {
     pub open: PathBuf,
     /// Path as the program sees it.
     pub shown: PathBuf,
+    /// Where it will lie, if the program has said that.
+    pub place: Option<Place>,
+}
+
+/// Where a file is mapped.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// Where in the file it starts, in bytes.
+    pub offset: u64,
 }
 
 /// What a traced program waits for us to look at.
@@ -55,8 +68,11 @@ pub struct Mappings {
     doorman: u32,
 }
 
-/// A question on the socket: kind, tid and fd, little endian.
-const QUESTION: usize = 12;
+/// A question on the socket, little endian: kind, tid, fd and 0, 32 bits each; of a mapping its start (0: the kernel chooses),
+/// its end and its offset in the file, 64 bits each.
+const QUESTION: usize = 40;
+/// Where the 64 bits begin.
+const PLACE: usize = 16;
 
 /// Kinds of question.
 const MAPS: u32 = 0;
@@ -99,7 +115,10 @@ impl Mappings {
             return self.next();
         };
         let identity = identity(&metadata);
-        let mapping = Mapping { tid, identity, open, shown };
+        let long = |at: usize| u64::from_le_bytes(question[at..at + 8].try_into().expect("8 bytes"));
+        let place = Place { start: long(PLACE), end: long(PLACE + 8), offset: long(PLACE + 16) };
+        let place = Some(place).filter(|place| place.start != 0);
+        let mapping = Mapping { tid, identity, open, shown, place };
         Ok(Some(if kind == EXECUTES { Question::Executes(mapping) } else { Question::Maps(mapping) }))
     }
 
@@ -129,12 +148,12 @@ impl Mappings {
     }
 }
 
-/// Starts the doorman for a listener. `known` are files that need no question, `held` is our child that waits to become the
+/// Starts the doorman for a listener. `known` are files that need no question, unless `every` mapping is asked about; `held` is our child that waits to become the
 /// program.
 ///
 /// # Errors
 /// Those of socketpair(2) and fork(2).
-pub fn start(listener: OwnedFd, known: HashSet<Identity>, held: u32) -> io::Result<Mappings> {
+pub fn start(listener: OwnedFd, known: HashSet<Identity>, every: bool, held: u32) -> io::Result<Mappings> {
     let (ours, theirs) = UnixStream::pair()?;
     // SAFETY: the child calls only async-signal-safe functions and the allocator; it is forked while no other thread of
     // ours can hold the allocator's lock (`Child::spawn` is called before threads are started, and its own helper
@@ -146,7 +165,7 @@ pub fn start(listener: OwnedFd, known: HashSet<Identity>, held: u32) -> io::Resu
             // Descriptors that it inherited would keep pipes of ours open.
             sys::close_all_but(vec![listener.as_raw_fd(), theirs.as_raw_fd()]);
             leave_session();
-            Doorman { listener, socket: Some(theirs), known, held, unanswered: 0 }.serve();
+            Doorman { listener, socket: Some(theirs), known, every, held, unanswered: 0 }.serve();
             // SAFETY: ends this process without running the parent's exit handlers.
             unsafe { libc::_exit(0) }
         }
@@ -170,6 +189,7 @@ struct Doorman {
     listener: OwnedFd,
     socket: Option<UnixStream>,
     known: HashSet<Identity>,
+    every: bool,
     held: u32,
     /// Questions that the tracer has not answered.
     unanswered: u32,
@@ -225,7 +245,7 @@ impl Doorman {
         match i64::from(request.data.nr) {
             libc::SYS_mmap => self.maps(request),
             libc::SYS_execve | libc::SYS_execveat => self.executes(request),
-            _ => self.ask(ENDS, request.pid, 0),
+            _ => self.ask(ENDS, request.pid, 0, None),
         }
     }
 
@@ -233,8 +253,8 @@ impl Doorman {
         // mmap's descriptor is an int: the upper half of the register means nothing.
         let fd = request.data.args[4] as u32;
         let Ok(metadata) = std::fs::metadata(format!("/proc/{}/fd/{fd}", request.pid)) else { return };
-        if self.known.insert(identity(&metadata)) {
-            self.ask(MAPS, request.pid, fd);
+        if self.known.insert(identity(&metadata)) || self.every {
+            self.ask(MAPS, request.pid, fd, place(&request.data));
         }
     }
 
@@ -246,28 +266,28 @@ impl Doorman {
         let Some(program) = executed::open(request.pid, &request.data) else { return };
         let Ok(metadata) = program.metadata() else { return };
         if self.known.insert(identity(&metadata)) {
-            self.ask(EXECUTES, request.pid, program.as_raw_fd() as u32);
+            self.ask(EXECUTES, request.pid, program.as_raw_fd() as u32, None);
         }
     }
 
-    fn ask(&mut self, kind: u32, tid: u32, fd: u32) {
-        if self.try_ask(kind, tid, fd).is_err() {
+    fn ask(&mut self, kind: u32, tid: u32, fd: u32, place: Option<Place>) {
+        if self.try_ask(kind, tid, fd, place).is_err() {
             self.socket = None;
         }
     }
 
     /// Asks, and waits for the answer unless we have fallen behind.
-    fn try_ask(&mut self, kind: u32, tid: u32, fd: u32) -> io::Result<()> {
+    fn try_ask(&mut self, kind: u32, tid: u32, fd: u32, place: Option<Place>) -> io::Result<()> {
         while self.unanswered > 0 && self.hear(Duration::ZERO)? {}
         let is_behind = self.unanswered > 0;
-        if !self.send(kind, tid, fd)? {
+        if !self.send(kind, tid, fd, place)? {
             return Ok(());
         }
         self.unanswered += 1;
         let start = Instant::now();
         while self.unanswered > 0 && !is_behind {
             if !self.hear(PATIENCE.saturating_sub(start.elapsed()))? {
-                self.send(LATE, tid, 0)?;
+                self.send(LATE, tid, 0, None)?;
                 break;
             }
         }
@@ -275,10 +295,14 @@ impl Doorman {
     }
 
     /// Whether there was room: the tracer may be stuck for long.
-    fn send(&mut self, kind: u32, tid: u32, fd: u32) -> io::Result<bool> {
+    fn send(&mut self, kind: u32, tid: u32, fd: u32, place: Option<Place>) -> io::Result<bool> {
         let Some(socket) = &self.socket else { return Ok(false) };
         let mut question = [0; QUESTION];
         for (bytes, word) in question.chunks_exact_mut(4).zip([kind, tid, fd]) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        let words = place.map_or([0; 3], |place| [place.start, place.end, place.offset]);
+        for (bytes, word) in question[PLACE..].chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -316,6 +340,14 @@ impl Doorman {
 
 fn identity(metadata: &std::fs::Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
+}
+
+/// Where mmap(2) is told to put a file; otherwise the kernel chooses.
+fn place(call: &libc::seccomp_data) -> Option<Place> {
+    let [start, len, _, flags, _, offset] = call.args;
+    let page = sys::page_size() as u64;
+    let end = start.checked_add(len)?.checked_next_multiple_of(page)?;
+    (flags & libc::MAP_FIXED as u64 != 0).then_some(Place { start, end, offset })
 }
 
 /// The process still runs our own program.

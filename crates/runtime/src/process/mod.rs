@@ -15,7 +15,7 @@ mod filter;
 mod watch;
 
 pub use child::{Child, Command, SpawnError};
-pub use doorman::{Identity, Mapping, Mappings, Question};
+pub use doorman::{Identity, Mapping, Mappings, Place, Question};
 pub use watch::{Mapped, MappingWatch};
 
 #[cfg(test)]

@@ -1,0 +1,671 @@
+//! `ustack` by unwind tables: the program walks the stack itself, one frame for each round of `bpf_loop`.
+//!
+//! ```text
+//! keep the address; which table covers it? two binary searches (directory, chunk) find the rule; the rule gives the
+//! caller's stack pointer, below which lie its address and, it may be, its frame pointer
+//! ```
+//!
+//! Where no table covers the code: the next instructions may be the end of a function (trampolines of runtimes that make
+//! code); else the frame pointer is believed. A return address that a return probe has replaced is taken from the kernel's
+//! list of them. The walked addresses are kept in a hash by a number made of them, so that a stack is 8 bytes in a key.
+//!
+//! The state lies in scratch memory, of whose values the verifier knows nothing: it looks at one round only.
+//!
+//! Not here: what the tables say (`wire::unwind`), how they get there.
+
+use super::body::{Body, Pro};
+use super::frame::Place;
+use super::{BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY_OF_MAPS, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE, Cx};
+use crate::ReturnChain;
+use crate::bpf::helper;
+use crate::ir::{Bin, BlockId, Cmp, MapDef, MapRef, Operand, VReg, Width};
+use lang::hir::Attach;
+use wire::CounterKind;
+use wire::unwind::{self, Base, Rule, SavedBp, Stop, kind};
+
+/// Room for addresses: a power of two, so that an index can be masked.
+const FRAMES: u32 = 128;
+/// Mappings of all processes; each takes a few entries.
+const MAPPINGS: u32 = 1 << 18;
+/// Processes with unknown mappings that wait to be looked at.
+const UNKNOWN: u32 = 1 << 10;
+/// bpf_map_update_elem: only if the key is new.
+const BPF_NOEXIST: i64 = 1;
+/// Tries to find a number for a stack that no other stack has.
+const TRIES: u32 = 4;
+/// Replaced return addresses looked at for one frame: tail calls replace one several times.
+const REPLACED: u32 = 4;
+/// A frame pointer is believed to lie at most so far above the stack pointer.
+const LARGEST_FRAME: i64 = 1 << 24;
+/// Spreads addresses over a stack's number (from the golden ratio).
+const MIX: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
+/// User code in a saved code segment.
+const USER_MODE: i64 = 3;
+
+/// `pop %rbp; ret`
+const POP_RET: i64 = 0xc35d;
+/// `add $N, %rsp; ret`: `48 83 c4 N c3`.
+const ADD_RET: i64 = 0xc3_00c4_8348;
+const ADD_RET_MASK: i64 = 0xff_00ff_ffff;
+
+/// Rules of code without a table.
+const AT_ENTRY: Rule = Rule::Frame { base: Base::Sp, offset: 8, bp: SavedBp::Kept };
+const AT_POP: Rule = Rule::Frame { base: Base::Sp, offset: 16, bp: SavedBp::Below(2) };
+const BY_FRAME_POINTER: Rule = Rule::Frame { base: Base::Bp, offset: 16, bp: SavedBp::Below(2) };
+
+/// Offsets in the kernel's frame of a signal, from the stack pointer at its return: `struct ucontext`.
+const SIGNAL_BP: i64 = 120;
+const SIGNAL_SP: i64 = 160;
+const SIGNAL_IP: i64 = 168;
+
+/// `struct pt_regs`
+const REGS_BP: i16 = 32;
+const REGS_IP: i16 = 128;
+const REGS_CS: i16 = 136;
+const REGS_SP: i16 = 152;
+
+/// Words of the state.
+#[derive(Copy, Clone)]
+enum Word {
+    Ip,
+    Sp,
+    Bp,
+    /// 1: `Ip` is a return address, and what lies before it is what runs. 0: it is what runs.
+    Back,
+    Count,
+    /// Address of the next replaced return address in the kernel; 0: no more.
+    Chain,
+    ChainStack,
+    ChainOriginal,
+    /// What was read last.
+    Read,
+    /// 1: the mapping of this frame's code is not known.
+    Unknown,
+    /// Zero, which the verifier does not know.
+    Zero,
+    Key,
+    /// Here begins what is kept.
+    Hash,
+    Addresses,
+}
+
+/// The state of a walk.
+#[derive(Copy, Clone)]
+struct Walk {
+    at: Place,
+    limit: u32,
+}
+
+impl Walk {
+    const BYTES: u32 = 8 * (Word::Addresses as u32 + FRAMES);
+
+    fn word(self, word: Word) -> Place {
+        self.at.plus(8 * word as u32)
+    }
+}
+
+impl Cx<'_> {
+    /// Declares the maps that the runtime fills, also for a module that walks no stack yet.
+    pub(super) fn unwind_maps(&mut self) {
+        self.tables_map();
+        self.mappings_map();
+        self.unknown_map();
+    }
+
+    fn tables_map(&mut self) -> MapRef {
+        self.internal_map(MapDef {
+            name: unwind::TABLES_MAP.into(),
+            kind: BPF_MAP_TYPE_ARRAY_OF_MAPS,
+            key_size: 4,
+            value_size: 4,
+            max_entries: unwind::MAX_TABLES,
+            flags: 0,
+        })
+    }
+
+    fn mappings_map(&mut self) -> MapRef {
+        self.internal_map(MapDef {
+            name: unwind::MAPPINGS_MAP.into(),
+            kind: BPF_MAP_TYPE_LPM_TRIE,
+            key_size: unwind::MAPPING_KEY,
+            value_size: unwind::MAPPING_VALUE,
+            max_entries: MAPPINGS,
+            flags: BPF_F_NO_PREALLOC,
+        })
+    }
+
+    fn unknown_map(&mut self) -> MapRef {
+        self.internal_map(MapDef {
+            name: unwind::UNKNOWN_MAP.into(),
+            kind: BPF_MAP_TYPE_HASH,
+            key_size: 4,
+            value_size: 4,
+            max_entries: UNKNOWN,
+            flags: 0,
+        })
+    }
+}
+
+impl Body<'_, '_> {
+    /// The number of the user's stack, or all ones.
+    pub(super) fn walked_stack(&mut self, limit: u32) -> VReg {
+        let mark = self.mark();
+        let walk = self.walk_stack(limit);
+        let id = self.keep_stack(walk);
+        self.release(mark);
+        id
+    }
+
+    /// Frames of the user's stack.
+    pub(super) fn walked_length(&mut self, limit: u32) -> VReg {
+        let mark = self.mark();
+        let walk = self.walk_stack(limit);
+        let count = self.get(walk, Word::Count);
+        self.release(mark);
+        count
+    }
+
+    fn walk_stack(&mut self, limit: u32) -> Walk {
+        let walk = Walk { at: self.scratch_temp(Walk::BYTES), limit };
+        self.zero(walk.at, Walk::BYTES);
+        self.first_frame(walk);
+        self.find_chain(walk);
+        self.repeat(i64::from(limit).into(), false, |body, _, stop, next| body.frame_of(walk, stop, next));
+        walk
+    }
+
+    fn get(&mut self, walk: Walk, word: Word) -> VReg {
+        self.load(walk.word(word), Width::B64, false)
+    }
+
+    fn put(&mut self, walk: Walk, word: Word, value: impl Into<Operand>) {
+        self.store(walk.word(word), Width::B64, value);
+    }
+
+    /// The word at a user address; goes to `failed` if it cannot be read.
+    fn peek(&mut self, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
+        self.peek_by(helper::PROBE_READ_USER, walk, address, failed)
+    }
+
+    fn peek_by(&mut self, read: u32, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
+        let to = self.pointer(walk.word(Word::Read));
+        let error = self.b().call(read, &[to.into(), 8.into(), address.into()]);
+        self.go_on_unless(Cmp::Ne, error, 0, failed);
+        self.get(walk, Word::Read)
+    }
+
+    /// Registers at the probe. A return probe stands at a return address.
+    fn first_frame(&mut self, walk: Walk) {
+        let ctx = self.pro(Pro::Ctx);
+        match self.probe.attach {
+            Attach::Entry(_) => self.take_registers(walk, ctx),
+            Attach::Return(_) => {
+                self.take_registers(walk, ctx);
+                self.put(walk, Word::Back, 1);
+            }
+            Attach::Interval { .. } | Attach::Profile { .. } => self.interrupted_registers(walk, ctx),
+            _ => self.kernel_entry_registers(walk),
+        }
+    }
+
+    fn take_registers(&mut self, walk: Walk, regs: VReg) {
+        for (word, offset) in [(Word::Ip, REGS_IP), (Word::Sp, REGS_SP), (Word::Bp, REGS_BP)] {
+            let value = self.b().load(regs, offset, Width::B64, false);
+            self.put(walk, word, value);
+        }
+    }
+
+    /// The context's, if it was the program that was interrupted and not the kernel.
+    fn interrupted_registers(&mut self, walk: Walk, ctx: VReg) {
+        let [user, kernel, after] = std::array::from_fn(|_| self.b().block());
+        let segment = self.b().load(ctx, REGS_CS, Width::B64, false);
+        self.b().branch(Cmp::Test, segment, USER_MODE, user, kernel);
+        self.b().switch_to(user);
+        self.take_registers(walk, ctx);
+        self.b().jump(after);
+        self.b().switch_to(kernel);
+        self.kernel_entry_registers(walk);
+        self.b().fall_into(after);
+    }
+
+    /// What the program had when it entered the kernel.
+    fn kernel_entry_registers(&mut self, walk: Walk) {
+        let task = self.b().call(helper::GET_CURRENT_TASK_BTF, &[]);
+        let regs = self.b().call(helper::TASK_PT_REGS, &[task.into()]);
+        self.take_registers(walk, regs);
+    }
+
+    /// The kernel's list of replaced return addresses, innermost first.
+    fn find_chain(&mut self, walk: Walk) {
+        let Some(chain) = self.returns() else { return };
+        let none = self.b().block();
+        let task = self.b().call(helper::GET_CURRENT_TASK, &[]);
+        let utask = self.kernel_word(walk, task, chain.utask, none);
+        self.go_on_unless(Cmp::Eq, utask, 0, none);
+        let first = self.kernel_word(walk, utask, chain.instances, none);
+        self.follow_chain(walk, chain, first, none);
+        self.b().fall_into(none);
+    }
+
+    fn returns(&self) -> Option<ReturnChain> {
+        self.cx.options.unwind.and_then(|unwind| unwind.returns)
+    }
+
+    fn kernel_word(&mut self, walk: Walk, base: VReg, offset: u32, failed: BlockId) -> VReg {
+        let address = self.b().bin(Bin::Add, base, i64::from(offset));
+        self.peek_by(helper::PROBE_READ_KERNEL, walk, address, failed)
+    }
+
+    /// Makes `instance` the next replaced address; 0 ends the list.
+    fn follow_chain(&mut self, walk: Walk, chain: ReturnChain, instance: VReg, failed: BlockId) {
+        self.put(walk, Word::Chain, 0);
+        self.go_on_unless(Cmp::Eq, instance, 0, failed);
+        let stack = self.kernel_word(walk, instance, chain.stack, failed);
+        self.put(walk, Word::ChainStack, stack);
+        let original = self.kernel_word(walk, instance, chain.original, failed);
+        self.put(walk, Word::ChainOriginal, original);
+        self.put(walk, Word::Chain, instance);
+    }
+
+    /// One round: keeps the address, finds its rule, goes to the caller.
+    fn frame_of(&mut self, walk: Walk, stop: BlockId, next: BlockId) {
+        let ip = self.get(walk, Word::Ip);
+        self.go_on_unless(Cmp::Eq, ip, 0, stop);
+        self.note_address(walk, ip);
+        let back = self.get(walk, Word::Back);
+        let pc = self.b().bin(Bin::Sub, ip, back);
+        let rule = self.b().copy(0);
+        let [apply, unknown] = std::array::from_fn(|_| self.b().block());
+        self.find_rule(walk, pc, rule, unknown);
+        self.go_on_unless(Cmp::Ne, rule, i64::from(kind::UNKNOWN), apply);
+        self.b().fall_into(unknown);
+        self.guess_rule(walk, ip, rule, apply, stop);
+        self.b().switch_to(apply);
+        self.apply_rule(walk, rule, stop);
+        self.restore_replaced(walk);
+        self.b().jump(next);
+    }
+
+    fn note_address(&mut self, walk: Walk, ip: VReg) {
+        let count = self.get(walk, Word::Count);
+        self.append(walk, count, ip);
+        let more = self.b().bin(Bin::Add, count, 1);
+        self.put(walk, Word::Count, more);
+    }
+
+    /// Writes a word behind the addresses, and mixes it into the hash.
+    fn append(&mut self, walk: Walk, count: VReg, value: VReg) {
+        let start = self.pointer(walk.word(Word::Addresses));
+        let index = self.b().bin(Bin::And, count, i64::from(FRAMES - 1));
+        let offset = self.b().bin(Bin::Shl, index, 3);
+        let cell = self.b().bin(Bin::Add, start, offset);
+        self.b().store(cell, 0, Width::B64, value);
+        let hash = self.get(walk, Word::Hash);
+        let b = self.b();
+        let hash = b.bin(Bin::Xor, hash, value);
+        let hash = b.bin(Bin::Mul, hash, MIX);
+        let high = b.bin(Bin::Shr, hash, 29);
+        let hash = b.bin(Bin::Xor, hash, high);
+        self.put(walk, Word::Hash, hash);
+    }
+
+    /// Says in the stack why it ends here, if there is room.
+    fn stop_with(&mut self, walk: Walk, why: Stop, stop: BlockId) {
+        let count = self.get(walk, Word::Count);
+        self.go_on_unless(Cmp::Uge, count, i64::from(walk.limit), stop);
+        let mark = self.b().copy(why.mark() as i64);
+        self.append(walk, count, mark);
+        self.b().jump(stop);
+    }
+
+    /// Sets `rule` to what a table says of `pc`; goes to `unknown` if none covers it.
+    fn find_rule(&mut self, walk: Walk, pc: VReg, rule: VReg, unknown: BlockId) {
+        let (table, address) = self.find_table(walk, pc, unknown);
+        self.go_on_unless(Cmp::Ugt, address, i64::from(u32::MAX - 1), unknown);
+        self.store(walk.word(Word::Key), Width::B32, table);
+        let tables = self.cx.tables_map();
+        let table = self.lookup_raw(tables, walk.word(Word::Key));
+        self.go_on_unless(Cmp::Eq, table, 0, unknown);
+        let first = self.b().copy(0);
+        let directory = self.chunk(walk, table, first, unknown);
+        let at = self.search_chunk(walk, directory, address);
+        let further = self.b().bin(Bin::Add, at, 1);
+        let chunk = self.chunk(walk, table, further, unknown);
+        let at = self.search_chunk(walk, chunk, address);
+        let row = self.row(chunk, at);
+        let found = self.b().load(row, 0, Width::B32, false);
+        self.b().set(rule, found);
+    }
+
+    /// The table that covers an address, and the address in its file. Of a process that is not known the runtime is told.
+    fn find_table(&mut self, walk: Walk, pc: VReg, unknown: BlockId) -> (VReg, VReg) {
+        let mark = self.mark();
+        let key = self.scratch_temp(unwind::MAPPING_KEY);
+        let thread = self.pro(Pro::Thread);
+        let tgid = self.b().bin(Bin::Shr, thread, 32);
+        self.store(key, Width::B32, i64::from(unwind::KEY_HEAD_BITS + 64));
+        self.store(key.plus(4), Width::B32, tgid);
+        for byte in 0..8 {
+            let part = self.b().bin(Bin::Shr, pc, i64::from(56 - 8 * byte));
+            self.store(key.plus(8 + byte), Width::B8, part);
+        }
+        let mappings = self.cx.mappings_map();
+        let cell = self.lookup_raw(mappings, key);
+        let (missing, found) = (self.b().cold_block(), self.b().block());
+        self.b().branch(Cmp::Eq, cell, 0, missing, found);
+        self.b().switch_to(missing);
+        self.tell_unknown(walk, key.plus(4));
+        self.b().jump(unknown);
+        self.b().switch_to(found);
+        self.release(mark);
+        let table = self.b().load(cell, 0, Width::B32, false);
+        let bias = self.b().load(cell, 8, Width::B64, false);
+        (table, self.b().bin(Bin::Sub, pc, bias))
+    }
+
+    fn tell_unknown(&mut self, walk: Walk, tgid: Place) {
+        self.put(walk, Word::Unknown, 1);
+        let map = self.cx.unknown_map();
+        let (key, value) = (self.pointer(tgid), self.pointer(walk.word(Word::Zero)));
+        let map = self.b().map_addr(map);
+        self.b().call_void(helper::MAP_UPDATE_ELEM, &[map.into(), key.into(), value.into(), 0.into()]);
+    }
+
+    fn chunk(&mut self, walk: Walk, table: VReg, index: VReg, unknown: BlockId) -> VReg {
+        self.store(walk.word(Word::Key), Width::B32, index);
+        let key = self.pointer(walk.word(Word::Key));
+        let chunk = self.b().call(helper::MAP_LOOKUP_ELEM, &[table.into(), key.into()]);
+        self.go_on_unless(Cmp::Eq, chunk, 0, unknown);
+        chunk
+    }
+
+    /// Index of the last row of a chunk whose address is not above.
+    fn search_chunk(&mut self, walk: Walk, chunk: VReg, address: VReg) -> VReg {
+        let last = unwind::CHUNK_ROWS as i64 - 1;
+        // A start that the verifier does not know: it would follow each way through the search by itself.
+        let start = self.get(walk, Word::Zero);
+        let at = self.b().bin(Bin::And, start, last);
+        let mut step = unwind::CHUNK_ROWS as i64 / 2;
+        while step > 0 {
+            let further = self.b().bin(Bin::Add, at, step);
+            let further = self.b().bin(Bin::And, further, last);
+            let row = self.row(chunk, further);
+            let first = self.b().load(row, 4, Width::B32, false);
+            let [take, leave] = std::array::from_fn(|_| self.b().block());
+            self.b().branch(Cmp::Ule, first, address, take, leave);
+            self.b().switch_to(take);
+            self.b().set(at, further);
+            self.b().fall_into(leave);
+            step /= 2;
+        }
+        at
+    }
+
+    fn row(&mut self, chunk: VReg, index: VReg) -> VReg {
+        let offset = self.b().bin(Bin::Shl, index, i64::from(unwind::ROW_BYTES.trailing_zeros()));
+        self.b().bin(Bin::Add, chunk, offset)
+    }
+
+    /// The rule of code without a table: at the entry of a function, by what comes next, or by the frame pointer.
+    fn guess_rule(&mut self, walk: Walk, ip: VReg, rule: VReg, apply: BlockId, stop: BlockId) {
+        if matches!(self.probe.attach, Attach::Entry(_)) {
+            let [first, later] = std::array::from_fn(|_| self.b().block());
+            let count = self.get(walk, Word::Count);
+            self.b().branch(Cmp::Eq, count, 1, first, later);
+            self.b().switch_to(first);
+            self.b().set(rule, i64::from(AT_ENTRY.encode()));
+            self.b().jump(apply);
+            self.b().switch_to(later);
+        }
+        let other = self.b().block();
+        self.ends_soon(walk, ip, rule, apply, other);
+        self.b().switch_to(other);
+        self.by_frame_pointer(walk, rule, stop);
+        self.b().jump(apply);
+    }
+
+    /// The rule if the next instructions are the end of a function.
+    fn ends_soon(&mut self, walk: Walk, ip: VReg, rule: VReg, apply: BlockId, other: BlockId) {
+        let [pops, not_pops, adds] = std::array::from_fn(|_| self.b().block());
+        let code = self.peek(walk, ip, other);
+        let low = self.b().bin(Bin::And, code, 0xffff);
+        self.b().branch(Cmp::Eq, low, POP_RET, pops, not_pops);
+        self.b().switch_to(pops);
+        self.b().set(rule, i64::from(AT_POP.encode()));
+        self.b().jump(apply);
+        self.b().switch_to(not_pops);
+        let shape = self.b().bin(Bin::And, code, ADD_RET_MASK);
+        self.b().branch(Cmp::Eq, shape, ADD_RET, adds, other);
+        self.b().switch_to(adds);
+        let b = self.b();
+        let bytes = b.bin(Bin::Shr, code, 24);
+        let bytes = b.bin(Bin::And, bytes, 0x7f);
+        let offset = b.bin(Bin::Shl, bytes, i64::from(unwind::OFFSET_AT));
+        let sum = b.bin(Bin::Add, offset, i64::from(AT_ENTRY.encode()));
+        b.set(rule, sum);
+        b.jump(apply);
+    }
+
+    /// A frame pointer of 0 is where a thread begins; one that leads elsewhere is none.
+    fn by_frame_pointer(&mut self, walk: Walk, rule: VReg, stop: BlockId) {
+        let [none, fine] = std::array::from_fn(|_| self.b().block());
+        let bp = self.get(walk, Word::Bp);
+        let sp = self.get(walk, Word::Sp);
+        self.go_on_unless(Cmp::Eq, bp, 0, stop);
+        self.go_on_unless(Cmp::Ult, bp, sp, none);
+        let distance = self.b().bin(Bin::Sub, bp, sp);
+        self.b().branch(Cmp::Ugt, distance, LARGEST_FRAME, none, fine);
+        self.b().switch_to(none);
+        self.stop_with(walk, Stop::NoTable, stop);
+        self.b().switch_to(fine);
+        let unknown = self.get(walk, Word::Unknown);
+        self.count_if(Cmp::Ne, unknown, 0, CounterKind::NoUnwindTable);
+        self.put(walk, Word::Unknown, 0);
+        self.b().set(rule, i64::from(BY_FRAME_POINTER.encode()));
+    }
+
+    /// Goes to the caller.
+    fn apply_rule(&mut self, walk: Walk, rule: VReg, stop: BlockId) {
+        let [below, kinds, unreadable, done] = std::array::from_fn(|_| self.b().block());
+        let unsupported = self.b().block();
+        let cfa = self.b().copy(0);
+        let which = self.b().bin(Bin::And, rule, (1 << unwind::KIND_BITS) - 1);
+        self.go_on_unless(Cmp::Eq, which, i64::from(kind::OUTERMOST), stop);
+        self.b().jump(kinds);
+        self.b().switch_to(kinds);
+        self.base_of(walk, which, rule, cfa, [below, unsupported, unreadable, done]);
+        self.b().switch_to(below);
+        self.go_to_caller(walk, rule, cfa, unreadable, stop);
+        self.b().jump(done);
+        self.b().switch_to(unsupported);
+        self.stop_with(walk, Stop::Unsupported, stop);
+        self.b().switch_to(unreadable);
+        self.stop_with(walk, Stop::Unreadable, stop);
+        self.b().switch_to(done);
+    }
+
+    /// Sets `cfa` to the caller's stack pointer and goes to `below`; of a signal, all is known at once: goes to `done`.
+    fn base_of(
+        &mut self,
+        walk: Walk,
+        which: VReg,
+        rule: VReg,
+        cfa: VReg,
+        [below, unsupported, unreadable, done]: [BlockId; 4],
+    ) {
+        let high = self.b().bin(Bin::Shl, rule, 32);
+        let offset = self.b().bin(Bin::Sar, high, i64::from(32 + unwind::OFFSET_AT));
+        for (kind, register) in [(kind::SP, Word::Sp), (kind::BP, Word::Bp), (kind::AT_BP, Word::Bp)] {
+            let [yes, no] = std::array::from_fn(|_| self.b().block());
+            self.b().branch(Cmp::Eq, which, i64::from(kind), yes, no);
+            self.b().switch_to(yes);
+            let register = self.get(walk, register);
+            let mut sum = self.b().bin(Bin::Add, register, offset);
+            if kind == kind::AT_BP {
+                sum = self.peek(walk, sum, unreadable);
+            }
+            self.b().set(cfa, sum);
+            self.b().jump(below);
+            self.b().switch_to(no);
+        }
+        let [plt, signal, other] = std::array::from_fn(|_| self.b().block());
+        self.b().branch(Cmp::Eq, which, i64::from(kind::PLT), plt, other);
+        self.b().switch_to(plt);
+        self.plt_base(walk, offset, cfa);
+        self.b().jump(below);
+        self.b().switch_to(other);
+        self.b().branch(Cmp::Eq, which, i64::from(kind::SIGNAL), signal, unsupported);
+        self.b().switch_to(signal);
+        self.leave_signal(walk, unreadable);
+        self.b().jump(done);
+    }
+
+    /// In a PLT entry a word is pushed at `offset`.
+    fn plt_base(&mut self, walk: Walk, offset: VReg, cfa: VReg) {
+        let ip = self.get(walk, Word::Ip);
+        let sp = self.get(walk, Word::Sp);
+        let b = self.b();
+        let within = b.bin(Bin::And, ip, 15);
+        let pushed = b.compare(Cmp::Uge, within, offset);
+        let words = b.bin(Bin::Shl, pushed, 3);
+        let base = b.bin(Bin::Add, sp, 8);
+        let sum = b.bin(Bin::Add, base, words);
+        b.set(cfa, sum);
+    }
+
+    /// The kernel has kept the registers that the signal found.
+    fn leave_signal(&mut self, walk: Walk, unreadable: BlockId) {
+        let sp = self.get(walk, Word::Sp);
+        for (word, offset) in [(Word::Bp, SIGNAL_BP), (Word::Ip, SIGNAL_IP), (Word::Sp, SIGNAL_SP)] {
+            let at = self.b().bin(Bin::Add, sp, offset);
+            let value = self.peek(walk, at, unreadable);
+            self.put(walk, word, value);
+        }
+        self.put(walk, Word::Back, 0);
+    }
+
+    /// Reads what lies below the caller's stack pointer.
+    fn go_to_caller(&mut self, walk: Walk, rule: VReg, cfa: VReg, unreadable: BlockId, stop: BlockId) {
+        let [backwards, upwards] = std::array::from_fn(|_| self.b().block());
+        let sp = self.get(walk, Word::Sp);
+        self.b().branch(Cmp::Ule, cfa, sp, backwards, upwards);
+        self.b().switch_to(backwards);
+        self.stop_with(walk, Stop::Backwards, stop);
+        self.b().switch_to(upwards);
+        let at = self.b().bin(Bin::Sub, cfa, 8);
+        let ip = self.peek(walk, at, unreadable);
+        self.put(walk, Word::Ip, ip);
+        self.put(walk, Word::Back, 1);
+        self.restore_bp(walk, rule, cfa, unreadable);
+        self.put(walk, Word::Sp, cfa);
+    }
+
+    fn restore_bp(&mut self, walk: Walk, rule: VReg, cfa: VReg, unreadable: BlockId) {
+        let [kept, saved, at_bp, read] = std::array::from_fn(|_| self.b().block());
+        let shifted = self.b().bin(Bin::Shr, rule, i64::from(unwind::KIND_BITS));
+        let words = self.b().bin(Bin::And, shifted, 0xff);
+        self.b().branch(Cmp::Eq, words, 0, kept, saved);
+        self.b().switch_to(saved);
+        let bytes = self.b().bin(Bin::Shl, words, 3);
+        let at = self.b().bin(Bin::Sub, cfa, bytes);
+        self.b().branch(Cmp::Eq, words, i64::from(unwind::BP_AT_BP), at_bp, read);
+        self.b().switch_to(at_bp);
+        let bp = self.get(walk, Word::Bp);
+        self.b().set(at, bp);
+        self.b().fall_into(read);
+        let bp = self.peek(walk, at, unreadable);
+        self.put(walk, Word::Bp, bp);
+        self.b().fall_into(kept);
+    }
+
+    /// If a return probe has replaced the address just read, takes the true one from the kernel's list. Entries that lie
+    /// below are of calls that have returned.
+    fn restore_replaced(&mut self, walk: Walk) {
+        let Some(chain) = self.returns() else { return };
+        let done = self.b().block();
+        for _ in 0..REPLACED {
+            let instance = self.get(walk, Word::Chain);
+            self.go_on_unless(Cmp::Eq, instance, 0, done);
+            let stack = self.get(walk, Word::ChainStack);
+            let sp = self.get(walk, Word::Sp);
+            let at = self.b().bin(Bin::Sub, sp, 8);
+            self.go_on_unless(Cmp::Ugt, stack, at, done);
+            let [same, next] = std::array::from_fn(|_| self.b().block());
+            self.b().branch(Cmp::Eq, stack, at, same, next);
+            self.b().switch_to(same);
+            let original = self.get(walk, Word::ChainOriginal);
+            self.put(walk, Word::Ip, original);
+            self.b().fall_into(next);
+            let following = self.kernel_word(walk, instance, chain.next, done);
+            self.follow_chain(walk, chain, following, done);
+        }
+        self.b().fall_into(done);
+    }
+
+    /// Enters the walked stack under a number that only it has.
+    fn keep_stack(&mut self, walk: Walk) -> VReg {
+        let map = self.cx.stack_map_ref(true, walk.limit);
+        let (none, done) = (self.b().cold_block(), self.b().block());
+        let id = self.b().copy(i64::from(u32::MAX));
+        let count = self.get(walk, Word::Count);
+        self.go_on_unless(Cmp::Eq, count, 0, none);
+        let hash = self.get(walk, Word::Hash);
+        let number = self.b().bin(Bin::Shr, hash, 33);
+        for attempt in 0..TRIES {
+            let key = self.b().bin(Bin::Add, number, i64::from(attempt));
+            self.store(walk.word(Word::Key), Width::B32, key);
+            let missing = self.b().block();
+            let other = self.b().block();
+            self.is_kept(walk, map, hash, [missing, other], key, id, done);
+            self.b().switch_to(missing);
+            self.enter_stack(walk, map);
+            self.is_kept(walk, map, hash, [other, other], key, id, done);
+            self.b().switch_to(other);
+        }
+        self.b().fall_into(none);
+        self.count(CounterKind::LostStack);
+        self.b().fall_into(done);
+        id
+    }
+
+    /// Sets `id` and goes to `done` if the stack is the one of this key; else goes to `missing` or `other`.
+    #[allow(clippy::too_many_arguments, reason = "one test with three ways out")]
+    fn is_kept(
+        &mut self,
+        walk: Walk,
+        map: MapRef,
+        hash: VReg,
+        [missing, other]: [BlockId; 2],
+        key: VReg,
+        id: VReg,
+        done: BlockId,
+    ) {
+        let cell = self.lookup_raw(map, walk.word(Word::Key));
+        self.go_on_unless(Cmp::Eq, cell, 0, missing);
+        let known = self.b().load(cell, 0, Width::B64, false);
+        self.go_on_unless(Cmp::Ne, known, hash, other);
+        self.b().set(id, key);
+        self.b().jump(done);
+    }
+
+    fn enter_stack(&mut self, walk: Walk, map: MapRef) {
+        let (key, value) = (self.pointer(walk.word(Word::Key)), self.pointer(walk.word(Word::Hash)));
+        let map = self.b().map_addr(map);
+        let args = [map.into(), key.into(), value.into(), BPF_NOEXIST.into()];
+        self.b().call_void(helper::MAP_UPDATE_ELEM, &args);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::abi;
+    use super::*;
+
+    #[test]
+    fn registers_lie_where_the_machine_says() {
+        let machine = abi::machine(crate::Arch::X86_64);
+        assert_eq!(machine.sp, REGS_SP);
+        assert_eq!(machine.register("ip"), Some(REGS_IP));
+        assert_eq!(machine.register("bp"), Some(REGS_BP));
+    }
+}

@@ -1,0 +1,318 @@
+//! `.eh_frame` of a mapped file as rows that a BPF program can search (`wire::unwind`).
+//!
+//! ```text
+//! FDE main 1000..1040:                         rows:
+//!   1000: CFA=rsp+8   ra=c-8                   1000  sp+8   bp kept
+//!   1001: CFA=rsp+16  rbp=c-16 ra=c-8          1001  sp+16  bp 2 words below
+//!   1004: CFA=rbp+16  rbp=c-16 ra=c-8          1004  bp+16  bp 2 words below
+//! ```
+//!
+//! Only what leads to the caller is kept: its stack pointer, its frame pointer, and that the return address lies below.
+//! Expressions are understood where compilers and linkers write them: PLT entries, functions that align their stack, the
+//! kernel's frame of a signal. All else is a row that says so.
+//!
+//! Not here: how rows are laid out and looked up, and when a file is read.
+
+use std::collections::HashMap;
+use std::fs::File;
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EndianSlice, FrameDescriptionEntry,
+    LittleEndian, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow,
+    X86_64,
+};
+use goblin::elf::program_header::PT_LOAD;
+use goblin::elf::{Elf, ProgramHeader};
+use memmap2::Mmap;
+use wire::unwind::{Base, Rule, SavedBp, row, row_address};
+
+use crate::process::{self, Mapping, MappingName};
+
+/// Bytes between two functions that are taken for alignment.
+const PADDING: u64 = 16;
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// A mapped file whose unwind information can be read.
+#[derive(Debug)]
+pub struct Source {
+    image: Image,
+    segments: Segments,
+    /// Offset, size and address of `.eh_frame`.
+    section: (usize, usize, u64),
+}
+
+/// Where the code of a file lies.
+#[derive(Clone, Debug)]
+pub struct Segments(Vec<ProgramHeader>);
+
+impl Segments {
+    /// What is to be taken off an address in a mapping of `offset` at `start` to get the one in the file.
+    pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
+        let holds = |segment: &&ProgramHeader| {
+            let first = segment.p_offset & !0xfff;
+            (first..segment.p_offset + segment.p_filesz.max(1)).contains(&offset)
+        };
+        let segment = self.0.iter().filter(|segment| segment.is_executable()).find(holds)?;
+        Some(start.wrapping_sub(offset).wrapping_add(segment.p_offset).wrapping_sub(segment.p_vaddr))
+    }
+}
+
+#[derive(Debug)]
+enum Image {
+    File(Mmap),
+    Copy(Vec<u8>),
+}
+
+impl Image {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Image::File(map) => map,
+            Image::Copy(bytes) => bytes,
+        }
+    }
+}
+
+impl Source {
+    /// What is mapped there: a file, or the kernel's `[vdso]`. None without unwind information.
+    pub fn open(pid: u32, mapping: &Mapping) -> Option<Source> {
+        match &mapping.name {
+            MappingName::Special(name) if name == "[vdso]" => Source::of(Image::Copy(own_vdso()?)),
+            MappingName::Anonymous | MappingName::Special(_) => None,
+            _ => Source::of_file(&crate::stack::open_mapped(pid, mapping)?),
+        }
+    }
+
+    /// An ELF file.
+    pub fn of_file(file: &File) -> Option<Source> {
+        // SAFETY: the file is mapped by a running program, too; one that is cut short takes us along as it takes that.
+        Source::of(Image::File(unsafe { Mmap::map(file) }.ok()?))
+    }
+
+    fn of(image: Image) -> Option<Source> {
+        let elf = Elf::parse(image.bytes()).ok()?;
+        let named = |header: &&goblin::elf::SectionHeader| {
+            elf.shdr_strtab.get_at(header.sh_name) == Some(".eh_frame")
+        };
+        let header = elf.section_headers.iter().find(named)?;
+        let section = (header.sh_offset as usize, header.sh_size as usize, header.sh_addr);
+        image.bytes().get(section.0..section.0.checked_add(section.1)?)?;
+        let segments = elf.program_headers.iter().filter(|header| header.p_type == PT_LOAD);
+        let segments = Segments(segments.cloned().collect());
+        Some(Source { image, segments, section })
+    }
+
+    /// Bytes of unwind information.
+    pub fn len(&self) -> usize {
+        self.section.1
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where its code lies.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// All rows, sorted by address. What cannot be parsed is left out.
+    pub fn rows(&self) -> Vec<u64> {
+        let (offset, size, address) = self.section;
+        let section = EhFrame::new(&self.image.bytes()[offset..offset + size], LittleEndian);
+        let bases = BaseAddresses::default().set_eh_frame(address);
+        let mut reader = Reader { section, bases, context: UnwindContext::new(), rows: Vec::new() };
+        reader.read();
+        tidy(reader.rows)
+    }
+}
+
+struct Reader<'a> {
+    section: EhFrame<Slice<'a>>,
+    bases: BaseAddresses,
+    context: UnwindContext<usize>,
+    rows: Vec<u64>,
+}
+
+impl<'a> Reader<'a> {
+    fn read(&mut self) {
+        let mut common: HashMap<usize, CommonInformationEntry<Slice<'a>>> = HashMap::new();
+        let (section, bases) = (self.section, self.bases.clone());
+        let mut entries = section.entries(&bases);
+        while let Ok(Some(entry)) = entries.next() {
+            let CieOrFde::Fde(partial) = entry else { continue };
+            let parsed = partial.parse(|section, bases, offset| match common.get(&offset.0) {
+                Some(known) => Ok(known.clone()),
+                None => {
+                    let read = section.cie_from_offset(bases, offset)?;
+                    common.insert(offset.0, read.clone());
+                    Ok(read)
+                }
+            });
+            if let Ok(fde) = parsed {
+                self.function(&fde);
+            }
+        }
+    }
+
+    /// Appends the rows of a function, and one that ends it.
+    fn function(&mut self, fde: &FrameDescriptionEntry<Slice<'a>>) {
+        let end = fde.initial_address().saturating_add(fde.len());
+        // An address that no row can hold; 0 is what linkers leave of functions that they have dropped.
+        if fde.initial_address() == 0 || end >= u64::from(u32::MAX) {
+            return;
+        }
+        if fde.is_signal_trampoline() {
+            let rule = Rule::Frame { base: Base::Signal, offset: 0, bp: SavedBp::Kept };
+            self.rows.push(row(fde.initial_address() as u32, rule));
+        } else {
+            self.instructions(fde);
+        }
+        self.rows.push(row(end as u32, Rule::Unknown));
+    }
+
+    fn instructions(&mut self, fde: &FrameDescriptionEntry<Slice<'a>>) {
+        let Ok(mut table) = fde.rows(&self.section, &self.bases, &mut self.context) else { return };
+        while let Ok(Some(found)) = table.next_row() {
+            if found.start_address() < found.end_address() {
+                let rule = rule(&self.section, found);
+                self.rows.push(row(found.start_address() as u32, rule));
+            }
+        }
+    }
+}
+
+fn rule(section: &EhFrame<Slice<'_>>, found: &UnwindTableRow<usize>) -> Rule {
+    match found.register(X86_64::RA) {
+        Some(RegisterRule::Undefined) => return Rule::Outermost,
+        Some(RegisterRule::Offset(-8)) => {}
+        _ => return Rule::Unsupported,
+    }
+    let Some((base, offset)) = base(section, found.cfa()) else { return Rule::Unsupported };
+    let Some(bp) = saved_bp(section, found.register(X86_64::RBP)) else { return Rule::Unsupported };
+    Rule::Frame { base, offset, bp }
+}
+
+fn base(section: &EhFrame<Slice<'_>>, cfa: &CfaRule<usize>) -> Option<(Base, i32)> {
+    match cfa {
+        CfaRule::RegisterAndOffset { register, offset } => {
+            Some((base_register(*register)?, i32::try_from(*offset).ok()?))
+        }
+        CfaRule::Expression(expression) => base_expression(bytes(section, expression)?),
+    }
+}
+
+fn base_register(register: Register) -> Option<Base> {
+    match register {
+        X86_64::RSP => Some(Base::Sp),
+        X86_64::RBP => Some(Base::Bp),
+        _ => None,
+    }
+}
+
+/// The expressions that are in use.
+fn base_expression(bytes: &[u8]) -> Option<(Base, i32)> {
+    match *bytes {
+        // breg7 8; breg16 0; lit15; and; litN; ge; lit3; shl; plus: a PLT entry, in which a word is pushed from byte N on.
+        [0x77, 8, 0x80, 0, 0x3f, 0x1a, lit @ 0x30..=0x4f, 0x2a, 0x33, 0x24, 0x22] => {
+            Some((Base::Plt, i32::from(lit - 0x30)))
+        }
+        // breg6 N; deref: the stack pointer was kept before it was aligned. N is one byte of SLEB128.
+        [0x76, offset @ 0..=0x7f, 0x06] => Some((Base::AtBp, i32::from((offset << 1) as i8 >> 1))),
+        _ => None,
+    }
+}
+
+fn saved_bp(section: &EhFrame<Slice<'_>>, rule: Option<RegisterRule<usize>>) -> Option<SavedBp> {
+    match rule {
+        None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => Some(SavedBp::Kept),
+        Some(RegisterRule::Offset(offset)) if offset < 0 && offset % 8 == 0 => {
+            u8::try_from(-offset / 8).ok().filter(|words| *words < u8::MAX).map(SavedBp::Below)
+        }
+        // breg6 0: where it points to.
+        Some(RegisterRule::Expression(expression)) => {
+            (bytes(section, &expression)? == [0x76, 0]).then_some(SavedBp::AtBp)
+        }
+        _ => None,
+    }
+}
+
+fn bytes<'a>(section: &EhFrame<Slice<'a>>, expression: &UnwindExpression<usize>) -> Option<&'a [u8]> {
+    Some(expression.get(section).ok()?.0.slice())
+}
+
+/// Sorts; of rows at one address the one that knows something counts; gaps of alignment and repetitions go.
+fn tidy(mut rows: Vec<u64>) -> Vec<u64> {
+    const RULE: u64 = u32::MAX as u64;
+    rows.sort_unstable();
+    let mut tidy: Vec<u64> = Vec::with_capacity(rows.len());
+    for (at, &this) in rows.iter().enumerate() {
+        let gap = rows.get(at + 1).map_or(u64::MAX, |next| u64::from(row_address(*next) - row_address(this)));
+        let is_padding = this & RULE == 0 && gap < PADDING;
+        let repeats = tidy.last().is_some_and(|last| last & RULE == this & RULE);
+        match tidy.last_mut() {
+            _ if is_padding || repeats => {}
+            Some(last) if row_address(*last) == row_address(this) => *last = this,
+            _ => tidy.push(this),
+        }
+    }
+    tidy
+}
+
+/// The kernel maps the same into every process.
+fn own_vdso() -> Option<Vec<u8>> {
+    let mappings = process::mappings(std::process::id());
+    let vdso = mappings.iter().find(|m| m.name == MappingName::Special("[vdso]".into()))?;
+    let len = usize::try_from(vdso.end - vdso.start).ok()?;
+    // SAFETY: mapped, readable, and never changed or unmapped.
+    Some(unsafe { std::slice::from_raw_parts(vdso.start as *const u8, len) }.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_expressions_of_linkers_and_compilers_are_understood() {
+        let plt = [0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22];
+        assert_eq!(base_expression(&plt), Some((Base::Plt, 11)));
+        assert_eq!(base_expression(&[0x76, 0x78, 0x06]), Some((Base::AtBp, -8)));
+        assert_eq!(base_expression(&[0x77, 8]), None);
+    }
+
+    #[test]
+    fn rows_at_one_address_padding_and_repetitions_go() {
+        let known = Rule::Frame { base: Base::Sp, offset: 8, bp: SavedBp::Kept };
+        let other = Rule::Frame { base: Base::Sp, offset: 16, bp: SavedBp::Kept };
+        let rows = vec![
+            row(0x40, Rule::Unknown),
+            row(0x10, known),
+            row(0x14, other),
+            row(0x20, Rule::Unknown),
+            row(0x20, known),
+            row(0x28, Rule::Unknown),
+            row(0x30, known),
+        ];
+        let expected = [row(0x10, known), row(0x14, other), row(0x20, known), row(0x40, Rule::Unknown)];
+        assert_eq!(tidy(rows), expected);
+    }
+
+    #[test]
+    fn the_vdso_and_our_own_program_have_rows() {
+        let own = process::mappings(std::process::id());
+        let here = the_vdso_and_our_own_program_have_rows as *const () as u64;
+        for mapping in own.iter().filter(|m| m.executable) {
+            let is_ours = (mapping.start..mapping.end).contains(&here);
+            if is_ours || mapping.name == MappingName::Special("[vdso]".into()) {
+                let source = Source::open(std::process::id(), mapping).expect("unwind information");
+                let rows = source.rows();
+                assert!(rows.len() > 5 && rows.is_sorted(), "{mapping:?}");
+                let bias = source.segments().bias(mapping.start, mapping.offset).expect("a segment");
+                let known = |at: u64| rows.iter().rev().find(|row| u64::from(row_address(**row)) <= at);
+                let found = is_ours.then(|| known(here - bias).expect("a row"));
+                assert!(found.is_none_or(|row| row & 0xf != 0), "{found:?}");
+            }
+        }
+    }
+}
