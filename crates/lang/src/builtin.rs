@@ -171,7 +171,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     variable(
         "args",
-        "arguments by name and type, as they were at entry",
+        "arguments by name and type, as they were at entry; `args` alone is all of them",
         Calls,
         "uprobe:libcuda:cuMemAlloc { @ = sum(args.bytesize) }",
     ),

@@ -181,10 +181,10 @@ pub const TYPES: &[Code] = &[
     Code {
         code: "E0226",
         title: "no single value",
-        explanation: "Structs and arrays are read field by field; `args` argument by argument; a statement such as \
-                      `printf` has no value.",
-        example: "uprobe:libcuda:cuInit { print(args) }",
-        repaired: "uprobe:libcuda:cuInit { print(args.Flags) }",
+        explanation: "A statement such as `printf` has no value; an array that travels in registers is read element by \
+                      element.",
+        example: "BEGIN { $x = exit() }",
+        repaired: "BEGIN { $x = 1; print($x); exit() }",
     },
     Code {
         code: "E0227",

@@ -291,6 +291,12 @@ impl<'a> Checker<'a> {
             let key_bytes: u32 = key.iter().map(|ty| self.types.size(ty)).sum();
             let value_bytes = map.read_type(&self.types).map_or(8, |ty| self.types.size(&ty));
             let name = map.name.clone();
+            let is_empty = key_bytes == 0 && !key.is_empty() || value_bytes == 0;
+            if is_empty {
+                let message = format!("`@{name}` would keep a record without members");
+                let error = self.diags.error("E0226", span, message);
+                error.help("`args` of a function without arguments can only be printed");
+            }
             if key_bytes > limits::KEY_BYTES {
                 let message =
                     format!("the key of `@{name}` takes {key_bytes} bytes, {} at most", limits::KEY_BYTES);

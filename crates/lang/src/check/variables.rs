@@ -124,7 +124,8 @@ impl<'a> Checker<'a> {
             self.error("E0206", span, message).help(format!("write `{}`", builtin.signature));
             return unknown(span);
         }
-        if !self.allowed(builtin, name, span) {
+        let of_record = name == "args" && self.scope.at == At::Record;
+        if !of_record && !self.allowed(builtin, name, span) {
             return unknown(span);
         }
         if let Some((kind, ty)) = simple(name) {
@@ -139,7 +140,7 @@ impl<'a> Checker<'a> {
                 binary(BinaryOp::Ne, child, int(0, Type::U32, span), Type::Bool, span)
             }
             "ustack" | "kstack" => self.stack(name, &[], span),
-            "args" => self.bare_args(span),
+            "args" => self.all_args(span),
             _ => match arg_number(name) {
                 Some(number) => expr(ExprKind::Arg(number), Type::I64, span),
                 None => unreachable!("built-in variable `{name}` has no arm"),
@@ -210,17 +211,34 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn bare_args(&mut self, span: Span) -> Expr {
-        let names: Vec<String> = match &self.scope.signature {
-            Some(signature) => signature.params.iter().map(|p| format!("`args.{}`", p.name)).collect(),
-            None => Vec::new(),
-        };
-        let error = self.error("E0226", span, "`args` is no single value");
-        match names.is_empty() {
-            true => error.help("name an argument: `args.NAME`"),
-            false => error.help(format!("name an argument: {}", names.join(", "))),
-        };
-        unknown(span)
+    /// `args`: a record of all arguments that can be read.
+    fn all_args(&mut self, span: Span) -> Expr {
+        let params = self.scope.signature.as_ref().map_or(Vec::new(), |signature| signature.params.clone());
+        let (mut names, mut parts) = (Vec::new(), Vec::new());
+        for param in params {
+            if param.float || !self.fits_registers(&param.ty) {
+                continue;
+            }
+            let name = ast::Name { node: param.name.clone(), span };
+            let place = self.param(&name, span);
+            parts.push(self.value_of(place));
+            names.push(param.name);
+        }
+        self.record_of(names, parts, span)
+    }
+
+    /// Registers, or a tracepoint's record, hold a value of this type; an array passed by value is none.
+    fn fits_registers(&mut self, ty: &Type) -> bool {
+        match ty {
+            Type::Void | Type::Array(..) => false,
+            Type::Struct(id) => {
+                self.types.complete(*id);
+                let fields = self.types.struct_def(*id).fields.clone();
+                !fields.is_empty()
+                    && fields.iter().all(|field| !field.float && self.fits_registers(&field.ty))
+            }
+            _ => true,
+        }
     }
 
     /// `ustack`, `kstack(3)`, `ustack(perf, 10)`

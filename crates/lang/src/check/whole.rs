@@ -80,7 +80,8 @@ impl Checker<'_> {
         self.record_of(names, parts, span)
     }
 
-    fn record_of(&mut self, names: Vec<String>, parts: Vec<Expr>, span: Span) -> Expr {
+    /// A record of values by name.
+    pub fn record_of(&mut self, names: Vec<String>, parts: Vec<Expr>, span: Span) -> Expr {
         if parts.iter().any(is_unknown) {
             return unknown(span);
         }

@@ -42,6 +42,8 @@ struct Key {
     returns: bool,
     /// Used arguments: position and type.
     used: Vec<(usize, Type)>,
+    /// Names of all arguments, if the body uses all.
+    names: Option<Vec<&'static str>>,
     /// How the arguments up to the last used one travel.
     travel: Vec<Travel>,
     /// Type of the result if it is used; `None` also where it is not known.
@@ -106,13 +108,15 @@ impl Grouping<'_> {
 
     fn key(&mut self, call: &Call) -> Key {
         let params = call.signature.map_or(&[][..], |known| known.params);
-        let used: Vec<(usize, Type)> = self
-            .usage
-            .args
-            .iter()
-            .filter_map(|(name, _)| params.iter().position(|p| p.name == name))
-            .map(|at| (at, self.types.of_cuda(params[at].ty)))
-            .collect();
+        let used: Vec<usize> = match self.usage.all_args {
+            Some(_) => (0..params.len()).collect(),
+            None => {
+                let named = self.usage.args.iter();
+                named.filter_map(|(name, _)| params.iter().position(|p| p.name == name)).collect()
+            }
+        };
+        let used: Vec<(usize, Type)> =
+            used.into_iter().map(|at| (at, self.types.of_cuda(params[at].ty))).collect();
         let last = used.iter().map(|(at, _)| at + 1).max().unwrap_or(0);
         let travel: Vec<Travel> = params[..last].iter().map(|p| travel(p.ty)).collect();
         let on_stack = words(&travel) > FEWEST_ARGUMENT_REGISTERS
@@ -121,6 +125,7 @@ impl Grouping<'_> {
         Key {
             returns: call.returns,
             used,
+            names: self.usage.all_args.map(|_| params.iter().map(|p| p.name).collect()),
             travel,
             ret: ret.map(|known| self.types.of_cuda(known.ret)),
             stack_shift: on_stack.then_some(call.site.place.stack_shift),
@@ -128,7 +133,8 @@ impl Grouping<'_> {
     }
 
     fn signature(&mut self, known: &cuda::Signature) -> Signature {
-        let is_used = |name: &str| self.usage.args.iter().any(|(used, _)| used == name);
+        let usage = self.usage;
+        let is_used = |name| usage.all_args.is_some() || usage.args.iter().any(|(used, _)| used == name);
         let params = known.params.iter().map(|param| Param {
             name: param.name.into(),
             ty: if is_used(param.name) { self.types.of_cuda(param.ty) } else { self.types.plain(param.ty) },
@@ -183,6 +189,8 @@ fn is_enum(ty: cuda::TypeId) -> bool {
 enum Lack {
     /// Nothing is known of its arguments.
     Signature(String, Span),
+    /// Likewise, and all of them are asked for.
+    Names(Span),
     /// It has no such argument.
     Argument(String, Span),
     /// It has one, in a vector register.
@@ -201,7 +209,8 @@ fn lack(call: &Call, usage: &Usage, codes: bool) -> Option<Lack> {
         return retval.map(Lack::Code);
     }
     let Some(known) = call.signature else {
-        return usage.args.first().map(|(name, span)| Lack::Signature(name.clone(), *span));
+        let all = usage.all_args.map(Lack::Names);
+        return all.or_else(|| usage.args.first().map(|(name, span)| Lack::Signature(name.clone(), *span)));
     };
     let lacks = |(name, span): &(String, Span)| match known.param(name) {
         None => Some(Lack::Argument(name.clone(), *span)),
@@ -220,6 +229,7 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
     let (first, lack) = &lacking[0];
     let (span, what) = match lack {
         Lack::Signature(name, span) | Lack::Argument(name, span) => (*span, format!("argument `{name}`")),
+        Lack::Names(span) => (*span, "arguments known by name".to_string()),
         Lack::Float(name, span) => (*span, format!("readable argument `{name}`")),
         Lack::Result(span) => (*span, "result that fits a register".to_string()),
         Lack::Code(span) => (*span, "result code".to_string()),
@@ -232,7 +242,7 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
         return;
     }
     match lack {
-        Lack::Signature(..) => no_signature(first, span, diags),
+        Lack::Signature(..) | Lack::Names(_) => no_signature(first, span, diags),
         Lack::Argument(name, _) => no_argument(lacking, name, span, diags),
         Lack::Float(name, _) => {
             let message = format!("argument `{name}` of `{}` is a floating-point number", first.symbol);

@@ -8,6 +8,8 @@ use crate::span::Span;
 pub struct Usage {
     /// `args.NAME`, each once, with its first place.
     pub args: Vec<(String, Span)>,
+    /// `args` itself, all of them, with its first place.
+    pub all_args: Option<Span>,
     /// The largest N of `argN`.
     pub highest_arg: Option<u32>,
     /// `retval`, with its first place.
@@ -18,7 +20,15 @@ impl Usage {
     /// Looks through the predicate and the body.
     pub fn of(clause: &Clause) -> Usage {
         let mut usage = Usage::default();
-        let mut see = |expr: &Expr| usage.see(expr);
+        // `args.NAME` is seen before the `args` in it, which is not the whole.
+        let mut named = false;
+        let mut see = |expr: &Expr| {
+            if is_args(expr) && !named {
+                usage.all_args.get_or_insert(expr.span);
+            }
+            named = matches!(&expr.kind, ExprKind::Field { base, .. } if is_args(base));
+            usage.see(expr);
+        };
         clause.predicate.iter().for_each(|predicate| walk_expr(predicate, &mut see));
         walk_block(&clause.body, &mut see);
         usage
