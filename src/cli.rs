@@ -13,6 +13,8 @@ Examples:
       sizes and results of a program's allocations
   cudatrace latency -p 4242
       an embedded script, on a running process
+  cudatrace
+      a prompt: clauses are attached as they are typed, `:help` says what else there is
   cudatrace -l 'uprobe:libcuda:cuMemcpy*'
       functions that can be probed; with -v their parameters
 
@@ -30,6 +32,10 @@ pub struct Cli {
     /// The script itself
     #[arg(short = 'e', long = "execute", value_name = "PROGRAM")]
     pub execute: Option<String>,
+
+    /// Type clauses and commands at a prompt while they run; a script that is given is loaded first. The same without a script
+    #[arg(short = 'i', long)]
+    pub interactive: bool,
 
     /// Trace this command (one string, quoted as for a shell)
     #[arg(short = 'c', long = "command", value_name = "COMMAND", conflicts_with = "argv")]

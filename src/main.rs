@@ -4,10 +4,12 @@ mod arguments;
 mod cli;
 mod commands;
 mod embedded;
+mod functions;
 mod imports;
 mod kernel;
 mod messages;
 mod names;
+mod repl;
 mod script;
 mod trace;
 
@@ -17,7 +19,7 @@ use messages::Messages;
 use std::process::ExitCode;
 
 /// The command line or the script is wrong.
-const WRONG: u8 = 1;
+pub const WRONG: u8 = 1;
 
 fn main() -> ExitCode {
     let cli = match arguments::parse(std::env::args_os()) {
@@ -62,6 +64,8 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
             commands::fmt::run(&cli.words[1..], cli.check, messages).map_err(Failure::wrong)
         }
         Some(Word::Subcommand(Subcommand::Scripts)) => commands::scripts::run().map_err(Failure::wrong),
+        None if cli.execute.is_none() => repl::run(cli, messages),
+        _ if cli.interactive => repl::run(cli, messages),
         _ => commands::trace::run(cli, messages),
     }
 }

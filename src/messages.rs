@@ -2,6 +2,7 @@
 
 use crate::cli::{Cli, Color};
 use lang::{Diagnostics, Severity, Source};
+use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 
 /// Messages about one script that are printed; who repairs these has seen enough.
@@ -12,6 +13,7 @@ pub struct Messages {
     color: bool,
     quiet: bool,
     verbose: bool,
+    out: RefCell<Box<dyn Write>>,
 }
 
 impl Messages {
@@ -22,7 +24,22 @@ impl Messages {
             Color::Never => false,
             Color::Auto => std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
         };
-        Messages { color, quiet: cli.quiet, verbose: cli.verbose }
+        Messages {
+            color,
+            quiet: cli.quiet,
+            verbose: cli.verbose,
+            out: RefCell::new(Box::new(std::io::stderr())),
+        }
+    }
+
+    /// From now on they go elsewhere.
+    pub fn redirect(&self, out: Box<dyn Write>) {
+        *self.out.borrow_mut() = out;
+    }
+
+    /// Whether to colour.
+    pub fn color(&self) -> bool {
+        self.color
     }
 
     /// Findings of the compiler, the first of them if they are many; warnings only if wanted.
@@ -34,43 +51,55 @@ impl Messages {
         let hidden = shown.len().saturating_sub(SHOWN);
         shown.truncate(SHOWN);
         if !shown.is_empty() {
-            say(&lang::render::render(&shown, src, self.color));
+            self.say(&lang::render::render(&shown, src, self.color));
         }
         if hidden > 0 {
-            say(&format!("... and {hidden} more\n"));
+            self.say(&format!("... and {hidden} more\n"));
         }
     }
 
     /// The reason why we stop.
     pub fn error(&self, error: &anyhow::Error) {
         let (on, off) = if self.color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-        say(&format!("{on}error{off}: {error:#}\n"));
+        self.say(&format!("{on}error{off}: {error:#}\n"));
     }
 
     /// Something that works otherwise than the user may think.
     pub fn warning(&self, text: &str) {
         let (on, off) = if self.color { ("\x1b[1;33m", "\x1b[0m") } else { ("", "") };
         if !self.quiet {
-            say(&format!("{on}warning{off}: {text}\n"));
+            self.say(&format!("{on}warning{off}: {text}\n"));
         }
+    }
+
+    /// An attach point that the kernel refused.
+    pub fn not_attached(&self, failure: &runtime::SiteFailure) {
+        self.warning(&format!(
+            "cannot attach {} at {:#x} in {}: {}",
+            failure.probe,
+            failure.offset,
+            failure.path.display(),
+            failure.errno
+        ));
     }
 
     /// Progress that everybody wants to see.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            say(&format!("{text}\n"));
+            self.say(&format!("{text}\n"));
         }
     }
 
     /// Details for `-v`.
     pub fn detail(&self, text: impl FnOnce() -> String) {
         if self.verbose {
-            say(&format!("{}\n", text()));
+            self.say(&format!("{}\n", text()));
         }
     }
-}
 
-/// A closed standard error is no reason to stop.
-fn say(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    /// A closed standard error is no reason to stop.
+    fn say(&self, text: &str) {
+        let mut out = self.out.borrow_mut();
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
 }

@@ -24,7 +24,14 @@ pub struct Script {
 /// # Errors
 /// There is none, or what it imports cannot be had.
 pub fn load(cli: &Cli, messages: &Messages) -> Result<Script> {
-    let mut script = find(cli)?;
+    import(find(cli)?, messages)
+}
+
+/// Reads what a script imports.
+///
+/// # Errors
+/// It cannot be had.
+pub fn import(mut script: Script, messages: &Messages) -> Result<Script> {
     let mut diags = Diagnostics::default();
     import::load(&mut script.source, &Disk, &mut diags);
     messages.diagnostics(&diags, &script.source);
@@ -41,6 +48,11 @@ fn find(cli: &Cli) -> Result<Script> {
     let Some((word, params)) = cli.words.split_first() else {
         bail!("no script: give -e 'PROGRAM', a file, or one of `cudatrace scripts`; --help shows examples");
     };
+    open(word, params)
+}
+
+/// Reads a script by its name, as the command line's first word.
+pub fn open(word: &str, params: &[String]) -> Result<Script> {
     Ok(Script { source: read(word)?, params: params.to_vec() })
 }
 

@@ -1,4 +1,6 @@
-//! The compiler as a run uses it: the script is compiled once at the start, and again for each file that appears later.
+//! The compiler as a run uses it: a script is compiled once at the start, and again for each file that appears later.
+//!
+//! A script that joins others begins with what they know ([`Known`]) and with the manifest of their session.
 
 use crate::cli::{Cli, Stage};
 use crate::messages::Messages;
@@ -8,43 +10,62 @@ use codegen::{Arch, Follow, Passes};
 use lang::ast::{self, SpecPart};
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
 use lang::hir::Attach;
+use lang::resolve::providers::{self, Found, ProviderKind};
 use lang::{Checked, Diagnostics, Known, Source};
+use std::collections::HashSet;
 use target::{Machine, process};
 use wire::Features;
 use wire::Manifest;
-use wire::manifest::{self, Compiled, Program, Side, Site};
+use wire::manifest::{self, Compiled, PIDS_MAP, Program, Side, Site};
 
 /// A script and everything that its compilation depends on.
 pub struct Compiler<'a> {
-    script: &'a Script,
+    script: Script,
     machine: &'a Machine,
     cli: &'a Cli,
     messages: &'a Messages,
     ast: ast::Script,
+    /// Clauses that are left out, by number.
+    out: HashSet<u32>,
+    /// It has been attached before: BEGIN has run.
+    begun: bool,
     checked: Option<Checked>,
+    /// Files that were there when it was compiled.
+    files: HashSet<FileId>,
     options: Option<codegen::Options>,
 }
 
 impl<'a> Compiler<'a> {
     /// Nothing is compiled yet.
-    pub fn new(
-        script: &'a Script,
-        machine: &'a Machine,
-        cli: &'a Cli,
-        messages: &'a Messages,
-    ) -> Compiler<'a> {
-        Compiler { script, machine, cli, messages, ast: ast::Script::default(), checked: None, options: None }
+    pub fn new(script: Script, machine: &'a Machine, cli: &'a Cli, messages: &'a Messages) -> Compiler<'a> {
+        let (ast, out, files) = (ast::Script::default(), HashSet::new(), HashSet::new());
+        let (begun, checked, options) = (false, None, None);
+        Compiler { script, machine, cli, messages, ast, out, begun, checked, files, options }
     }
 
-    fn source(&self) -> &'a Source {
+    /// The script's text, and that of what it imports.
+    pub fn source(&self) -> &Source {
         &self.script.source
+    }
+
+    /// What the next script must know of this one and those before it; once it was checked.
+    pub fn known(&self) -> Known {
+        self.checked.as_ref().map(|checked| Known::of(&checked.program)).unwrap_or_default()
+    }
+
+    /// The script's clauses.
+    pub fn clauses(&self) -> impl Iterator<Item = &ast::Clause> {
+        self.ast.items.iter().filter_map(|item| match item {
+            ast::Item::Clause(clause) => Some(clause),
+            _ => None,
+        })
     }
 
     /// Parses, resolves and checks; says what is wrong.
     ///
     /// # Errors
     /// The script is wrong, or a library is not there and no process will map it.
-    pub fn front(&mut self) -> Result<()> {
+    pub fn front(&mut self, known: Known) -> Result<()> {
         let mut diags = Diagnostics::default();
         let parsed = lang::parse::parse(self.source(), &self.script.params, &mut diags);
         if let Some(ast) = &parsed
@@ -52,10 +73,56 @@ impl<'a> Compiler<'a> {
         {
             print!("{}", lang::printer::dump(ast));
         }
-        let checked = parsed.filter(|_| !diags.has_errors()).and_then(|ast| {
-            self.ast = lang::forms::expand(ast, &self.cli.given, &mut diags);
-            lang::check(&self.ast, self.source(), &self.front_options(None), self.machine, &mut diags)
+        let Some(ast) = parsed.filter(|_| !diags.has_errors()) else {
+            self.messages.diagnostics(&diags, self.source());
+            return Err(wrong(&diags));
+        };
+        self.ast = lang::forms::expand(ast, &self.cli.given, &mut diags);
+        self.check(known, diags)
+    }
+
+    /// Resolves and checks again, or one clause of it, after the machine's scope or the clauses have changed. BEGIN does not
+    /// run again.
+    ///
+    /// # Errors
+    /// As [`Compiler::front`].
+    pub fn again(&mut self, known: Known, only: Option<u32>) -> Result<()> {
+        self.begun = true;
+        let others =
+            (0..self.clauses().count() as u32).filter(|clause| only.is_some_and(|only| only != *clause));
+        let out = self.out.clone();
+        self.out.extend(others);
+        let checked = self.check(known, Diagnostics::default());
+        self.out = out;
+        checked
+    }
+
+    /// Leaves a clause out from now on, or takes it in again; others keep their numbers.
+    pub fn leave_out(&mut self, clause: u32, is_out: bool) {
+        if is_out {
+            self.out.insert(clause)
+        } else {
+            self.out.remove(&clause)
+        };
+    }
+
+    /// The script without what is left out: such clauses have no attach points.
+    fn remaining(&self) -> ast::Script {
+        let mut script = self.ast.clone();
+        let clauses = script.items.iter_mut().filter_map(|item| match item {
+            ast::Item::Clause(clause) => Some(clause),
+            _ => None,
         });
+        for (clause, number) in clauses.zip(0..) {
+            let is_out = self.out.contains(&number);
+            clause.probes.retain(|probe| !(is_out || self.begun && is_begin(probe)));
+        }
+        script
+    }
+
+    fn check(&mut self, known: Known, mut diags: Diagnostics) -> Result<()> {
+        let options = self.front_options(known, None);
+        let checked = lang::check(&self.remaining(), self.source(), &options, self.machine, &mut diags);
         if let Some(checked) = checked.as_ref().filter(|_| !self.waits()) {
             checked.pending.iter().for_each(|pending| pending.refuse(self.machine, &mut diags));
         }
@@ -66,15 +133,22 @@ impl<'a> Compiler<'a> {
         }
         self.files_taken();
         self.say_pending(&checked);
+        self.files = self.machine.files_taken().into_iter().map(|file| file.id).collect();
         self.checked = Some(checked);
         Ok(())
     }
 
-    fn front_options(&self, only_files: Option<Vec<FileId>>) -> lang::Options {
-        let known = self.checked.as_ref().map(|checked| Known::of(&checked.program));
+    fn front_options(&self, known: Known, only_files: Option<Vec<FileId>>) -> lang::Options {
         let params = self.script.params.len();
         let (given, environment) = (self.cli.given.clone(), script::settings().collect());
-        lang::Options { unsafe_ok: self.cli.allow_unsafe, known, only_files, params, given, environment }
+        lang::Options {
+            unsafe_ok: self.cli.allow_unsafe,
+            known: Some(known),
+            only_files,
+            params,
+            given,
+            environment,
+        }
     }
 
     /// Where to speak.
@@ -99,8 +173,7 @@ impl<'a> Compiler<'a> {
 
     /// A traced program may still map a library that is not there; nobody else will.
     fn waits(&self) -> bool {
-        let cli = self.cli;
-        cli.check || !cli.pids.is_empty() || cli.command.is_some() || !cli.argv.is_empty()
+        self.cli.check || !self.machine.scope().is_system_wide()
     }
 
     fn say_pending(&self, checked: &Checked) {
@@ -112,22 +185,30 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Generates code for this kernel. `traced`: only calls of certain processes count.
+    /// Generates code for this kernel, to join a running session if there is one. Only calls of the machine's scope count;
+    /// `by_link`: the links see to that.
     ///
     /// # Errors
     /// The program is too large for BPF.
-    pub fn compile(&mut self, features: &Features, traced: bool) -> Result<Compiled> {
+    pub fn compile(
+        &mut self,
+        features: &Features,
+        by_link: bool,
+        base: Option<&Manifest>,
+    ) -> Result<Compiled> {
+        let traced = !by_link && !self.machine.scope().is_system_wide();
+        let follows = base.is_some_and(|base| base.internal_maps.iter().any(|map| map == PIDS_MAP));
         let namespace = process::own_pid_namespace().filter(|namespace| !namespace.is_initial_pid());
         let options = codegen::Options {
             arch: if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 },
             features: *features,
             cpus: cpus(),
             pid_filter: traced,
-            follow: if traced && !self.cli.no_children { self.follow() } else { None },
+            follow: if traced && !follows && !self.cli.no_children { self.follow() } else { None },
             unwind: self.unwind(features),
             pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
             optimise: Passes::All,
-            base: None,
+            base: base.cloned(),
         };
         let checked = self.checked.as_ref().ok_or_else(|| anyhow!("the script was not checked"))?;
         for (stage, _) in STAGES.iter().filter(|(_, wanted)| self.wants(*wanted)) {
@@ -174,9 +255,9 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Whether some probe of the script may concern a file of this name.
+    /// Whether some probe of the script may concern this file, which was not there when it was compiled.
     pub fn wants_file(&self, file: FileId) -> bool {
-        self.targets().any(|target| self.machine.belongs(target, file))
+        !self.files.contains(&file) && self.targets().any(|target| self.machine.belongs(target, file))
     }
 
     /// Whether it is worth opening a file, by its name.
@@ -200,13 +281,11 @@ impl<'a> Compiler<'a> {
 
     /// Targets of the script's uprobes, as written.
     fn targets(&self) -> impl Iterator<Item = &str> {
-        let clauses = self.ast.items.iter().filter_map(|item| match item {
-            ast::Item::Clause(clause) => Some(clause),
-            _ => None,
-        });
-        clauses.flat_map(|clause| &clause.probes).filter_map(|probe| match &probe.parts.first()?.node {
-            SpecPart::Text(target) | SpecPart::Quoted(target) => Some(target.as_str()),
-            SpecPart::Regex(_) => None,
+        self.clauses().flat_map(|clause| &clause.probes).filter_map(|probe| {
+            match &probe.parts.first()?.node {
+                SpecPart::Text(target) | SpecPart::Quoted(target) => Some(target.as_str()),
+                SpecPart::Regex(_) => None,
+            }
         })
     }
 
@@ -214,11 +293,11 @@ impl<'a> Compiler<'a> {
     ///
     /// # Errors
     /// The script is wrong for this file.
-    pub fn extend(&mut self, file: FileId, base: &Manifest) -> Result<Option<Compiled>> {
+    pub fn extend(&mut self, file: FileId, base: &Manifest, known: Known) -> Result<Option<Compiled>> {
         let mut diags = Diagnostics::default();
-        let front = self.front_options(Some(vec![file]));
+        let front = self.front_options(known, Some(vec![file]));
         let appeared = Appeared { machine: self.machine, file };
-        let checked = lang::check(&self.ast, self.source(), &front, &appeared, &mut diags);
+        let checked = lang::check(&self.remaining(), self.source(), &front, &appeared, &mut diags);
         let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
         if checked.program.probes.is_empty() {
             return Ok(None);
@@ -228,6 +307,7 @@ impl<'a> Compiler<'a> {
         let compiled = codegen::compile(&checked.program, self.source(), &options)?;
         self.refuse_returns_of_go(&compiled.manifest)?;
         self.checked = Some(checked);
+        self.files.insert(file);
         Ok(Some(compiled))
     }
 }
@@ -273,6 +353,10 @@ impl Catalog for Appeared<'_> {
 
 const STAGES: [(codegen::Stage, Stage); 3] =
     [(codegen::Stage::Ir, Stage::Ir), (codegen::Stage::Opt, Stage::Opt), (codegen::Stage::Bpf, Stage::Bpf)];
+
+fn is_begin(probe: &ast::ProbeSpec) -> bool {
+    matches!(providers::find(&probe.provider.node), Found::Known(p) if p.kind == ProviderKind::Begin)
+}
 
 fn wrong(diags: &Diagnostics) -> anyhow::Error {
     let errors = diags.list.iter().filter(|d| d.severity == lang::Severity::Error).count();

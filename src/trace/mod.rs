@@ -2,14 +2,17 @@
 //! and the tables by which stacks are walked.
 
 pub mod compiler;
+pub mod ending;
 pub mod late;
+pub mod scripts;
+pub mod setup;
 pub mod unwind;
 
 use anyhow::{Result, bail};
 use runtime::Session;
 use runtime::run::{Next, Watch};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use wire::Features;
+use wire::{Features, Manifest};
 
 /// Ends a run at once, when everything that the script does was done by BEGIN.
 pub struct Done(OwnedFd);
@@ -51,4 +54,9 @@ pub fn without(features: &mut Features, name: &str) -> Result<()> {
         ),
     }
     Ok(())
+}
+
+/// Whether programs walk stacks by tables of what processes have mapped.
+pub fn walks_stacks(manifest: &Manifest) -> bool {
+    manifest.internal_maps.iter().any(|map| map == wire::unwind::TABLES_MAP)
 }

@@ -15,7 +15,6 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use target::process::{self, Mapping, MappingName};
@@ -305,7 +304,7 @@ fn shown(mapping: &Mapping) -> String {
 /// Looks now and then for what walks did not know, and for tables from the background.
 pub struct Caretaker<'a> {
     timer: OwnedFd,
-    extender: Rc<Extender<'a>>,
+    extender: &'a Extender<'a>,
     ticks: u64,
 }
 
@@ -317,7 +316,7 @@ impl<'a> Caretaker<'a> {
     ///
     /// # Errors
     /// Those of timerfd_create(2).
-    pub fn new(extender: Rc<Extender<'a>>) -> io::Result<Caretaker<'a>> {
+    pub fn new(extender: &'a Extender<'a>) -> io::Result<Caretaker<'a>> {
         // SAFETY: plain system call; a non-negative result is a new descriptor.
         let fd =
             unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
@@ -371,8 +370,7 @@ impl Watch for Caretaker<'_> {
         let mut expired = [0u8; 8];
         // SAFETY: a buffer of the length that is given. Nothing is wrong if there is nothing to read.
         unsafe { libc::read(self.timer.as_raw_fd(), expired.as_mut_ptr().cast(), expired.len()) };
-        let extender = Rc::clone(&self.extender);
-        if let Some(unwinder) = &extender.unwinder {
+        if let Some(unwinder) = self.extender.unwinder() {
             self.tick(unwinder);
         }
         Next::Continue

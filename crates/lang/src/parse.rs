@@ -11,7 +11,7 @@ mod explain;
 mod habits;
 mod literal;
 mod recover;
-mod tokens;
+pub mod tokens;
 mod types;
 
 use pest::Parser as _;

@@ -349,6 +349,14 @@ pub(crate) fn delete(fd: &OwnedFd, key: &[u8]) -> io::Result<()> {
     sys::check_libbpf(unsafe { bpf::bpf_map_delete_elem(fd.as_raw_fd(), key.as_ptr().cast()) }).map(drop)
 }
 
+/// Removes all keys of a hash map.
+pub(crate) fn delete_all(fd: &OwnedFd, key_size: usize) -> io::Result<()> {
+    while let Some(key) = next_key(fd, None, key_size)? {
+        ignore_missing(delete(fd, &key))?;
+    }
+    Ok(())
+}
+
 fn next_key(fd: &OwnedFd, key: Option<&[u8]>, size: usize) -> io::Result<Option<Vec<u8>>> {
     let mut next = vec![0; size];
     let from = key.map_or(std::ptr::null(), <[u8]>::as_ptr);

@@ -203,7 +203,8 @@ impl Batch<'_> {
 
     fn link_single(&self, pmu: &UprobePmu, site: &Site) -> io::Result<Link> {
         let event = pmu.open(self.path, site.offset, self.side == Side::Return, self.attacher.pid)?;
-        let link = link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?;
+        let event = sys::out_of_the_way(event);
+        let link = sys::out_of_the_way(link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?);
         Ok(Link { module: ModuleId::default(), clause: self.clause, link, event: Some(event) })
     }
 

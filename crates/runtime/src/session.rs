@@ -214,6 +214,24 @@ impl Session {
         self.core.pids().map_or(Ok(()), |pids| aggregate::delete(pids, &tgid.to_le_bytes()))
     }
 
+    /// What programs that walk stacks look at; none if they do not.
+    pub fn unwind_maps(&self) -> Option<UnwindMaps> {
+        self.core.unwind_maps()
+    }
+
+    /// Traces a process that we have started: `cpid` is it.
+    pub fn trace_child(&self, pid: u32) -> io::Result<()> {
+        if let Some(control) = self.core.control() {
+            control.set(&[(manifest::CONTROL_CHILD, pid.into())])?;
+        }
+        self.core.trace(pid, 1)
+    }
+
+    /// Traces no process any more, until further ones are named.
+    pub fn untrace_all(&self) -> io::Result<()> {
+        self.core.pids().map_or(Ok(()), |pids| aggregate::delete_all(pids, size_of::<u32>()))
+    }
+
     /// Whether a process is traced, children that were followed included (in a pid namespace of our own, those have other
     /// numbers and are not found). Without a pid filter all are.
     pub fn is_traced(&self, tgid: u32) -> bool {

@@ -30,6 +30,15 @@ pub fn owned_libbpf(fd: c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Moves a descriptor, one of many, to a high number if there is one: select(2), which line editors use, knows numbers
+/// below 1024 only.
+pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    const BEHIND_SELECT: c_int = libc::FD_SETSIZE as c_int;
+    // SAFETY: plain system call; the result is a new descriptor.
+    let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, BEHIND_SELECT) };
+    owned(high.into()).unwrap_or(fd)
+}
+
 /// A path as the kernel takes it.
 pub fn c_path(path: &Path) -> io::Result<CString> {
     use std::os::unix::ffi::OsStrExt;

@@ -43,7 +43,10 @@ pub fn write(
     writer.externs(assembly);
     writer.code(assembly, sections);
     writer.section(".BTF", SectionKind::Other, debug.btf.clone(), 4);
-    writer.section(".BTF.ext", SectionKind::Other, debug.ext.clone(), 4);
+    // libbpf refuses one that speaks of no function.
+    if !assembly.codes.is_empty() {
+        writer.section(".BTF.ext", SectionKind::Other, debug.ext.clone(), 4);
+    }
     let json = serde_json::to_vec(manifest).expect("bug: a manifest has string keys only");
     writer.section(wire::manifest::SECTION, SectionKind::Other, json, 1);
     writer.object.write().expect("bug: sections, symbols and relocations fit each other")

@@ -1,0 +1,78 @@
+//! Functions of this machine's libraries by pattern, with their signatures: for lists, help and completion.
+
+use anyhow::{Result, bail};
+use cuda::Signature;
+use lang::ast::SpecPart;
+use lang::catalog::{Catalog, File, Function, TargetError};
+use lang::resolve::pattern::FunctionPattern;
+
+/// A function that a pattern stands for.
+pub struct Match {
+    /// Of which file.
+    pub file: File,
+    /// The name under which it matched.
+    pub name: String,
+    /// What is known of its call.
+    pub signature: Option<&'static Signature>,
+}
+
+/// The functions that `TARGET:FUNCTION` stands for, with wildcards; in the order of the files and their symbols.
+///
+/// # Errors
+/// No such target, or nothing in it matches.
+pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<Match>> {
+    let part = SpecPart::Text(function.to_string());
+    let pattern = FunctionPattern::parse(&part).map_err(anyhow::Error::msg)?;
+    let files = match catalog.files(target) {
+        Ok(files) => files,
+        Err(TargetError::Unusable(reason)) => bail!("`{target}`: {reason}"),
+        Err(TargetError::NotYet { looked_in }) => {
+            bail!("no library `{target}`; looked in {}", looked_in.join(", "))
+        }
+    };
+    let found: Vec<Match> = files.iter().flat_map(|file| in_file(catalog, file, &pattern)).collect();
+    if found.is_empty() {
+        let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        bail!("no function matches `{function}` in {}", paths.join(", "));
+    }
+    Ok(found)
+}
+
+fn in_file(catalog: &dyn Catalog, file: &File, pattern: &FunctionPattern) -> Vec<Match> {
+    let functions = catalog.functions(file.id);
+    let exported = |name: &str| functions.iter().any(|f| f.names.iter().any(|n| n == name));
+    let matched = functions.iter().filter_map(|function| {
+        let name = name(pattern, file, function, &exported)?;
+        Some(Match { file: file.clone(), name: name.to_owned(), signature: signature(file, name) })
+    });
+    matched.collect()
+}
+
+fn name<'f>(
+    pattern: &FunctionPattern,
+    file: &File,
+    function: &'f Function,
+    exported: &dyn Fn(&str) -> bool,
+) -> Option<&'f str> {
+    let FunctionPattern::Named { name: wanted, version, .. } = pattern else { return None };
+    let library = file.library.map(|(library, _)| library);
+    let right_version = version.is_none() || *version == function.version;
+    let mut names = function.names.iter().map(String::as_str);
+    names.find(|name| right_version && wanted.matches(library, name, exported))
+}
+
+/// What is known of a call of a file's symbol.
+pub fn signature(file: &File, name: &str) -> Option<&'static Signature> {
+    file.library.and_then(|(library, major)| cuda::signature(library, major, name))
+}
+
+/// `TARGET:FUNCTION`, `uprobe:TARGET:FUNCTION` or `FUNCTION` (of libcuda) as provider, target and function.
+pub fn split(pattern: &str) -> (&str, &str, &str) {
+    let parts: Vec<&str> = pattern.splitn(3, ':').collect();
+    match parts[..] {
+        [provider, target, function] => (provider, target, function),
+        [provider @ ("uprobe" | "u" | "uretprobe" | "ur"), target] => (provider, target, "*"),
+        [target, function] => ("uprobe", target, function),
+        _ => ("uprobe", "libcuda", pattern),
+    }
+}

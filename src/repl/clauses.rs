@@ -1,0 +1,294 @@
+//! The clauses of the session: typed or loaded, numbered from 1, attached, stopped and dropped one by one.
+//!
+//! Clauses that were typed together are one script: they are compiled together. Lines count on from one to the next, so that
+//! `repl:7` is the seventh line of the session. What is typed without a clause (`#define`, `config`) holds for all that is
+//! typed later.
+
+use super::Repl;
+use crate::trace::compiler::Compiler;
+use anyhow::{Result, anyhow, bail};
+use lang::builtin::{self, Kind};
+use lang::parse::tokens;
+use lang::{Source, ast};
+use runtime::Session;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::fmt::Write;
+use wire::Manifest;
+use wire::manifest::Attach;
+
+use crate::script::{self, Script};
+
+/// All of them.
+#[derive(Default)]
+pub struct Clauses {
+    list: RefCell<Vec<Clause>>,
+    scripts: Cell<u32>,
+    numbered: Cell<u32>,
+    /// What was typed: definitions as they are, of all else the ends of lines.
+    typed: RefCell<String>,
+}
+
+struct Clause {
+    number: u32,
+    /// Its script, and its place there.
+    script: u32,
+    place: u32,
+    text: String,
+    /// Another script has it: saved is the import.
+    is_imported: bool,
+    /// What stands before it in its script and is no clause.
+    definitions: String,
+    attach_points: usize,
+    is_stopped: bool,
+}
+
+impl Clauses {
+    /// Attaches what was typed.
+    ///
+    /// # Errors
+    /// As [`Clauses::add`].
+    pub fn typed(&self, repl: &Repl, session: &mut Session, text: &str) -> Result<()> {
+        let before = self.typed.borrow().clone();
+        let source = Source::new("repl", before.clone() + text);
+        let script =
+            script::import(Script { source, params: Vec::new() }, repl.messages).map_err(|_| super::Said)?;
+        let added = self.add(repl, session, script, before.len());
+        let is_definition = added.as_ref().is_ok_and(|clauses| *clauses == 0);
+        let mut typed = self.typed.borrow_mut();
+        if is_definition {
+            typed.push_str(text.trim_end());
+            typed.push('\n');
+        } else {
+            typed.push_str(&"\n".repeat(text.lines().count()));
+        }
+        added.map(drop)
+    }
+
+    /// Attaches a script, of which the part from byte `from` on is new; how many clauses it has.
+    ///
+    /// # Errors
+    /// It is wrong (then that has been said: [`super::Said`]), or the kernel refuses it.
+    pub fn add(&self, repl: &Repl, session: &mut Session, script: Script, from: usize) -> Result<u32> {
+        repl.machine.refresh();
+        let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
+        compiler.front(repl.scripts.known()).map_err(|_| super::Said)?;
+        let own = compiler.source().files()[0].end;
+        let entry = |clause: &ast::Clause| {
+            (compiler.source().slice(clause.span).to_owned(), clause.span.end as usize > own)
+        };
+        let texts: Vec<(String, bool)> = compiler.clauses().map(entry).collect();
+        if texts.is_empty() {
+            return Ok(0);
+        }
+        let definitions = definitions(&compiler, from, own);
+        self.scripts.set(self.scripts.get() + 1);
+        let number = self.scripts.get();
+        let failures = session.failures().len();
+        repl.scripts.add(session, number, compiler)?;
+        repl.walk_stacks(session);
+        session.failures()[failures..].iter().for_each(|failure| repl.messages.not_attached(failure));
+        for (place, (text, is_imported)) in (0..).zip(texts) {
+            let definitions = if place == 0 { definitions.clone() } else { String::new() };
+            self.enter(
+                repl,
+                Clause {
+                    number: self.next_number(),
+                    script: number,
+                    place,
+                    text,
+                    is_imported,
+                    definitions,
+                    attach_points: attach_points(session.manifest(), place),
+                    is_stopped: false,
+                },
+            );
+        }
+        repl.learn_maps(session.manifest());
+        Ok(self.list.borrow().iter().filter(|clause| clause.script == number).count() as u32)
+    }
+
+    fn next_number(&self) -> u32 {
+        self.numbered.set(self.numbered.get() + 1);
+        self.numbered.get()
+    }
+
+    fn enter(&self, repl: &Repl, clause: Clause) {
+        repl.messages.note(&format!("clause {}: {}", clause.number, clause.state()));
+        self.list.borrow_mut().push(clause);
+    }
+
+    /// The numbers in `3 5`, or all.
+    ///
+    /// # Errors
+    /// There is no such clause.
+    pub fn numbers(&self, text: &str) -> Result<Vec<u32>> {
+        let list = self.list.borrow();
+        let all = || list.iter().map(|clause| clause.number);
+        match text {
+            "" => bail!("which clause? `:list` has their numbers"),
+            "all" => return Ok(all().collect()),
+            _ => {}
+        }
+        let known = |word: &str| {
+            let number = word.parse().ok().filter(|number| all().any(|known| known == *number));
+            number.ok_or_else(|| anyhow!("no clause {word}; `:list` has their numbers"))
+        };
+        text.split_whitespace().map(known).collect()
+    }
+
+    /// Takes a clause away. Its END runs now.
+    ///
+    /// # Errors
+    /// The kernel's, when END cannot run.
+    pub fn drop(&self, repl: &Repl, session: &mut Session, number: u32) -> Result<()> {
+        let mut list = self.list.borrow_mut();
+        let Some(at) = list.iter().position(|clause| clause.number == number) else { return Ok(()) };
+        let clause = list.remove(at);
+        if let Some(next) = list.iter_mut().find(|next| next.script == clause.script) {
+            next.definitions.insert_str(0, &clause.definitions);
+            let ended = repl.scripts.run_ends(session, clause.script, clause.place);
+            repl.scripts.stop(session, clause.script, clause.place);
+            return Ok(ended?);
+        }
+        let ended = repl.scripts.run_ends(session, clause.script, clause.place);
+        repl.scripts.remove(session, clause.script);
+        Ok(ended?)
+    }
+
+    /// Detaches the clauses that print, so that the terminal is quiet; which.
+    pub fn stop_printing(&self, repl: &Repl, session: &mut Session) -> Vec<u32> {
+        let mut list = self.list.borrow_mut();
+        let printing = list.iter_mut().filter(|clause| !clause.is_stopped && prints(&clause.text));
+        let stop = |clause: &mut Clause| {
+            repl.scripts.stop(session, clause.script, clause.place);
+            clause.is_stopped = true;
+            clause.number
+        };
+        printing.map(stop).collect()
+    }
+
+    /// The numbers of clauses that are stopped.
+    pub fn stopped(&self) -> Vec<u32> {
+        self.list.borrow().iter().filter(|clause| clause.is_stopped).map(|clause| clause.number).collect()
+    }
+
+    /// Attaches a clause again that was stopped.
+    ///
+    /// # Errors
+    /// It does not fit what is traced now, or the kernel refuses it.
+    pub fn resume(&self, repl: &Repl, session: &mut Session, number: u32) -> Result<()> {
+        let mut list = self.list.borrow_mut();
+        let stopped = list.iter_mut().find(|clause| clause.number == number && clause.is_stopped);
+        let clause = stopped.ok_or_else(|| anyhow!("clause {number} is not stopped"))?;
+        repl.scripts.resume(session, clause.script, clause.place)?;
+        clause.is_stopped = false;
+        clause.attach_points = attach_points(session.manifest(), clause.place);
+        repl.messages.note(&format!("clause {number}: {}", clause.state()));
+        Ok(())
+    }
+
+    /// Attaches all clauses again, to what is traced now.
+    pub fn again(&self, repl: &Repl, session: &mut Session) {
+        repl.machine.refresh();
+        let mut list = self.list.borrow_mut();
+        let scripts: HashSet<u32> = list.iter().map(|clause| clause.script).collect();
+        for script in scripts {
+            let attached = repl.scripts.again(session, script);
+            for clause in list.iter_mut().filter(|clause| clause.script == script && !clause.is_stopped) {
+                match &attached {
+                    Ok(()) => clause.attach_points = attach_points(session.manifest(), clause.place),
+                    Err(error) => {
+                        clause.attach_points = 0;
+                        repl.fail(&anyhow!("clause {} is not attached: {error:#}", clause.number));
+                    }
+                }
+            }
+        }
+    }
+
+    /// All clauses with their numbers, as `:list` shows them.
+    pub fn list(&self) -> String {
+        let mut text = String::new();
+        for clause in self.list.borrow().iter() {
+            let lines = clause.text.replace('\n', "\n     ");
+            let _ = writeln!(text, "{:>3}  {lines}  // {}", clause.number, clause.state());
+        }
+        if text.is_empty() { "no clauses yet\n".into() } else { text }
+    }
+
+    /// All clauses and what was defined, as a script.
+    pub fn script(&self) -> String {
+        let typed = self.typed.borrow();
+        let mut text: String =
+            typed.lines().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect();
+        for clause in self.list.borrow().iter() {
+            text += &clause.definitions;
+            if !clause.is_imported {
+                text += &clause.text;
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+impl Clause {
+    fn state(&self) -> String {
+        match self.attach_points {
+            _ if self.is_stopped => "stopped".into(),
+            0 => "not attached".into(),
+            1 => "1 attach point".into(),
+            many => format!("{many} attach points"),
+        }
+    }
+}
+
+/// What of a script's own text is no clause, from byte `from` to `to`.
+fn definitions(compiler: &Compiler, from: usize, to: usize) -> String {
+    let text = &compiler.source().text;
+    let (mut rest, mut at) = (String::new(), from);
+    for ast::Clause { span, .. } in compiler.clauses().filter(|clause| (clause.span.end as usize) <= to) {
+        rest += text.get(at..span.start as usize).unwrap_or("");
+        at = span.end as usize;
+    }
+    rest += text.get(at..to).unwrap_or("");
+    let lines = rest.lines().map(str::trim_end).filter(|line| !line.trim().is_empty());
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// Attach points of a clause in the module that a manifest describes; one for each function, whatever its sides.
+fn attach_points(manifest: &Manifest, clause: u32) -> usize {
+    let programs = manifest.programs.iter().filter(|program| program.clause == clause);
+    let mut places = HashSet::new();
+    let mut others = 0;
+    for program in programs {
+        match &program.attach {
+            Attach::Uprobes { sites, .. } => places.extend(sites.iter().map(|site| (site.file, site.probe))),
+            _ => others += 1,
+        }
+    }
+    places.len() + others
+}
+
+/// Whether a clause writes to the terminal.
+fn prints(clause: &str) -> bool {
+    let words = tokens::tokens(clause, 0).map(|token| &clause[token.start..token.end]);
+    words.into_iter().any(|word| {
+        let is_action = builtin::find(word).is_some_and(|builtin| builtin.kind == Kind::Action);
+        is_action && !["clear", "zero", "exit"].contains(&word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clauses_that_print() {
+        assert!(prints("interval:s:1 { print(@); clear(@) }"));
+        assert!(prints("uprobe:libcuda:cuInit { printf(\"x\") }"));
+        assert!(!prints("interval:s:1 { clear(@x); zero(@y) }"));
+        assert!(!prints("uprobe:libcuda:cuInit { @print = count() }"));
+    }
+}

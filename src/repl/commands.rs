@@ -1,0 +1,290 @@
+//! The commands of the prompt: one table for running, help and completion. What is no command is a script.
+
+use super::{Repl, help};
+use crate::functions;
+use anyhow::{Result, anyhow, bail};
+use lang::similar::similar;
+use runtime::Session;
+use runtime::run::Next;
+use std::fmt::Write;
+use std::rc::Rc;
+
+/// What a command takes, for completion.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// `:list`
+    Nothing,
+    /// `:drop 3`
+    Text,
+    /// `:load FILE`
+    File,
+    /// `:show @m`
+    Map,
+    /// `:find PATTERN`
+    Function,
+    /// `:help NAME`
+    Topic,
+}
+
+type Run = for<'a> fn(&Rc<Repl<'a>>, &mut Session, &str) -> Result<Next>;
+
+/// A row of the table.
+pub struct Command {
+    /// Without the colon.
+    pub name: &'static str,
+    /// What it takes, as in help.
+    pub args: &'static str,
+    /// What it takes, for completion.
+    pub takes: Takes,
+    /// What it does.
+    pub doc: &'static str,
+    run: Run,
+}
+
+const fn row(name: &'static str, args: &'static str, takes: Takes, run: Run, doc: &'static str) -> Command {
+    Command { name, args, takes, doc, run }
+}
+
+use Takes::{File, Function, Map, Nothing, Text, Topic};
+
+/// All of them, as help shows them.
+pub static COMMANDS: &[Command] = &[
+    row(
+        "help",
+        "[NAME]",
+        Topic,
+        help_on,
+        "this list, or what a command, built-in, probe, function or constant is",
+    ),
+    row("list", "", Nothing, list, "the clauses"),
+    row(
+        "drop",
+        "N...",
+        Text,
+        drop_clauses,
+        "take clauses away, or all of them (`:drop all`); their END runs, maps stay",
+    ),
+    row("resume", "[N...]", Text, resume, "attach clauses again that Ctrl-C has stopped"),
+    row("maps", "", Nothing, maps, "the maps, with their size"),
+    row("show", "@MAP [TOP]", Map, show, "a map as it is now, or its largest values"),
+    row("watch", "@MAP [SECONDS]", Map, watch, "a map again and again, until Ctrl-C"),
+    row("clear", "@MAP", Map, clear, "remove a map's keys"),
+    row("find", "[LIBRARY:]PATTERN", Function, find_functions, "functions that match, with their parameters"),
+    row("save", "FILE", File, save, "write the clauses to a script"),
+    row("load", "FILE", File, load, "attach the clauses of a script, or of one of `cudatrace scripts`"),
+    row(
+        "pid",
+        "[PID...|all]",
+        Text,
+        pid,
+        "trace these processes and their children, or all; without: which are traced",
+    ),
+    row(
+        "run",
+        "[COMMAND]",
+        File,
+        run_program,
+        "start a program and trace it; without: that of -c, or the last one",
+    ),
+    row("stop", "", Nothing, stop_program, "end the program"),
+    row("wait", "", Nothing, wait, "go on when the program has ended"),
+    row("quit", "", Nothing, quit, "end; END runs and maps are printed (also Ctrl-D)"),
+];
+
+/// A command's name and the rest, if the line is one: `:list`, and also `help cuInit`.
+pub fn split(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim_start();
+    let (colon, text) = (line.starts_with(':'), line.trim_start_matches(':'));
+    let end = text.find(char::is_whitespace).unwrap_or(text.len());
+    let (name, rest) = (&text[..end], text[end..].trim_start());
+    (colon || name == "help" || ["quit", "exit"].contains(&name.trim_end()) && rest.is_empty())
+        .then_some((name, rest))
+}
+
+/// The row of a name.
+pub fn find(name: &str) -> Option<&'static Command> {
+    let name = if name == "exit" { "quit" } else { name };
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+/// Does what a line says.
+///
+/// # Errors
+/// There is no such command, or it cannot be done.
+pub fn run(repl: &Rc<Repl>, session: &mut Session, name: &str, rest: &str) -> Result<Next> {
+    let command = find(name).ok_or_else(|| unknown(name))?;
+    (command.run)(repl, session, rest.trim())
+}
+
+fn unknown(name: &str) -> anyhow::Error {
+    match similar(name, COMMANDS.iter().map(|command| command.name)).first() {
+        Some(near) => anyhow!("no command `:{name}`: did you mean `:{near}`?"),
+        None => anyhow!("no command `:{name}`; `:help` lists them"),
+    }
+}
+
+fn help_on(repl: &Rc<Repl>, _: &mut Session, topic: &str) -> Result<Next> {
+    repl.say(&help::on(topic)?);
+    Ok(Next::Continue)
+}
+
+fn list(repl: &Rc<Repl>, _: &mut Session, _: &str) -> Result<Next> {
+    repl.say(&repl.clauses.list());
+    Ok(Next::Continue)
+}
+
+fn drop_clauses(repl: &Rc<Repl>, session: &mut Session, numbers: &str) -> Result<Next> {
+    let numbers = repl.clauses.numbers(numbers)?;
+    numbers.into_iter().try_for_each(|number| repl.clauses.drop(repl, session, number))?;
+    Ok(Next::Continue)
+}
+
+fn resume(repl: &Rc<Repl>, session: &mut Session, numbers: &str) -> Result<Next> {
+    let numbers = if numbers.is_empty() { repl.clauses.stopped() } else { repl.clauses.numbers(numbers)? };
+    if numbers.is_empty() {
+        bail!("no clause is stopped");
+    }
+    numbers.into_iter().try_for_each(|number| repl.clauses.resume(repl, session, number))?;
+    Ok(Next::Continue)
+}
+
+fn maps(repl: &Rc<Repl>, session: &mut Session, _: &str) -> Result<Next> {
+    let mut text = String::new();
+    for (at, map) in session.manifest().maps.iter().enumerate() {
+        let keys = session.snapshot(at as u32, 0, 0)?.entries.len();
+        writeln!(text, "@{}: {keys} key{}", map.name, if keys == 1 { "" } else { "s" })?;
+    }
+    repl.say(if text.is_empty() { "no maps yet\n" } else { &text });
+    Ok(Next::Continue)
+}
+
+fn show(repl: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
+    let (map, top) = map_and_number(session, args)?;
+    repl.show_map(session, map, top.unwrap_or(0))?;
+    Ok(Next::Continue)
+}
+
+fn watch(repl: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
+    let (map, seconds) = map_and_number(session, args)?;
+    super::live::start(repl, map, seconds.unwrap_or(1))?;
+    Ok(Next::Continue)
+}
+
+fn clear(_: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
+    let (map, _) = map_and_number(session, args)?;
+    session.clear(map)?;
+    Ok(Next::Continue)
+}
+
+/// `@m 10`
+fn map_and_number(session: &Session, args: &str) -> Result<(u32, Option<u32>)> {
+    let mut words = args.split_whitespace();
+    let name = words.next().ok_or_else(|| anyhow!("which map? `:maps` lists them"))?;
+    let maps = &session.manifest().maps;
+    let wanted = name.trim_start_matches('@');
+    let Some(at) = maps.iter().position(|map| map.name == wanted) else {
+        bail!(
+            "no map `@{wanted}`{}",
+            super::did_you_mean(wanted, maps.iter().map(|map| map.name.as_str()), "@")
+        );
+    };
+    let number = words.next().map(|word| match word.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(anyhow!("`{word}` is no number from 1 on")),
+    });
+    Ok((at as u32, number.transpose()?))
+}
+
+fn find_functions(repl: &Rc<Repl>, _: &mut Session, pattern: &str) -> Result<Next> {
+    if pattern.is_empty() {
+        bail!("which functions? `:find cuMem*`, `:find libcudart:cudaMalloc*`");
+    }
+    let (_, target, function) = functions::split(pattern);
+    let mut text = String::new();
+    for found in functions::find(repl.machine, target, function)? {
+        match found.signature {
+            Some(signature) => writeln!(text, "{target}:{}\n    {signature}", found.name)?,
+            None => writeln!(text, "{target}:{}", found.name)?,
+        }
+    }
+    repl.say(&text);
+    Ok(Next::Continue)
+}
+
+fn save(repl: &Rc<Repl>, _: &mut Session, path: &str) -> Result<Next> {
+    if path.is_empty() {
+        bail!("to which file? `:save FILE`");
+    }
+    let text = repl.clauses.script();
+    std::fs::write(path, text).map_err(|error| anyhow!("cannot write `{path}`: {error}"))?;
+    Ok(Next::Continue)
+}
+
+fn load(repl: &Rc<Repl>, session: &mut Session, path: &str) -> Result<Next> {
+    let words = words(path)?;
+    let Some((path, params)) = words.split_first() else { bail!("which script? `:load FILE`") };
+    repl.load(session, path, params)?;
+    Ok(Next::Continue)
+}
+
+fn pid(repl: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
+    match args {
+        "" => repl.say(&(repl.program.target(repl) + "\n")),
+        "all" => repl.program.trace_all(repl, session)?,
+        _ => {
+            let pids = args.split([' ', ',']).filter(|word| !word.is_empty());
+            let pids: Result<Vec<u32>> =
+                pids.map(|word| word.parse().map_err(|_| anyhow!("`{word}` is no process id"))).collect();
+            repl.program.trace_pids(repl, session, pids?)?;
+        }
+    }
+    Ok(Next::Continue)
+}
+
+fn run_program(repl: &Rc<Repl>, session: &mut Session, command: &str) -> Result<Next> {
+    let argv = words(command)?.into_iter().map(Into::into).collect();
+    repl.program.start(repl, session, argv)?;
+    Ok(Next::Continue)
+}
+
+fn words(text: &str) -> Result<Vec<String>> {
+    shell_words::split(text).map_err(|_| anyhow!("`{text}`: a quote is not closed"))
+}
+
+fn stop_program(repl: &Rc<Repl>, _: &mut Session, _: &str) -> Result<Next> {
+    repl.program.stop()?;
+    Ok(Next::Continue)
+}
+
+fn wait(repl: &Rc<Repl>, _: &mut Session, _: &str) -> Result<Next> {
+    if !repl.program.is_running() {
+        bail!("no program is running; `:run COMMAND` starts one");
+    }
+    repl.waiting.set(true);
+    Ok(Next::Continue)
+}
+
+fn quit(_: &Rc<Repl>, _: &mut Session, _: &str) -> Result<Next> {
+    Ok(Next::Stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_commands() {
+        assert_eq!(split(" :show  @m 3 "), Some(("show", "@m 3 ")));
+        assert_eq!(split("help cuInit"), Some(("help", "cuInit")));
+        assert_eq!(split("quit"), Some(("quit", "")));
+        assert_eq!(split("quit { }"), None);
+        assert_eq!(split("uprobe:libcuda:cuInit { }"), None);
+        assert_eq!(split(":"), Some(("", "")));
+    }
+
+    #[test]
+    fn slips_get_a_suggestion() {
+        assert_eq!(unknown("lsit").to_string(), "no command `:lsit`: did you mean `:list`?");
+        assert_eq!(unknown("xyzzy").to_string(), "no command `:xyzzy`; `:help` lists them");
+    }
+}

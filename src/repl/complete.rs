@@ -1,0 +1,304 @@
+//! What could follow what was typed: from the tables of the language and of CUDA, and from the libraries that are there.
+
+use super::commands::{self, Takes};
+use crate::functions;
+use cuda::Library;
+use lang::builtin::{self, BUILTINS, Kind as BuiltinKind};
+use lang::catalog::Catalog;
+use lang::parse::tokens::{self, Kind, Token};
+use lang::resolve::providers::PROVIDERS;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Attach points that are a word alone.
+pub const HOOKS: [&str; 2] = ["BEGIN", "END"];
+/// Units behind `interval:` and `profile:`.
+const UNITS: [&str; 5] = ["hz", "s", "ms", "us", "ns"];
+/// Words of statements.
+const KEYWORDS: [&str; 10] =
+    ["if", "else", "while", "for", "unroll", "break", "continue", "return", "let", "sizeof"];
+
+/// What there is to complete.
+#[derive(Clone)]
+pub struct Facts {
+    /// The libraries and their functions.
+    pub catalog: Arc<dyn Catalog + Send + Sync>,
+    /// Names of the session's maps, without the sigil.
+    pub maps: Arc<Mutex<Vec<String>>>,
+}
+
+/// The cursor is where a file's name belongs.
+pub fn wants_file(before: &str) -> bool {
+    command_argument(before).is_some_and(|(takes, _)| takes == Takes::File)
+}
+
+/// Where the word at the end of `before` begins, and what it could become.
+pub fn complete(before: &str, facts: &Facts) -> (usize, Vec<String>) {
+    if let Some((takes, word)) = command_argument(before) {
+        return candidates(before, word, argument(takes, word, facts));
+    }
+    let start = before.len() - before.trim_start().len();
+    if before[start..].starts_with(':') {
+        let names = commands::COMMANDS.iter().map(|command| format!(":{} ", command.name));
+        return candidates(before, &before[start..], names);
+    }
+    let place = Place::of(before);
+    match place {
+        Place::Nothing => (before.len(), Vec::new()),
+        Place::Probe(word) => probe(before, word, facts),
+        Place::Body { probe, word } => body(before, probe, word, facts),
+    }
+}
+
+/// Those that begin as the word does, which is the end of `before`.
+fn candidates(
+    before: &str,
+    word: &str,
+    all: impl IntoIterator<Item = impl Into<String>>,
+) -> (usize, Vec<String>) {
+    let fitting: BTreeSet<String> =
+        all.into_iter().map(Into::into).filter(|text: &String| text.starts_with(word)).collect();
+    (before.len() - word.len(), fitting.into_iter().collect())
+}
+
+/// Behind a command that takes something: what, and its last word so far.
+fn command_argument(before: &str) -> Option<(Takes, &str)> {
+    let (name, rest) = commands::split(before)?;
+    let is_argument = before.trim_start().len() > before.trim_start().find(name)? + name.len();
+    let command = commands::find(name)?;
+    is_argument.then(|| (command.takes, rest.rsplit(' ').next().unwrap_or("")))
+}
+
+fn argument(takes: Takes, word: &str, facts: &Facts) -> Vec<String> {
+    match takes {
+        Takes::Nothing | Takes::Text | Takes::File => Vec::new(),
+        Takes::Map => maps("", facts),
+        Takes::Topic => topics(facts),
+        Takes::Function => match word.split_once(':') {
+            None => targets(facts).chain(functions_of("libcuda", facts)).collect(),
+            Some((target, _)) => {
+                functions_of(target, facts).into_iter().map(|name| format!("{target}:{name}")).collect()
+            }
+        },
+    }
+}
+
+fn topics(facts: &Facts) -> Vec<String> {
+    let commands = commands::COMMANDS.iter().map(|command| format!(":{}", command.name));
+    let builtins = BUILTINS.iter().map(|builtin| builtin.name.to_owned());
+    let providers = PROVIDERS.iter().map(|provider| provider.names[0].to_owned());
+    let known = Library::all().flat_map(|library| cuda::signatures(library, 0));
+    let calls = known.map(|signature| signature.name.to_owned());
+    let found = ["libcuda", "libcudart"].into_iter().flat_map(|library| functions_of(library, facts));
+    commands.chain(builtins).chain(providers).chain(calls).chain(found).collect()
+}
+
+/// Where the cursor is in a script.
+#[derive(Debug, PartialEq, Eq)]
+enum Place<'a> {
+    /// In a string or a comment.
+    Nothing,
+    /// In an attach point, with what is there of it.
+    Probe(&'a str),
+    /// In a predicate or a body, with the clause's attach points and the word.
+    Body { probe: &'a str, word: &'a str },
+}
+
+impl Place<'_> {
+    fn of(before: &str) -> Place<'_> {
+        let tokens: Vec<Token> = tokens::tokens(before, 0).collect();
+        let text = |token: &Token| &before[token.start..token.end];
+        let open = tokens.last().is_some_and(|t| matches!(t.kind, Kind::OpenStr | Kind::OpenComment));
+        if open {
+            return Place::Nothing;
+        }
+        let clause = clause_start(before, &tokens);
+        let of_clause: Vec<&Token> = tokens.iter().filter(|token| token.start >= clause).collect();
+        let inside = of_clause.iter().find(|token| token.kind == Kind::Punct && text(token) != ",");
+        match inside {
+            Some(first) => Place::Body { probe: before[clause..first.start].trim(), word: last_word(before) },
+            None => Place::Probe(before[clause..].rsplit([' ', '\t', '\n', ',']).next().unwrap_or("")),
+        }
+    }
+}
+
+/// Behind the last body that is closed.
+fn clause_start(before: &str, tokens: &[Token]) -> usize {
+    let (mut depth, mut start) = (0usize, 0);
+    for token in tokens {
+        match &before[token.start..token.end] {
+            "{" => depth += 1,
+            "}" => {
+                depth = depth.saturating_sub(1);
+                start = if depth == 0 { token.end } else { start };
+            }
+            _ => {}
+        }
+    }
+    start
+}
+
+/// A name, with `args.` before it or a sigil.
+fn last_word(before: &str) -> &str {
+    let is_part = |c: char| c.is_alphanumeric() || ['_', '@', '$', '.'].contains(&c);
+    &before[before.trim_end_matches(is_part).len()..]
+}
+
+fn probe(before: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
+    let parts: Vec<&str> = word.splitn(3, ':').collect();
+    match parts[..] {
+        [provider, target, function] if is_call(provider) => {
+            candidates(before, function, functions_of(target, facts))
+        }
+        [provider, target] if is_call(provider) => candidates(before, target, targets(facts)),
+        [_, unit] => candidates(before, unit, UNITS.map(|unit| format!("{unit}:"))),
+        [provider] => candidates(before, provider, PROVIDERS.iter().map(|row| opening(row.names[0]))),
+        _ => (before.len(), Vec::new()),
+    }
+}
+
+fn opening(provider: &str) -> String {
+    if HOOKS.contains(&provider) { format!("{provider} {{ ") } else { format!("{provider}:") }
+}
+
+fn is_call(provider: &str) -> bool {
+    ["uprobe", "u", "uretprobe", "ur"].contains(&provider)
+}
+
+/// Libraries that are there.
+fn targets(facts: &Facts) -> impl Iterator<Item = String> {
+    let names = facts.catalog.known_targets().into_iter();
+    names.filter(|name| facts.catalog.files(name).is_ok()).map(|name| format!("{name}:"))
+}
+
+/// Functions of a target, by symbol and by family.
+fn functions_of(target: &str, facts: &Facts) -> Vec<String> {
+    let files = facts.catalog.files(target).unwrap_or_default();
+    let mut names = Vec::new();
+    for file in &files {
+        for name in facts.catalog.functions(file.id).iter().flat_map(|function| &function.names) {
+            let family = file.library.map(|(library, _)| cuda::base_name(library, name));
+            names.extend(family.filter(|family| family != name).map(str::to_owned));
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
+    if let Some(start) = word.strip_prefix("args.") {
+        return candidates(before, start, parameters(probe, facts));
+    }
+    if word.starts_with('@') {
+        return candidates(before, word, maps(before, facts));
+    }
+    if word.is_empty() || word.contains('.') {
+        return (before.len(), Vec::new());
+    }
+    let builtins = BUILTINS.iter().filter(|builtin| builtin.name != "argN").map(written);
+    let constants = cuda::constants().map(|(name, ..)| name.to_owned());
+    let macros = cuda::macro_constants().map(|(name, _)| name.to_owned());
+    let keywords = KEYWORDS.iter().map(|word| format!("{word} "));
+    candidates(before, word, builtins.chain(keywords).chain(constants).chain(macros))
+}
+
+/// A call with its bracket.
+fn written(builtin: &builtin::Builtin) -> String {
+    match builtin.kind {
+        BuiltinKind::Variable => builtin.name.to_owned(),
+        _ => format!("{}(", builtin.name),
+    }
+}
+
+/// The session's maps and those in the text.
+fn maps(before: &str, facts: &Facts) -> Vec<String> {
+    let known = facts.maps.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.iter().map(|name| format!("@{name}"));
+    let typed = tokens::tokens(before, 0).filter(|token| token.end < before.len());
+    let typed = typed.map(|token| before[token.start..token.end].to_owned());
+    known.chain(typed.filter(|word| word.starts_with('@'))).collect()
+}
+
+/// Names of the arguments that the probed functions have.
+fn parameters(probe: &str, facts: &Facts) -> Vec<&'static str> {
+    let specs = probe.split(',').map(|spec| functions::split(spec.trim()));
+    let found = specs.flat_map(|(_, target, function)| {
+        functions::find(facts.catalog.as_ref(), target, function).unwrap_or_default()
+    });
+    let signatures = found.filter_map(|found| found.signature);
+    signatures.flat_map(|signature| signature.params).map(|param| param.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lang::catalog::{File, FileId, Function, Place as Site, TargetError};
+
+    struct Driver(Vec<Function>);
+
+    impl Catalog for Driver {
+        fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
+            let library = Some((Library::Driver, 0));
+            match target {
+                "libcuda" => Ok(vec![File { id: FileId(0), path: "/libcuda.so.1".into(), library }]),
+                _ => Err(TargetError::NotYet { looked_in: vec![] }),
+            }
+        }
+        fn functions(&self, _: FileId) -> &[Function] {
+            &self.0
+        }
+        fn entry_place(&self, _: FileId, offset: u64) -> Site {
+            Site { offset, stack_shift: 0 }
+        }
+        fn return_place(&self, _: FileId, offset: u64) -> Site {
+            Site { offset, stack_shift: 0 }
+        }
+        fn known_targets(&self) -> Vec<String> {
+            vec!["libcuda".into(), "libcudart".into()]
+        }
+    }
+
+    fn completed(before: &str) -> Vec<String> {
+        let names = ["cuInit", "cuMemAlloc_v2", "cuMemFree_v2"];
+        let function =
+            |name: &str| Function { names: vec![name.into()], version: None, offset: name.len() as u64 };
+        let catalog = Arc::new(Driver(names.map(function).into()));
+        let facts = Facts { catalog, maps: Arc::new(Mutex::new(vec!["bytes".into(), String::new()])) };
+        let (start, found) = complete(before, &facts);
+        found.into_iter().map(|text| before[..start].to_owned() + &text).collect()
+    }
+
+    #[test]
+    fn attach_points_are_completed_piece_by_piece() {
+        assert_eq!(completed("ur"), ["uretprobe:"]);
+        assert_eq!(completed("BE"), ["BEGIN { "]);
+        assert_eq!(completed("uprobe:li"), ["uprobe:libcuda:"], "libcudart is not there");
+        assert_eq!(completed("u:libcuda:cuMemF"), ["u:libcuda:cuMemFree", "u:libcuda:cuMemFree_v2"]);
+        assert_eq!(completed("BEGIN { } interval:m"), ["BEGIN { } interval:ms:"]);
+        assert_eq!(completed("uprobe:libcuda:cuInit,uprobe:libc"), ["uprobe:libcuda:cuInit,uprobe:libcuda:"]);
+    }
+
+    #[test]
+    fn bodies_know_arguments_maps_builtins_and_constants() {
+        let clause = "uprobe:libcuda:cuMemAlloc { @x = ";
+        let args = completed(&format!("{clause}args."));
+        assert_eq!(args, [format!("{clause}args.bytesize"), format!("{clause}args.dptr")]);
+        assert_eq!(completed("uprobe:libcuda:cuInit / args.F"), ["uprobe:libcuda:cuInit / args.Flags"]);
+        assert_eq!(completed(&format!("{clause}sum(@b")), [format!("{clause}sum(@bytes")]);
+        assert_eq!(completed("BEGIN { print(@x); @y = 1; print(@x"), ["BEGIN { print(@x); @y = 1; print(@x"]);
+        assert_eq!(completed("BEGIN { printf(\"\"); lhi"), ["BEGIN { printf(\"\"); lhist("]);
+        let error = completed("uretprobe:libcuda:cuInit /retval == CUDA_ERROR_OUT_OF");
+        assert_eq!(error, ["uretprobe:libcuda:cuInit /retval == CUDA_ERROR_OUT_OF_MEMORY"]);
+        assert!(completed("BEGIN { printf(\"pri").is_empty());
+    }
+
+    #[test]
+    fn commands_and_what_they_take() {
+        assert_eq!(completed(":sh"), [":show "]);
+        assert_eq!(completed(":show @b"), [":show @bytes"]);
+        assert_eq!(completed("help cuMemAlloc_"), ["help cuMemAlloc_v2"]);
+        assert_eq!(completed(":find cuI"), [":find cuInit"]);
+        assert_eq!(completed(":find libcuda:cuI"), [":find libcuda:cuInit"]);
+        assert!(wants_file(":load /tm") && !wants_file(":lo") && !wants_file("BEGIN { "));
+    }
+}

@@ -1,0 +1,125 @@
+//! The line editor's questions: is the text complete, what could follow, which colours.
+
+use super::commands;
+use super::complete::{self, Facts};
+use super::input::is_complete;
+use lang::builtin;
+use lang::parse::tokens::{self, Kind};
+use rustyline::completion::{Completer, FilenameCompleter, Pair};
+use rustyline::highlight::{CmdKind, Highlighter};
+use rustyline::hint::Hinter;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{CompletionType, Context, Result};
+use std::borrow::Cow;
+
+/// Answers them.
+pub struct Helper {
+    /// What there is to complete.
+    pub facts: Facts,
+    /// Whether to colour.
+    pub color: bool,
+}
+
+impl rustyline::Helper for Helper {}
+
+impl Hinter for Helper {
+    type Hint = String;
+}
+
+impl Validator for Helper {
+    /// An empty line sends what is there, complete or not.
+    fn validate(&self, context: &mut ValidationContext) -> Result<ValidationResult> {
+        let text = context.input();
+        let sent = is_complete(text) || text.ends_with('\n');
+        Ok(if sent { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
+    }
+}
+
+impl Completer for Helper {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, at: usize, context: &Context) -> Result<(usize, Vec<Pair>)> {
+        if complete::wants_file(&line[..at]) {
+            return FilenameCompleter::new().complete(line, at, context);
+        }
+        let (start, found) = complete::complete(&line[..at], &self.facts);
+        let pair =
+            |text: String| Pair { display: text.trim_end_matches(['(', ' ']).into(), replacement: text };
+        Ok((start, found.into_iter().map(pair).collect()))
+    }
+}
+
+const PROMPT: &str = "\x1b[1;32m";
+const COMMAND: &str = "\x1b[1;35m";
+const PROBE: &str = "\x1b[36m";
+const BUILTIN: &str = "\x1b[34m";
+const MAP: &str = "\x1b[33m";
+const STRING: &str = "\x1b[32m";
+const OFF: &str = "\x1b[0m";
+
+impl Highlighter for Helper {
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        if !self.color {
+            return Cow::Borrowed(line);
+        }
+        Cow::Owned(colored(line))
+    }
+
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
+        if self.color { Cow::Owned(format!("{PROMPT}{prompt}{OFF}")) } else { Cow::Borrowed(prompt) }
+    }
+
+    fn highlight_candidate<'c>(&self, candidate: &'c str, _: CompletionType) -> Cow<'c, str> {
+        Cow::Borrowed(candidate)
+    }
+
+    fn highlight_char(&self, _: &str, _: usize, kind: CmdKind) -> bool {
+        self.color && kind != CmdKind::MoveCursor
+    }
+}
+
+fn colored(line: &str) -> String {
+    if let Some(command) = commands::split(line) {
+        let rest = &line[line.find(command.0).map_or(0, |at| at + command.0.len())..];
+        return format!("{COMMAND}{}{OFF}{rest}", &line[..line.len() - rest.len()]);
+    }
+    let (mut text, mut at) = (String::new(), 0);
+    for token in tokens::tokens(line, 0) {
+        let word = &line[token.start..token.end];
+        text += &line[at..token.start];
+        match color(token.kind, word) {
+            Some(color) => text += &format!("{color}{word}{OFF}"),
+            None => text += word,
+        }
+        at = token.end;
+    }
+    text + &line[at..]
+}
+
+fn color(kind: Kind, word: &str) -> Option<&'static str> {
+    match kind {
+        Kind::Probe => Some(PROBE),
+        Kind::Str | Kind::OpenStr => Some(STRING),
+        Kind::Word if word.starts_with('@') => Some(MAP),
+        Kind::Word if complete::HOOKS.contains(&word) => Some(PROBE),
+        Kind::Word if builtin::find(word).is_some() => Some(BUILTIN),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_change_no_text() {
+        for line in
+            ["uprobe:libcuda:cuInit { @a[pid] = count(); printf(\"é\") } // c", ":show @a", "é \"open"]
+        {
+            let colored = colored(line);
+            let plain = [PROMPT, COMMAND, PROBE, BUILTIN, MAP, STRING, OFF];
+            assert_eq!(plain.iter().fold(colored.clone(), |text, code| text.replace(code, "")), line);
+            assert_ne!(colored, line);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What the user types: from the line editor at a terminal, or line by line from a pipe. Each has a thread of its own, which
+//! wakes the session through a descriptor.
+
+use super::complete::Facts;
+use super::edit::Helper;
+use anyhow::Result;
+use lang::parse::tokens::{self, Kind};
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{Cmd, CompletionType, Config, Editor, Event, EventHandler, KeyEvent, Movement};
+use std::io::{self, BufRead};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+const PROMPT: &str = "cudatrace> ";
+const HISTORY_LINES: usize = 5000;
+/// More than so many candidates are listed after a question only.
+const CANDIDATES: usize = 100;
+
+/// Something typed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A clause, a command, or several of them.
+    Text(String),
+    /// Ctrl-C on an empty line.
+    Interrupt,
+    /// Ctrl-D, or the end of the pipe.
+    End,
+}
+
+/// The session's side.
+pub struct Inputs {
+    typed: Receiver<Input>,
+    wake: Arc<OwnedFd>,
+    /// A pipe goes on when its last command is done; a terminal does not wait.
+    next: Option<Sender<()>>,
+}
+
+impl Inputs {
+    /// Readable when something was typed.
+    pub fn fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// The next thing typed.
+    pub fn take(&self) -> Option<Input> {
+        let mut count = [0u8; 8];
+        // SAFETY: reads 8 bytes into a buffer of 8; an eventfd in semaphore mode counts down by one.
+        unsafe { libc::read(self.fd(), count.as_mut_ptr().cast(), count.len()) };
+        self.typed.try_recv().ok()
+    }
+
+    /// The last thing taken is done.
+    pub fn done(&self) {
+        if let Some(next) = &self.next {
+            let _ = next.send(());
+        }
+    }
+}
+
+/// The thread's side.
+struct Typed {
+    typed: Sender<Input>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Typed {
+    fn send(&self, input: Input) {
+        let _ = self.typed.send(input);
+        // SAFETY: writes 8 bytes from a buffer of 8.
+        unsafe { libc::write(self.wake.as_raw_fd(), 1u64.to_ne_bytes().as_ptr().cast(), 8) };
+    }
+}
+
+fn connect(next: Option<Sender<()>>) -> io::Result<(Typed, Inputs)> {
+    // SAFETY: plain system call; a non-negative result is a new descriptor.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | libc::EFD_SEMAPHORE) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: nobody else owns it.
+    let wake = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+    let (sender, receiver) = channel();
+    Ok((Typed { typed: sender, wake: Arc::clone(&wake) }, Inputs { typed: receiver, wake, next }))
+}
+
+/// A line editor with history and completion.
+pub type LineEditor = Editor<Helper, FileHistory>;
+
+/// The editor for a terminal.
+///
+/// # Errors
+/// The terminal is not one that can be edited on.
+pub fn editor(facts: Facts, color: bool) -> Result<LineEditor> {
+    let config = Config::builder()
+        .max_history_size(HISTORY_LINES)?
+        .history_ignore_dups(true)?
+        .history_ignore_space(true)
+        .completion_type(CompletionType::List)
+        .completion_prompt_limit(CANDIDATES)
+        .build();
+    let mut editor = Editor::with_config(config)?;
+    editor.set_helper(Some(Helper { facts, color }));
+    editor.bind_sequence(KeyEvent::ctrl('C'), EventHandler::Conditional(Box::new(ClearOrInterrupt)));
+    if let Some(path) = history_path() {
+        // The first session has none.
+        let _ = editor.load_history(&path);
+    }
+    Ok(editor)
+}
+
+/// Ctrl-C takes back what is being typed; on an empty line it is for the session.
+struct ClearOrInterrupt;
+
+impl rustyline::ConditionalEventHandler for ClearOrInterrupt {
+    fn handle(
+        &self,
+        _: &Event,
+        _: rustyline::RepeatCount,
+        _: bool,
+        context: &rustyline::EventContext,
+    ) -> Option<Cmd> {
+        Some(if context.line().is_empty() { Cmd::Interrupt } else { Cmd::Kill(Movement::WholeBuffer) })
+    }
+}
+
+/// Reads from the terminal until Ctrl-D.
+///
+/// # Errors
+/// There is no descriptor left.
+pub fn from_terminal(editor: LineEditor) -> io::Result<Inputs> {
+    let (typed, inputs) = connect(None)?;
+    std::thread::spawn(move || edit(editor, &typed));
+    Ok(inputs)
+}
+
+fn edit(mut editor: LineEditor, typed: &Typed) {
+    let history = history_path();
+    loop {
+        match editor.readline(PROMPT) {
+            Ok(text) => {
+                if editor.add_history_entry(text.as_str()).unwrap_or(false)
+                    && let Some(path) = &history
+                {
+                    // A session without a place to keep it has its history all the same.
+                    let _ = editor.append_history(path);
+                }
+                typed.send(Input::Text(text));
+            }
+            Err(ReadlineError::Interrupted) => typed.send(Input::Interrupt),
+            Err(_) => break,
+        }
+    }
+    drop(editor);
+    typed.send(Input::End);
+}
+
+/// `~/.local/state/cudatrace/history`, by the XDG rules; its folder is there.
+fn history_path() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let state = variable("XDG_STATE_HOME").filter(|path| path.is_absolute());
+    let folder = state.or_else(|| Some(variable("HOME")?.join(".local/state")))?.join("cudatrace");
+    std::fs::create_dir_all(&folder).ok()?;
+    Some(folder.join("history"))
+}
+
+/// Reads standard input to its end, a clause or command at a time.
+///
+/// # Errors
+/// There is no descriptor left.
+pub fn from_pipe() -> io::Result<Inputs> {
+    let (next, done) = channel();
+    let (typed, inputs) = connect(Some(next))?;
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            text += &line;
+            text.push('\n');
+            if is_complete(&text) {
+                typed.send(Input::Text(std::mem::take(&mut text)));
+                // The session has gone: nobody wants the rest.
+                if done.recv().is_err() {
+                    return;
+                }
+            }
+        }
+        if !text.trim().is_empty() {
+            typed.send(Input::Text(text));
+            let _ = done.recv();
+        }
+        typed.send(Input::End);
+    });
+    Ok(inputs)
+}
+
+/// Whether nothing is open any more: a bracket, a comment, or a clause without its body.
+pub fn is_complete(text: &str) -> bool {
+    if text.trim_start().starts_with(':') {
+        return true;
+    }
+    let tokens: Vec<tokens::Token> = tokens::tokens(text, 0).collect();
+    let word = |token: &tokens::Token| &text[token.start..token.end];
+    let is_open = tokens::unmatched(text).is_some_and(|token| ["{", "(", "["].contains(&word(&token)));
+    if is_open || tokens.iter().any(|token| token.kind == Kind::OpenComment) {
+        return false;
+    }
+    let last_body = tokens.iter().rposition(|token| ["}", ">"].contains(&word(token)));
+    let head = &tokens[last_body.map_or(0, |at| at + 1)..];
+    !head.first().is_some_and(|token| token.kind == Kind::Probe || is_hook(word(token)))
+}
+
+fn is_hook(word: &str) -> bool {
+    ["BEGIN", "END"].iter().any(|hook| hook.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_open_continues() {
+        for open in
+            ["BEGIN {", "BEGIN", "uprobe:libcuda:cuInit", "uprobe:a:b { print((1)", "/* c", "END /1 == 1/"]
+        {
+            assert!(!is_complete(open), "{open}");
+        }
+    }
+
+    #[test]
+    fn what_is_closed_or_no_clause_is_complete() {
+        for closed in [
+            "",
+            "help",
+            ":list",
+            ":run ./a {",
+            "BEGIN { }",
+            "uprobe:a:b < @ = count() >",
+            "#define A 1",
+            "BEGIN { } }",
+            "// uprobe:a:b",
+            "config = { max_map_keys = 3 }",
+        ] {
+            assert!(is_complete(closed), "{closed}");
+        }
+    }
+}

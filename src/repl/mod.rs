@@ -1,0 +1,401 @@
+//! The prompt: a session that grows. Clauses are attached as they are typed, beside those before them, and share their maps.
+//!
+//! ```text
+//! terminal or pipe -> input (a thread) -> Prompt (a watch of the running session) -> clauses | commands
+//! records, maps, messages, the program's output -> screen (a thread) -> above the line being typed
+//! ```
+//!
+//! The session begins empty; each script that is typed becomes a module that extends it (`trace::scripts`).
+
+mod clauses;
+mod commands;
+mod complete;
+mod edit;
+mod help;
+mod input;
+mod live;
+mod program;
+mod screen;
+
+use crate::Failure;
+use crate::cli::Cli;
+use crate::messages::Messages;
+use crate::names::MachineNames;
+use crate::script::{self, Script};
+use crate::trace::compiler::Compiler;
+use crate::trace::late::{Extender, Heard};
+use crate::trace::scripts::Scripts;
+use crate::trace::unwind::Caretaker;
+use crate::trace::{ending, setup};
+use anyhow::{Context, Result};
+use clauses::Clauses;
+use complete::Facts;
+use input::{Input, Inputs};
+use lang::similar::similar;
+use lang::{Known, Source};
+use program::Program;
+use report::Output;
+use runtime::process::MappingWatch;
+use runtime::run::{Joining, Next, Watch};
+use runtime::signals::StopSignals;
+use runtime::{AttachOptions, Control, Loaded, Session};
+use screen::Screen;
+use std::cell::Cell;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use target::{Machine, Scope};
+use wire::Manifest;
+use wire::manifest::PIDS_MAP;
+
+/// Room for the counters of some thousand clauses.
+const SPARE_COUNTERS: u32 = 8192;
+/// Number of the script that follows forks, once somebody is traced.
+const FOLLOWER: u32 = u32::MAX;
+
+/// A mistake that was told already.
+#[derive(Debug, thiserror::Error)]
+#[error("it was told")]
+pub struct Said;
+
+/// The session as its commands see it.
+pub struct Repl<'a> {
+    cli: &'a Cli,
+    messages: &'a Messages,
+    machine: &'a Machine,
+    scripts: &'a Scripts<'a>,
+    extender: &'a Extender<'a>,
+    names: &'a MachineNames,
+    inputs: Inputs,
+    mouth: Mouth,
+    maps: Arc<Mutex<Vec<String>>>,
+    joining: Joining<'a>,
+    clauses: Clauses,
+    program: Program,
+    /// `:wait`: the next command waits for the program's end.
+    waiting: Cell<bool>,
+    /// The input has ended and the program has not.
+    ending: Cell<bool>,
+    /// Something went wrong: a pipe ends with status 1.
+    failed: Cell<bool>,
+    /// Which `:watch` is the last, and whether it goes on.
+    watching: Cell<u32>,
+    is_watching: Cell<bool>,
+    terminal: bool,
+}
+
+/// Reads clauses and commands until the end; gives the exit status.
+///
+/// # Errors
+/// The kernel or the terminal does not let us.
+pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
+    let argv = setup::command(cli).map_err(Failure::wrong)?;
+    let pids = setup::pids(cli).map_err(Failure::wrong)?;
+    let scope = Scope {
+        pids: pids.clone(),
+        command: argv.clone(),
+        lib_overrides: cli.libs.clone(),
+        ..Scope::default()
+    };
+    let machine = Arc::new(Machine::new(scope).with_kernel(&crate::kernel::Running));
+    let kernel = setup::kernel(cli)?;
+    // Before there are threads: Ctrl-C at a prompt ends nothing.
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let signals = StopSignals::install_but(terminal.then_some(libc::SIGINT))
+        .context("cannot catch signals")
+        .map_err(Failure::loading)?;
+
+    let mut empty = Compiler::new(nothing(), &machine, cli, messages);
+    empty.front(Known::default()).map_err(Failure::wrong)?;
+    let compiled = empty.compile(&kernel.features, false, None).map_err(Failure::wrong)?;
+    let options = runtime::Options { pids, spare_counters: SPARE_COUNTERS, ..Default::default() };
+    let loaded = Loaded::load(&compiled, &options).map_err(Failure::loading)?;
+    let files = |_| PathBuf::new();
+    let mut session =
+        loaded.attach(&AttachOptions { files: &files, link_pid: None }).map_err(Failure::loading)?;
+
+    let names = MachineNames::new(session.stacks());
+    let scripts = Scripts::new(empty, &machine, messages, kernel.features, None);
+    let extender = Extender::new(&scripts, &machine, &names, None, messages);
+    let maps = Arc::new(Mutex::new(Vec::new()));
+    let facts = Facts { catalog: Arc::clone(&machine) as _, maps: Arc::clone(&maps) };
+    let (inputs, mouth) =
+        if terminal { on_terminal(facts, messages) } else { on_pipe() }.map_err(Failure::wrong)?;
+    let mut sink = setup::sink(cli, mouth.out(), mouth.notices(), true).map_err(Failure::wrong)?;
+    let joining = Joining::default();
+    let repl = Rc::new(Repl {
+        cli,
+        messages,
+        machine: &machine,
+        scripts: &scripts,
+        extender: &extender,
+        names: &names,
+        inputs,
+        mouth,
+        maps,
+        joining: Rc::clone(&joining),
+        clauses: Clauses::default(),
+        program: Program::named(argv),
+        waiting: Cell::new(false),
+        ending: Cell::new(false),
+        failed: Cell::new(false),
+        watching: Cell::new(0),
+        is_watching: Cell::new(false),
+        terminal,
+    });
+    repl.begin(&mut session);
+    let watches: Vec<Box<dyn Watch>> = vec![Box::new(Prompt(Rc::clone(&repl)))];
+    let control = Control { signals: Some(&signals), targets: vec![], watches, joining };
+    let ending = session.run(sink.as_mut(), &names, control);
+    drop(session);
+    let status = ending::status(&ending, None, messages);
+    repl.mouth.end();
+    status.map(|status| if status == 0 && repl.failed.get() && !terminal { crate::WRONG } else { status })
+}
+
+/// The session begins with no clause.
+fn nothing() -> Script {
+    Script { source: Source::new("repl", ""), params: Vec::new() }
+}
+
+fn on_terminal(facts: Facts, messages: &Messages) -> Result<(Inputs, Mouth)> {
+    let mut editor = input::editor(facts, messages.color())?;
+    let mouth = Mouth::Screen(Screen::start(editor.create_external_printer()?)?);
+    messages.redirect(mouth.notices());
+    messages.note("`:help` lists the commands, Tab completes, Ctrl-D ends");
+    Ok((input::from_terminal(editor)?, mouth))
+}
+
+fn on_pipe() -> Result<(Inputs, Mouth)> {
+    Ok((input::from_pipe()?, Mouth::Standard))
+}
+
+/// Where output goes.
+enum Mouth {
+    /// Above the prompt.
+    Screen(Screen),
+    /// Standard output, and standard error for what is said about the run.
+    Standard,
+}
+
+impl Mouth {
+    fn out(&self) -> Box<dyn Write> {
+        match self {
+            Mouth::Screen(screen) => Box::new(screen.clone()),
+            Mouth::Standard => Box::new(io::stdout()),
+        }
+    }
+
+    fn notices(&self) -> Box<dyn Write> {
+        match self {
+            Mouth::Screen(screen) => Box::new(screen.clone()),
+            Mouth::Standard => Box::new(io::stderr()),
+        }
+    }
+
+    fn end(&self) {
+        if let Mouth::Screen(screen) = self {
+            screen.end();
+        }
+    }
+}
+
+/// Serves what was typed.
+struct Prompt<'a>(Rc<Repl<'a>>);
+
+impl Watch for Prompt<'_> {
+    fn fd(&self) -> RawFd {
+        self.0.inputs.fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        match self.0.inputs.take() {
+            Some(Input::Text(text)) => self.0.typed(session, &text),
+            Some(Input::Interrupt) => self.0.interrupt(session),
+            Some(Input::End) => self.0.input_ended(session),
+            None => Next::Continue,
+        }
+    }
+}
+
+impl<'a> Repl<'a> {
+    /// What the command line asks for, before anything is typed.
+    fn begin(self: &Rc<Self>, session: &mut Session) {
+        match MappingWatch::start() {
+            Ok(watch) => self.joining.borrow_mut().push(Box::new(Heard::new(watch, self.extender))),
+            Err(error) => {
+                self.messages.warning(&format!("libraries that processes map later are not seen: {error}"))
+            }
+        }
+        if self.terminal && self.program.is_due() {
+            self.messages.note(&format!("traces {}; `:run` starts it", self.program.target(self)));
+        }
+        let mut begun = self.program.watch_pids(self, &self.cli.pids);
+        if begun.is_ok() && (self.cli.execute.is_some() || !self.cli.words.is_empty()) {
+            begun = script::load(self.cli, self.messages)
+                .and_then(|script| self.clauses.add(self, session, script, 0).map(drop));
+        }
+        if let Err(error) = begun {
+            self.fail(&error);
+        }
+    }
+
+    fn typed(self: &Rc<Self>, session: &mut Session, text: &str) -> Next {
+        for piece in pieces(text) {
+            let done = match commands::split(&piece) {
+                Some((name, rest)) => commands::run(self, session, name, rest),
+                None => self.clauses.typed(self, session, &piece).map(|()| Next::Continue),
+            };
+            match done {
+                Ok(Next::Stop) => return Next::Stop,
+                Ok(_) => {}
+                Err(error) => self.fail(&error),
+            }
+        }
+        if !self.waiting.get() {
+            self.inputs.done();
+        }
+        Next::Continue
+    }
+
+    /// Ctrl-C: what prints stops, the session goes on.
+    fn interrupt(&self, session: &mut Session) -> Next {
+        if self.is_watching.replace(false) {
+            return Next::Continue;
+        }
+        let stopped = self.clauses.stop_printing(self, session);
+        let numbers: Vec<String> = stopped.iter().map(u32::to_string).collect();
+        self.messages.note(&match numbers.len() {
+            0 => "no clause prints; Ctrl-D ends".to_owned(),
+            _ => format!("stopped what prints: clause {}; `:resume` attaches it again", numbers.join(", ")),
+        });
+        Next::Continue
+    }
+
+    /// The terminal's end is the session's. A pipe's session lasts as long as its program, which is started if it was not.
+    fn input_ended(self: &Rc<Self>, session: &mut Session) -> Next {
+        if self.terminal {
+            return Next::Stop;
+        }
+        if self.program.is_due()
+            && let Err(error) = self.program.start(self, session, Vec::new())
+        {
+            self.fail(&error);
+        }
+        self.ending.set(true);
+        if self.program.is_running() { Next::Remove } else { Next::Stop }
+    }
+
+    fn program_ended(&self) -> Next {
+        if self.ending.get() {
+            return Next::Stop;
+        }
+        if self.waiting.replace(false) {
+            self.inputs.done();
+        }
+        Next::Remove
+    }
+
+    /// Attaches the clauses of a script file, or of a script that the binary carries.
+    fn load(&self, session: &mut Session, word: &str, params: &[String]) -> Result<()> {
+        let script = script::import(script::open(word, params)?, self.messages)?;
+        self.clauses.add(self, session, script, 0).map(drop)
+    }
+
+    /// Once somebody is traced, the children are too.
+    fn follow_forks(&self, session: &mut Session) -> Result<()> {
+        let follows = session.manifest().internal_maps.iter().any(|map| map == PIDS_MAP);
+        if follows || self.machine.scope().is_system_wide() {
+            return Ok(());
+        }
+        let mut follower = Compiler::new(nothing(), self.machine, self.cli, self.messages);
+        follower.front(self.scripts.known())?;
+        self.scripts.add(session, FOLLOWER, follower).map(drop)
+    }
+
+    /// Once a clause asks for user stacks, those are walked by tables.
+    fn walk_stacks(&self, session: &Session) {
+        if self.extender.unwinder().is_some() {
+            return;
+        }
+        let Some(maps) = session.unwind_maps() else { return };
+        let mut traced = self.machine.scope().pids.clone();
+        traced.extend(self.program.pid());
+        self.extender.walk_stacks(maps).start_with(&traced);
+        match Caretaker::new(self.extender) {
+            Ok(caretaker) => self.joining.borrow_mut().push(Box::new(caretaker)),
+            Err(error) => {
+                self.messages.warning(&format!("stacks of new processes go by frame pointers: {error}"))
+            }
+        }
+    }
+
+    fn show_map(&self, session: &Session, map: u32, top: u32) -> Result<()> {
+        let snapshot = session.snapshot(map, top, 0)?;
+        if snapshot.entries.is_empty() {
+            self.say(&format!("@{}: no keys\n", session.manifest().maps[map as usize].name));
+            return Ok(());
+        }
+        let out = BufWriter::new(self.mouth.out());
+        let mut sink = setup::format(self.cli, out, self.mouth.notices(), true);
+        sink.output(session.manifest(), self.names, &Output::Map(snapshot))?;
+        Ok(sink.flush()?)
+    }
+
+    /// What completion knows of maps.
+    fn learn_maps(&self, manifest: &Manifest) {
+        let names = manifest.maps.iter().map(|map| map.name.clone()).collect();
+        *self.maps.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    fn say(&self, text: &str) {
+        self.write(text.as_bytes());
+    }
+
+    /// An output that has gone ends the run when records are written to it.
+    fn write(&self, text: &[u8]) {
+        let mut out = self.mouth.out();
+        let _ = out.write_all(text).and_then(|()| out.flush());
+    }
+
+    fn fail(&self, error: &anyhow::Error) {
+        self.failed.set(true);
+        if !error.is::<Said>() {
+            self.messages.error(error);
+        }
+    }
+}
+
+/// Commands and what stands between them.
+fn pieces(text: &str) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    for line in text.lines() {
+        let script = pieces.last_mut().expect("one at least");
+        if input::is_complete(script) && commands::split(line).is_some() {
+            pieces.extend([line.to_owned(), String::new()]);
+        } else {
+            script.push_str(line);
+            script.push('\n');
+        }
+    }
+    pieces.retain(|piece| !piece.trim().is_empty());
+    pieces
+}
+
+/// `: did you mean ...?`, or nothing.
+fn did_you_mean<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, sigil: &str) -> String {
+    similar(name, candidates).first().map_or(String::new(), |near| format!(": did you mean `{sigil}{near}`?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paste_is_taken_apart() {
+        let text = "BEGIN {\n:x\n}\nEND { }\n:list\n\nhelp cuInit\n#define A 1";
+        assert_eq!(pieces(text), ["BEGIN {\n:x\n}\nEND { }\n", ":list", "help cuInit", "#define A 1\n"]);
+    }
+}

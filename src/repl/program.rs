@@ -1,0 +1,263 @@
+//! Whom the session traces: everybody, running processes, or a program that it starts itself.
+
+use super::Repl;
+use crate::trace::late::Asked;
+use crate::trace::{setup, walks_stacks};
+use anyhow::{Context, Result, anyhow, bail};
+use runtime::Session;
+use runtime::process::{Child, Command};
+use runtime::run::{Next, Watch};
+use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
+use std::io::{self, PipeReader, Read};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::rc::Rc;
+use target::{Scope, process};
+
+/// The program that was started, if any, and its command line for the next time.
+#[derive(Default)]
+pub struct Program {
+    child: RefCell<Option<Child>>,
+    argv: RefCell<Option<Vec<OsString>>>,
+    /// What it prints, as it comes.
+    output: RefCell<Option<Rc<PipeReader>>>,
+    /// It was started at least once.
+    pub started: Cell<bool>,
+}
+
+impl Program {
+    /// The one of `-c`, not yet started.
+    pub fn named(argv: Option<Vec<OsString>>) -> Program {
+        Program { argv: RefCell::new(argv), ..Program::default() }
+    }
+
+    /// It has been started and has not ended.
+    pub fn is_running(&self) -> bool {
+        self.child.borrow().is_some()
+    }
+
+    /// While it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.borrow().as_ref().map(Child::pid)
+    }
+
+    /// There is one that was never started.
+    pub fn is_due(&self) -> bool {
+        self.argv.borrow().is_some() && !self.started.get()
+    }
+
+    /// What is traced, in words.
+    pub fn target(&self, repl: &Repl) -> String {
+        let scope = repl.machine.scope();
+        match (&scope.command, self.child.borrow().as_ref()) {
+            (Some(argv), Some(child)) => format!("`{}`, process {}", shown(argv), child.pid()),
+            (Some(argv), None) => format!("`{}`, which is not running", shown(argv)),
+            (None, _) if scope.pids.is_empty() => "all processes".into(),
+            (None, _) => {
+                let pids: Vec<String> = scope.pids.iter().map(u32::to_string).collect();
+                format!("process {}", pids.join(", "))
+            }
+        }
+    }
+
+    /// Starts a program, or the last one again, and traces it alone.
+    ///
+    /// # Errors
+    /// It cannot be started, or one runs already.
+    pub fn start<'a>(&self, repl: &Rc<Repl<'a>>, session: &mut Session, argv: Vec<OsString>) -> Result<()> {
+        if let Some(child) = self.child.borrow().as_ref() {
+            bail!("process {} is still running: `:stop` ends it, `:wait` waits for it", child.pid());
+        }
+        let last = self.argv.borrow().clone();
+        let argv = if argv.is_empty() {
+            last.ok_or_else(|| anyhow!("which program? `:run COMMAND`"))?
+        } else {
+            argv
+        };
+        self.retarget(repl, session, Vec::new(), Some(argv.clone()))?;
+        let known = repl.machine.files_taken().iter().map(|file| repl.machine.identity(file.id)).collect();
+        let user = repl.cli.user.clone();
+        let command = Command {
+            argv: argv.clone(),
+            user,
+            watch_mappings: true,
+            watch_ends: true,
+            known,
+            every_mapping: walks_stacks(session.manifest()),
+            apart: true,
+        };
+        let mut child = Child::spawn(&command)?;
+        session.trace_child(child.pid())?;
+        let mappings = child.mappings.take();
+        if let Some(error) = &child.unwatched {
+            repl.messages.warning(&format!(
+                "libraries that the program maps later cannot be attached before their first call: {error}"
+            ));
+        }
+        if let Some(output) = child.output.take() {
+            let output = Rc::new(output);
+            *self.output.borrow_mut() = Some(Rc::clone(&output));
+            self.join(repl, Box::new(Printed { repl: Rc::clone(repl), output }));
+        }
+        if let Some(mappings) = mappings {
+            self.join(repl, Box::new(Asked::new(mappings, repl.extender)));
+        }
+        child.release()?;
+        repl.extender.unwinder().inspect(|unwinder| unwinder.look(child.pid()));
+        let ended =
+            Ended { repl: Rc::clone(repl), process: child.pidfd().try_clone_to_owned()?, pid: child.pid() };
+        self.join(repl, Box::new(ended));
+        *self.child.borrow_mut() = Some(child);
+        *self.argv.borrow_mut() = Some(argv);
+        self.started.set(true);
+        Ok(())
+    }
+
+    fn join<'a>(&self, repl: &Repl<'a>, watch: Box<dyn Watch + 'a>) {
+        repl.joining.borrow_mut().push(watch);
+    }
+
+    /// Traces these processes and their children alone.
+    ///
+    /// # Errors
+    /// One of them is not there.
+    pub fn trace_pids(&self, repl: &Rc<Repl>, session: &mut Session, pids: Vec<u32>) -> Result<()> {
+        if let Some(pid) = pids.iter().find(|pid| !process::is_alive(**pid)) {
+            bail!("no process {pid}");
+        }
+        let all = setup::family(repl.cli, &pids);
+        self.retarget(repl, session, all.clone(), None)?;
+        all.iter().try_for_each(|pid| session.trace_pid(*pid))?;
+        repl.extender.unwinder().inspect(|unwinder| unwinder.start_with(&all));
+        self.watch_pids(repl, &pids)
+    }
+
+    /// Says when they end.
+    ///
+    /// # Errors
+    /// One of them has gone.
+    pub fn watch_pids(&self, repl: &Rc<Repl>, pids: &[u32]) -> Result<()> {
+        for &pid in pids {
+            let process = runtime::pidfd_open(pid).with_context(|| format!("process {pid}"))?;
+            self.join(repl, Box::new(Ended { repl: Rc::clone(repl), process, pid }));
+        }
+        Ok(())
+    }
+
+    /// Traces all processes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn trace_all(&self, repl: &Rc<Repl>, session: &mut Session) -> Result<()> {
+        self.retarget(repl, session, Vec::new(), None)
+    }
+
+    /// Clauses are made for whom they trace: they are attached again when that changes.
+    fn retarget(
+        &self,
+        repl: &Repl,
+        session: &mut Session,
+        pids: Vec<u32>,
+        command: Option<Vec<OsString>>,
+    ) -> Result<()> {
+        let before = repl.machine.scope();
+        session.untrace_all()?;
+        if before.pids == pids && before.command == command {
+            return Ok(());
+        }
+        repl.machine.set_scope(Scope { pids, command, ..Scope::clone(&before) });
+        repl.follow_forks(session)?;
+        repl.clauses.again(repl, session);
+        Ok(())
+    }
+
+    /// Asks the program to end.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn stop(&self) -> Result<()> {
+        match self.child.borrow().as_ref() {
+            Some(child) => child.terminate(),
+            None => bail!("no program is running; `:run COMMAND` starts one"),
+        }
+        Ok(())
+    }
+
+    /// Says how the process ended, and lets those go on who wait for it.
+    fn ended(&self, repl: &Repl, pid: u32) -> Next {
+        let ours = self.child.borrow_mut().take_if(|child| child.pid() == pid);
+        let Some(mut child) = ours else {
+            repl.messages.note(&format!("process {pid} has ended"));
+            return Next::Remove;
+        };
+        if let Some(output) = self.output.take() {
+            while is_readable(&output) && copy(repl, &output).is_ok_and(|length| length > 0) {}
+        }
+        let how = match child.wait().map(|status| (status.code(), status.signal())) {
+            Ok((Some(0), _)) => String::new(),
+            Ok((Some(code), _)) => format!(" with status {code}"),
+            Ok((None, signal)) => format!(" by signal {}", signal.unwrap_or(0)),
+            Err(error) => format!("; its status is lost: {error}"),
+        };
+        repl.messages.note(&format!("process {pid} has ended{how}"));
+        repl.program_ended()
+    }
+}
+
+fn shown(argv: &[OsString]) -> String {
+    let words = argv.iter().map(|word| word.to_string_lossy());
+    shell_words::join(words)
+}
+
+/// Hears that a process has ended.
+struct Ended<'a> {
+    repl: Rc<Repl<'a>>,
+    process: OwnedFd,
+    pid: u32,
+}
+
+impl Watch for Ended<'_> {
+    fn fd(&self) -> RawFd {
+        self.process.as_raw_fd()
+    }
+
+    fn ready(&mut self, _: &mut Session) -> Next {
+        self.repl.program.ended(&self.repl, self.pid)
+    }
+}
+
+/// What the program prints goes where all output goes.
+struct Printed<'a> {
+    repl: Rc<Repl<'a>>,
+    output: Rc<PipeReader>,
+}
+
+impl Watch for Printed<'_> {
+    fn fd(&self) -> RawFd {
+        self.output.as_raw_fd()
+    }
+
+    fn ready(&mut self, _: &mut Session) -> Next {
+        match copy(&self.repl, &self.output) {
+            Ok(0) => Next::Remove,
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Next::Remove,
+            _ => Next::Continue,
+        }
+    }
+}
+
+/// Hands on what is there; how much it was.
+fn copy(repl: &Repl, mut output: &PipeReader) -> io::Result<usize> {
+    let mut text = [0; 16 * 1024];
+    let length = output.read(&mut text)?;
+    repl.write(&text[..length]);
+    Ok(length)
+}
+
+/// Its children may keep a program's output open: there may be nothing to read, and no end.
+fn is_readable(output: &PipeReader) -> bool {
+    let mut fd = libc::pollfd { fd: output.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor, which lives.
+    unsafe { libc::poll(&mut fd, 1, 0) > 0 }
+}

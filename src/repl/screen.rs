@@ -1,0 +1,153 @@
+//! Output above the prompt: whole lines, so that the line being typed is never torn.
+//!
+//! Everything that is said while a prompt is shown goes through one thread, which hands it to the line editor.
+
+use rustyline::ExternalPrinter;
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A line that is not finished is shown after so long without more of it.
+const PATIENCE: Duration = Duration::from_millis(150);
+/// So many pieces wait at most: a terminal that is slower than the trace slows us, not the machine's memory.
+const QUEUE: usize = 256;
+/// So many bytes are shown at once.
+const BATCH: usize = 64 * 1024;
+
+/// Where to write; clones write to the same terminal.
+#[derive(Clone)]
+pub struct Screen {
+    said: SyncSender<Said>,
+    shown: Arc<Mutex<Option<JoinHandle<()>>>>,
+    /// As the terminal was before.
+    mode: libc::termios,
+}
+
+enum Said {
+    Text(Vec<u8>),
+    End,
+}
+
+impl Screen {
+    /// Starts showing through the line editor.
+    ///
+    /// # Errors
+    /// Standard input is no terminal.
+    pub fn start(printer: impl ExternalPrinter + Send + 'static) -> io::Result<Screen> {
+        let mode = terminal_mode()?;
+        let (said, receiver) = sync_channel(QUEUE);
+        let thread = std::thread::spawn(move || show(&receiver, printer));
+        Ok(Screen { said, shown: Arc::new(Mutex::new(Some(thread))), mode })
+    }
+
+    /// Waits until all is shown. The editor may still be at its prompt: that goes, and the terminal is as it was.
+    pub fn end(&self) {
+        let _ = self.said.send(Said::End);
+        if let Some(thread) = self.shown.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = thread.join();
+        }
+        const ERASE_BELOW: &str = "\r\x1b[J";
+        const PASTE_AS_TYPED: &str = "\x1b[?2004l";
+        let mut out = io::stdout();
+        let _ = write!(out, "{ERASE_BELOW}{PASTE_AS_TYPED}").and_then(|()| out.flush());
+        // SAFETY: a mode that tcgetattr gave.
+        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSADRAIN, &self.mode) };
+    }
+}
+
+fn terminal_mode() -> io::Result<libc::termios> {
+    // SAFETY: plain numbers, which tcgetattr fills in.
+    unsafe {
+        let mut mode: libc::termios = std::mem::zeroed();
+        let got = libc::tcgetattr(libc::STDIN_FILENO, &mut mode);
+        if got == 0 { Ok(mode) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Write for Screen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.said.send(Said::Text(bytes.to_vec())).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn show(said: &Receiver<Said>, mut printer: impl ExternalPrinter) {
+    let mut waiting = Vec::new();
+    loop {
+        let patience = if waiting.is_empty() { Duration::MAX } else { PATIENCE };
+        let ended = match said.recv_timeout(patience) {
+            Ok(Said::Text(text)) => {
+                waiting.extend(text);
+                gather(said, &mut waiting)
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                print(&mut printer, std::mem::take(&mut waiting));
+                false
+            }
+            Ok(Said::End) | Err(RecvTimeoutError::Disconnected) => true,
+        };
+        if ended {
+            return print(&mut printer, waiting);
+        }
+        let whole = waiting.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let rest = waiting.split_off(whole);
+        print(&mut printer, std::mem::replace(&mut waiting, rest));
+    }
+}
+
+/// Takes what else has been said; whether that was the end.
+fn gather(said: &Receiver<Said>, waiting: &mut Vec<u8>) -> bool {
+    while waiting.len() < BATCH {
+        match said.try_recv() {
+            Ok(Said::Text(text)) => waiting.extend(text),
+            Ok(Said::End) => return true,
+            Err(_) => break,
+        }
+    }
+    false
+}
+
+/// Once the editor has ended it shows nothing: then the terminal is ours.
+fn print(printer: &mut impl ExternalPrinter, text: Vec<u8>) {
+    if text.is_empty() {
+        return;
+    }
+    let shown = printer.print(String::from_utf8_lossy(&text).into_owned());
+    if shown.is_err() {
+        let _ = io::stdout().write_all(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Shown(Arc<Mutex<Vec<String>>>);
+
+    impl ExternalPrinter for Shown {
+        fn print(&mut self, text: String) -> rustyline::Result<()> {
+            self.0.lock().unwrap().push(text);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_in_pieces_is_shown_whole() {
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (said, receiver) = sync_channel(QUEUE);
+        for piece in ["one", " line\ntwo ", "lines\nan", "d a part"] {
+            said.send(Said::Text(piece.into())).unwrap();
+        }
+        said.send(Said::End).unwrap();
+        show(&receiver, Shown(Arc::clone(&shown)));
+        let shown = shown.lock().unwrap();
+        assert_eq!(shown.concat(), "one line\ntwo lines\nand a part");
+        assert!(shown[..shown.len() - 1].iter().all(|text| text.ends_with('\n')), "{shown:?}");
+    }
+}

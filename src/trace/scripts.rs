@@ -1,0 +1,190 @@
+//! The scripts of a session. Each is compiled to modules: one when it joins, one for each file that appears later.
+
+use super::compiler::Compiler;
+use crate::messages::Messages;
+use anyhow::Result;
+use lang::Known;
+use lang::catalog::FileId;
+use runtime::{AttachOptions, Module, ModuleId, Part, Session};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+use target::Machine;
+use wire::Features;
+use wire::manifest::Compiled;
+
+/// The scripts that are attached, and what they know of each other.
+pub struct Scripts<'a> {
+    machine: &'a Machine,
+    messages: &'a Messages,
+    features: Features,
+    /// As in [`AttachOptions`].
+    link_pid: Option<u32>,
+    attached: RefCell<BTreeMap<u32, Attached<'a>>>,
+    known: RefCell<Known>,
+}
+
+struct Attached<'a> {
+    compiler: Compiler<'a>,
+    modules: Vec<ModuleId>,
+}
+
+impl<'a> Scripts<'a> {
+    /// Those of a session that begins with `first`, which has number 0.
+    pub fn new(
+        first: Compiler<'a>,
+        machine: &'a Machine,
+        messages: &'a Messages,
+        features: Features,
+        link_pid: Option<u32>,
+    ) -> Scripts<'a> {
+        let known = RefCell::new(first.known());
+        let first = Attached { compiler: first, modules: vec![ModuleId::default()] };
+        let attached = RefCell::new(BTreeMap::from([(0, first)]));
+        Scripts { machine, messages, features, link_pid, attached, known }
+    }
+
+    /// What a further script must know.
+    pub fn known(&self) -> Known {
+        self.known.borrow().clone()
+    }
+
+    /// Attaches a script that was checked, under a number of its own.
+    ///
+    /// # Errors
+    /// It is too large, or the kernel refuses it.
+    pub fn add(&self, session: &mut Session, number: u32, mut compiler: Compiler<'a>) -> Result<Module> {
+        let compiled = compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
+        let module =
+            self.join(session, &compiled, compiler.known(), &|id| self.machine.open_path(id).into())?;
+        let attached = Attached { compiler, modules: vec![module.id] };
+        self.attached.borrow_mut().insert(number, attached);
+        Ok(module)
+    }
+
+    /// Lets a module join. What it brought stays known if it was loaded, even if it could not be attached.
+    fn join(
+        &self,
+        session: &mut Session,
+        compiled: &Compiled,
+        known: Known,
+        files: &dyn Fn(FileId) -> std::path::PathBuf,
+    ) -> Result<Module> {
+        let files = |id: u32| files(FileId(id));
+        let joined = session.extend(compiled, &AttachOptions { files: &files, link_pid: self.link_pid });
+        if joined.is_ok() || *session.manifest() == compiled.manifest {
+            *self.known.borrow_mut() = known;
+        }
+        Ok(joined?)
+    }
+
+    /// Detaches a script and attaches what is left of it to what is traced now.
+    ///
+    /// # Errors
+    /// As [`Scripts::add`], and when the script does not fit what is traced now: then nothing of it is attached.
+    pub fn again(&self, session: &mut Session, number: u32) -> Result<()> {
+        let Some(mut script) = self.remove(session, number) else { return Ok(()) };
+        let fits = script.again(self.known(), None);
+        match fits {
+            Ok(()) => self.add(session, number, script).map(drop),
+            Err(error) => {
+                self.attached.borrow_mut().insert(number, Attached { compiler: script, modules: vec![] });
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a script away. Maps stay.
+    pub fn remove(&self, session: &mut Session, number: u32) -> Option<Compiler<'a>> {
+        let script = self.attached.borrow_mut().remove(&number)?;
+        for &module in &script.modules {
+            session.drop_part(Part { module, clause: None });
+        }
+        Some(script.compiler)
+    }
+
+    /// Leaves a clause of a script out from now on.
+    pub fn stop(&self, session: &mut Session, number: u32, clause: u32) {
+        let mut attached = self.attached.borrow_mut();
+        let Some(script) = attached.get_mut(&number) else { return };
+        for &module in &script.modules {
+            session.drop_part(Part { module, clause: Some(clause) });
+        }
+        script.compiler.leave_out(clause, true);
+    }
+
+    /// Attaches a clause again that was left out.
+    ///
+    /// # Errors
+    /// As [`Scripts::again`].
+    pub fn resume(&self, session: &mut Session, number: u32, clause: u32) -> Result<()> {
+        let mut attached = self.attached.borrow_mut();
+        let Some(script) = attached.get_mut(&number) else { return Ok(()) };
+        script.compiler.leave_out(clause, false);
+        script.compiler.again(self.known(), Some(clause))?;
+        let compiled =
+            script.compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
+        let files = |id| self.machine.open_path(id).into();
+        let module = self.join(session, &compiled, script.compiler.known(), &files)?;
+        script.modules.push(module.id);
+        Ok(())
+    }
+
+    /// Runs END of a clause.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn run_ends(&self, session: &mut Session, number: u32, clause: u32) -> std::io::Result<()> {
+        let attached = self.attached.borrow();
+        let Some(script) = attached.get(&number) else { return Ok(()) };
+        script.modules.iter().try_for_each(|&module| session.run_ends(Part { module, clause: Some(clause) }))
+    }
+
+    /// Attaches what the scripts probe in a file that appeared, if they may have to do with it by its name; says how it went.
+    /// `open` is where we can open it now.
+    pub fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        if self.attached.borrow().values().any(|script| script.compiler.may_want(shown)) {
+            self.extend_by_content(session, open, shown, when);
+        }
+    }
+
+    /// The same for a program, which may also have the CUDA runtime linked in.
+    pub fn extend_program(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        if self.attached.borrow().values().any(|script| script.compiler.may_want_program(shown)) {
+            self.extend_by_content(session, open, shown, when);
+        }
+    }
+
+    fn extend_by_content(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        let start = Instant::now();
+        let added = match self.machine.add_file(open, shown, when) {
+            Ok(file) => self.extend_all(session, file, open),
+            Err(error) => Err(error.into()),
+        };
+        match added {
+            Ok(0) => {}
+            Ok(attached) => self.messages.detail(|| {
+                format!("{}: {when}; {attached} probes attached in {:?}", shown.display(), start.elapsed())
+            }),
+            Err(error) => self.messages.warning(&format!("{}: not traced: {error:#}", shown.display())),
+        }
+    }
+
+    fn extend_all(&self, session: &mut Session, file: FileId, open: &Path) -> Result<usize> {
+        let mut count = 0;
+        for script in self.attached.borrow_mut().values_mut() {
+            if !script.compiler.wants_file(file) {
+                continue;
+            }
+            let Some(compiled) = script.compiler.extend(file, session.manifest(), self.known())? else {
+                continue;
+            };
+            let files = |id: FileId| if id == file { open.into() } else { self.machine.open_path(id).into() };
+            let module = self.join(session, &compiled, script.compiler.known(), &files)?;
+            script.modules.push(module.id);
+            count += module.attached;
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,243 @@
+//! The prompt: through a pseudo-terminal as a person types, and through a pipe.
+
+mod common;
+
+use common::{Running, can_trace, example, stderr, stdout};
+use rexpect::session::{PtySession, spawn_command};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+const ALLOCATED: &str = "uprobe:libcuda:cuMemAlloc { @calls = count(); @bytes = sum(args.bytesize) }";
+
+/// A prompt at a terminal; its history is in a folder of its own.
+struct Terminal {
+    session: PtySession,
+    _state: tempfile::TempDir,
+}
+
+impl Terminal {
+    fn start(arguments: &[&str]) -> Terminal {
+        let state = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
+        command.args(arguments).env("LD_LIBRARY_PATH", common::examples()).env("CUDASIM_FAST", "1");
+        command.env("XDG_STATE_HOME", state.path()).env("NO_COLOR", "1").env("TERM", "xterm");
+        let patience = common::PATIENCE.as_millis() as u64;
+        let session = spawn_command(command, Some(patience)).expect("a pseudo-terminal");
+        let mut terminal = Terminal { session, _state: state };
+        terminal.sees("cudatrace> ");
+        terminal
+    }
+
+    fn types(&mut self, text: &str) {
+        self.session.send(text).expect("it listens");
+        self.session.flush().expect("it listens");
+    }
+
+    /// Ctrl-C; what is typed while the prompt comes again may be taken for the kernel's own control characters.
+    fn interrupts(&mut self) {
+        self.types("\x03");
+        self.sees("\x1b[?2004l");
+        self.sees("cudatrace> ");
+    }
+
+    fn enters(&mut self, line: &str) {
+        self.types(&format!("{line}\r"));
+    }
+
+    /// Waits until this is shown, behind what was waited for before.
+    fn sees(&mut self, text: &str) {
+        self.session.exp_string(text).unwrap_or_else(|error| panic!("waited for `{text}`: {error}"));
+    }
+
+    /// Waits for the end; the status.
+    fn ends(self) -> i32 {
+        // The type of a status is not the crate's to name: `Exited(Pid(42), 0)`.
+        let ended = format!("{:?}", self.session.process().wait().expect("it ends"));
+        let status =
+            ended.strip_prefix("Exited").and_then(|rest| rest.trim_end_matches(')').rsplit(' ').next());
+        status.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{ended}"))
+    }
+}
+
+fn workload() -> String {
+    format!("{} --threads 1 --no-errors", example("workload_driver"))
+}
+
+#[test]
+fn clauses_are_attached_beside_each_other_and_print_at_the_end() {
+    if !can_trace() {
+        return;
+    }
+    let mut terminal = Terminal::start(&[]);
+    terminal.enters(ALLOCATED);
+    terminal.sees("clause 1: 1 attach point");
+    terminal.enters("uprobe:libcuda:cuMemFree { @frees = count() }");
+    terminal.sees("clause 2: 1 attach point");
+    terminal.enters(&format!(":run {}", workload()));
+    terminal.sees("has ended");
+    terminal.enters(":show @calls");
+    terminal.sees("@calls: 16");
+    terminal.enters(":drop 1");
+    terminal.enters(":list");
+    terminal.sees("2  uprobe:libcuda:cuMemFree { @frees = count() }  // 1 attach point");
+    terminal.enters(":run");
+    terminal.sees("has ended");
+    terminal.types("\x04");
+    terminal.sees("@calls: 16");
+    terminal.sees("@frees: 32");
+    assert_eq!(terminal.ends(), 0);
+}
+
+#[test]
+fn a_line_is_typed_while_output_comes() {
+    if !can_trace() {
+        return;
+    }
+    let mut terminal = Terminal::start(&[]);
+    terminal.enters("interval:ms:20 { @n++; printf(\"tick %d\\n\", @n) }");
+    terminal.sees("tick 2\r\n");
+    terminal.types("BEGIN { printf(\"half ");
+    terminal.sees("tick 10\r\n");
+    terminal.types("and half\\n\") }\r");
+    terminal.sees("half and half\r\n");
+    terminal.types("\x03");
+    terminal.sees("stopped what prints: clause 1, 2");
+    terminal.enters(":resume 1");
+    terminal.sees("clause 1: 1 attach point");
+    terminal.sees("tick");
+    terminal.enters("BEGIN { exit(3) }");
+    terminal.sees("@n: ");
+    assert_eq!(terminal.ends(), 3);
+}
+
+#[test]
+fn an_open_brace_continues_and_tab_completes() {
+    if !can_trace() {
+        return;
+    }
+    let mut terminal = Terminal::start(&[]);
+    terminal.enters("uprobe:libcuda:cuMemAlloc_v\t {");
+    terminal.enters("@bytes = sum(args.by\t)");
+    terminal.enters("}");
+    terminal.sees("clause 1: 1 attach point");
+    terminal.types("BEGIN { print(1");
+    terminal.types("\x03");
+    terminal.enters(":show @by\t");
+    terminal.sees("@bytes: ");
+    terminal.enters(":lsit");
+    terminal.sees("did you mean `:list`?");
+    terminal.enters("uprobe:libcuda:cuMemAlocc { @x = count() }");
+    terminal.sees("did you mean `cuMemAlloc`");
+    terminal.enters("help cuLaunchKernel");
+    terminal.sees("args.gridDimX");
+    terminal.enters("quit");
+    assert_eq!(terminal.ends(), 0);
+}
+
+#[test]
+fn a_map_is_watched_and_a_dropped_clause_has_its_end() {
+    if !can_trace() {
+        return;
+    }
+    let mut terminal = Terminal::start(&["-i", "-q", "-e", "interval:ms:50 { @n = count() }"]);
+    terminal.enters("END { printf(\"dropped\\n\") }");
+    terminal.enters(":drop 2");
+    terminal.sees("dropped\r\n");
+    terminal.enters(":watch @n");
+    terminal.sees("@n: ");
+    terminal.enters(":maps");
+    terminal.sees("@n: 1 key");
+    terminal.types("\x04");
+    terminal.sees("@n: ");
+    assert_eq!(terminal.ends(), 0);
+}
+
+#[test]
+fn the_process_is_chosen_while_it_runs() {
+    if !can_trace() {
+        return;
+    }
+    let endless = ["--function", "push", "--threads", "1", "--calls", "1000000000000"];
+    let start = || Running::start(Command::new(example("hammer")).args(endless));
+    let (mut one, mut other) = (start(), start());
+    let mut terminal = Terminal::start(&["-p", &one.pid().to_string()]);
+    let library = example("libhammer.so");
+    terminal.enters(&format!("uprobe:{library}:hammer_push {{ @[pid] = count() }}"));
+    terminal.sees("clause 1: 1 attach point");
+    terminal.enters(":pid");
+    terminal.sees(&format!("process {}", one.pid()));
+    terminal.enters(&format!(":pid {}", other.pid()));
+    terminal.enters(":clear @");
+    terminal.enters(":watch @");
+    terminal.sees(&format!("@[{}]: ", other.pid()));
+    other.signal(libc::SIGKILL);
+    terminal.sees(&format!("process {} has ended", other.pid()));
+    assert!(one.runs() && !other.runs());
+    terminal.interrupts();
+    terminal.types("\x04");
+    assert_eq!(terminal.ends(), 0);
+}
+
+fn piped(arguments: &[&str], commands: &str) -> Output {
+    let mut command = common::cudatrace();
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("cudatrace");
+    child.stdin.take().expect("piped").write_all(commands.as_bytes()).expect("it reads");
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_pipe_of_commands_runs_to_its_end() {
+    if !can_trace() {
+        return;
+    }
+    let commands = format!("{ALLOCATED}\n:run {}\n:wait\n:show @calls\n:clear @calls\n", workload());
+    let output = piped(&[], &commands);
+    let text = stdout(&output);
+    assert!(text.contains("@calls: 16\n") && text.contains("@bytes: 184336\n"), "{text}");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn a_program_on_the_command_line_is_run_when_the_pipe_has_ended() {
+    if !can_trace() {
+        return;
+    }
+    let output = piped(&["-c", &workload()], "#define ONE 1\nuprobe:libcuda:cuMemAlloc {\n  @n += ONE\n}\n");
+    assert!(stdout(&output).ends_with("@n: 16\n"), "{}{}", stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn mistakes_in_a_pipe_are_told_and_the_rest_goes_on() {
+    if !can_trace() {
+        return;
+    }
+    let output = piped(&[], "BEGIN { @a = 1 }\nBEGIN { @a = \"text\" }\n:drop 7\nBEGIN { @b = @a + 1 }\n");
+    let told = stderr(&output);
+    assert!(told.contains("repl:2:14") && told.contains("no clause 7"), "{told}");
+    assert!(stdout(&output).contains("@a: 1\n@b: 2\n"), "{}", stdout(&output));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_session_is_saved_and_loaded() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("saved.ct");
+    let path = file.to_str().expect("UTF-8");
+    let typed =
+        "#define TWO 2\nBEGIN { @a = TWO }\nBEGIN { @b = 1 }\nEND { printf(\"end %d\\n\", @a) }\n:drop 2\n";
+    assert_eq!(piped(&[], &format!("{typed}:save {path}\n")).status.code(), Some(0));
+    let saved = std::fs::read_to_string(&file).expect("it is there");
+    assert_eq!(saved, "#define TWO 2\nBEGIN { @a = TWO }\nEND { printf(\"end %d\\n\", @a) }\n");
+    let output = piped(&[], &format!(":load {path}\n:list\n"));
+    assert!(stdout(&output).contains("  2  END {"), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains("end 2\n") && stdout(&output).ends_with("@a: 2\n"),
+        "{}",
+        stdout(&output)
+    );
+}
