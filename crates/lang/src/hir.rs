@@ -239,6 +239,8 @@ pub struct Map {
     pub value: MapValue,
     /// Keys at most.
     pub max_entries: u32,
+    /// `lruhash`: where there is no room, a new key takes the place of one that was not used for long.
+    pub evicts: bool,
     /// First use.
     pub span: Span,
 }

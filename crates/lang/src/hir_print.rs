@@ -50,7 +50,8 @@ impl<'a> Printer<'a> {
                 MapValue::Plain(ty) => self.ty(ty),
                 MapValue::Agg(agg) => aggregation(agg),
             };
-            self.line(0, format!("map {id} @{}{key}: {value} max {}", map.name, map.max_entries));
+            let evicts = if map.evicts { " lru" } else { "" };
+            self.line(0, format!("map {id} @{}{key}: {value} max {}{evicts}", map.name, map.max_entries));
         }
     }
 

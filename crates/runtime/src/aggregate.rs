@@ -375,6 +375,8 @@ pub(crate) fn map_type(storage: wire::map::Storage) -> bpf::bpf_map_type {
     match storage {
         wire::map::Storage::Hash => bpf::BPF_MAP_TYPE_HASH,
         wire::map::Storage::PerCpuHash => bpf::BPF_MAP_TYPE_PERCPU_HASH,
+        wire::map::Storage::LruHash => bpf::BPF_MAP_TYPE_LRU_HASH,
+        wire::map::Storage::PerCpuLruHash => bpf::BPF_MAP_TYPE_LRU_PERCPU_HASH,
         wire::map::Storage::Array => bpf::BPF_MAP_TYPE_ARRAY,
         wire::map::Storage::PerCpuArray => bpf::BPF_MAP_TYPE_PERCPU_ARRAY,
     }
@@ -477,8 +479,10 @@ mod tests {
             eprintln!("skipped: needs root");
             return;
         }
-        for storage in [Storage::Hash, Storage::PerCpuHash, Storage::PerCpuArray] {
-            let map = create(vec![U32], MapValue::Agg(Agg::Count), storage, 600);
+        for storage in [Storage::Hash, Storage::PerCpuHash, Storage::PerCpuLruHash, Storage::PerCpuArray] {
+            // One that evicts does so before it is full.
+            let room = if storage.evicts() { 8192 } else { 600 };
+            let map = create(vec![U32], MapValue::Agg(Agg::Count), storage, room);
             (0..600).for_each(|n| put(&map, &[Value::Uint(n, 4)], |_| vec![n + 1]));
             let (batch, single) =
                 (map.rows_in_batches().expect("batch"), map.rows_one_by_one().expect("single"));

@@ -16,6 +16,7 @@ pub mod generate;
 
 pub mod machine;
 pub mod outcome;
+mod recency;
 pub mod reference;
 pub mod rng;
 pub mod session;

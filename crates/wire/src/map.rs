@@ -49,6 +49,10 @@ pub enum Storage {
     Hash,
     /// BPF_MAP_TYPE_PERCPU_HASH
     PerCpuHash,
+    /// BPF_MAP_TYPE_LRU_HASH
+    LruHash,
+    /// BPF_MAP_TYPE_LRU_PERCPU_HASH
+    PerCpuLruHash,
     /// BPF_MAP_TYPE_ARRAY: scalar maps (index 0).
     Array,
     /// BPF_MAP_TYPE_PERCPU_ARRAY: scalar aggregations, and those keyed by one dense small integer (a `Name`).
@@ -61,9 +65,14 @@ impl Storage {
         matches!(self, Storage::Array | Storage::PerCpuArray)
     }
 
+    /// A new key takes the place of one that was not used for long.
+    pub fn evicts(self) -> bool {
+        matches!(self, Storage::LruHash | Storage::PerCpuLruHash)
+    }
+
     /// One cell for each CPU.
     pub fn is_per_cpu(self) -> bool {
-        matches!(self, Storage::PerCpuHash | Storage::PerCpuArray)
+        matches!(self, Storage::PerCpuHash | Storage::PerCpuLruHash | Storage::PerCpuArray)
     }
 }
 

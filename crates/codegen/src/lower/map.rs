@@ -4,8 +4,9 @@
 use super::body::Body;
 use super::frame::{Place, is_scalar};
 use super::{
-    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_PERCPU_ARRAY,
-    BPF_MAP_TYPE_PERCPU_HASH, BPF_MAP_TYPE_STACK_TRACE, Cx, walk,
+    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LRU_HASH,
+    BPF_MAP_TYPE_LRU_PERCPU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY, BPF_MAP_TYPE_PERCPU_HASH,
+    BPF_MAP_TYPE_STACK_TRACE, Cx, walk,
 };
 use crate::bpf::helper;
 use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
@@ -79,24 +80,29 @@ impl Cx<'_> {
         let symbol = symbol(id, &map.name);
         let scalar =
             Map { name: map.name.clone(), symbol, key, value, storage: Storage::Array, max_entries: 1 };
-        self.with_storage(scalar, map.max_entries, &Usage::of(id, self.program))
+        self.with_storage(scalar, map, &Usage::of(id, self.program))
     }
 
     /// Chooses the storage. Aggregations have a cell on each CPU, unless a program reads them over all CPUs on a kernel
     /// that cannot look there: then all CPUs share one, with the same result.
-    fn with_storage(&self, map: Map, max_entries: u32, usage: &Usage) -> Map {
+    fn with_storage(&self, map: Map, declared: &hir::Map, usage: &Usage) -> Map {
         let shared =
             matches!(map.value, MapValue::Plain(_)) || usage.read && !self.options.features.percpu_lookup;
-        let (array, hash) = match shared {
-            true => (Storage::Array, Storage::Hash),
-            false => (Storage::PerCpuArray, Storage::PerCpuHash),
+        let array = if shared { Storage::Array } else { Storage::PerCpuArray };
+        let hash = match (shared, declared.evicts) {
+            (true, false) => Storage::Hash,
+            (false, false) => Storage::PerCpuHash,
+            (true, true) => Storage::LruHash,
+            (false, true) => Storage::PerCpuLruHash,
         };
         if map.key.is_empty() {
             return Map { storage: array, ..map };
         }
         match self.dense_entries(&map) {
-            Some(entries) if !usage.walked && !shared => Map { storage: array, max_entries: entries, ..map },
-            _ => Map { storage: hash, max_entries, ..map },
+            Some(entries) if !usage.walked && !shared && !declared.evicts => {
+                Map { storage: array, max_entries: entries, ..map }
+            }
+            _ => Map { storage: hash, max_entries: declared.max_entries, ..map },
         }
     }
 
@@ -117,13 +123,16 @@ impl Cx<'_> {
         let kind = match map.storage {
             Storage::Hash => BPF_MAP_TYPE_HASH,
             Storage::PerCpuHash => BPF_MAP_TYPE_PERCPU_HASH,
+            Storage::LruHash => BPF_MAP_TYPE_LRU_HASH,
+            Storage::PerCpuLruHash => BPF_MAP_TYPE_LRU_PERCPU_HASH,
             Storage::Array => BPF_MAP_TYPE_ARRAY,
             Storage::PerCpuArray => BPF_MAP_TYPE_PERCPU_ARRAY,
         };
         let cpus = if map.storage.is_per_cpu() { self.options.cpus } else { 1 };
         let bytes =
             u64::from(map.max_entries) * u64::from(map.value_size() + map.key_size()) * u64::from(cpus);
-        let lazy = !map.storage.is_array() && bytes > PREALLOCATED_BYTES;
+        // Only what is there already can be evicted.
+        let lazy = !map.storage.is_array() && !map.storage.evicts() && bytes > PREALLOCATED_BYTES;
         MapDef {
             name: map.symbol.clone(),
             kind,

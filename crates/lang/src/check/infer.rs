@@ -155,6 +155,8 @@ pub struct MapState {
     pub value: ValueState,
     /// Keys at most.
     pub max_entries: Option<u32>,
+    /// New keys take the place of old ones.
+    pub evicts: bool,
     /// First use.
     pub span: Span,
 }
@@ -172,7 +174,7 @@ impl MapState {
     /// A map just met.
     pub fn new(name: &str, span: Span) -> MapState {
         let value = ValueState::Plain(Slot::default());
-        MapState { name: name.into(), key: None, value, max_entries: None, span }
+        MapState { name: name.into(), key: None, value, max_entries: None, evicts: false, span }
     }
 
     /// A map of a running program.
@@ -186,6 +188,7 @@ impl MapState {
             key: Some(map.key.iter().cloned().map(Slot::fixed).collect()),
             value,
             max_entries: Some(map.max_entries),
+            evicts: map.evicts,
             span: map.span,
         }
     }

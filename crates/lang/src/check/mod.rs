@@ -42,6 +42,7 @@ use crate::forms::macros::written;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
 use crate::resolve::names::Interner;
 use crate::resolve::{self, Attached, Pending, Resolved, ResolvedClause, Setting};
+use crate::similar::similar;
 use crate::span::{Source, Span};
 
 /// How to check.
@@ -135,6 +136,29 @@ fn settings(script: &Script, options: &Options, diags: &mut Diagnostics) -> Conf
 /// Rounds at most. Slots only widen, by few steps each, so this is never reached.
 const MAX_ROUNDS: usize = 64;
 
+/// How a map may be declared.
+struct MapForm {
+    name: &'static str,
+    /// A new key takes the place of an old one.
+    evicts: bool,
+    /// For aggregations alone.
+    per_cpu: bool,
+}
+
+static MAP_FORMS: &[MapForm] = &[
+    MapForm { name: "hash", evicts: false, per_cpu: false },
+    MapForm { name: "lruhash", evicts: true, per_cpu: false },
+    MapForm { name: "percpuhash", evicts: false, per_cpu: true },
+    MapForm { name: "percpulruhash", evicts: true, per_cpu: true },
+];
+
+/// `let @m = hash(N)`
+struct DeclaredMap {
+    max_entries: u32,
+    form: &'static MapForm,
+    span: Span,
+}
+
 /// The state of checking.
 pub(crate) struct Checker<'a> {
     pub src: &'a Source,
@@ -146,7 +170,7 @@ pub(crate) struct Checker<'a> {
     /// `#define`
     pub defines: HashMap<String, &'a ast::Expr>,
     /// `let @m = hash(N)`
-    declared: HashMap<String, u32>,
+    declared: HashMap<String, DeclaredMap>,
     pub maps: Vec<MapState>,
     /// Constants of the enum that is being declared.
     pub enumerators: HashMap<String, i64>,
@@ -202,19 +226,19 @@ impl<'a> Checker<'a> {
     }
 
     fn declare_map(&mut self, name: &ast::Name, kind: &ast::Name, max: &ast::Expr, diags: &mut Diagnostics) {
-        if !matches!(kind.node.as_str(), "hash" | "percpuhash" | "lruhash" | "percpulruhash") {
+        let Some(form) = MAP_FORMS.iter().find(|form| form.name == kind.node) else {
+            let names = MAP_FORMS.iter().map(|form| form.name);
             let error = diags.error("E0110", kind.span, format!("unknown kind of map `{}`", kind.node));
-            error.help("write `hash(N)` for at most N keys");
+            error.help(match similar(&kind.node, names).first() {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "write `hash(N)` for at most N keys".into(),
+            });
             return;
-        }
-        if kind.node.contains("lru") {
-            let message = format!("`{}` maps are not supported yet", kind.node);
-            diags.error("E0110", kind.span, message).help("write `hash(N)` for at most N keys");
-            return;
-        }
+        };
         match max.kind {
             ast::ExprKind::Int { value, .. } if (1..=limits::MAP_ENTRIES as u64).contains(&value) => {
-                self.declared.insert(name.node.clone(), value as u32);
+                let declared = DeclaredMap { max_entries: value as u32, form, span: kind.span };
+                self.declared.insert(name.node.clone(), declared);
             }
             _ => {
                 let message = format!("a map holds from 1 to {} keys", limits::MAP_ENTRIES);
@@ -287,6 +311,8 @@ impl<'a> Checker<'a> {
                 self.undefined_map(at);
                 continue;
             }
+            self.check_form(at);
+            let map = &self.maps[at];
             let key = map.key_types(&self.types).unwrap_or_default();
             let key_bytes: u32 = key.iter().map(|ty| self.types.size(ty)).sum();
             let value_bytes = map.read_type(&self.types).map_or(8, |ty| self.types.size(&ty));
@@ -312,6 +338,17 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// A value that is assigned belongs to no CPU.
+    fn check_form(&mut self, at: usize) {
+        let map = &self.maps[at];
+        let Some(declared) = self.declared.get(&map.name) else { return };
+        if declared.form.per_cpu && matches!(map.value, ValueState::Plain(_)) {
+            let (kind, shared) = (declared.form.name, declared.form.name.replace("percpu", ""));
+            let message = format!("`@{}` is assigned to, and a `{kind}` holds aggregations", map.name);
+            self.diags.error("E0110", declared.span, message).help(format!("write `{shared}`"));
+        }
+    }
+
     fn finish(self, probes: Vec<Probe>, resolved: Resolved) -> Checked {
         let types = &self.types;
         let maps = self.maps.iter().map(|state| Map {
@@ -322,6 +359,7 @@ impl<'a> Checker<'a> {
                 ValueState::Agg(agg) => MapValue::Agg(agg.clone()),
             },
             max_entries: self.max_entries(state),
+            evicts: state.evicts || self.declared.get(&state.name).is_some_and(|map| map.form.evicts),
             span: state.span,
         });
         let maps = maps.collect();
@@ -333,7 +371,7 @@ impl<'a> Checker<'a> {
     }
 
     fn max_entries(&self, map: &MapState) -> u32 {
-        let declared = self.declared.get(&map.name).copied();
+        let declared = self.declared.get(&map.name).map(|declared| declared.max_entries);
         map.max_entries.or(declared).unwrap_or(self.config.max_map_keys)
     }
 

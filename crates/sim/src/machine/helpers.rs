@@ -123,14 +123,16 @@ impl Machine {
 
     fn lookup(&mut self, args: &Args, cpu: u32) -> Result<u64, Trap> {
         let (map, key) = self.keyed(args)?;
+        self.maps[map].used(&key);
         Ok(self.maps[map].lookup(&key, cpu, &mut self.memory).map_or(0, |cell| cell.address(0)))
     }
 
     fn lookup_cpu(&mut self, args: &Args) -> Result<u64, Trap> {
         let (map, key) = self.keyed(args)?;
-        if !matches!(self.maps[map].def.kind, MapKind::PerCpuArray | MapKind::PerCpuHash) {
+        if !self.maps[map].def.kind.is_per_cpu() {
             return args.refuse("a map that is not per CPU");
         }
+        self.maps[map].used(&key);
         let cells = self.maps[map].lookup_all(&key, &mut self.memory);
         Ok(cells.get(args.get(3)? as u32 as usize).map_or(0, |cell| cell.address(0)))
     }
@@ -140,7 +142,9 @@ impl Machine {
         let size = u64::from(self.maps[map].def.value_size);
         let value = self.memory.read(args.get(3)?, size)?.to_vec();
         let flags = args.get(4)?;
-        Ok(self.maps[map].update(&key, &value, flags, cpu, &mut self.memory) as u64)
+        let result = self.maps[map].update(&key, &value, flags, cpu, &mut self.memory);
+        self.maps[map].used(&key);
+        Ok(result as u64)
     }
 
     fn delete(&mut self, args: &Args) -> Result<u64, Trap> {

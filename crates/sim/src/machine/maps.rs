@@ -1,6 +1,7 @@
 //! BPF maps. A cell is a region of memory, so that programs can point into it.
 
 use super::memory::{Kind, Memory, RegionId};
+use crate::recency::Recency;
 use std::collections::BTreeMap;
 
 /// Errors of the map calls, as the kernel numbers them.
@@ -26,6 +27,7 @@ pub enum MapKind {
     PerCpuHash,
     PerCpuArray,
     LruHash,
+    PerCpuLruHash,
     StackTrace,
     Ring,
 }
@@ -40,6 +42,7 @@ impl MapKind {
             6 => MapKind::PerCpuArray,
             7 => MapKind::StackTrace,
             9 => MapKind::LruHash,
+            10 => MapKind::PerCpuLruHash,
             27 => MapKind::Ring,
             _ => return None,
         })
@@ -49,8 +52,13 @@ impl MapKind {
         matches!(self, MapKind::Array | MapKind::PerCpuArray)
     }
 
-    fn is_per_cpu(self) -> bool {
-        matches!(self, MapKind::PerCpuHash | MapKind::PerCpuArray)
+    /// One cell for each CPU.
+    pub fn is_per_cpu(self) -> bool {
+        matches!(self, MapKind::PerCpuHash | MapKind::PerCpuLruHash | MapKind::PerCpuArray)
+    }
+
+    fn evicts(self) -> bool {
+        matches!(self, MapKind::LruHash | MapKind::PerCpuLruHash)
     }
 }
 
@@ -78,6 +86,7 @@ pub struct Map {
     /// For each key, one cell for each CPU (or one), in the order of loops over the map, so that runs repeat. Cells of
     /// arrays are made when somebody asks for them: until then they are zero.
     cells: BTreeMap<Vec<u8>, Vec<RegionId>>,
+    recent: Recency,
     /// Stacks by id.
     pub stacks: Vec<Vec<u64>>,
     /// Records of a ring buffer.
@@ -95,7 +104,15 @@ impl Map {
     /// An empty map.
     pub fn new(def: MapDef, cpus: u32) -> Map {
         let cpus = if def.kind.is_per_cpu() { cpus as usize } else { 1 };
-        Map { def, cpus, cells: BTreeMap::new(), stacks: vec![], records: vec![], used: 0 }
+        Map {
+            def,
+            cpus,
+            cells: BTreeMap::new(),
+            recent: Recency::default(),
+            stacks: vec![],
+            records: vec![],
+            used: 0,
+        }
     }
 
     fn place(&self, key: &[u8]) -> Vec<u8> {
@@ -155,7 +172,8 @@ impl Map {
             _ => return -errno::EINVAL,
         }
         if !there {
-            if self.def.kind.is_array() || self.cells.len() >= self.def.max_entries as usize {
+            let full = self.def.kind.is_array() || self.cells.len() >= self.def.max_entries as usize;
+            if full && !self.evict() {
                 return -errno::E2BIG;
             }
             self.insert(key, memory);
@@ -163,6 +181,19 @@ impl Map {
         let cell = self.lookup(key, cpu, memory).expect("there or just inserted");
         memory.fill(cell, value);
         0
+    }
+
+    /// A program uses a key.
+    pub fn used(&mut self, key: &[u8]) {
+        if self.def.kind.evicts() && self.cells.contains_key(key) {
+            self.recent.used(key);
+        }
+    }
+
+    /// Makes room; false where old keys stay. The kernel's order is not as strict as this.
+    fn evict(&mut self) -> bool {
+        let oldest = if self.def.kind.evicts() { self.recent.take_oldest() } else { None };
+        oldest.is_some_and(|key| self.cells.remove(&key).is_some())
     }
 
     /// Sets a key from outside, all cells alike.
@@ -179,7 +210,10 @@ impl Map {
     pub fn delete(&mut self, key: &[u8]) -> i64 {
         match self.def.kind.is_array() {
             true => -errno::EINVAL,
-            false => self.cells.remove(key).map_or(-errno::ENOENT, |_| 0),
+            false => {
+                self.recent.forget(key);
+                self.cells.remove(key).map_or(-errno::ENOENT, |_| 0)
+            }
         }
     }
 
@@ -187,7 +221,10 @@ impl Map {
     pub fn clear(&mut self, memory: &mut Memory) {
         match self.def.kind.is_array() {
             true => self.zero(0, memory),
-            false => self.cells.clear(),
+            false => {
+                self.cells.clear();
+                self.recent = Recency::default();
+            }
         }
     }
 

@@ -177,7 +177,7 @@ impl<'a> Meaning<'a> {
             }
             Later::PrintMap(map, top, div) => What::PrintMap(name(map), self.contents(map), top, div),
             Later::Clear(map) => {
-                self.tables[map.0 as usize].cells.clear();
+                self.tables[map.0 as usize].clear();
                 What::Clear(name(map))
             }
             Later::Zero(map) => {

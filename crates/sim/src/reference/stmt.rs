@@ -155,7 +155,7 @@ impl Meaning<'_> {
 
     fn map_loop(&mut self, run: &mut Run, var: VarId, map: MapId, body: &[Stmt]) -> Flow {
         for mut key in self.keys(map) {
-            let Some(slot) = self.slot(map, &key) else { continue };
+            let Some(slot) = self.unused_slot(map, &key) else { continue };
             let value = self.slot_value(map, slot);
             let key = if key.len() == 1 { key.remove(0) } else { Val::Tuple(key) };
             run.vars[var.0 as usize] = Val::Tuple(vec![key, value]);

@@ -4,7 +4,9 @@
 use super::Meaning;
 use super::value::{Val, key_bytes};
 use crate::outcome::{Cell, Contents, Trouble, Value, merge};
+use crate::recency::Recency;
 use lang::hir::{self, Map, MapId, MapValue, Program, Type};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use wire::map::Agg;
 
@@ -23,6 +25,8 @@ pub struct Table {
     pub cells: BTreeMap<Vec<u8>, (Vec<Val>, Slot)>,
     agg: Option<Agg>,
     limit: usize,
+    /// Of an `lruhash`; reads count too.
+    recent: Option<RefCell<Recency>>,
 }
 
 fn agg(agg: &hir::Agg) -> Agg {
@@ -45,7 +49,35 @@ impl Table {
             MapValue::Plain(_) => None,
             MapValue::Agg(of) => Some(agg(of)),
         };
-        Table { cells: BTreeMap::new(), agg, limit: map.max_entries as usize }
+        // A map without key has its one cell.
+        let recent = (map.evicts && !map.key.is_empty()).then(RefCell::default);
+        Table { cells: BTreeMap::new(), agg, limit: map.max_entries as usize, recent }
+    }
+
+    fn used(&self, key: &[u8]) {
+        if let Some(recent) = self.recent.as_ref().filter(|_| self.cells.contains_key(key)) {
+            recent.borrow_mut().used(key);
+        }
+    }
+
+    fn forget(&mut self, key: &[u8]) -> bool {
+        self.recent.iter().for_each(|recent| recent.borrow_mut().forget(key));
+        self.cells.remove(key).is_some()
+    }
+
+    /// Makes room for a key; false if there is none.
+    fn has_room(&mut self, key: &[u8]) -> bool {
+        if self.cells.contains_key(key) || self.cells.len() < self.limit {
+            return true;
+        }
+        let oldest = self.recent.as_ref().and_then(|recent| recent.borrow_mut().take_oldest());
+        oldest.is_some_and(|oldest| self.cells.remove(&oldest).is_some())
+    }
+
+    /// Removes all keys.
+    pub fn clear(&mut self) {
+        self.cells.clear();
+        self.recent.iter().for_each(|recent| *recent.borrow_mut() = Recency::default());
     }
 
     /// Values become zero, keys stay.
@@ -105,6 +137,13 @@ impl Meaning<'_> {
 
     /// What a key holds; an aggregation without samples counts as absent.
     pub(super) fn slot(&self, map: MapId, key: &[Val]) -> Option<&Slot> {
+        let (table, key) = (&self.tables[map.0 as usize], self.key(map, key));
+        table.used(&key);
+        table.cells.get(&key).map(|(_, slot)| slot)
+    }
+
+    /// As `slot`, by a look that is no use of the key.
+    pub(super) fn unused_slot(&self, map: MapId, key: &[Val]) -> Option<&Slot> {
         self.tables[map.0 as usize].cells.get(&self.key(map, key)).map(|(_, slot)| slot)
     }
 
@@ -129,17 +168,19 @@ impl Meaning<'_> {
         let bytes = self.key(map, &key);
         let name = &self.program.maps[map.0 as usize].name;
         let table = &mut self.tables[map.0 as usize];
-        if !table.cells.contains_key(&bytes) && table.cells.len() >= table.limit {
+        if !table.has_room(&bytes) {
             self.outcome.trouble(Trouble::MapFull(name.clone()), 1);
             return None;
         }
-        Some(&mut table.cells.entry(bytes).or_insert_with(|| (key, new())).1)
+        table.cells.entry(bytes.clone()).or_insert_with(|| (key, new()));
+        table.used(&bytes);
+        table.cells.get_mut(&bytes).map(|(_, slot)| slot)
     }
 
     /// Removes a key; whether it was there.
     pub(super) fn remove(&mut self, map: MapId, key: &[Val]) -> bool {
         let bytes = self.key(map, key);
-        self.tables[map.0 as usize].cells.remove(&bytes).is_some()
+        self.tables[map.0 as usize].forget(&bytes)
     }
 
     /// Value of a key for the script.
@@ -192,7 +233,7 @@ impl Meaning<'_> {
 
     /// `print(@m[k])` of an aggregation.
     pub(super) fn entry(&self, map: MapId, key: &[Val]) -> (Vec<Value>, Option<Cell>) {
-        let cell = self.slot(map, key).and_then(|slot| self.cell(map, slot));
+        let cell = self.unused_slot(map, key).and_then(|slot| self.cell(map, slot));
         (self.said_all(key, self.key_types(map)), cell)
     }
 }
