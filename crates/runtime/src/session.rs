@@ -328,7 +328,7 @@ impl Drop for Session {
 /// tracepoint run in the order in which they were attached: a process is forgotten after the script has seen its exit.
 fn order(attach: &Attach) -> u8 {
     match attach {
-        Attach::Follow { tracepoint } if tracepoint == "sched_process_exit" => 3,
+        Attach::Follow { tracepoint } if tracepoint == wire::manifest::TASK_ENDS => 3,
         Attach::Follow { .. } => 0,
         Attach::Begin => 1,
         Attach::Uprobes { .. } | Attach::Tracepoint { .. } => 2,

@@ -10,6 +10,11 @@ use crate::map::Map;
 use crate::types::NameKind;
 use serde::{Deserialize, Serialize};
 
+/// The tracepoint of new tasks. Children are followed before any probe of the script can hit.
+pub const TASK_BEGINS: &str = "task:task_newtask";
+/// The tracepoint of ending tasks. The script sees an end before the process is forgotten.
+pub const TASK_ENDS: &str = "sched:sched_process_exit";
+
 /// Version of this format; a reader refuses another.
 pub const VERSION: u32 = 1;
 /// ELF section with the manifest as JSON.
@@ -164,9 +169,9 @@ pub enum Attach {
         /// The functions.
         sites: Vec<Site>,
     },
-    /// A tracepoint of new and of ending tasks, to keep [`PIDS_MAP`] up to date. Attached before all uprobes.
+    /// A tracepoint of new and of ending tasks, to keep [`PIDS_MAP`] up to date.
     Follow {
-        /// `sched:sched_process_exit`
+        /// [`TASK_BEGINS`] or [`TASK_ENDS`]
         tracepoint: String,
     },
 }

@@ -42,7 +42,7 @@ impl Cx<'_> {
 
     fn follow_fork(&mut self, follow: Follow) {
         let pids = self.pids();
-        let mut b = self.begin_follow("follow_fork", "task:task_newtask");
+        let mut b = self.begin_follow("follow_fork", manifest::TASK_BEGINS);
         let ctx = b.ctx();
         let [thread, process, done] = std::array::from_fn(|_| b.block());
         let cell = self.cell_of_current(&mut b, pids, done);
@@ -69,7 +69,7 @@ impl Cx<'_> {
 
     fn follow_exit(&mut self) {
         let pids = self.pids();
-        let mut b = self.begin_follow("follow_exit", "sched:sched_process_exit");
+        let mut b = self.begin_follow("follow_exit", manifest::TASK_ENDS);
         let [last, done] = std::array::from_fn(|_| b.block());
         let cell = self.cell_of_current(&mut b, pids, done);
         let minus_one = b.copy(-1);
