@@ -3,7 +3,9 @@
 use crate::cli::Cli;
 use crate::functions::{self, Match};
 use anyhow::{Result, bail};
+use cuda::operations::{OPERATIONS, Operation};
 use lang::catalog::Catalog;
+use lang::resolve::pattern::glob_matches;
 use lang::resolve::tracepoint::glob;
 use std::io::Write;
 use target::{Machine, Scope};
@@ -17,6 +19,9 @@ pub fn run(cli: &Cli) -> Result<u8> {
     if let Some((category, event)) = tracepoint(pattern) {
         return list_tracepoints(&machine, category, event, cli.verbose);
     }
+    if let Some(operation) = operation(pattern) {
+        return list_operations(operation, cli.verbose);
+    }
     let (provider, target, function) = functions::split(pattern);
     if !matches!(provider, "uprobe" | "u" | "uretprobe" | "ur") {
         bail!("`{provider}` cannot be listed; `uprobe:LIBRARY:FUNCTION` can, with wildcards");
@@ -28,6 +33,41 @@ pub fn run(cli: &Cli) -> Result<u8> {
         write_match(&mut out, provider, found, cli.verbose)?;
     }
     Ok(out.flush().map(|()| 0)?)
+}
+
+/// `alloc` of `cuda:alloc`.
+fn operation(pattern: &str) -> Option<&str> {
+    let (provider, operation) = pattern.split_once(':')?;
+    provider.eq_ignore_ascii_case("cuda").then_some(operation)
+}
+
+fn list_operations(wanted: &str, verbose: bool) -> Result<u8> {
+    let found: Vec<_> = OPERATIONS
+        .iter()
+        .filter(|operation| glob_matches(wanted.as_bytes(), operation.name.as_bytes()))
+        .collect();
+    if found.is_empty() {
+        bail!("no operation matches `cuda:{wanted}`; `cuda:*` lists all");
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for operation in found {
+        writeln!(out, "cuda:{}", operation.name)?;
+        if verbose {
+            describe(&mut out, operation)?;
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+fn describe(out: &mut dyn Write, operation: &'static Operation) -> Result<()> {
+    writeln!(out, "    {}", operation.doc)?;
+    for arg in operation.all_args() {
+        writeln!(out, "    {} {}: {}", arg.ty, arg.name, arg.doc)?;
+    }
+    let functions: Vec<&str> = operation.feeds.iter().flat_map(|feed| feed.functions).copied().collect();
+    writeln!(out, "    by {}", functions.join(", "))?;
+    Ok(())
 }
 
 /// Category and event of `tracepoint:sched:*`, `t:sched`.

@@ -15,6 +15,7 @@
 pub mod api;
 pub mod family;
 pub mod library;
+pub mod operations;
 pub mod types;
 
 pub use api::{Direction, Param, Signature, signature, signatures};

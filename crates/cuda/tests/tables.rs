@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use cuda::operations::OPERATIONS;
 use cuda::{Direction, Kind, Library};
 
 const DRIVER_580: &str = include_str!("libcuda-580.159.04.functions");
@@ -428,4 +429,43 @@ fn types_by_name() {
     assert!(matches!(cuda::ty(uuid.ty).kind, Kind::Array(_, 16)));
     let name = cuda::signature(Library::Driver, 0, "cuModuleGetFunction").unwrap().params[2].ty;
     assert_eq!((cuda::ty(name).c_name, cuda::ty(name).kind), ("const char *", Kind::String));
+}
+
+/// `dptr` of each `args.dptr` in an expression.
+fn arguments(text: &str) -> impl Iterator<Item = &str> {
+    text.split("args.")
+        .skip(1)
+        .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap())
+}
+
+#[test]
+fn operations_name_functions_and_arguments_that_there_are() {
+    for operation in OPERATIONS {
+        for feed in operation.feeds {
+            for function in feed.functions.iter().filter(|name| !name.contains('*')) {
+                // A function of a later driver has no other form yet.
+                let members = Some(family(function)).filter(|m| !m.is_empty()).unwrap_or(vec![function]);
+                let read = operation.all_args().flat_map(|arg| arguments(feed.value(arg)));
+                for (member, name) in read.flat_map(|name| members.iter().map(move |member| (member, name))) {
+                    let signature = cuda::signature(Library::Driver, 0, member).unwrap();
+                    assert!(
+                        signature.param(name).is_some(),
+                        "cuda:{}: {member} has no {name}",
+                        operation.name
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_operation_has_each_function_once_and_only_arguments_of_its_own() {
+    for operation in OPERATIONS {
+        let functions: Vec<_> = operation.feeds.iter().flat_map(|feed| feed.functions).collect();
+        assert_eq!(functions.iter().collect::<BTreeSet<_>>().len(), functions.len(), "{}", operation.name);
+        for (name, _) in operation.feeds.iter().flat_map(|feed| feed.args) {
+            assert!(operation.arg(name).is_some(), "cuda:{}: {name}", operation.name);
+        }
+    }
 }

@@ -76,4 +76,12 @@ pub const FORMS: &[Code] = &[
         example: "import \"circle.ct\"; BEGIN { print(1); }",
         repaired: "import \"common.ct\"; import \"common.ct\"; BEGIN { print(LIMIT); }",
     },
+    Code {
+        code: "E0040",
+        title: "an operation has no such argument, or not yet",
+        explanation: "Each operation of CUDA has its own arguments, the same whichever function does it. What the call \
+                      gives back is known only when it returns. `cudatrace -l -v 'cuda:*'` lists the arguments.",
+        example: "cuda:alloc { @ = sum(args.byte) }",
+        repaired: "cuda:alloc { @ = sum(args.bytes) }",
+    },
 ];

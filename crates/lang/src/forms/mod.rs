@@ -3,6 +3,7 @@
 //! ```text
 //! twice(pid)                 ->  pid + pid, after `macro twice(a) { a + a }`
 //! getopt("top", 10)          ->  10, or what `--top=20` on the command line says
+//! cuda:free { ... }          ->  a clause for each way in which the driver's functions say what is freed
 //! ```
 //!
 //! Works on the text's tree alone: types and probes are not known yet. What is expanded keeps the places of what was
@@ -12,6 +13,7 @@ pub mod codes;
 pub mod getopt;
 pub mod import;
 pub mod macros;
+pub mod operations;
 pub mod walk;
 
 use crate::ast::Script;
@@ -22,5 +24,6 @@ use getopt::Given;
 pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> Script {
     macros::expand(&mut script, diags);
     getopt::expand(&mut script, given, diags);
+    operations::expand(&mut script, diags);
     script
 }

@@ -155,6 +155,14 @@ pub const PROBES: &[Code] = &[
         repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
+        code: "E0113",
+        title: "no such operation of CUDA",
+        explanation: "Operations are written `cuda:OPERATION`, and `cuda:OPERATION:start` for their beginning. \
+                      `cudatrace -l 'cuda:*'` lists them, with `-v` their arguments.",
+        example: "cuda:aloc { @ = count() }",
+        repaired: "cuda:alloc { @ = count() }",
+    },
+    Code {
         code: "E0112",
         title: "no such tracepoint",
         explanation: "A tracepoint is written `tracepoint:CATEGORY:EVENT`; `*` stands for anything. `cudatrace -l \

@@ -80,7 +80,8 @@ impl FunctionPattern {
 }
 
 impl NamePattern {
-    fn from_text(name: &str) -> NamePattern {
+    /// A wildcard, or a name.
+    pub(super) fn from_text(name: &str) -> NamePattern {
         if name.contains(['*', '?', '[']) {
             NamePattern::Glob(name.into())
         } else {

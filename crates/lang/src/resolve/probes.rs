@@ -5,9 +5,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use cuda::operations::{OPERATIONS, QUIET};
+
 use crate::ast::{Clause, ProbeSpec, SpecPart};
 use crate::catalog::{File, FileId, Function, Place, TargetError};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
+use crate::forms::operations;
 use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site};
 use crate::resolve::names::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
@@ -146,6 +149,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             ProviderKind::Tracepoint => self.tracepoints(spec, provider),
             ProviderKind::Uprobe => self.call(spec, provider, false),
             ProviderKind::Uretprobe => self.call(spec, provider, true),
+            ProviderKind::Cuda => self.operation(spec, provider),
         }
     }
 
@@ -214,15 +218,42 @@ impl<'a, 'b> Finder<'a, 'b> {
             let message = "a return probe needs the name of a function, without offset".to_string();
             return wrong("E0103", function.span, message, "", Vec::new());
         }
-        let asked = Asked { provider, returns, pattern, written: text(&function.node), at: function.span };
-        match self.setting.catalog.files(text(&target.node)) {
-            Ok(files) => self.in_files(&asked, files),
+        let (written, at) = (text(&function.node), function.span);
+        let asked = Asked { provider, returns, pattern, written, at, operation: None };
+        self.in_target(&asked, text(&target.node), target.span)
+    }
+
+    fn in_target(&mut self, asked: &Asked, target: &str, span: Span) -> Spots {
+        match self.setting.catalog.files(target) {
+            Ok(files) => self.in_files(asked, files),
             Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
-            Err(TargetError::NotYet { looked_in }) => {
-                self.assumed(&asked, text(&target.node), target.span, looked_in)
-            }
-            Err(TargetError::Unusable(reason)) => self.no_target(text(&target.node), target.span, &reason),
+            Err(TargetError::NotYet { looked_in }) => self.assumed(asked, target, span, looked_in),
+            Err(TargetError::Unusable(reason)) => self.no_target(target, span, &reason),
         }
+    }
+
+    /// Functions of one operation. A driver need not have all of them.
+    fn operation(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
+        let start = parts.get(1) == Some(&operations::START);
+        if operations::functions(spec).next().is_none() {
+            return unknown_operation(spec, parts.first().copied().unwrap_or(""));
+        }
+        let name = format!("cuda:{}{}", parts[0], if start { ":start" } else { "" });
+        let mut spots = Vec::new();
+        for written in operations::functions(spec) {
+            let pattern =
+                FunctionPattern::Named { name: NamePattern::from_text(written), version: None, offset: 0 };
+            let operation = Some(name.as_str());
+            let asked = Asked { provider, returns: !start, pattern, written, at: spec.span, operation };
+            match self.in_target(&asked, cuda::Library::Driver.alias(), spec.span) {
+                Ok(found) if asked.by_name() => spots.extend(found),
+                Ok(found) => spots.extend(found.into_iter().filter(says_much)),
+                Err(Miss::Wrong(diagnostic)) => return Err(Miss::Wrong(diagnostic)),
+                Err(Miss::Absent(_) | Miss::Silent) => {}
+            }
+        }
+        if spots.is_empty() { Err(Miss::Silent) } else { Ok(spots) }
     }
 
     fn no_target(&self, target: &str, span: Span, reason: &str) -> Spots {
@@ -331,14 +362,16 @@ impl<'a, 'b> Finder<'a, 'b> {
         path_and_symbol: &str,
     ) -> Site {
         let api = library.map_or(symbol, |(library, _)| cuda::base_name(library, symbol));
+        let probe = match asked.operation {
+            Some(name) => name.to_string(),
+            None => format!("{}:{path_and_symbol}", asked.provider.names[0]),
+        };
         Site {
             file,
             place,
             func: self.names.intern(NameKind::Func, symbol),
             api: self.names.intern(NameKind::Api, api),
-            probe: self
-                .names
-                .intern(NameKind::Probe, &format!("{}:{path_and_symbol}", asked.provider.names[0])),
+            probe: self.names.intern(NameKind::Probe, &probe),
         }
     }
 
@@ -405,6 +438,8 @@ struct Asked<'s> {
     pattern: FunctionPattern,
     written: &'s str,
     at: Span,
+    /// `cuda:alloc`, of which it is a part.
+    operation: Option<&'s str>,
 }
 
 impl Asked<'_> {
@@ -417,7 +452,7 @@ impl Asked<'_> {
 }
 
 fn is_call(kind: ProviderKind) -> bool {
-    matches!(kind, ProviderKind::Uprobe | ProviderKind::Uretprobe)
+    matches!(kind, ProviderKind::Uprobe | ProviderKind::Uretprobe | ProviderKind::Cuda)
 }
 
 fn text(part: &SpecPart) -> &str {
@@ -454,10 +489,6 @@ fn call_malformed(spec: &ProbeSpec, provider: &'static Provider) -> Spots {
 
 fn unknown_provider(spec: &ProbeSpec) -> Spots {
     let (name, span) = (&spec.provider.node, spec.provider.span);
-    if name.eq_ignore_ascii_case("cuda") {
-        let message = "`cuda:` probes are not supported yet".to_string();
-        return wrong("E0102", span, message, "not here", vec![cuda_way_out(spec)]);
-    }
     let known = PROVIDERS.iter().flat_map(|p| p.names.iter().copied()).filter(|name| name.len() > 2);
     let lower = name.to_lowercase();
     let mut help = did_you_mean(&similar(&lower, known));
@@ -468,25 +499,32 @@ fn unknown_provider(spec: &ProbeSpec) -> Spots {
     wrong("E0101", span, format!("unknown kind of probe `{name}`"), "", help)
 }
 
-/// Functions that do what a semantic probe asks for.
-static OPERATIONS: &[(&str, &str)] = &[
-    ("alloc", "uretprobe:libcuda:cuMemAlloc* { }"),
-    ("free", "uretprobe:libcuda:cuMemFree* { }"),
-    ("memcpy", "uretprobe:libcuda:cuMemcpy* { }"),
-    ("memset", "uretprobe:libcuda:cuMemset* { }"),
-    ("launch", "uretprobe:libcuda:cuLaunchKernel,cuLaunchKernelEx,cuLaunchCooperativeKernel { }"),
-    ("sync", "uretprobe:libcuda:cu*Synchronize* { }"),
-    ("stream", "uretprobe:libcuda:cuStream* { }"),
-    ("event", "uretprobe:libcuda:cuEvent* { }"),
-    ("module", "uretprobe:libcuda:cuModule*,cuLibrary* { }"),
-    ("graph", "uretprobe:libcuda:cuGraph* { }"),
-    ("error", "uretprobe:libcuda:cu* /retval != 0/ { }"),
-];
+/// The wrong name, or `:start` where there is none.
+fn unknown_operation(spec: &ProbeSpec, name: &str) -> Spots {
+    let known = || OPERATIONS.iter().map(|operation| operation.name);
+    if known().any(|known| known == name) {
+        let message = format!("`cuda:{name}` cannot be followed by that");
+        let help = match cuda::operations::operation(name).and_then(|operation| operation.when) {
+            Some(_) => format!("write `cuda:{name}`: it is known only when a call returns"),
+            None => format!("write `cuda:{name}`, or `cuda:{name}:start` for its beginning"),
+        };
+        return wrong("E0113", spec.span, message, "", vec![help]);
+    }
+    let mut help = did_you_mean(&similar(name, known()));
+    if help.is_empty() {
+        help.push(format!("operations are {}", listed(known(), OPERATIONS.len())));
+    }
+    wrong("E0113", spec.span, format!("no operation `cuda:{name}`"), "", help)
+}
 
-fn cuda_way_out(spec: &ProbeSpec) -> String {
-    let operation = spec.parts.first().map_or("", |part| text(&part.node));
-    let row = OPERATIONS.iter().find(|(name, _)| *name == operation);
-    format!("name the functions: `{}`", row.map_or("uretprobe:libcuda:cu* { }", |(_, form)| form))
+/// A call that is more than a look at the library's own state, and whose result is known to be a code.
+fn says_much(spot: &Spot) -> bool {
+    match spot {
+        Spot::Call(Call { signature: Some(known), .. }) => {
+            !QUIET.contains(&cuda::base_name(known.library, known.name))
+        }
+        _ => false,
+    }
 }
 
 /// The library whose tables apply to a symbol of a file. A program may have a static copy of the runtime; there the
@@ -591,7 +629,7 @@ fn once_each(spots: Vec<Spot>) -> Vec<Spot> {
         Spot::Timed { .. } => true,
         // Assumed sites have no place yet: their name tells them apart.
         Spot::Call(Call { returns, site, .. }) => {
-            let name = site.file.is_none().then_some(site.probe);
+            let name = site.file.is_none().then_some((site.probe, site.func));
             seen.insert((*returns, site.file, site.place.offset, name))
         }
     };

@@ -17,6 +17,8 @@ pub enum ProviderKind {
     Uprobe,
     /// `uretprobe:libcuda:cuInit`
     Uretprobe,
+    /// `cuda:alloc`
+    Cuda,
 }
 
 /// A row of the table of providers.
@@ -52,6 +54,12 @@ pub static PROVIDERS: &[Provider] = &[
         kind: ProviderKind::Uretprobe,
         form: "uretprobe:TARGET:FUNCTION",
         doc: "when a function returns",
+    },
+    Provider {
+        names: &["cuda"],
+        kind: ProviderKind::Cuda,
+        form: "cuda:OPERATION",
+        doc: "when the driver has done an operation, by whichever function; `cuda:OPERATION:start` when it begins",
     },
     Provider {
         names: &["interval", "i"],

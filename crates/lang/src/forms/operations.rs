@@ -1,0 +1,227 @@
+//! Operations of CUDA: a clause of `cuda:alloc` becomes one for each way in which functions of the driver have what the
+//! clause uses.
+//!
+//! ```text
+//! cuda:alloc { @ = sum(args.bytes) }
+//!
+//! cuda:alloc:"cuMemAlloc":"cuMemHostAlloc"... { @ = sum((uint64)args.bytesize) }
+//! cuda:alloc:"cuMemAllocPitch"                { @ = sum((uint64)(args.WidthInBytes * args.Height)) }
+//! ```
+//!
+//! Which functions, and what they have where, is `cuda::operations`.
+
+use cuda::operations::{Argument, Feed, Operation, operation};
+
+use crate::ast::{
+    BinaryOp, Block, Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, StmtKind, TypeName,
+};
+use crate::diagnostic::Diagnostics;
+use crate::forms::walk::{self, Visit};
+use crate::parse::parse;
+use crate::resolve::probes::did_you_mean;
+use crate::resolve::usage::is_args;
+use crate::similar::similar;
+use crate::span::{Source, Span, Spanned};
+
+/// What follows an operation to probe its beginning.
+pub const START: &str = "start";
+
+/// Says all operations of a script in terms of functions.
+pub(super) fn expand(script: &mut Script, diags: &mut Diagnostics) {
+    let items = std::mem::take(&mut script.items);
+    script.items = items.into_iter().flat_map(|item| lowered(item, diags)).collect();
+}
+
+/// The operation that an attach point means, and whether it is its start. `None`: it is another one, or wrong.
+pub fn asked(spec: &ProbeSpec) -> Option<(&'static Operation, bool)> {
+    if !spec.provider.node.eq_ignore_ascii_case("cuda") {
+        return None;
+    }
+    let parts: Vec<&str> = spec.parts.iter().filter_map(|part| as_text(&part.node)).collect();
+    match parts[..] {
+        [name] => Some((operation(name)?, false)),
+        [name, START] => operation(name).filter(|operation| operation.when.is_none()).map(|o| (o, true)),
+        _ => None,
+    }
+}
+
+/// The functions of an attach point that has been expanded.
+pub fn functions(spec: &ProbeSpec) -> impl Iterator<Item = &str> {
+    spec.parts.iter().filter_map(|part| match &part.node {
+        SpecPart::Quoted(name) => Some(name.as_str()),
+        _ => None,
+    })
+}
+
+fn as_text(part: &SpecPart) -> Option<&str> {
+    match part {
+        SpecPart::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
+    let Item::Clause(mut clause) = item else { return vec![item] };
+    let (operations, others): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut clause.probes).into_iter().partition(|spec| asked(spec).is_some());
+    let mut clauses = Vec::new();
+    for spec in &operations {
+        clauses.extend(of_operation(&clause, spec, diags));
+    }
+    if !others.is_empty() {
+        clause.probes = others;
+        clauses.push(clause);
+    }
+    clauses.into_iter().map(Item::Clause).collect()
+}
+
+/// One clause for each body that the functions of an operation make of the one that was written.
+fn of_operation(clause: &Clause, spec: &ProbeSpec, diags: &mut Diagnostics) -> Vec<Clause> {
+    let Some((operation, start)) = asked(spec) else { return Vec::new() };
+    let mut clauses: Vec<Clause> = Vec::new();
+    for feed in operation.feeds {
+        let fed = fed(clause, operation, feed, start, diags);
+        let same = clauses.iter_mut().find(|c| c.predicate == fed.predicate && c.body == fed.body);
+        match same {
+            Some(same) => add_functions(&mut same.probes[0], feed),
+            None => {
+                let mut spec = spec.clone();
+                add_functions(&mut spec, feed);
+                clauses.push(Clause { probes: vec![spec], ..fed });
+            }
+        }
+    }
+    clauses
+}
+
+fn add_functions(spec: &mut ProbeSpec, feed: &Feed) {
+    let span = spec.span;
+    let part = |name: &&str| Spanned { node: SpecPart::Quoted(name.to_string()), span };
+    spec.parts.extend(feed.functions.iter().map(part));
+}
+
+/// A clause as the functions of one row see it.
+fn fed(
+    clause: &Clause,
+    operation: &'static Operation,
+    feed: &'static Feed,
+    start: bool,
+    diags: &mut Diagnostics,
+) -> Clause {
+    let mut fed = clause.clone();
+    let mut put_in = PutIn { operation, feed, start, diags };
+    fed.predicate.iter_mut().for_each(|e| walk::expr(e, &mut put_in));
+    walk::block(&mut fed.body, &mut put_in);
+    if let Some(when) = operation.when {
+        fed.predicate = Some(both(expression(when, clause.span), fed.predicate));
+    }
+    fed
+}
+
+fn both(when: Expr, predicate: Option<Expr>) -> Expr {
+    let Some(predicate) = predicate else { return when };
+    let span = predicate.span;
+    let kind = ExprKind::Binary { op: BinaryOp::And, lhs: Box::new(when), rhs: Box::new(predicate) };
+    Expr { kind, span }
+}
+
+/// Puts in what a row says for the arguments of its operation.
+struct PutIn<'d> {
+    operation: &'static Operation,
+    feed: &'static Feed,
+    start: bool,
+    diags: &'d mut Diagnostics,
+}
+
+impl Visit for PutIn<'_> {
+    fn expr(&mut self, e: &mut Expr) {
+        let ExprKind::Field { base, name, .. } = &e.kind else { return };
+        if !is_args(base) {
+            return;
+        }
+        e.kind = match self.argument(&name.node) {
+            Ok(arg) => expression(&value(self.feed, arg), e.span).kind,
+            Err((message, help)) => {
+                let known = self.diags.list.iter().any(|d| d.code == "E0040" && d.span == name.span);
+                if !known {
+                    self.diags.error("E0040", name.span, message).help.extend(help);
+                }
+                ExprKind::Int { value: 0, unsigned: false }
+            }
+        };
+    }
+}
+
+impl PutIn<'_> {
+    fn argument(&self, name: &str) -> Result<&'static Argument, (String, Vec<String>)> {
+        let operation = self.operation.name;
+        match self.operation.arg(name) {
+            Some(arg) if arg.at_return && self.start => Err((
+                format!("`args.{name}` is not known when the call begins"),
+                vec![format!("use `cuda:{operation}`, which is probed when the call has returned")],
+            )),
+            Some(arg) => Ok(arg),
+            None => {
+                let near = similar(name, self.operation.all_args().map(|arg| arg.name));
+                let help = match did_you_mean(&near) {
+                    help if help.is_empty() => vec![format!("it has {}", names(self.operation))],
+                    help => help,
+                };
+                Err((format!("`cuda:{operation}` has no argument `{name}`"), help))
+            }
+        }
+    }
+}
+
+fn names(operation: &'static Operation) -> String {
+    let names: Vec<String> = operation.all_args().map(|arg| format!("`{}`", arg.name)).collect();
+    names.join(", ")
+}
+
+/// How a row gives an argument, in the type of the argument.
+fn value(feed: &'static Feed, arg: &'static Argument) -> String {
+    let text = feed.value(arg);
+    if arg.is_number() { format!("({})({text})", arg.ty) } else { text.to_string() }
+}
+
+/// An expression of the tables, at a place of the script.
+fn expression(text: &str, span: Span) -> Expr {
+    let source = Source::new("operations", format!("BEGIN {{ _ = ({text}); }}"));
+    let script = parse(&source, &[], &mut Diagnostics::default()).unwrap_or_default();
+    let first = script.items.into_iter().find_map(|item| match item {
+        Item::Clause(Clause { body: Block { stmts, .. }, .. }) => stmts.into_iter().next(),
+        _ => None,
+    });
+    let Some(StmtKind::Expr(mut value)) = first.map(|stmt| stmt.kind) else {
+        unreachable!("`{text}` is no expression");
+    };
+    walk::expr(&mut value, &mut walk::Exprs(|e: &mut Expr| place(e, span)));
+    value
+}
+
+fn place(e: &mut Expr, span: Span) {
+    e.span = span;
+    match &mut e.kind {
+        ExprKind::Field { name, .. } | ExprKind::Call { name, .. } => name.span = span,
+        ExprKind::Cast { ty: TypeName { span: at, .. }, .. } => *at = span,
+        ExprKind::Record(members) => members.iter_mut().for_each(|(name, _)| name.span = span),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuda::operations::OPERATIONS;
+
+    #[test]
+    fn what_the_rows_say_can_be_read() {
+        for operation in OPERATIONS {
+            operation.when.iter().for_each(|when| drop(expression(when, Span::default())));
+            for (feed, arg) in operation.feeds.iter().flat_map(|f| operation.all_args().map(move |a| (f, a)))
+            {
+                expression(&value(feed, arg), Span::default());
+            }
+        }
+    }
+}
