@@ -365,6 +365,11 @@ pub enum Attach {
         /// Nanoseconds between two samples.
         period_ns: u64,
     },
+    /// `self:signal:SIGUSR1`, when the tracer gets a signal.
+    Signal {
+        /// As Linux numbers it.
+        number: i32,
+    },
     /// `tracepoint:sched:sched_switch`; `Param` and `RecordStr` are fields of its record.
     Tracepoint {
         /// `sched`

@@ -62,6 +62,7 @@ impl<'a> Printer<'a> {
             Attach::End => ("end".into(), &[]),
             Attach::Interval { period_ns } => (format!("interval {period_ns} ns"), &[]),
             Attach::Profile { period_ns } => (format!("profile {period_ns} ns"), &[]),
+            Attach::Signal { number } => (format!("signal {number}"), &[]),
             Attach::Tracepoint { category, event, .. } => (format!("tracepoint {category}:{event}"), &[]),
             Attach::Entry(sites) => ("entry".into(), sites),
             Attach::Return(sites) => ("return".into(), sites),

@@ -76,11 +76,11 @@ pub struct Attacher<'a> {
 }
 
 impl Attacher<'_> {
-    /// Attaches one program. BEGIN and END have nothing to attach to.
+    /// Attaches one program. BEGIN, END and signals have nothing to attach to.
     pub fn attach(&self, program: &Program, loaded: &LoadedProgram) -> Result<Links, AttachError> {
         let failed = |what| move |errno| probe_error(program, what, errno);
         match &program.attach {
-            Attach::Begin | Attach::End => Ok(Links::default()),
+            Attach::Begin | Attach::End | Attach::Signal { .. } => Ok(Links::default()),
             Attach::Interval { period_ns } => {
                 let cpus = sys::online_cpus().map_err(failed("cannot list the CPUs"))?;
                 timers(program.clause, loaded, *period_ns, &cpus[..cpus.len().min(1)])
@@ -334,7 +334,7 @@ fn on_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<L
     Ok(Link { module: ModuleId::default(), clause, link, event: Some(event) })
 }
 
-/// Runs a raw tracepoint program once, here and now: BEGIN and END.
+/// Runs a raw tracepoint program once, here and now: BEGIN, END, and at signals.
 pub(crate) fn run_once(program: &OwnedFd) -> io::Result<()> {
     let mut opts =
         bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as u64, ..Default::default() };

@@ -179,6 +179,7 @@ impl Session {
         let mut fds = vec![sys::readable(ring), sys::readable(signals)];
         fds.extend(control.targets.iter().map(|target| sys::readable(target.as_raw_fd())));
         fds.extend(control.watches.iter().map(|watch| sys::readable(watch.fd())));
+        fds.extend(self.on_signals.iter().map(|on| sys::readable(on.signal.fd())));
         if sys::poll(&mut fds, pause_ms.unwrap_or(-1)).map_err(Failure::Kernel)? == 0 {
             return Ok(None);
         }
@@ -188,6 +189,7 @@ impl Session {
         {
             return Ok(Some(Reason::Signal(signal)));
         }
+        self.serve_signals().map_err(Failure::Kernel)?;
         let (targets, watches) = ready.split_at(control.targets.len());
         if self.serve(&mut control.watches, watches) {
             return Ok(Some(Reason::Watch));
@@ -196,6 +198,14 @@ impl Session {
         let before = control.targets.len();
         control.targets.retain(|_| !ended.next().copied().unwrap_or(false));
         Ok((before > 0 && control.targets.is_empty()).then_some(Reason::TargetsEnded))
+    }
+
+    /// Runs the programs of the signals that came.
+    fn serve_signals(&self) -> io::Result<()> {
+        for on in &self.on_signals {
+            (0..on.signal.take()).try_for_each(|_| attach::run_once(&on.program))?;
+        }
+        Ok(())
     }
 
     /// Serves the watches that are ready; whether one wants to end the run.

@@ -12,6 +12,7 @@ use crate::error::{AttachError, LoadError};
 use crate::load::{self, LoadedMap, LoadedProgram, Objects};
 use crate::names::StackStore;
 use crate::ring::{self, Ring};
+use crate::signals::Arrivals;
 use crate::unwind::{self, UnwindMaps};
 use crate::{features, sys};
 use libbpf_sys as bpf;
@@ -92,6 +93,14 @@ pub(crate) struct End {
     pub program: OwnedFd,
 }
 
+/// A program that runs whenever we get a signal.
+pub(crate) struct OnSignal {
+    module: ModuleId,
+    clause: u32,
+    pub signal: Arrivals,
+    pub program: OwnedFd,
+}
+
 /// Loaded, not attached: nothing runs yet.
 pub struct Loaded {
     core: Core,
@@ -103,6 +112,7 @@ pub struct Session {
     pub(crate) core: Core,
     pub(crate) links: Vec<Link>,
     pub(crate) ends: Vec<End>,
+    pub(crate) on_signals: Vec<OnSignal>,
     modules: u32,
     attached: usize,
     failures: Vec<SiteFailure>,
@@ -151,8 +161,15 @@ impl Loaded {
     /// Runs BEGIN and attaches everything. [`Session::failures`] has the attach points that were left out.
     pub fn attach(self, options: &AttachOptions<'_>) -> Result<Session, AttachError> {
         let Loaded { core, programs } = self;
-        let mut session =
-            Session { core, links: vec![], ends: vec![], modules: 0, attached: 0, failures: vec![] };
+        let mut session = Session {
+            core,
+            links: vec![],
+            ends: vec![],
+            on_signals: vec![],
+            modules: 0,
+            attached: 0,
+            failures: vec![],
+        };
         session.attach_all(programs, options)?;
         Ok(session)
     }
@@ -187,6 +204,7 @@ impl Session {
             .partition(|link: &Link| part.has(link.module, link.clause));
         self.links = kept;
         self.ends.retain(|end| !part.has(end.module, end.clause));
+        self.on_signals.retain(|on| !part.has(on.module, on.clause));
         std::thread::spawn(move || detach::in_place(dropped))
     }
 
@@ -312,6 +330,17 @@ impl Session {
                 self.attached += 1;
                 self.ends.push(End { module, clause: program.clause, program: loaded.fd });
             }
+            Attach::Signal { number } => {
+                self.attached += 1;
+                let failed = |errno| AttachError::Probe {
+                    text: program.text.clone(),
+                    line: program.line,
+                    what: "cannot wait for the signal",
+                    errno,
+                };
+                let signal = Arrivals::of(number).map_err(failed)?;
+                self.on_signals.push(OnSignal { module, clause: program.clause, signal, program: loaded.fd });
+            }
             _ => {}
         }
         Ok(())
@@ -332,7 +361,7 @@ fn order(attach: &Attach) -> u8 {
         Attach::Follow { .. } => 0,
         Attach::Begin => 1,
         Attach::Uprobes { .. } | Attach::Tracepoint { .. } => 2,
-        Attach::Interval { .. } | Attach::Profile { .. } | Attach::End => 3,
+        Attach::Interval { .. } | Attach::Profile { .. } | Attach::Signal { .. } | Attach::End => 3,
     }
 }
 

@@ -1,11 +1,13 @@
-//! Signals that end a run, as a descriptor.
+//! Signals as descriptors: those that end a run, and those that probes wait for.
 //!
-//! The first one makes the descriptor readable; reading it gives the signals their default effect back, so the second
+//! The first one that ends a run makes the descriptor readable; reading it gives the signals their default effect back, so the second
 //! Ctrl-C leaves at once. SIGPIPE stays as Rust sets it (ignored): a sink's write fails with EPIPE.
 
 use crate::sys;
-use std::io;
+use signal_hook::SigId;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
@@ -59,6 +61,40 @@ impl StopSignals {
         // SAFETY: `set` was initialised by `install`.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &self.set, std::ptr::null_mut()) };
         Some(info.ssi_signo as i32)
+    }
+}
+
+/// How often a signal came that a probe waits for. Whoever else waits for it is told too; a program that we start gets its
+/// default effect.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    pipe: UnixStream,
+    handler: SigId,
+}
+
+impl Arrivals {
+    /// From now on.
+    pub fn of(signal: i32) -> io::Result<Arrivals> {
+        let (pipe, told) = UnixStream::pair()?;
+        pipe.set_nonblocking(true)?;
+        told.set_nonblocking(true)?;
+        Ok(Arrivals { pipe, handler: signal_hook::low_level::pipe::register(signal, told)? })
+    }
+
+    /// Readable when the signal came.
+    pub fn fd(&self) -> RawFd {
+        self.pipe.as_raw_fd()
+    }
+
+    /// Arrivals since the last call.
+    pub fn take(&self) -> usize {
+        (&self.pipe).read(&mut [0; 64]).unwrap_or(0)
+    }
+}
+
+impl Drop for Arrivals {
+    fn drop(&mut self) {
+        signal_hook::low_level::unregister(self.handler);
     }
 }
 

@@ -145,6 +145,11 @@ pub enum Attach {
     Begin,
     /// Once after everything is detached, likewise.
     End,
+    /// When the tracer gets a signal, likewise.
+    Signal {
+        /// As Linux numbers it.
+        number: i32,
+    },
     /// On one CPU, a perf event program on the CPU clock.
     Interval {
         /// Nanoseconds.

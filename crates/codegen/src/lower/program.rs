@@ -16,6 +16,10 @@ impl<'p> Cx<'p> {
         match &probe.attach {
             Attach::Begin => self.timer_or_hook(probe, "begin", "raw_tp", manifest::Attach::Begin),
             Attach::End => self.timer_or_hook(probe, "end", "raw_tp", manifest::Attach::End),
+            Attach::Signal { number } => {
+                let attach = manifest::Attach::Signal { number: *number };
+                self.timer_or_hook(probe, "signal", "raw_tp", attach);
+            }
             Attach::Interval { period_ns } => {
                 let attach = manifest::Attach::Interval { period_ns: *period_ns };
                 self.timer_or_hook(probe, "interval", "perf_event", attach);

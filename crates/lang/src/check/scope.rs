@@ -79,7 +79,7 @@ impl Scope {
                 scope.timed_name = Some(*name);
                 scope.signature = signature.clone();
                 scope.at = match attach {
-                    Attach::Begin | Attach::End => At::Ends,
+                    Attach::Begin | Attach::End | Attach::Signal { .. } => At::Ends,
                     Attach::Tracepoint { .. } => At::Record,
                     _ => At::Timer,
                 };
@@ -190,6 +190,7 @@ fn probe_type(attached: &Attached) -> &'static str {
         Attached::Timed { attach: Attach::Interval { .. }, .. } => "interval",
         Attached::Timed { attach: Attach::Profile { .. }, .. } => "profile",
         Attached::Timed { attach: Attach::Tracepoint { .. }, .. } => "tracepoint",
+        Attached::Timed { attach: Attach::Signal { .. }, .. } => "self",
         Attached::Timed { .. } => "special",
         Attached::Calls { returns: false, .. } => "uprobe",
         Attached::Calls { returns: true, .. } => "uretprobe",

@@ -14,7 +14,7 @@ use crate::forms::operations;
 use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site};
 use crate::resolve::names::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
-use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind};
+use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind, SIGNALS};
 use crate::resolve::{Pending, Setting, tracepoint};
 use crate::similar::similar;
 use crate::span::Span;
@@ -146,6 +146,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             ProviderKind::Begin => self.bare(spec, provider, Attach::Begin),
             ProviderKind::End => self.bare(spec, provider, Attach::End),
             ProviderKind::Interval | ProviderKind::Profile => self.timer(spec, provider),
+            ProviderKind::Signal => self.signal(spec, provider),
             ProviderKind::Tracepoint => self.tracepoints(spec, provider),
             ProviderKind::Uprobe => self.call(spec, provider, false),
             ProviderKind::Uretprobe => self.call(spec, provider, true),
@@ -173,6 +174,22 @@ impl<'a, 'b> Finder<'a, 'b> {
                 Ok(vec![self.timed(attach, &format!("{}:{}", provider.names[0], parts.join(":")))])
             }
             Err(reason) => wrong("E0106", spec.span, reason, "", vec![format!("write `{}`", provider.form)]),
+        }
+    }
+
+    fn signal(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
+        let ["signal", wanted] = parts[..] else {
+            return malformed(spec.span, "expected `signal` and the name of a signal".into(), provider);
+        };
+        match SIGNALS.iter().find(|(name, _)| *name == wanted) {
+            Some((name, number)) => {
+                Ok(vec![self.timed(Attach::Signal { number: *number }, &format!("self:signal:{name}"))])
+            }
+            None => {
+                let message = format!("`{wanted}` is not a signal that probes may wait for");
+                malformed(spec.span, message, provider)
+            }
         }
     }
 

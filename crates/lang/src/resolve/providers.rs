@@ -13,6 +13,8 @@ pub enum ProviderKind {
     Profile,
     /// `tracepoint:sched:sched_switch`
     Tracepoint,
+    /// `self:signal:SIGUSR1`
+    Signal,
     /// `uprobe:libcuda:cuInit`
     Uprobe,
     /// `uretprobe:libcuda:cuInit`
@@ -79,6 +81,12 @@ pub static PROVIDERS: &[Provider] = &[
         form: "tracepoint:CATEGORY:EVENT",
         doc: "when the kernel passes a tracepoint; `args` has its fields",
     },
+    Provider {
+        names: &["self"],
+        kind: ProviderKind::Signal,
+        form: "self:signal:SIGUSR1",
+        doc: "when cudatrace itself gets the signal: SIGUSR1 or SIGUSR2",
+    },
 ];
 
 /// Providers that other tracers have and this one has not: names, and what to use.
@@ -99,8 +107,11 @@ pub static ABSENT: &[(&[&str], &str)] = &[
         "use `uprobe:LIBRARY:FUNCTION` on the function that writes there",
     ),
     (&["iter", "it"], "use `interval:s:1` and maps"),
-    (&["self", "test", "bench"], "use `BEGIN` and `interval:s:1`"),
+    (&["test", "bench"], "use `BEGIN` and `interval:s:1`"),
 ];
+
+/// Signals that probes may wait for: those without another meaning, numbered as on x86 and Arm.
+pub static SIGNALS: &[(&str, i32)] = &[("SIGUSR1", 10), ("SIGUSR2", 12)];
 
 /// What a provider name stands for.
 #[derive(Debug)]
