@@ -71,6 +71,10 @@ const fn calls(builtin: Builtin) -> Builtin {
     Builtin { allowed: Where::Calls, ..builtin }
 }
 
+const fn running(builtin: Builtin) -> Builtin {
+    Builtin { allowed: Where::Running, ..builtin }
+}
+
 use Kind::{Action, Aggregation, Function};
 use Where::{Anywhere, Calls, Returns, Running};
 
@@ -410,6 +414,46 @@ pub static BUILTINS: &[Builtin] = &[
         "cat(\"path\", values...)",
         "prints a file as it is when the line is printed, 10 KiB at most; the path is made as by `printf`",
         "uprobe:libcuda:cuInit { cat(\"/proc/%d/cmdline\", pid) }",
+    ),
+    call(
+        Action,
+        "system",
+        (1, MANY),
+        "system(\"command\", values...)",
+        "runs a shell command and prints its output; made as by `printf`; needs `--unsafe`",
+        "uretprobe:libcuda:cuInit { if (retval) { system(\"ls -l /proc/%d/fd\", pid) } }",
+    ),
+    running(call(
+        Action,
+        "signal",
+        (1, 1),
+        "signal(\"SIGSTOP\"), signal(number)",
+        "sends a signal to the process that the probe interrupted; needs `--unsafe`",
+        "uretprobe:libcuda:cuMemAlloc { if (retval) { signal(\"SIGSTOP\") } }",
+    )),
+    running(call(
+        Action,
+        "signal_thread",
+        (1, 1),
+        "signal_thread(\"SIGUSR1\"), signal_thread(number)",
+        "likewise, to the thread",
+        "uprobe:libcuda:cuInit { signal_thread(\"SIGUSR1\") }",
+    )),
+    call(
+        Action,
+        "assert",
+        (2, 2),
+        "assert(condition, \"text\")",
+        "unless the condition holds, says the text as an error and ends the run with status 1",
+        "uprobe:libcuda:cuMemAlloc { assert(args.bytesize < 1 << 40, \"a sane size\") }",
+    ),
+    call(
+        Action,
+        "static_assert",
+        (2, 2),
+        "static_assert(condition, \"text\")",
+        "the same of a condition that is known when the script is compiled",
+        "BEGIN { static_assert(sizeof(uint64) == 8, \"eight bytes\") }",
     ),
     call(
         Action,

@@ -510,6 +510,13 @@ pub enum StmtKind {
         /// One for each directive.
         args: Vec<Expr>,
     },
+    /// `signal(n)`, to what the probe interrupted; a counter tells of those that the kernel did not send.
+    Signal {
+        /// int64
+        number: Expr,
+        /// Only to the thread.
+        thread: bool,
+    },
     /// `print(e)`
     PrintValue(Expr),
     /// `print(@m[k])`
@@ -545,6 +552,8 @@ pub enum Message {
     Warning,
     /// `cat`: the path of a file to print.
     Cat,
+    /// `system`: a shell command whose output is printed.
+    System,
 }
 
 impl Message {
@@ -554,6 +563,7 @@ impl Message {
             Message::Error => "errorf",
             Message::Warning => "warnf",
             Message::Cat => "cat",
+            Message::System => "system",
         }
     }
 }
@@ -898,6 +908,8 @@ pub struct Config {
     pub max_strlen: u32,
     /// `str_trunc_trailer`, default `..`.
     pub str_trunc_trailer: String,
+    /// `max_cat_bytes`: what `cat` prints of a file at most, default 10240.
+    pub max_cat_bytes: u32,
     /// `print_maps_on_exit`, default true.
     pub print_maps_on_exit: bool,
     /// `stack_mode`
@@ -928,6 +940,7 @@ impl Default for Config {
             max_map_keys: 4096,
             max_strlen: 1024,
             str_trunc_trailer: "..".into(),
+            max_cat_bytes: 10 << 10,
             print_maps_on_exit: true,
             stack_mode: StackMode::default(),
             max_loop_iterations: 1 << 20,

@@ -149,6 +149,10 @@ impl<'a> Printer<'a> {
             StmtKind::Exit { code } => format!("exit({})", self.expr(code)),
             StmtKind::Printf { format, args } => self.printf("printf", format, args),
             StmtKind::Message { what, format, args } => self.printf(what.function(), format, args),
+            StmtKind::Signal { number, thread } => {
+                let function = if *thread { "signal_thread" } else { "signal" };
+                format!("{function}({})", self.expr(number))
+            }
             StmtKind::PrintValue(e) => format!("print({})", self.expr(e)),
             StmtKind::PrintEntry { map, key } => format!("print({})", self.cell(*map, key)),
             StmtKind::PrintMap { map, top, div } => format!("print({}, {top}, {div})", self.map(*map)),

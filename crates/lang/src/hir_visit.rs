@@ -20,6 +20,7 @@ fn visit_stmt(kind: &StmtKind, see: &mut dyn FnMut(&Expr)) {
         StmtKind::SetVar { value: e, .. }
         | StmtKind::Expr(e)
         | StmtKind::PrintValue(e)
+        | StmtKind::Signal { number: e, .. }
         | StmtKind::Exit { code: e } => visit_expr(e, see),
         StmtKind::SetMap { key, value, .. } => {
             visit_all(key, see);

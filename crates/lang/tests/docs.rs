@@ -169,7 +169,8 @@ impl Example {
     fn compile(&self) -> (bool, Vec<Diagnostic>) {
         let (source, mut diags) = (Source::new("stdin", self.script.as_str()), Diagnostics::default());
         let machine = Machine::new();
-        let checked = compile_front(&source, self.after("params"), &Options::default(), &machine, &mut diags);
+        let options = Options { unsafe_ok: self.is("unsafe"), ..Options::default() };
+        let checked = compile_front(&source, self.after("params"), &options, &machine, &mut diags);
         let pending = checked.iter().flat_map(|checked| &checked.pending);
         pending.for_each(|pending| pending.refuse(&machine, &mut diags));
         (checked.is_some(), diags.list)

@@ -12,6 +12,7 @@ pub mod value;
 
 use std::io;
 use wire::decode::Header;
+use wire::manifest::Message;
 use wire::types::Lookup;
 use wire::{CounterKind, Manifest, Value};
 
@@ -83,8 +84,13 @@ pub enum Output {
         /// For `PrintEntry`: the cell, if the key is there.
         cell: Option<Cell>,
     },
-    /// What a file that `cat` names holds; else why it cannot be read.
-    File(Result<Vec<u8>, String>),
+    /// What a file that `cat` names holds, or what a command of `system` said; else why there is nothing.
+    Fetched {
+        /// Which of them.
+        what: Message,
+        /// As it came.
+        text: Result<Vec<u8>, String>,
+    },
     /// `print(@m)`, and every map at the end.
     Map(Snapshot),
     /// The run ends; maps follow.

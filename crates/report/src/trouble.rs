@@ -90,6 +90,7 @@ fn words(manifest: &Manifest, kind: &CounterKind, count: u64) -> String {
         CounterKind::MissingKey(id) => {
             format!("{} of `@{}` found no such key", many("delete", "deletes"), map(*id))
         }
+        CounterKind::UnsentSignal => format!("{} not sent", many("signal was", "signals were")),
     }
 }
 

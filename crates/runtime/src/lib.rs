@@ -18,6 +18,7 @@ mod control;
 mod detach;
 pub mod error;
 pub mod features;
+mod fetch;
 mod load;
 pub mod names;
 pub mod process;

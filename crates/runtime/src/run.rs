@@ -7,19 +7,16 @@
 
 use crate::attach;
 use crate::detach::{Detached, Detaching};
+use crate::fetch;
 use crate::ring::Drained;
 use crate::session::{Core, Session};
 use crate::signals::StopSignals;
 use crate::sys;
 use report::{Cell, Names, Output, Sink, Trouble};
 use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::decode::{self, Header, Value};
@@ -39,9 +36,6 @@ const FLUSH_EVERY: Duration = Duration::from_millis(100);
 const DETACH_PATIENCE: Duration = Duration::from_millis(10);
 /// So long a program may take to finish the record that it was writing when it was silenced.
 const WRITING: Duration = Duration::from_millis(100);
-
-/// Bytes that `cat` prints of a file at most.
-const CAT_BYTES: u64 = 10 * 1024;
 
 /// What a watch wants after it was served.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -404,8 +398,8 @@ impl Reader<'_> {
         let mut cell = None;
         match &event.kind {
             EventKind::Printf { .. } | EventKind::Print | EventKind::Time { .. } => {}
-            EventKind::Message { what: Message::Cat, format, .. } => {
-                return self.cat(speaker, format, &values);
+            EventKind::Message { what: what @ (Message::Cat | Message::System), format, .. } => {
+                return self.fetch(speaker, *what, format, &values);
             }
             EventKind::Message { .. } => {}
             EventKind::PrintEntry { map } => cell = self.entry(*map, &mut values)?,
@@ -420,13 +414,21 @@ impl Reader<'_> {
         speaker.say(self.manifest, &Output::Event { header, values, cell })
     }
 
-    /// Reads the file that `cat` names, now: what was said before is out before.
-    fn cat(&self, speaker: &mut Speaker<'_>, format: &[Piece], values: &[Value]) -> Result<(), Failure> {
+    /// Reads the file or runs the command that is meant, now: what was said before is out before.
+    fn fetch(
+        &self,
+        speaker: &mut Speaker<'_>,
+        what: Message,
+        format: &[Piece],
+        values: &[Value],
+    ) -> Result<(), Failure> {
         let context = report::value::Context { manifest: self.manifest, names: speaker.names };
-        let path = report::printf::printf(format, values, context);
-        let path = Path::new(OsStr::from_bytes(&path));
-        let text = head_of(path).map_err(|error| format!("`cat` cannot read `{}`: {error}", path.display()));
-        speaker.say(self.manifest, &Output::File(text))
+        let meant = report::printf::printf(format, values, context);
+        let text = match what {
+            Message::System => fetch::command(&meant),
+            _ => fetch::file(&meant, self.manifest.cat_bytes.into()),
+        };
+        speaker.say(self.manifest, &Output::Fetched { what, text })
     }
 
     /// The cell of a `print(@m[k])`: a plain value travels behind the key, an aggregation is looked up.
@@ -455,13 +457,6 @@ impl Reader<'_> {
     ) -> Result<(), Failure> {
         self.scripts.get(index as usize).map_or(Ok(()), act).map_err(Failure::Kernel)
     }
-}
-
-/// The first [`CAT_BYTES`] of a file.
-fn head_of(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path)?.take(CAT_BYTES).read_to_end(&mut text)?;
-    Ok(text)
 }
 
 fn exit_code(values: &[Value]) -> i64 {

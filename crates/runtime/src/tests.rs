@@ -195,7 +195,7 @@ impl Sink for Heard {
                 }
             }
             Output::Map(snapshot) => format!("map {}", snapshot.map),
-            Output::File(text) => format!("{text:?}"),
+            Output::Fetched { text, .. } => format!("{text:?}"),
             Output::End => "end".into(),
             Output::Trouble(list) => format!("trouble {}", list.len()),
         });

@@ -68,7 +68,7 @@ pub type Contents = BTreeMap<Vec<Value>, Cell>;
 pub enum What {
     /// `printf`
     Printf(Vec<Piece>, Vec<Value>),
-    /// `errorf`, `warnf`, `cat`
+    /// `errorf`, `warnf`, `cat`, `system`
     Message(wire::manifest::Message, Vec<Piece>, Vec<Value>),
     /// `print(e)`
     Print(Value),
@@ -113,6 +113,19 @@ impl fmt::Display for Said {
     }
 }
 
+/// A signal that was sent.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Which.
+    pub number: u32,
+    /// To the thread only.
+    pub thread: bool,
+}
+
 /// What went wrong, summed over the places in the script.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
@@ -139,6 +152,8 @@ pub struct Outcome {
     pub said: Vec<Said>,
     /// By name, after the end.
     pub maps: BTreeMap<String, Contents>,
+    /// In order.
+    pub signals: Vec<Signal>,
     /// Of `exit()`.
     pub exit: Option<i64>,
     /// Non-zero counters.
@@ -166,6 +181,9 @@ impl Outcome {
         }
         if self.troubles != other.troubles {
             return Some(format!("troubles:\n  meant {:?}\n  did   {:?}", self.troubles, other.troubles));
+        }
+        if self.signals != other.signals {
+            return Some(format!("signals:\n  meant {:?}\n  did   {:?}", self.signals, other.signals));
         }
         if self.exit != other.exit {
             return Some(format!("exit: meant {:?}, did {:?}", self.exit, other.exit));

@@ -221,6 +221,7 @@ impl Session<'_> {
         cost.runs += 1;
         cost.instructions += self.machine.executed;
         let result = result?;
+        self.outcome.signals.append(&mut self.machine.signals);
         for map in self.manifest.internal_maps.iter().filter(scratch) {
             self.released(symbol, map)?;
         }
@@ -394,6 +395,7 @@ fn trouble(manifest: &Manifest, kind: &CounterKind) -> Option<Trouble> {
         CounterKind::LostStack => Trouble::LostStack,
         CounterKind::Entered(_) | CounterKind::Returned(_) | CounterKind::NoEntry(_) => return None,
         want @ (CounterKind::LostEvent(_)
+        | CounterKind::UnsentSignal
         | CounterKind::NoScratch
         | CounterKind::NoCallSlot
         | CounterKind::NoUnwindTable) => Trouble::Want(format!("{want:?}")),

@@ -45,4 +45,6 @@ pub enum CounterKind {
     NoEntry(u32),
     /// `delete()` of a key that was not there, where nobody looked at the result.
     MissingKey(u32),
+    /// Signals that the kernel did not send.
+    UnsentSignal,
 }

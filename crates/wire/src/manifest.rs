@@ -94,6 +94,8 @@ pub struct Manifest {
     pub pid_filter: bool,
     /// Print the maps at the end.
     pub print_maps_on_exit: bool,
+    /// Bytes that `cat` prints of a file at most.
+    pub cat_bytes: u32,
     /// What follows a cut string.
     pub truncation_trailer: String,
     /// Ring buffer size asked for in bytes; 0: the runtime chooses.
@@ -279,6 +281,8 @@ pub enum Message {
     Warning,
     /// The path of a file to print.
     Cat,
+    /// A shell command whose output is printed.
+    System,
 }
 
 /// Part of a printf format.

@@ -42,6 +42,7 @@ impl Body<'_, '_> {
             hir::Message::Error => Message::Error,
             hir::Message::Warning => Message::Warning,
             hir::Message::Cat => Message::Cat,
+            hir::Message::System => Message::System,
         };
         EventKind::Message { what, end_column, format: format(pieces) }
     }

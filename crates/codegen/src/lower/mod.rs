@@ -285,6 +285,7 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
     };
     manifest.pid_filter = options.pid_filter;
     manifest.print_maps_on_exit = program.config.print_maps_on_exit;
+    manifest.cat_bytes = program.config.max_cat_bytes;
     manifest.truncation_trailer = program.config.str_trunc_trailer.clone();
     manifest.ring_bytes = program.config.ring_bytes;
     manifest

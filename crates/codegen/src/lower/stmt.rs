@@ -3,6 +3,7 @@
 use super::body::{Body, FRAME_LEFT};
 use super::event;
 use super::frame::{Base, Place};
+use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Width};
 use lang::hir::{Attach, Expr, ExprKind, MapValue, Stmt, StmtKind};
 use wire::CounterKind;
@@ -34,6 +35,7 @@ impl<'p> Body<'_, 'p> {
                 let kind = self.message(*what, format);
                 self.event(kind, &args);
             }
+            StmtKind::Signal { number, thread } => self.signal(number, *thread),
             StmtKind::PrintValue(value) => self.event(EventKind::Print, &[value]),
             StmtKind::PrintEntry { map, key } => self.print_entry(*map, key),
             StmtKind::PrintMap { map, top, div } => {
@@ -103,6 +105,14 @@ impl<'p> Body<'_, 'p> {
         self.number_event(EventKind::Exit, code, value);
         self.b().fall_into(after);
         self.leave();
+    }
+
+    /// `signal(n)`
+    fn signal(&mut self, number: &Expr, thread: bool) {
+        let number = self.scalar(number);
+        let helper = if thread { helper::SEND_SIGNAL_THREAD } else { helper::SEND_SIGNAL };
+        let failed = self.b().call(helper, &[number]);
+        self.count_if(Cmp::Ne, failed, 0, CounterKind::UnsentSignal);
     }
 
     /// `print(@m[k])`

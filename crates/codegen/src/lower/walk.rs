@@ -75,7 +75,11 @@ pub fn any(expr: &Expr, test: &mut dyn FnMut(&Expr) -> bool) -> bool {
 fn direct<'e>(stmt: &'e Stmt, f: &mut dyn FnMut(&'e Expr)) {
     use StmtKind::*;
     match &stmt.kind {
-        SetVar { value, .. } | Expr(value) | PrintValue(value) | Exit { code: value } => f(value),
+        SetVar { value, .. }
+        | Expr(value)
+        | PrintValue(value)
+        | Exit { code: value }
+        | Signal { number: value, .. } => f(value),
         SetMap { key, value, .. } => key.iter().chain([value]).for_each(f),
         Aggregate { key, arg, .. } => key.iter().chain(arg).for_each(f),
         If { cond, .. } | While { cond, .. } => f(cond),

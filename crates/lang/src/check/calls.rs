@@ -41,6 +41,11 @@ impl Checker<'_> {
             self.wrong_count(builtin, args.len(), span);
             return None;
         }
+        if builtin::UNSAFE.contains(&builtin.name) && !self.options.unsafe_ok {
+            let message = format!("`{}` changes the machine that is traced", builtin.name);
+            self.error("E0224", name.span, message).help("allow it by `--unsafe`");
+            return None;
+        }
         self.allowed(builtin, &name.node, span).then_some(builtin)
     }
 
@@ -60,12 +65,8 @@ impl Checker<'_> {
     fn unknown_function(&mut self, name: &Name) {
         let text = name.node.as_str();
         if builtin::UNSAFE.contains(&text) {
-            let (code, message) = match self.options.unsafe_ok {
-                true => ("E0223", format!("`{text}` is not supported yet")),
-                false => ("E0224", format!("`{text}` changes the machine that is traced")),
-            };
-            let error = self.error(code, name.span, message);
-            error.help("cudatrace only looks; act on what it prints");
+            let error = self.error("E0223", name.span, format!("`{text}` is not supported yet"));
+            error.help("act on what is printed, or use `system`");
             return;
         }
         if let Some((_, way_out)) = builtin::ABSENT.iter().find(|(absent, _)| *absent == text) {

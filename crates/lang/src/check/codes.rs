@@ -167,7 +167,8 @@ pub const TYPES: &[Code] = &[
     Code {
         code: "E0224",
         title: "changes the machine",
-        explanation: "Functions that run commands or send signals are not for a tracer of programs at work.",
+        explanation: "Functions that run commands or send signals act on the traced machine: `--unsafe` on the command line \
+                      allows them.",
         example: "BEGIN { system(\"reboot\") }",
         repaired: "BEGIN { exit() }",
     },
@@ -192,6 +193,13 @@ pub const TYPES: &[Code] = &[
         explanation: "Keys and values of maps are put together in scratch memory of limited size.",
         example: "BEGIN { @[str(1), str(2), str(3), str(4), str(5)] = 1 }",
         repaired: "BEGIN { @[str(1, 64), str(2, 64), str(3, 64)] = 1 }",
+    },
+    Code {
+        code: "E0228",
+        title: "an assertion does not hold",
+        explanation: "`static_assert` says what a script relies on, such as the size of a struct.",
+        example: "BEGIN { static_assert(sizeof(uint64) == 4, \"longs of four bytes\") }",
+        repaired: "BEGIN { static_assert(sizeof(uint64) == 8, \"longs of eight bytes\") }",
     },
     Code {
         code: "E0240",

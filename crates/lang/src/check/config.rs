@@ -21,6 +21,7 @@ static KEYS: &[(&str, Set)] = &[
     ("max_map_keys", |c, v| number(v, 1, limits::MAP_ENTRIES).map(|n| c.max_map_keys = n)),
     ("max_strlen", |c, v| number(v, 1, limits::STRING_BYTES).map(|n| c.max_strlen = n)),
     ("str_trunc_trailer", |c, v| word(v).map(|w| c.str_trunc_trailer = w.into())),
+    ("max_cat_bytes", |c, v| number(v, 1, 1 << 30).map(|n| c.max_cat_bytes = n)),
     ("print_maps_on_exit", |c, v| switch(v).map(|on| c.print_maps_on_exit = on)),
     ("stack_mode", |c, v| {
         let mode = word(v).ok().and_then(stack_mode);
@@ -37,12 +38,12 @@ static KEYS: &[(&str, Set)] = &[
 ];
 
 /// Old names, and those of today.
-static RENAMED: &[(&str, &str)] = &[("strlen", "max_strlen"), ("map_keys_max", "max_map_keys")];
+static RENAMED: &[(&str, &str)] =
+    &[("strlen", "max_strlen"), ("map_keys_max", "max_map_keys"), ("cat_bytes_max", "max_cat_bytes")];
 
 /// Keys that other tracers have and that change nothing here.
 static WITHOUT_EFFECT: &[&str] = &[
     "cache_user_symbols",
-    "cat_bytes_max",
     "cpp_demangle",
     "debug_output",
     "lazy_symbolication",
@@ -50,7 +51,6 @@ static WITHOUT_EFFECT: &[&str] = &[
     "log_size",
     "max_ast_nodes",
     "max_bpf_progs",
-    "max_cat_bytes",
     "max_probes",
     "max_type_res_iterations",
     "no_cpp_demangle",

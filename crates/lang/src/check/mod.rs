@@ -5,6 +5,7 @@
 //!
 //! Not here: where probes go (`resolve`), how things are computed (`codegen`).
 
+mod assertion;
 mod build;
 mod calls;
 pub mod codes;
@@ -21,6 +22,7 @@ mod names;
 mod operators;
 mod output;
 mod scope;
+mod signal;
 mod spelled;
 mod stmt;
 pub mod types;

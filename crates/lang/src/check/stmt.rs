@@ -61,7 +61,7 @@ impl Checker<'_> {
     }
 
     /// Reports what would leave a block before its value is known.
-    fn stays(&mut self, span: Span, word: &str) -> bool {
+    pub fn stays(&mut self, span: Span, word: &str) -> bool {
         if self.scope.in_value {
             self.error("E0225", span, format!("`{word}` leaves a block before its value is known"))
                 .help("use it in a statement of the clause itself");
@@ -135,6 +135,11 @@ impl Checker<'_> {
             "errorf" => self.message(Message::Error, args, span),
             "warnf" => self.message(Message::Warning, args, span),
             "cat" => self.message(Message::Cat, args, span),
+            "system" => self.message(Message::System, args, span),
+            "signal" => self.signal(&args[0], false, span),
+            "signal_thread" => self.signal(&args[0], true, span),
+            "assert" => self.assert(args, span),
+            "static_assert" => self.static_assert(args),
             "print" => self.print(args, span),
             "clear" => self.whole_map(&args[0], "clear").map(StmtKind::Clear),
             "zero" => self.whole_map(&args[0], "zero").map(StmtKind::Zero),

@@ -139,8 +139,10 @@ impl<W: Write> Sink for JsonSink<W> {
                 "{{\"type\": \"attached_probes\", \"count\": {probes}, \"data\": {{\"probes\": {probes}}}}}"
             ),
             Output::Event { header, values, cell } => self.event(context, header, values, cell.as_ref()),
-            Output::File(Ok(text)) => self.line("cat", &string(text)),
-            Output::File(Err(reason)) => {
+            Output::Fetched { what, text: Ok(text) } => {
+                self.line(if *what == Message::Cat { "cat" } else { "syscall" }, &string(text))
+            }
+            Output::Fetched { text: Err(reason), .. } => {
                 writeln!(self.out, "{{\"type\": \"runtime_error\", \"msg\": {}}}", string(reason.as_bytes()))
             }
             Output::Map(snapshot) => self.snapshot(context, snapshot),

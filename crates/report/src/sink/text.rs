@@ -93,8 +93,8 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
                 writeln!(self.notices, "Attached {probes} probe{}", if *probes == 1 { "" } else { "s" })
             }
             Output::Event { header, values, cell } => self.event(context, header, values, cell.as_ref()),
-            Output::File(Ok(text)) => self.out.write_all(text),
-            Output::File(Err(reason)) => writeln!(self.notices, "warning: {reason}"),
+            Output::Fetched { text: Ok(text), .. } => self.out.write_all(text),
+            Output::Fetched { text: Err(reason), .. } => writeln!(self.notices, "warning: {reason}"),
             Output::Map(snapshot) => self.map(context, snapshot),
             Output::End => self.out.write_all(b"\n\n"),
             Output::Trouble(troubles) => self.troubles(manifest, troubles),

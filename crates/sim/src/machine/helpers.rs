@@ -4,6 +4,7 @@
 use super::maps::{MapKind, errno};
 use super::memory::{Kind, RegionId};
 use super::{BOOT_AHEAD_NS, Frame, Machine, Map, Run, Trap};
+use crate::outcome::Signal;
 
 /// BPF_MAX_LOOPS
 const MAX_LOOPS: u64 = 8 << 20;
@@ -60,10 +61,12 @@ impl Machine {
             42 => Ok(u64::from(moment.numa_node())),
             67 => self.get_stack(run, &args),
             80 => Ok(moment.cgroup),
+            109 => self.send_signal(run, &args, false),
             112 => self.read_user(run, &args),
             113 => self.read_kernel(&args),
             114 => self.read_user_str(run, &args),
             115 => self.read_kernel_str(&args),
+            117 => self.send_signal(run, &args, true),
             118 => Ok(moment.jiffies()),
             120 => self.namespace_pid(run, &args),
             125 => Ok(moment.time_ns),
@@ -150,6 +153,12 @@ impl Machine {
     fn delete(&mut self, args: &Args) -> Result<u64, Trap> {
         let (map, key) = self.keyed(args)?;
         Ok(self.maps[map].delete(&key) as u64)
+    }
+
+    fn send_signal(&mut self, run: &Run, args: &Args, thread: bool) -> Result<u64, Trap> {
+        let (number, moment) = (args.get(1)? as u32, run.hit.moment);
+        self.signals.push(Signal { tgid: moment.tgid, tid: moment.tid, number, thread });
+        Ok(0)
     }
 
     fn comm(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {

@@ -67,6 +67,8 @@ pub struct Machine {
     pub limit: u64,
     /// Instructions that the last run took.
     pub executed: u64,
+    /// Signals that programs have sent.
+    pub signals: Vec<crate::outcome::Signal>,
 }
 
 /// A function that runs.
@@ -104,7 +106,19 @@ impl Machine {
         let data = data.collect();
         let maps = object.maps.iter().map(|def| Map::new(def.clone(), cpus)).collect();
         let (rng, limit, executed) = (Rng::new(rand), 1_000_000, 0);
-        Machine { object, memory, maps, map_handles, code_handles, data, open: vec![], rng, limit, executed }
+        Machine {
+            object,
+            memory,
+            maps,
+            map_handles,
+            code_handles,
+            data,
+            open: vec![],
+            rng,
+            limit,
+            executed,
+            signals: vec![],
+        }
     }
 
     /// A map by its symbol, with the memory that its cells lie in.

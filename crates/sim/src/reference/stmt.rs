@@ -2,7 +2,8 @@
 
 use super::value::Val;
 use super::{Later, Meaning, Run};
-use crate::outcome::{Cell, Trouble, Value, What};
+use crate::outcome::{Cell, Signal, Trouble, Value, What};
+use crate::world::Moment;
 use lang::hir::{Expr, ExprKind, MapId, MapValue, Piece, Stmt, StmtKind, VarId};
 use wire::manifest;
 
@@ -72,6 +73,11 @@ impl Meaning<'_> {
             StmtKind::Printf { format, args } => {
                 let values = self.formatted(run, args);
                 run.queue.push(Later::Say(What::Printf(pieces(format), values)));
+            }
+            StmtKind::Signal { number, thread } => {
+                let number = self.eval(run, number).num() as u32;
+                let Moment { tgid, tid, .. } = *run.moment;
+                self.outcome.signals.push(Signal { tgid, tid, number, thread: *thread });
             }
             StmtKind::PrintValue(expr) => {
                 let value = self.eval(run, expr);
@@ -174,6 +180,7 @@ fn message(what: lang::hir::Message) -> manifest::Message {
         lang::hir::Message::Error => manifest::Message::Error,
         lang::hir::Message::Warning => manifest::Message::Warning,
         lang::hir::Message::Cat => manifest::Message::Cat,
+        lang::hir::Message::System => manifest::Message::System,
     }
 }
 
