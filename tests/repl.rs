@@ -4,7 +4,7 @@ mod common;
 
 use common::{Running, can_trace, example, stderr, stdout};
 use rexpect::session::{PtySession, spawn_command};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 
 const ALLOCATED: &str = "uprobe:libcuda:cuMemAlloc { @calls = count(); @bytes = sum(args.bytesize) }";
@@ -240,4 +240,75 @@ fn a_session_is_saved_and_loaded() {
         "{}",
         stdout(&output)
     );
+}
+
+/// How the manual's session is started, what it types, and the lines that it shows in between.
+fn session_of_the_manual() -> (Vec<String>, String, Vec<String>) {
+    let manual = include_str!("../docs/repl.md");
+    let (_, rest) = manual.split_once("```console\n$ sudo cudatrace ").expect("a session");
+    let (session, _) = rest.split_once("```").expect("its end");
+    let (started, session) = session.split_once('\n').expect("lines");
+    let (mut typed, mut shown, mut open) = (String::new(), Vec::new(), 0);
+    // Before the first prompt a terminal is greeted.
+    for line in session.lines().skip_while(|line| !line.starts_with("cudatrace> ")) {
+        let entered = line.strip_prefix("cudatrace> ").or((open > 0).then_some(line));
+        let Some(entered) = entered else {
+            shown.push(line.to_owned());
+            continue;
+        };
+        open += entered.matches('{').count() as i32 - entered.matches('}').count() as i32;
+        typed += &format!("{entered}\n");
+        if entered == ":run" {
+            typed += ":wait\n";
+        }
+    }
+    (shell_words::split(started).expect("quotes are closed"), typed, shown)
+}
+
+/// Without numbers of processes and empty lines.
+fn comparable<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let without_pid = |line: &str| match line.strip_suffix(" has ended") {
+        Some(_) => "process has ended".to_owned(),
+        None => line.to_owned(),
+    };
+    lines.filter(|line| !line.is_empty()).map(without_pid).collect()
+}
+
+#[test]
+fn the_session_of_the_manual_is_shown_as_it_is() {
+    if !can_trace() {
+        return;
+    }
+    let (arguments, typed, shown) = session_of_the_manual();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = std::env::join_paths([common::examples(), "/usr/bin".into(), "/bin".into()]).expect("a path");
+    let (mut output, to_output) = std::io::pipe().expect("a pipe");
+    let mut command = common::cudatrace();
+    command.args(arguments).current_dir(&folder).env("PATH", path).stdin(Stdio::piped());
+    command.stderr(to_output.try_clone().expect("a descriptor")).stdout(to_output);
+    let mut child = command.spawn().expect("cudatrace");
+    // Our own ends of the output are the command's.
+    drop(command);
+    child.stdin.take().expect("piped").write_all(typed.as_bytes()).expect("it reads");
+    let mut said = String::new();
+    output.read_to_string(&mut said).expect("UTF-8");
+    child.wait().expect("it ends");
+    assert_eq!(comparable(said.lines()), comparable(shown.iter().map(String::as_str)), "{said}");
+    let saved = std::fs::read_to_string(folder.path().join("launches.ct")).expect("it was saved");
+    assert!(saved.starts_with("uretprobe:libcuda:cuLaunchKernel {") && saved.lines().count() == 5, "{saved}");
+}
+
+#[test]
+fn the_manual_has_every_command() {
+    let manual = include_str!("../docs/repl.md");
+    if !can_trace() {
+        return;
+    }
+    let help = stdout(&piped(&[], ":help\n"));
+    let commands: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  :")).collect();
+    assert!(commands.len() > 10, "{help}");
+    for (usage, doc) in commands.iter().filter_map(|line| line.split_once("  ")) {
+        let entry = format!("\n:{}\n    {}\n", usage.trim_end(), doc.trim_start());
+        assert!(manual.contains(&entry), "docs/repl.md lacks{entry}");
+    }
 }

@@ -3,10 +3,11 @@
 use super::commands::{self, Takes};
 use crate::functions;
 use cuda::Library;
+use cuda::operations::{OPERATIONS, operation};
 use lang::builtin::{self, BUILTINS, Kind as BuiltinKind};
 use lang::catalog::Catalog;
 use lang::parse::tokens::{self, Kind, Token};
-use lang::resolve::providers::PROVIDERS;
+use lang::resolve::providers::{self, Found, PROVIDERS, ProviderKind};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -151,9 +152,38 @@ fn probe(before: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
             candidates(before, function, functions_of(target, facts))
         }
         [provider, target] if is_call(provider) => candidates(before, target, targets(facts)),
-        [_, unit] => candidates(before, unit, UNITS.map(|unit| format!("{unit}:"))),
+        [provider, rest] => candidates(before, rest, second_words(provider, facts)),
+        [provider, category, event] => candidates(before, event, events(provider, category, facts)),
         [provider] => candidates(before, provider, PROVIDERS.iter().map(|row| opening(row.names[0]))),
         _ => (before.len(), Vec::new()),
+    }
+}
+
+/// What stands behind the first colon where that is no library.
+fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
+    match kind(provider) {
+        Some(ProviderKind::Interval | ProviderKind::Profile) => UNITS.map(|unit| format!("{unit}:")).into(),
+        Some(ProviderKind::Cuda) => OPERATIONS.iter().map(|operation| operation.name.to_owned()).collect(),
+        Some(ProviderKind::Tracepoint) => {
+            facts.catalog.tracepoints().into_iter().map(|(category, _)| format!("{category}:")).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Tracepoints of a category.
+fn events(provider: &str, category: &str, facts: &Facts) -> Vec<String> {
+    if kind(provider) != Some(ProviderKind::Tracepoint) {
+        return Vec::new();
+    }
+    let all = facts.catalog.tracepoints().into_iter();
+    all.filter(|(known, _)| known == category).map(|(_, event)| event).collect()
+}
+
+fn kind(provider: &str) -> Option<ProviderKind> {
+    match providers::find(provider) {
+        Found::Known(found) => Some(found.kind),
+        _ => None,
     }
 }
 
@@ -162,7 +192,7 @@ fn opening(provider: &str) -> String {
 }
 
 fn is_call(provider: &str) -> bool {
-    ["uprobe", "u", "uretprobe", "ur"].contains(&provider)
+    matches!(kind(provider), Some(ProviderKind::Uprobe | ProviderKind::Uretprobe))
 }
 
 /// Libraries that are there.
@@ -187,7 +217,7 @@ fn functions_of(target: &str, facts: &Facts) -> Vec<String> {
 
 fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
     if let Some(start) = word.strip_prefix("args.") {
-        return candidates(before, start, parameters(probe, facts));
+        return candidates(before, start, arguments(probe, facts));
     }
     if word.starts_with('@') {
         return candidates(before, word, maps(before, facts));
@@ -219,14 +249,33 @@ fn maps(before: &str, facts: &Facts) -> Vec<String> {
     known.chain(typed.filter(|word| word.starts_with('@'))).collect()
 }
 
-/// Names of the arguments that the probed functions have.
-fn parameters(probe: &str, facts: &Facts) -> Vec<&'static str> {
-    let specs = probe.split(',').map(|spec| functions::split(spec.trim()));
-    let found = specs.flat_map(|(_, target, function)| {
-        functions::find(facts.catalog.as_ref(), target, function).unwrap_or_default()
-    });
-    let signatures = found.filter_map(|found| found.signature);
-    signatures.flat_map(|signature| signature.params).map(|param| param.name).collect()
+/// Names of the arguments that the attach points have: parameters of functions, of operations, fields of tracepoints.
+fn arguments(probe: &str, facts: &Facts) -> Vec<String> {
+    probe.split(',').flat_map(|spec| arguments_of(spec.trim(), facts)).collect()
+}
+
+fn arguments_of(spec: &str, facts: &Facts) -> Vec<String> {
+    let mut parts = spec.splitn(3, ':');
+    let (provider, first, second) =
+        (parts.next().unwrap_or(""), parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+    match kind(provider) {
+        Some(ProviderKind::Tracepoint) => {
+            let found = facts.catalog.tracepoint(first, second).map(|found| found.fields);
+            found.unwrap_or_default().into_iter().map(|field| field.name).collect()
+        }
+        Some(ProviderKind::Cuda) => {
+            let operation = operation(first).into_iter();
+            operation.flat_map(|operation| operation.all_args()).map(|arg| arg.name.to_owned()).collect()
+        }
+        _ => parameters(spec, facts),
+    }
+}
+
+fn parameters(spec: &str, facts: &Facts) -> Vec<String> {
+    let (_, target, function) = functions::split(spec);
+    let found = functions::find(facts.catalog.as_ref(), target, function).unwrap_or_default();
+    let signatures = found.into_iter().filter_map(|found| found.signature);
+    signatures.flat_map(|signature| signature.params).map(|param| param.name.to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -253,6 +302,10 @@ mod tests {
         fn return_place(&self, _: FileId, offset: u64) -> Site {
             Site { offset, stack_shift: 0 }
         }
+        fn tracepoints(&self) -> Vec<(String, String)> {
+            let name = |category: &str, event: &str| (category.to_owned(), event.to_owned());
+            vec![name("sched", "sched_switch"), name("sched", "sched_stat_wait"), name("task", "task_rename")]
+        }
         fn known_targets(&self) -> Vec<String> {
             vec!["libcuda".into(), "libcudart".into()]
         }
@@ -276,6 +329,17 @@ mod tests {
         assert_eq!(completed("u:libcuda:cuMemF"), ["u:libcuda:cuMemFree", "u:libcuda:cuMemFree_v2"]);
         assert_eq!(completed("BEGIN { } interval:m"), ["BEGIN { } interval:ms:"]);
         assert_eq!(completed("uprobe:libcuda:cuInit,uprobe:libc"), ["uprobe:libcuda:cuInit,uprobe:libcuda:"]);
+    }
+
+    #[test]
+    fn each_kind_of_probe_has_its_own_words() {
+        assert_eq!(completed("cuda:mems"), ["cuda:memset"]);
+        assert!(
+            completed("cuda:launch { @ = sum(args.res").contains(&"cuda:launch { @ = sum(args.result".into())
+        );
+        assert_eq!(completed("tracepoint:t"), ["tracepoint:task:"]);
+        assert_eq!(completed("t:sched:sched_sw"), ["t:sched:sched_switch"]);
+        assert!(completed("uprobe:libcuda:cuInit:").is_empty());
     }
 
     #[test]
