@@ -10,7 +10,7 @@ use codegen::{Arch, Follow, Passes};
 use lang::ast::{self, SpecPart};
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
 use lang::hir::Attach;
-use lang::resolve::providers::{self, Found, ProviderKind};
+use lang::resolve::providers::{self, Found, Provider, ProviderKind};
 use lang::{Checked, Diagnostics, Known, Source};
 use std::collections::HashSet;
 use target::{Machine, process};
@@ -279,14 +279,9 @@ impl<'a> Compiler<'a> {
         self.checked.iter().flat_map(|checked| &checked.program.probes).all(|probe| called(&probe.attach))
     }
 
-    /// Targets of the script's uprobes, as written.
+    /// Targets of the script's uprobes, as written, and of its operations.
     fn targets(&self) -> impl Iterator<Item = &str> {
-        self.clauses().flat_map(|clause| &clause.probes).filter_map(|probe| {
-            match &probe.parts.first()?.node {
-                SpecPart::Text(target) | SpecPart::Quoted(target) => Some(target.as_str()),
-                SpecPart::Regex(_) => None,
-            }
-        })
+        self.clauses().flat_map(|clause| &clause.probes).filter_map(target)
     }
 
     /// Compiles the script for a file that appeared; `None` when nothing of it is probed.
@@ -353,6 +348,17 @@ impl Catalog for Appeared<'_> {
 
 const STAGES: [(codegen::Stage, Stage); 3] =
     [(codegen::Stage::Ir, Stage::Ir), (codegen::Stage::Opt, Stage::Opt), (codegen::Stage::Bpf, Stage::Bpf)];
+
+/// What a probe is on: a file, or a library by name.
+fn target(probe: &ast::ProbeSpec) -> Option<&str> {
+    if let Found::Known(Provider { kind: ProviderKind::Cuda, .. }) = providers::find(&probe.provider.node) {
+        return Some(cuda::Library::Driver.alias());
+    }
+    match &probe.parts.first()?.node {
+        SpecPart::Text(target) | SpecPart::Quoted(target) => Some(target),
+        SpecPart::Regex(_) => None,
+    }
+}
 
 fn is_begin(probe: &ast::ProbeSpec) -> bool {
     matches!(providers::find(&probe.provider.node), Found::Known(p) if p.kind == ProviderKind::Begin)

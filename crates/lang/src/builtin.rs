@@ -231,6 +231,14 @@ pub static BUILTINS: &[Builtin] = &[
         "string at an address of the process, up to its NUL; `size` counts the NUL",
         "uretprobe:libcuda:cuModuleGetFunction { printf(\"%s\\n\", str(args.name)) }",
     ),
+    calls(call(
+        Function,
+        "kernel_name",
+        (1, 1),
+        "kernel_name(handle)",
+        "name of a kernel, mangled as the driver knows it; also for processes that were running before",
+        "cuda:launch { @[kernel_name(args.kernel)] = count() }",
+    )),
     call(
         Function,
         "strncmp",

@@ -12,6 +12,7 @@
 pub mod codes;
 pub mod getopt;
 pub mod import;
+pub mod kernels;
 pub mod macros;
 pub mod operations;
 pub mod walk;
@@ -25,5 +26,6 @@ pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> S
     macros::expand(&mut script, diags);
     getopt::expand(&mut script, given, diags);
     operations::expand(&mut script, diags);
+    kernels::expand(&mut script);
     script
 }

@@ -13,7 +13,8 @@
 use cuda::operations::{Argument, Feed, Operation, operation};
 
 use crate::ast::{
-    BinaryOp, Block, Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, StmtKind, TypeName,
+    BinaryOp, Block, Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart, Stmt, StmtKind,
+    TypeName,
 };
 use crate::diagnostic::Diagnostics;
 use crate::forms::walk::{self, Visit};
@@ -185,7 +186,7 @@ fn value(feed: &'static Feed, arg: &'static Argument) -> String {
 }
 
 /// An expression of the tables, at a place of the script.
-fn expression(text: &str, span: Span) -> Expr {
+pub(super) fn expression(text: &str, span: Span) -> Expr {
     let source = Source::new("operations", format!("BEGIN {{ _ = ({text}); }}"));
     let script = parse(&source, &[], &mut Diagnostics::default()).unwrap_or_default();
     let first = script.items.into_iter().find_map(|item| match item {
@@ -195,8 +196,25 @@ fn expression(text: &str, span: Span) -> Expr {
     let Some(StmtKind::Expr(mut value)) = first.map(|stmt| stmt.kind) else {
         unreachable!("`{text}` is no expression");
     };
-    walk::expr(&mut value, &mut walk::Exprs(|e: &mut Expr| place(e, span)));
+    walk::expr(&mut value, &mut At(span));
     value
+}
+
+/// Gives all parts one place.
+pub(super) struct At(pub Span);
+
+impl Visit for At {
+    fn expr(&mut self, e: &mut Expr) {
+        place(e, self.0);
+    }
+
+    fn stmt(&mut self, stmt: &mut Stmt) {
+        stmt.span = self.0;
+    }
+
+    fn var(&mut self, name: &mut Name) {
+        name.span = self.0;
+    }
 }
 
 fn place(e: &mut Expr, span: Span) {
