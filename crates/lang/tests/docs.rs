@@ -16,12 +16,13 @@
 //! The machine is a literal, with all functions that the real libraries export: what a wildcard of the manual finds here
 //! it finds there.
 
+#[path = "common/record.rs"]
+mod record;
+
 use std::path::{Path, PathBuf};
 
 use lang::builtin::{self, Kind};
-use lang::catalog::{
-    Catalog, File, FileId, Function, Place, RecordField, RecordKind, TargetError, Tracepoint,
-};
+use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
 use lang::check::limits;
 use lang::diagnostic::Diagnostic;
 use lang::resolve::providers;
@@ -82,20 +83,6 @@ impl Machine {
     }
 }
 
-/// The record of `sched:sched_switch`, with a field of each kind.
-fn record() -> Vec<RecordField> {
-    let int = |bytes, signed| RecordKind::Int { bytes, signed };
-    let kinds = [
-        ("prev_comm", 8, RecordKind::Text(16)),
-        ("prev_pid", 24, int(4, true)),
-        ("prev_state", 32, int(8, false)),
-        ("name", 40, RecordKind::LocatedText),
-        ("path", 48, RecordKind::Pointer { text: true }),
-        ("args", 56, RecordKind::Other("unsigned long[6]".into())),
-    ];
-    kinds.map(|(name, offset, kind)| RecordField { name: name.into(), offset, kind }).into()
-}
-
 impl Catalog for Machine {
     fn cgroup_id(&self, path: &str) -> Option<u64> {
         (path == "/sys/fs/cgroup").then_some(1)
@@ -116,7 +103,7 @@ impl Catalog for Machine {
 
     fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
         match (category, event) {
-            ("sched", "sched_switch") => Ok(Tracepoint { fields: record() }),
+            ("sched", "sched_switch") => Ok(Tracepoint { fields: record::record() }),
             _ => Err("this kernel has none".into()),
         }
     }

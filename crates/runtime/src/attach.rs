@@ -129,7 +129,7 @@ impl Attacher<'_> {
     }
 }
 
-fn probe_error(program: &Program, what: &'static str, errno: io::Error) -> AttachError {
+pub(crate) fn probe_error(program: &Program, what: &'static str, errno: io::Error) -> AttachError {
     AttachError::Probe { text: program.text.clone(), line: program.line, what, errno }
 }
 

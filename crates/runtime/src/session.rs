@@ -311,6 +311,7 @@ impl Session {
         let probes = &self.core.manifest.names.probes;
         let made =
             Attacher { files: options.files, pid: options.link_pid, probes }.attach(program, &loaded)?;
+        let refused = |what| move |errno| attach::probe_error(program, what, errno);
         let module = ModuleId(self.modules);
         self.links.extend(made.links.into_iter().map(|link| link.of(module)));
         self.failures.extend(made.failures);
@@ -318,13 +319,7 @@ impl Session {
         match program.attach {
             Attach::Begin => {
                 self.attached += 1;
-                let failed = |errno| AttachError::Probe {
-                    text: program.text.clone(),
-                    line: program.line,
-                    what: "cannot be run",
-                    errno,
-                };
-                attach::run_once(&loaded.fd).map_err(failed)?;
+                attach::run_once(&loaded.fd).map_err(refused("cannot be run"))?;
             }
             Attach::End => {
                 self.attached += 1;
@@ -332,13 +327,7 @@ impl Session {
             }
             Attach::Signal { number } => {
                 self.attached += 1;
-                let failed = |errno| AttachError::Probe {
-                    text: program.text.clone(),
-                    line: program.line,
-                    what: "cannot wait for the signal",
-                    errno,
-                };
-                let signal = Arrivals::of(number).map_err(failed)?;
+                let signal = Arrivals::of(number).map_err(refused("cannot wait for the signal"))?;
                 self.on_signals.push(OnSignal { module, clause: program.clause, signal, program: loaded.fd });
             }
             _ => {}

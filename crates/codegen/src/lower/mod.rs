@@ -308,7 +308,8 @@ fn name_kind(kind: hir::NameKind) -> NameKind {
     }
 }
 
-fn wire_lookup(lookup: hir::Lookup) -> wire::types::Lookup {
+/// The same, as the reader of records knows it.
+pub fn wire_lookup(lookup: hir::Lookup) -> wire::types::Lookup {
     match lookup {
         hir::Lookup::Comm => wire::types::Lookup::Comm,
         hir::Lookup::Error => wire::types::Lookup::Error,

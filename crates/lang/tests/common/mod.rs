@@ -1,8 +1,9 @@
 //! A machine of some libraries and a dozen symbols, the same everywhere.
 
-use lang::catalog::{
-    Catalog, File, FileId, Function, Place, RecordField, RecordKind, TargetError, Tracepoint,
-};
+mod record;
+
+use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
+use record::record;
 
 /// Name in scripts, path, what it is, symbols.
 type Library = (&'static str, &'static str, Option<(cuda::Library, u32)>, &'static str);
@@ -51,20 +52,6 @@ fn functions(symbols: &str) -> Vec<Function> {
         }
     };
     symbols.split_whitespace().enumerate().map(function).collect()
-}
-
-/// The record of `sched:sched_switch`, with a field of each kind.
-fn record() -> Vec<RecordField> {
-    let int = |bytes, signed| RecordKind::Int { bytes, signed };
-    let kinds = [
-        ("prev_comm", 8, RecordKind::Text(16)),
-        ("prev_pid", 24, int(4, true)),
-        ("prev_state", 32, int(8, false)),
-        ("name", 40, RecordKind::LocatedText),
-        ("path", 48, RecordKind::Pointer { text: true }),
-        ("args", 56, RecordKind::Other("unsigned long[6]".into())),
-    ];
-    kinds.map(|(name, offset, kind)| RecordField { name: name.into(), offset, kind }).into()
 }
 
 impl Catalog for Machine {

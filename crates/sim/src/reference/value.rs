@@ -2,6 +2,7 @@
 
 use super::{Meaning, abi};
 use crate::outcome::Value;
+use codegen::lower::wire_lookup;
 use lang::hir::{self, Program, Type};
 use wire::layout;
 
@@ -112,7 +113,7 @@ fn wire_type(ty: &Type) -> wire::Type {
         Type::Usym => wire::Type::Usym,
         Type::Stack { .. } => wire::Type::Stack { map: 0, mode: Default::default() },
         Type::Timestamp(format) => wire::Type::Timestamp(format.clone()),
-        Type::Lookup(what) => wire::Type::Lookup(lookup(*what)),
+        Type::Lookup(what) => wire::Type::Lookup(wire_lookup(*what)),
         Type::Buf(capacity) => wire::Type::Buf(*capacity),
         Type::Void | Type::Struct(_) => panic!("the checker keeps {ty:?} out of keys"),
     }
@@ -170,7 +171,7 @@ impl Meaning<'_> {
                 Value::Name(self.program.names.table(*kind)[*n as usize].clone())
             }
             (Val::Num(n), Type::Timestamp(format)) => Value::Timestamp(*n as u64, format.clone()),
-            (Val::Num(n), Type::Lookup(what)) => Value::Lookup(lookup(*what), *n),
+            (Val::Num(n), Type::Lookup(what)) => Value::Lookup(wire_lookup(*what), *n),
             (Val::Str(text), _) => Value::Str(text.clone()),
             (Val::Buf(bytes), _) => Value::Buf(bytes.clone()),
             (Val::Tuple(parts), Type::Tuple(types)) => {
@@ -235,17 +236,6 @@ impl Meaning<'_> {
     /// Several values as they are said.
     pub(super) fn said_all(&self, values: &[Val], types: &[Type]) -> Vec<Value> {
         values.iter().zip(types).map(|(v, t)| self.said(v, t)).collect()
-    }
-}
-
-fn lookup(lookup: hir::Lookup) -> wire::types::Lookup {
-    match lookup {
-        hir::Lookup::Comm => wire::types::Lookup::Comm,
-        hir::Lookup::Error => wire::types::Lookup::Error,
-        hir::Lookup::Signal => wire::types::Lookup::Signal,
-        hir::Lookup::Syscall => wire::types::Lookup::Syscall,
-        hir::Lookup::User => wire::types::Lookup::User,
-        hir::Lookup::CgroupPath => wire::types::Lookup::CgroupPath,
     }
 }
 
