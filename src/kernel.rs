@@ -1,6 +1,7 @@
 //! What the kernel says of its tracepoints, for the catalog.
 
 use lang::catalog::{RecordField, RecordKind, Tracepoint};
+use runtime::btf::{self, PassedKind};
 use runtime::tracefs::{self, TracepointField};
 use std::io;
 
@@ -22,6 +23,27 @@ impl target::Kernel for Running {
 
     fn tracepoints(&self) -> Vec<(String, String)> {
         tracefs::tracepoints().unwrap_or_default()
+    }
+
+    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
+        let passed = btf::raw_tracepoint(event).ok_or_else(|| match btf::is_there() {
+            true => "this kernel has none",
+            false => "this kernel has no BTF, which says what it passes on",
+        })?;
+        let fields = passed.into_iter().enumerate().map(|(at, passed)| RecordField {
+            name: passed.name,
+            offset: 8 * at as u32,
+            kind: match passed.kind {
+                PassedKind::Int { bytes, signed } => RecordKind::Int { bytes, signed },
+                PassedKind::Pointer => RecordKind::Pointer { text: false },
+                PassedKind::Other => RecordKind::Other("struct".into()),
+            },
+        });
+        Ok(Tracepoint { fields: fields.collect() })
+    }
+
+    fn raw_tracepoints(&self) -> Vec<String> {
+        btf::raw_tracepoints()
     }
 }
 

@@ -4,7 +4,7 @@ use crate::cli::Cli;
 use crate::functions::{self, Match};
 use anyhow::{Result, bail};
 use cuda::operations::{OPERATIONS, Operation};
-use lang::catalog::Catalog;
+use lang::catalog::{Catalog, Tracepoint};
 use lang::resolve::pattern::glob_matches;
 use lang::resolve::tracepoint::glob;
 use std::io::Write;
@@ -18,6 +18,9 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let pattern = cli.words.first().map_or("uprobe:libcuda:*", String::as_str);
     if let Some((category, event)) = tracepoint(pattern) {
         return list_tracepoints(&machine, category, event, cli.verbose);
+    }
+    if let Some(event) = raw_tracepoint(pattern) {
+        return list_raw_tracepoints(&machine, event, cli.verbose);
     }
     if let Some(operation) = operation(pattern) {
         return list_operations(operation, cli.verbose);
@@ -87,13 +90,40 @@ fn list_tracepoints(machine: &Machine, category: &str, event: &str, verbose: boo
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for (category, event) in found {
         writeln!(out, "tracepoint:{category}:{event}")?;
-        let fields = machine.tracepoint(&category, &event).map(|found| found.fields).unwrap_or_default();
-        for field in fields.iter().filter(|_| verbose) {
-            writeln!(out, "    {} {}", field.kind, field.name)?;
+        if verbose {
+            write_fields(&mut out, machine.tracepoint(&category, &event))?;
         }
     }
     out.flush()?;
     Ok(0)
+}
+
+/// Event of `rawtracepoint:sched_*`, `rt`.
+fn raw_tracepoint(pattern: &str) -> Option<&str> {
+    let (provider, event) = pattern.split_once(':').unwrap_or((pattern, "*"));
+    ["rawtracepoint", "rt"].contains(&provider.to_lowercase().as_str()).then_some(event)
+}
+
+fn list_raw_tracepoints(machine: &Machine, wanted: &str, verbose: bool) -> Result<u8> {
+    let found: Vec<String> =
+        machine.raw_tracepoints().into_iter().filter(|event| glob(wanted, event)).collect();
+    if found.is_empty() {
+        bail!("no raw tracepoint matches `{wanted}`; `rawtracepoint:*` lists all, from the kernel's BTF");
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for event in found {
+        writeln!(out, "rawtracepoint:{event}")?;
+        if verbose {
+            write_fields(&mut out, machine.raw_tracepoint(&event))?;
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+fn write_fields(out: &mut dyn Write, found: Result<Tracepoint, String>) -> std::io::Result<()> {
+    let fields = found.map(|found| found.fields).unwrap_or_default();
+    fields.iter().try_for_each(|field| writeln!(out, "    {} {}", field.kind, field.name))
 }
 
 /// A line for the attach point, and one for its parameters.

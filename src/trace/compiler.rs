@@ -329,6 +329,14 @@ impl Catalog for Appeared<'_> {
         self.machine.tracepoints()
     }
 
+    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
+        self.machine.raw_tracepoint(event)
+    }
+
+    fn raw_tracepoints(&self) -> Vec<String> {
+        self.machine.raw_tracepoints()
+    }
+
     fn functions(&self, file: FileId) -> &[Function] {
         self.machine.functions(file)
     }

@@ -144,6 +144,20 @@ pub trait Catalog {
         Vec::new()
     }
 
+    /// What a tracepoint passes on, each in 8 bytes.
+    ///
+    /// # Errors
+    /// There is none, or nobody can tell: why.
+    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
+        let _ = event;
+        Err("tracepoints are not known here".into())
+    }
+
+    /// Names of all raw tracepoints.
+    fn raw_tracepoints(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Library names worth suggesting when a target is misspelled.
     fn known_targets(&self) -> Vec<String> {
         Vec::new()

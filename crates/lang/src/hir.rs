@@ -379,6 +379,13 @@ pub enum Attach {
         /// By parameter of the signature: where the field lies in the record.
         offsets: Vec<u32>,
     },
+    /// `rawtracepoint:sched_switch`; `Param` is what the tracepoint passes on.
+    RawTracepoint {
+        /// `sched_switch`
+        event: String,
+        /// By parameter of the signature: where it lies.
+        offsets: Vec<u32>,
+    },
     /// `uprobe:...`
     Entry(Vec<Site>),
     /// `uretprobe:...`. `Param`, `Arg` and `Duration` mean the values that the call had at entry.

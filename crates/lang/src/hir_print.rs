@@ -64,6 +64,7 @@ impl<'a> Printer<'a> {
             Attach::Profile { period_ns } => (format!("profile {period_ns} ns"), &[]),
             Attach::Signal { number } => (format!("signal {number}"), &[]),
             Attach::Tracepoint { category, event, .. } => (format!("tracepoint {category}:{event}"), &[]),
+            Attach::RawTracepoint { event, .. } => (format!("rawtracepoint {event}"), &[]),
             Attach::Entry(sites) => ("entry".into(), sites),
             Attach::Return(sites) => ("return".into(), sites),
         };

@@ -95,6 +95,9 @@ impl Attacher<'_> {
             Attach::Tracepoint { category, event } => tracepoint(program.clause, loaded, category, event)
                 .map(|link| Links { links: vec![link], attached: 1, ..Links::default() })
                 .map_err(failed("cannot attach to the tracepoint")),
+            Attach::RawTracepoint { event } => raw_tracepoint(program.clause, loaded, event)
+                .map(|link| Links { links: vec![link], attached: 1, ..Links::default() })
+                .map_err(failed("cannot attach to the tracepoint")),
             Attach::Uprobes { side, sites } => self.uprobes(program, loaded, *side, sites),
         }
     }
@@ -327,6 +330,14 @@ fn tracepoint(clause: u32, loaded: &LoadedProgram, category: &str, event: &str) 
         bpf::perf_event_attr { type_: bpf::PERF_TYPE_TRACEPOINT, config: format.id, ..Default::default() };
     // A tracepoint runs its programs on all CPUs, whichever one the event is opened on.
     on_event(clause, loaded, sys::perf_event_open(&mut attr, -1, 0)?)
+}
+
+fn raw_tracepoint(clause: u32, loaded: &LoadedProgram, event: &str) -> io::Result<Link> {
+    let name = CString::new(event)?;
+    // SAFETY: a C string and a descriptor that live across the call.
+    let link =
+        sys::owned_libbpf(unsafe { bpf::bpf_raw_tracepoint_open(name.as_ptr(), loaded.fd.as_raw_fd()) })?;
+    Ok(Link { module: ModuleId::default(), clause, link, event: None })
 }
 
 fn on_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {

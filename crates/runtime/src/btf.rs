@@ -1,5 +1,5 @@
 //! Looks up functions and fields of the kernel in its BTF: whether a function is there, how many parameters it has, where a
-//! field lies in its struct.
+//! field lies in its struct, what a tracepoint passes on.
 //!
 //! libbpf can do that too, after parsing all 150 000 types into an index; one pass over the bytes takes a tenth of the
 //! time and no memory of its own where the kernel lets its BTF be mapped (6.15+).
@@ -14,6 +14,9 @@ const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
 const KIND_FUNC: u32 = 12;
+const KIND_INT: u32 = 1;
+const KIND_POINTER: u32 = 2;
+const KIND_ENUM: u32 = 6;
 
 /// The kernel has BTF.
 pub fn is_there() -> bool {
@@ -31,6 +34,48 @@ pub fn kernel_fields<const N: usize>(fields: [(&str, &str); N]) -> Option<[u32; 
         let found: Option<Vec<u32>> = fields.iter().map(|(of, field)| field_offset(btf, of, field)).collect();
         found?.try_into().ok()
     })
+}
+
+/// What a tracepoint passes to its programs, each in 8 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// `prev_state`
+    pub name: String,
+    /// What it is.
+    pub kind: PassedKind,
+}
+
+/// What an argument of a tracepoint is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum PassedKind {
+    /// A number.
+    Int {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// Two's complement.
+        signed: bool,
+    },
+    /// Address of something of the kernel's.
+    Pointer,
+    /// A struct, a floating-point number.
+    Other,
+}
+
+/// What a tracepoint passes on; none: no such tracepoint, or no BTF.
+pub fn raw_tracepoint(name: &str) -> Option<Vec<Passed>> {
+    with_kernel(|btf| passed(btf, name))
+}
+
+/// Names of the tracepoints, in order.
+pub fn raw_tracepoints() -> Vec<String> {
+    with_kernel(|btf| {
+        let (_, strings) = sections(btf)?;
+        let each = strings.split(|byte| *byte == 0).filter_map(|name| name.strip_prefix(b"btf_trace_"));
+        let mut names: Vec<String> = each.map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        names.sort();
+        Some(names)
+    })
+    .unwrap_or_default()
 }
 
 fn with_kernel<T>(f: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
@@ -127,6 +172,53 @@ fn function_params(btf: &[u8], name: &str) -> Option<u32> {
     types(all).nth(function.type_id.checked_sub(1)? as usize).map(|prototype| prototype.members())
 }
 
+/// By the function that stands for the tracepoint where nothing listens, or, on older kernels, the one that calls programs.
+/// The first parameter of each is the tracepoint's own.
+fn passed(btf: &[u8], name: &str) -> Option<Vec<Passed>> {
+    /// A parameter: name, type.
+    const PARAMETER: usize = 8;
+    let (all, strings) = sections(btf)?;
+    let function = ["__probestub_", "__bpf_trace_"].iter().find_map(|before| {
+        let wanted = offset_of_string(strings, &format!("{before}{name}"))?;
+        types(all).find(|head| head.name == wanted && head.kind() == KIND_FUNC)
+    })?;
+    let types: Vec<(Head, usize)> = types_and_tails(all).collect();
+    let (prototype, tail) = types.get(function.type_id.checked_sub(1)? as usize)?;
+    let parameter = |n: usize| {
+        let (at, kind) = (tail + PARAMETER * n, word(all, tail + PARAMETER * n + 4)?);
+        Some(Passed { name: string(strings, word(all, at)?)?, kind: kind_of(all, &types, kind) })
+    };
+    (1..prototype.members() as usize).map(parameter).collect()
+}
+
+/// What a type is behind its names and qualifiers.
+fn kind_of(all: &[u8], types: &[(Head, usize)], id: u32) -> PassedKind {
+    /// In the word behind an integer.
+    const SIGNED: u32 = 1 << 24;
+    /// In the info of an enum.
+    const SIGNED_ENUM: u32 = 1 << 31;
+    let named = |(head, _): &(Head, usize)| matches!(head.kind(), 8..=11 | 18).then_some(head.type_id);
+    let at = |id: u32| types.get((id as usize).checked_sub(1)?);
+    // Chains are short; in a broken file they might be rings.
+    let chain = std::iter::successors(at(id), |of| at(named(of)?)).take(32);
+    let Some((head, tail)) = chain.last() else { return PassedKind::Other };
+    let int = |signed| match head.type_id {
+        bytes @ (1 | 2 | 4 | 8) => PassedKind::Int { bytes: bytes as u8, signed },
+        _ => PassedKind::Other,
+    };
+    match head.kind() {
+        KIND_INT => int(word(all, *tail).is_some_and(|encoding| encoding & SIGNED != 0)),
+        KIND_ENUM => int(head.info & SIGNED_ENUM != 0),
+        KIND_POINTER => PassedKind::Pointer,
+        _ => PassedKind::Other,
+    }
+}
+
+fn string(strings: &[u8], at: u32) -> Option<String> {
+    let text = strings.get(at as usize..)?.split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
 /// Where a whole string begins in the string section.
 fn offset_of_string(strings: &[u8], name: &str) -> Option<u32> {
     let whole = [b"\0", name.as_bytes(), b"\0"].concat();
@@ -190,6 +282,27 @@ mod tests {
         assert_eq!(field_offset(&btf, "s", "a"), Some(0));
         assert_eq!(field_offset(&btf, "s", "b"), Some(8));
         assert_eq!(field_offset(&btf, "a", "b"), None);
+    }
+
+    #[test]
+    fn what_a_tracepoint_passes_is_behind_its_own_parameter() {
+        let strings = b"\0int\0__probestub_t\0pid\0task\0";
+        let mut types: Vec<u32> = vec![1, 1 << 24, 4, 1 << 24 | 32]; // 1: int
+        types.extend([0, 2 << 24, 0]); // 2: void *
+        types.extend([0, 10 << 24, 1]); // 3: const int
+        types.extend([0, 13 << 24 | 3, 0, 0, 2, 19, 3, 23, 2]); // 4: prototype
+        types.extend([5, 12 << 24, 4]); // 5: __probestub_t
+        let len = types.len() as u32 * 4;
+        let mut btf = vec![0x9f, 0xeb, 1, 0];
+        btf.extend([24, 0, len, len, strings.len() as u32].iter().flat_map(|word: &u32| word.to_le_bytes()));
+        btf.extend(types.iter().flat_map(|word| word.to_le_bytes()));
+        btf.extend(strings);
+        let expected = [
+            Passed { name: "pid".into(), kind: PassedKind::Int { bytes: 4, signed: true } },
+            Passed { name: "task".into(), kind: PassedKind::Pointer },
+        ];
+        assert_eq!(passed(&btf, "t").as_deref(), Some(&expected[..]));
+        assert_eq!(passed(&btf, "u"), None);
     }
 
     #[test]

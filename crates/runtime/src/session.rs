@@ -349,7 +349,7 @@ fn order(attach: &Attach) -> u8 {
         Attach::Follow { tracepoint } if tracepoint == wire::manifest::TASK_ENDS => 3,
         Attach::Follow { .. } => 0,
         Attach::Begin => 1,
-        Attach::Uprobes { .. } | Attach::Tracepoint { .. } => 2,
+        Attach::Uprobes { .. } | Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => 2,
         Attach::Interval { .. } | Attach::Profile { .. } | Attach::Signal { .. } | Attach::End => 3,
     }
 }

@@ -61,6 +61,15 @@ pub trait Kernel: std::fmt::Debug + Sync {
 
     /// Category and name of all tracepoints.
     fn tracepoints(&self) -> Vec<(String, String)>;
+
+    /// What a tracepoint passes on.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read: why.
+    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String>;
+
+    /// Names of all raw tracepoints.
+    fn raw_tracepoints(&self) -> Vec<String>;
 }
 
 /// A file that was taken.
@@ -362,6 +371,15 @@ impl Catalog for Machine {
 
     fn tracepoints(&self) -> Vec<(String, String)> {
         self.kernel.map(Kernel::tracepoints).unwrap_or_default()
+    }
+
+    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
+        self.kernel
+            .map_or_else(|| Err("nobody asked the kernel".into()), |kernel| kernel.raw_tracepoint(event))
+    }
+
+    fn raw_tracepoints(&self) -> Vec<String> {
+        self.kernel.map(Kernel::raw_tracepoints).unwrap_or_default()
     }
 
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {

@@ -169,6 +169,11 @@ pub enum Attach {
         /// `sched_switch`
         event: String,
     },
+    /// A tracepoint of the kernel, without a record.
+    RawTracepoint {
+        /// `sched_switch`
+        event: String,
+    },
     /// Functions of files.
     Uprobes {
         /// Which side.

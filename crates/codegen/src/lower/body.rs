@@ -122,7 +122,7 @@ impl<'c, 'p> Body<'c, 'p> {
     pub fn new(cx: &'c mut Cx<'p>, probe: &'p hir::Probe, mut b: Builder, symbol: String) -> Body<'c, 'p> {
         let params = probe.signature.as_ref().map_or(&[][..], |signature| &signature.params);
         let places = match &probe.attach {
-            hir::Attach::Tracepoint { offsets, .. } => {
+            hir::Attach::Tracepoint { offsets, .. } | hir::Attach::RawTracepoint { offsets, .. } => {
                 offsets.iter().map(|&offset| vec![abi::Piece::Reg(offset as i16)]).collect()
             }
             _ => abi::places(cx.options.arch, params, &cx.program.structs),

@@ -33,6 +33,10 @@ impl<'p> Cx<'p> {
                     manifest::Attach::Tracepoint { category: category.clone(), event: event.clone() };
                 self.timer_or_hook(probe, "tracepoint", "tracepoint", attach);
             }
+            Attach::RawTracepoint { event, .. } => {
+                let attach = manifest::Attach::RawTracepoint { event: event.clone() };
+                self.timer_or_hook(probe, "rawtracepoint", "raw_tp", attach);
+            }
             Attach::Entry(sites) => {
                 let depth_matters = self.reads_stack(probe);
                 for (shift, sites) in by_shift(sites, depth_matters) {
@@ -114,7 +118,11 @@ impl<'p> Cx<'p> {
             skipped: 0,
             filtered: matches!(
                 probe.attach,
-                Attach::Entry(_) | Attach::Return(_) | Attach::Profile { .. } | Attach::Tracepoint { .. }
+                Attach::Entry(_)
+                    | Attach::Return(_)
+                    | Attach::Profile { .. }
+                    | Attach::Tracepoint { .. }
+                    | Attach::RawTracepoint { .. }
             ),
             variables: true,
         });

@@ -80,7 +80,7 @@ impl Scope {
                 scope.signature = signature.clone();
                 scope.at = match attach {
                     Attach::Begin | Attach::End | Attach::Signal { .. } => At::Ends,
-                    Attach::Tracepoint { .. } => At::Record,
+                    Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => At::Record,
                     _ => At::Timer,
                 };
             }
@@ -190,6 +190,7 @@ fn probe_type(attached: &Attached) -> &'static str {
         Attached::Timed { attach: Attach::Interval { .. }, .. } => "interval",
         Attached::Timed { attach: Attach::Profile { .. }, .. } => "profile",
         Attached::Timed { attach: Attach::Tracepoint { .. }, .. } => "tracepoint",
+        Attached::Timed { attach: Attach::RawTracepoint { .. }, .. } => "rawtracepoint",
         Attached::Timed { attach: Attach::Signal { .. }, .. } => "self",
         Attached::Timed { .. } => "special",
         Attached::Calls { returns: false, .. } => "uprobe",

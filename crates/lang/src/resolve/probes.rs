@@ -148,6 +148,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             ProviderKind::Interval | ProviderKind::Profile => self.timer(spec, provider),
             ProviderKind::Signal => self.signal(spec, provider),
             ProviderKind::Tracepoint => self.tracepoints(spec, provider),
+            ProviderKind::RawTracepoint => self.raw_tracepoints(spec, provider),
             ProviderKind::Uprobe => self.call(spec, provider, false),
             ProviderKind::Uretprobe => self.call(spec, provider, true),
             ProviderKind::Cuda => self.operation(spec, provider),
@@ -220,6 +221,33 @@ impl<'a, 'b> Finder<'a, 'b> {
         let (signature, offsets) = tracepoint::record(&self.setting.catalog.tracepoint(category, event)?);
         let name = self.names.intern(NameKind::Probe, &format!("tracepoint:{category}:{event}"));
         let attach = Attach::Tracepoint { category: category.into(), event: event.into(), offsets };
+        Ok(Spot::Timed { attach, name, signature: Some(signature) })
+    }
+
+    fn raw_tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
+        let [event] = parts[..] else {
+            return malformed(spec.span, "expected an event".into(), provider);
+        };
+        let wanted = tracepoint::raw_wanted(self.setting.catalog, event);
+        let found: Result<Vec<Spot>, String> =
+            wanted.iter().map(|event| self.raw_tracepoint(event)).collect();
+        match found {
+            Ok(spots) if !spots.is_empty() => Ok(spots),
+            missing => {
+                let reason = missing.err().unwrap_or_else(|| "none matches".into());
+                let all = self.setting.catalog.raw_tracepoints();
+                let near = similar(event, all.iter().map(String::as_str));
+                let message = format!("no raw tracepoint `{event}`: {reason}");
+                Err(Miss::Absent(finding("E0112", spec.span, message, "", did_you_mean(&near))))
+            }
+        }
+    }
+
+    fn raw_tracepoint(&mut self, event: &str) -> Result<Spot, String> {
+        let (signature, offsets) = tracepoint::record(&self.setting.catalog.raw_tracepoint(event)?);
+        let name = self.names.intern(NameKind::Probe, &format!("rawtracepoint:{event}"));
+        let attach = Attach::RawTracepoint { event: event.into(), offsets };
         Ok(Spot::Timed { attach, name, signature: Some(signature) })
     }
 

@@ -13,6 +13,8 @@ pub enum ProviderKind {
     Profile,
     /// `tracepoint:sched:sched_switch`
     Tracepoint,
+    /// `rawtracepoint:sched_switch`
+    RawTracepoint,
     /// `self:signal:SIGUSR1`
     Signal,
     /// `uprobe:libcuda:cuInit`
@@ -82,6 +84,12 @@ pub static PROVIDERS: &[Provider] = &[
         doc: "when the kernel passes a tracepoint; `args` has its fields",
     },
     Provider {
+        names: &["rawtracepoint", "rt"],
+        kind: ProviderKind::RawTracepoint,
+        form: "rawtracepoint:EVENT",
+        doc: "the same without a record: `args` has what the kernel passes to the tracepoint",
+    },
+    Provider {
         names: &["self"],
         kind: ProviderKind::Signal,
         form: "self:signal:SIGUSR1",
@@ -99,7 +107,6 @@ pub static ABSENT: &[(&[&str], &str)] = &[
         &["fentry", "f", "fexit", "fr", "kfunc", "kretfunc"],
         "functions of the kernel cannot be probed; use `uprobe:LIBRARY:FUNCTION`",
     ),
-    (&["rawtracepoint", "rt"], "use `tracepoint:CATEGORY:EVENT`, whose fields have names"),
     (&["usdt", "U"], "use `uprobe:LIBRARY:FUNCTION` on a function near the marker"),
     (&["software", "s", "hardware", "h"], "use `profile:hz:99` to sample by time"),
     (

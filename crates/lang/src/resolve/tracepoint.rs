@@ -13,6 +13,14 @@ pub fn wanted(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<(String
     catalog.tracepoints().into_iter().filter(matches).collect()
 }
 
+/// Names of the raw tracepoints that are meant; likewise.
+pub fn raw_wanted(catalog: &dyn Catalog, event: &str) -> Vec<String> {
+    match event.contains('*') {
+        true => catalog.raw_tracepoints().into_iter().filter(|name| glob(event, name)).collect(),
+        false => vec![event.into()],
+    }
+}
+
 /// Whether a text fits a pattern in which `*` stands for anything.
 pub fn glob(pattern: &str, text: &str) -> bool {
     let Some((before, rest)) = pattern.split_once('*') else { return pattern == text };

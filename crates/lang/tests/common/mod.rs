@@ -84,6 +84,17 @@ impl Catalog for Machine {
         vec![("sched".into(), "sched_switch".into())]
     }
 
+    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
+        match event {
+            "sched_switch" => Ok(Tracepoint { fields: passed() }),
+            _ => Err("this kernel has none".into()),
+        }
+    }
+
+    fn raw_tracepoints(&self) -> Vec<String> {
+        vec!["sched_switch".into()]
+    }
+
     fn functions(&self, file: FileId) -> &[Function] {
         &self.functions[file.0 as usize]
     }
@@ -104,4 +115,15 @@ impl Catalog for Machine {
     fn known_targets(&self) -> Vec<String> {
         LIBRARIES.iter().map(|(name, ..)| name.to_string()).collect()
     }
+}
+
+/// What a tracepoint passes on, as if by a kernel.
+fn passed() -> Vec<RecordField> {
+    let field = |at: u32, name: &str, kind| RecordField { name: name.into(), offset: 8 * at, kind };
+    vec![
+        field(0, "preempt", RecordKind::Int { bytes: 1, signed: false }),
+        field(1, "prev", RecordKind::Pointer { text: false }),
+        field(2, "next", RecordKind::Pointer { text: false }),
+        field(3, "prev_state", RecordKind::Int { bytes: 4, signed: false }),
+    ]
 }
