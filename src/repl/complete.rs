@@ -115,7 +115,8 @@ impl Place<'_> {
         }
         let clause = clause_start(before, &tokens);
         let of_clause: Vec<&Token> = tokens.iter().filter(|token| token.start >= clause).collect();
-        let inside = of_clause.iter().find(|token| token.kind == Kind::Punct && text(token) != ",");
+        let inside =
+            of_clause.iter().find(|token| token.kind == Kind::Punct && ![",", ":"].contains(&text(token)));
         match inside {
             Some(first) => Place::Body { probe: before[clause..first.start].trim(), word: last_word(before) },
             None => Place::Probe(before[clause..].rsplit([' ', '\t', '\n', ',']).next().unwrap_or("")),
@@ -337,6 +338,9 @@ mod tests {
         assert!(
             completed("cuda:launch { @ = sum(args.res").contains(&"cuda:launch { @ = sum(args.result".into())
         );
+        assert_eq!(completed("interval:").len(), UNITS.len());
+        assert_eq!(completed("uprobe:"), ["uprobe:libcuda:"]);
+        assert_eq!(completed("uprobe:libcuda:").len(), 5, "symbols and families");
         assert_eq!(completed("tracepoint:t"), ["tracepoint:task:"]);
         assert_eq!(completed("t:sched:sched_sw"), ["t:sched:sched_switch"]);
         assert!(completed("uprobe:libcuda:cuInit:").is_empty());
