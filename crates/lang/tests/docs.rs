@@ -114,7 +114,7 @@ impl Catalog for Machine {
 
     fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
         match event {
-            "sched_switch" => Ok(Tracepoint { fields: passed() }),
+            "sched_switch" => Ok(Tracepoint { fields: record::passed() }),
             _ => Err("this kernel has none".into()),
         }
     }
@@ -375,15 +375,4 @@ fn every_setting_is_in_the_manual() {
     for setting in settings {
         assert!(text.contains(&format!("| `{setting}` |")), "`{setting}` is not in the manual");
     }
-}
-
-/// What a tracepoint passes on, as if by a kernel.
-fn passed() -> Vec<RecordField> {
-    let field = |at: u32, name: &str, kind| RecordField { name: name.into(), offset: 8 * at, kind };
-    vec![
-        field(0, "preempt", RecordKind::Int { bytes: 1, signed: false }),
-        field(1, "prev", RecordKind::Pointer { text: false }),
-        field(2, "next", RecordKind::Pointer { text: false }),
-        field(3, "prev_state", RecordKind::Int { bytes: 4, signed: false }),
-    ]
 }

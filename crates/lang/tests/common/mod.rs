@@ -3,7 +3,7 @@
 mod record;
 
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
-use record::record;
+use record::{passed, record};
 
 /// Name in scripts, path, what it is, symbols.
 type Library = (&'static str, &'static str, Option<(cuda::Library, u32)>, &'static str);
@@ -115,15 +115,4 @@ impl Catalog for Machine {
     fn known_targets(&self) -> Vec<String> {
         LIBRARIES.iter().map(|(name, ..)| name.to_string()).collect()
     }
-}
-
-/// What a tracepoint passes on, as if by a kernel.
-fn passed() -> Vec<RecordField> {
-    let field = |at: u32, name: &str, kind| RecordField { name: name.into(), offset: 8 * at, kind };
-    vec![
-        field(0, "preempt", RecordKind::Int { bytes: 1, signed: false }),
-        field(1, "prev", RecordKind::Pointer { text: false }),
-        field(2, "next", RecordKind::Pointer { text: false }),
-        field(3, "prev_state", RecordKind::Int { bytes: 4, signed: false }),
-    ]
 }

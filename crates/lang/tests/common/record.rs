@@ -15,3 +15,14 @@ pub fn record() -> Vec<RecordField> {
     ];
     kinds.map(|(name, offset, kind)| RecordField { name: name.into(), offset, kind }).into()
 }
+
+/// What a tracepoint passes on, as if by a kernel.
+pub fn passed() -> Vec<RecordField> {
+    let field = |at: u32, name: &str, kind| RecordField { name: name.into(), offset: 8 * at, kind };
+    vec![
+        field(0, "preempt", RecordKind::Int { bytes: 1, signed: false }),
+        field(1, "prev", RecordKind::Pointer { text: false }),
+        field(2, "next", RecordKind::Pointer { text: false }),
+        field(3, "prev_state", RecordKind::Int { bytes: 4, signed: false }),
+    ]
+}
