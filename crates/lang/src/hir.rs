@@ -734,6 +734,20 @@ pub enum ExprKind {
     },
     /// `strlen(a)`: uint64, bytes before the NUL.
     StrLen(Box<Expr>),
+    /// `str_concat(a, b)`: the type has room for both.
+    StrConcat {
+        /// First.
+        lhs: Box<Expr>,
+        /// Behind it.
+        rhs: Box<Expr>,
+    },
+    /// `tolower(a)`, `toupper(a)`: of a Str, whose type it has; ASCII letters in the other case.
+    StrCase {
+        /// The string.
+        text: Box<Expr>,
+        /// `toupper`
+        upper: bool,
+    },
     /// `bswap(n)`: of an unsigned integer, whose type it has.
     ByteSwap(Box<Expr>),
     /// `(uint32)e`, or a conversion that the checker wrote: integer, bool, enum and pointer among each other (low bits

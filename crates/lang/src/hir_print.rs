@@ -240,6 +240,11 @@ impl<'a> Printer<'a> {
                 format!("strstr({}, \"{}\")", self.expr(haystack), needle.escape_ascii())
             }
             ExprKind::StrLen(text) => format!("strlen({})", self.expr(text)),
+            ExprKind::StrConcat { lhs, rhs } => format!("str_concat({}, {})", self.expr(lhs), self.expr(rhs)),
+            ExprKind::StrCase { text, upper } => {
+                let function = if *upper { "toupper" } else { "tolower" };
+                format!("{function}({})", self.expr(text))
+            }
             ExprKind::ByteSwap(n) => format!("bswap({})", self.expr(n)),
             ExprKind::ReadBuf { base, len } => {
                 format!("{}:buf({}, {})", self.ty(&e.ty), self.expr(base), self.expr(len))

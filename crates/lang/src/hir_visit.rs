@@ -80,6 +80,7 @@ pub fn visit_expr(e: &Expr, see: &mut dyn FnMut(&Expr)) {
         | ExprKind::StrContains { haystack: a, .. }
         | ExprKind::StrFind { haystack: a, .. }
         | ExprKind::StrLen(a)
+        | ExprKind::StrCase { text: a, .. }
         | ExprKind::ByteSwap(a)
         | ExprKind::Lookup(a)
         | ExprKind::UpdateVar { value: a, .. } => visit_expr(a, see),
@@ -89,6 +90,7 @@ pub fn visit_expr(e: &Expr, see: &mut dyn FnMut(&Expr)) {
         }
         ExprKind::Binary { lhs: a, rhs: b, .. }
         | ExprKind::StrEq { lhs: a, rhs: b, .. }
+        | ExprKind::StrConcat { lhs: a, rhs: b }
         | ExprKind::Element { base: a, index: b }
         | ExprKind::StrIndex { base: a, index: b }
         | ExprKind::ReadBuf { base: a, len: b } => visit_all([&**a, &**b], see),

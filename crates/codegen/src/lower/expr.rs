@@ -95,6 +95,8 @@ impl Body<'_, '_> {
             | ExprKind::Tuple(_)
             | ExprKind::ReadStr { .. }
             | ExprKind::ReadBuf { .. }
+            | ExprKind::StrConcat { .. }
+            | ExprKind::StrCase { .. }
             | ExprKind::Usym(_) => {
                 unreachable!("not a scalar: {expr:?}")
             }
@@ -292,6 +294,8 @@ impl Body<'_, '_> {
             ExprKind::Comm => self.store_comm(to, size),
             ExprKind::RecordStr { param, located } => self.record_string(*param, *located, to, size),
             ExprKind::ReadStr { base, limit } => self.read_string(base, limit.as_deref(), to, size),
+            ExprKind::StrConcat { lhs, rhs } => self.concat(lhs, rhs, to, size),
+            ExprKind::StrCase { text, upper } => self.change_case(text, *upper, to, size),
             ExprKind::ReadBuf { base, len } => self.read_buffer(base, len, to, &expr.ty),
             ExprKind::Usym(address) => self.store_usym(address, to),
             ExprKind::Load { base, offset } => {

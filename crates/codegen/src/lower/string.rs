@@ -210,9 +210,15 @@ impl Body<'_, '_> {
         let mark = self.mark();
         let to = self.temp(capacity);
         let (to, from) = (self.pointer(to), self.pointer(from));
+        let length = self.copy_text(to, from, capacity);
+        self.release(mark);
+        length
+    }
+
+    /// Copies a string of at most so many bytes; its length without the NUL.
+    fn copy_text(&mut self, to: VReg, from: VReg, capacity: u32) -> VReg {
         let args = [to.into(), i64::from(capacity).into(), from.into()];
         let read = self.b().call(helper::PROBE_READ_KERNEL_STR, &args);
-        self.release(mark);
         let length = self.b().copy(0);
         let (some, after) = (self.b().block(), self.b().block());
         self.b().branch(Cmp::Sgt, read, 0, some, after);
@@ -221,6 +227,39 @@ impl Body<'_, '_> {
         self.b().set(length, without_nul);
         self.b().fall_into(after);
         length
+    }
+
+    /// `str_concat(a, b)` into memory of so many bytes.
+    pub(super) fn concat(&mut self, lhs: &Expr, rhs: &Expr, to: Place, size: u32) {
+        let (first, second) = (self.place(lhs), self.place(rhs));
+        self.zero(to, size);
+        let (start, first) = (self.pointer(to), self.pointer(first));
+        let capacity = self.cx.size(&lhs.ty);
+        let length = self.copy_text(start, first, capacity);
+        let (start, second) = (self.pointer(to), self.pointer(second));
+        let behind = self.b().bin(Bin::Add, start, length);
+        let capacity = i64::from(self.cx.size(&rhs.ty));
+        self.b().call_void(helper::PROBE_READ_KERNEL_STR, &[behind.into(), capacity.into(), second.into()]);
+    }
+
+    /// `tolower(a)`, `toupper(a)`: no branch for a letter, as the verifier would follow each in every round.
+    pub(super) fn change_case(&mut self, text: &Expr, upper: bool, to: Place, size: u32) {
+        const OTHER_CASE: i64 = 0x20;
+        let from = i64::from(if upper { b'a' } else { b'A' });
+        self.store_value(text, to);
+        let start = self.pointer(to);
+        self.counted_loop(size, |body, index| {
+            let at = body.b().bin(Bin::Add, start, index);
+            let byte = body.b().load(at, 0, Width::B8, false);
+            // 1 if the byte lies below the letters, and 1 if below their end: they differ for letters only.
+            let below = body.b().bin(Bin::Sub, byte, from);
+            let below_end = body.b().bin(Bin::Sub, byte, from + 26);
+            let differ = body.b().bin(Bin::Xor, below, below_end);
+            let letter = body.b().bin(Bin::Shr, differ, 63);
+            let bit = body.b().bin(Bin::Mul, letter, OTHER_CASE);
+            let changed = body.b().bin(Bin::Xor, byte, bit);
+            body.store(Place::behind(at), Width::B8, changed);
+        });
     }
 
     /// `buf(p, n)`: the length, and the bytes behind it.

@@ -35,12 +35,15 @@ pub fn operands<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
         Neg(e) | BitNot(e) | Not(e) | Cast(e) | Usym(e) | Strftime(e) => f(e),
         StrLen(e) | ByteSwap(e) | Lookup(e) => f(e),
         StrContains { haystack: e, .. }
+        | StrCase { text: e, .. }
         | StrFind { haystack: e, .. }
         | Load { base: e, .. }
         | TupleGet { base: e, .. }
         | Member { base: e, .. } => f(e),
         UpdateVar { value, .. } => f(value),
-        Binary { lhs, rhs, .. } | StrEq { lhs, rhs, .. } => [lhs, rhs].into_iter().for_each(|e| f(e)),
+        Binary { lhs, rhs, .. } | StrEq { lhs, rhs, .. } | StrConcat { lhs, rhs } => {
+            [lhs, rhs].into_iter().for_each(|e| f(e))
+        }
         StrIndex { base, index } | Element { base, index } => [base, index].into_iter().for_each(|e| f(e)),
         ReadBuf { base, len } => [base, len].into_iter().for_each(|e| f(e)),
         Ternary { cond, then, otherwise } => [cond, then, otherwise].into_iter().for_each(|e| f(e)),

@@ -3,6 +3,7 @@
 use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{convert, expr, int, is_unknown, not, unknown};
+use crate::check::limits;
 use crate::hir::{Expr, ExprKind, Lookup, MapId, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
@@ -46,6 +47,8 @@ impl Checker<'_> {
             "strlen" => self.strlen(&args[0], span),
             "strstr" => self.strstr(args, span),
             "strcap" => self.strcap(&args[0], span),
+            "str_concat" => self.concat(args, span),
+            "tolower" | "toupper" => self.letters(name, &args[0], span),
             "bswap" => self.byte_swap(&args[0], span),
             "buf" => self.buf(args, span),
             "cgroupid" => self.cgroup_id(&args[0], span),
@@ -165,6 +168,29 @@ impl Checker<'_> {
             Some(Type::Str(capacity)) => int(i64::from(capacity), Type::I64, span),
             _ => unknown(span),
         }
+    }
+
+    /// The result has room for both.
+    fn concat(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let (lhs, rhs) = (self.readable(&args[0], "str_concat"), self.readable(&args[1], "str_concat"));
+        let (Some(lhs), Some(rhs)) = (lhs, rhs) else { return unknown(span) };
+        let (Type::Str(a), Type::Str(b)) = (&lhs.ty, &rhs.ty) else { return unknown(span) };
+        let capacity = a + b - 1;
+        if i64::from(capacity) > limits::STRING_BYTES {
+            let message =
+                format!("these strings take {capacity} bytes together, {} at most", limits::STRING_BYTES);
+            self.error("E0227", span, message).help("shorten them: `str(p, 64)`");
+            return unknown(span);
+        }
+        let kind = ExprKind::StrConcat { lhs: Box::new(lhs), rhs: Box::new(rhs) };
+        expr(kind, Type::Str(capacity), span)
+    }
+
+    /// `tolower(text)`, `toupper(text)`
+    fn letters(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
+        let Some(text) = self.readable(arg, name) else { return unknown(span) };
+        let ty = text.ty.clone();
+        expr(ExprKind::StrCase { text: Box::new(text), upper: name == "toupper" }, ty, span)
     }
 
     fn byte_swap(&mut self, arg: &ast::Expr, span: Span) -> Expr {

@@ -90,6 +90,15 @@ impl Meaning<'_> {
                     vec![0; size as usize]
                 }));
             }
+            K::StrConcat { lhs, rhs } => {
+                let (lhs, rhs) = (self.eval(run, lhs), self.eval(run, rhs));
+                return Val::Str([lhs.text(), rhs.text()].concat());
+            }
+            K::StrCase { text, upper } => {
+                let text = self.eval(run, text).text().to_vec();
+                let changed = if *upper { text.to_ascii_uppercase() } else { text.to_ascii_lowercase() };
+                return Val::Str(changed);
+            }
             K::ReadStr { base, limit } => return self.read_str(run, base, limit.as_deref(), &e.ty),
             K::ReadBuf { base, len } => return self.read_buf(run, base, len, &e.ty),
             K::Usym(address) => return Val::Usym(self.eval(run, address).num() as u64, moment.tgid),
