@@ -5,7 +5,7 @@ use crate::functions;
 use cuda::Library;
 use cuda::operations::{OPERATIONS, operation};
 use lang::builtin::{self, BUILTINS, Kind as BuiltinKind};
-use lang::catalog::Catalog;
+use lang::catalog::{Catalog, Tracepoint};
 use lang::parse::tokens::{self, Kind, Token};
 use lang::resolve::providers::{self, Found, PROVIDERS, ProviderKind};
 use std::collections::BTreeSet;
@@ -165,6 +165,7 @@ fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
     match kind(provider) {
         Some(ProviderKind::Interval | ProviderKind::Profile) => UNITS.map(|unit| format!("{unit}:")).into(),
         Some(ProviderKind::Cuda) => OPERATIONS.iter().map(|operation| operation.name.to_owned()).collect(),
+        Some(ProviderKind::RawTracepoint) => facts.catalog.raw_tracepoints(),
         Some(ProviderKind::Tracepoint) => {
             facts.catalog.tracepoints().into_iter().map(|(category, _)| format!("{category}:")).collect()
         }
@@ -260,16 +261,18 @@ fn arguments_of(spec: &str, facts: &Facts) -> Vec<String> {
     let (provider, first, second) =
         (parts.next().unwrap_or(""), parts.next().unwrap_or(""), parts.next().unwrap_or(""));
     match kind(provider) {
-        Some(ProviderKind::Tracepoint) => {
-            let found = facts.catalog.tracepoint(first, second).map(|found| found.fields);
-            found.unwrap_or_default().into_iter().map(|field| field.name).collect()
-        }
+        Some(ProviderKind::Tracepoint) => fields(facts.catalog.tracepoint(first, second)),
+        Some(ProviderKind::RawTracepoint) => fields(facts.catalog.raw_tracepoint(first)),
         Some(ProviderKind::Cuda) => {
             let operation = operation(first).into_iter();
             operation.flat_map(|operation| operation.all_args()).map(|arg| arg.name.to_owned()).collect()
         }
         _ => parameters(spec, facts),
     }
+}
+
+fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
+    found.map(|found| found.fields).unwrap_or_default().into_iter().map(|field| field.name).collect()
 }
 
 fn parameters(spec: &str, facts: &Facts) -> Vec<String> {
@@ -307,6 +310,9 @@ mod tests {
             let name = |category: &str, event: &str| (category.to_owned(), event.to_owned());
             vec![name("sched", "sched_switch"), name("sched", "sched_stat_wait"), name("task", "task_rename")]
         }
+        fn raw_tracepoints(&self) -> Vec<String> {
+            vec!["sched_switch".into(), "task_rename".into()]
+        }
         fn known_targets(&self) -> Vec<String> {
             vec!["libcuda".into(), "libcudart".into()]
         }
@@ -342,6 +348,7 @@ mod tests {
         assert_eq!(completed("uprobe:"), ["uprobe:libcuda:"]);
         assert_eq!(completed("uprobe:libcuda:").len(), 5, "symbols and families");
         assert_eq!(completed("tracepoint:t"), ["tracepoint:task:"]);
+        assert_eq!(completed("rt:s"), ["rt:sched_switch"]);
         assert_eq!(completed("t:sched:sched_sw"), ["t:sched:sched_switch"]);
         assert!(completed("uprobe:libcuda:cuInit:").is_empty());
     }
