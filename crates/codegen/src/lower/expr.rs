@@ -1,7 +1,7 @@
 //! Expressions: scalars go to registers, strings and tuples to memory.
 
 use super::body::{Body, Pro};
-use super::frame::{Home, Place, chunks, is_scalar};
+use super::frame::{Home, Place, chunks_of_both, is_scalar};
 use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};
@@ -470,7 +470,7 @@ impl Body<'_, '_> {
 
     /// Whether `bytes` bytes at two places are equal: goes on if so, else to `different`.
     pub(super) fn compare_memory(&mut self, a: Place, b: Place, bytes: u32, different: crate::ir::BlockId) {
-        for (at, width) in chunks(a.off | b.off, bytes) {
+        for (at, width) in chunks_of_both(a.off, b.off, bytes) {
             let left = self.load(a.plus(at), width, false);
             let right = self.load(b.plus(at), width, false);
             self.go_on_unless(Cmp::Ne, left, right, different);

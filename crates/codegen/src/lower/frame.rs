@@ -92,10 +92,15 @@ fn chunk(off: i32, left: u32) -> Width {
 
 /// The `(offset, width)` of the accesses that cover `bytes` from `off` on, relative to `off`.
 pub(super) fn chunks(off: i32, bytes: u32) -> impl Iterator<Item = (u32, Width)> {
+    chunks_of_both(off, off, bytes)
+}
+
+/// The same for two places at once: each access is aligned in both.
+pub(super) fn chunks_of_both(a: i32, b: i32, bytes: u32) -> impl Iterator<Item = (u32, Width)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         (at < bytes).then(|| {
-            let width = chunk(off + at as i32, bytes - at);
+            let width = chunk((a + at as i32) | (b + at as i32), bytes - at);
             at += width.bytes();
             (at - width.bytes(), width)
         })
@@ -236,7 +241,7 @@ impl Body<'_, '_> {
             let from = self.pointer(from);
             return self.copy_by_helper(to, from, bytes);
         }
-        for (at, width) in chunks(to.off | from.off, bytes) {
+        for (at, width) in chunks_of_both(to.off, from.off, bytes) {
             let value = self.load(from.plus(at), width, false);
             self.store(to.plus(at), width, value);
         }
