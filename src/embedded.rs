@@ -13,7 +13,8 @@ macro_rules! scripts {
 }
 
 /// All of them, by name.
-pub const SCRIPTS: &[Script] = scripts!["errors", "kernels", "latency", "memory"];
+pub const SCRIPTS: &[Script] =
+    scripts!["bandwidth", "errors", "kernels", "latency", "memleak", "memory", "summary", "sync"];
 
 /// The script with this name.
 pub fn find(name: &str) -> Option<&'static Script> {
