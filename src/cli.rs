@@ -54,7 +54,7 @@ pub struct Cli {
     pub argv: Vec<OsString>,
 
     /// List what can be probed: a pattern such as `uprobe:libcuda:cuMem*` follows; with -v its parameters
-    #[arg(short = 'l', long = "list")]
+    #[arg(short = 'l', long = "list", conflicts_with = "execute")]
     pub list: bool,
 
     /// How to print

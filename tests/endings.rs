@@ -209,3 +209,21 @@ fn a_target_that_dies_ends_the_run_with_what_was_seen() {
     let lines = trace.lines();
     assert!(lines.iter().any(|line| line.starts_with("@: ")), "{lines:#?}");
 }
+
+#[test]
+fn what_cannot_be_shown_is_said_and_not_left_out() {
+    let no_file = ["--check", "--lib", "libcuda=/no/such/file", "-e", "uprobe:libcuda:cuInit { }"];
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&no_file, 1, "no such file: `/no/such/file`"),
+        (&["-l", "interval:*"], 1, "`interval:s:1`"),
+        (&["-l", "kprobe:vfs_*"], 1, "use `uprobe:LIBRARY:FUNCTION`"),
+        (&["-l", "-e", "BEGIN { exit() }"], 1, "cannot be used with"),
+        (&["-d", "bpf", "--check", "-e", "BEGIN { exit() }"], 0, "--dry-run"),
+    ];
+    for (args, status, said) in cases {
+        let output = cudatrace().args(args).output().expect("cudatrace starts");
+        assert_eq!(output.status.code(), Some(status), "{args:?}");
+        assert!(stderr(&output).contains(said), "{args:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("did you mean"), "{args:?}: {}", stderr(&output));
+    }
+}

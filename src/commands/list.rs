@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use cuda::operations::{OPERATIONS, Operation};
 use lang::catalog::{Catalog, Tracepoint};
 use lang::resolve::pattern::glob_matches;
+use lang::resolve::providers::{self, Found, Provider, ProviderKind};
 use lang::resolve::tracepoint::glob;
 use std::io::Write;
 use target::{Machine, Scope};
@@ -25,6 +26,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     if let Some(operation) = operation(pattern) {
         return list_operations(operation, cli.verbose);
     }
+    not_countable(pattern)?;
     let (provider, target, function) = functions::split(pattern);
     if !matches!(provider, "uprobe" | "u" | "uretprobe" | "ur") {
         bail!("`{provider}` cannot be listed; `uprobe:LIBRARY:FUNCTION` can, with wildcards");
@@ -36,6 +38,19 @@ pub fn run(cli: &Cli) -> Result<u8> {
         write_match(&mut out, provider, found, cli.verbose)?;
     }
     Ok(out.flush().map(|()| 0)?)
+}
+
+/// Refuses kinds of attach point that are no list, such as `interval:*`: their first word is no library.
+fn not_countable(pattern: &str) -> Result<()> {
+    let word = pattern.split(':').next().unwrap_or(pattern);
+    match providers::find(word) {
+        Found::Known(Provider { kind: ProviderKind::Uprobe | ProviderKind::Uretprobe, .. })
+        | Found::Unknown => Ok(()),
+        Found::Known(provider) => {
+            bail!("`{word}` is no list: it is written `{}` ({})", provider.form, provider.doc)
+        }
+        Found::Absent(way_out) => bail!("there are no `{word}` probes: {way_out}"),
+    }
 }
 
 /// `alloc` of `cuda:alloc`.

@@ -1,6 +1,6 @@
 //! Runs a script: compile, load, attach, print until something ends it.
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Stage};
 use crate::messages::Messages;
 use crate::names::MachineNames;
 use crate::script;
@@ -42,6 +42,9 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let mut compiler = Compiler::new(script, &machine, cli, messages);
     compiler.front(Known::default()).map_err(Failure::wrong)?;
     if cli.check {
+        if cli.debug.iter().any(|stage| !matches!(stage, Stage::Ast | Stage::Hir)) {
+            messages.warning("--check stops before code is made: with --dry-run, -d shows all stages");
+        }
         return Ok(0);
     }
     let kernel = setup::kernel(cli)?;

@@ -228,16 +228,16 @@ fn lack(call: &Call, usage: &Usage, codes: bool) -> Option<Lack> {
 fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
     let (first, lack) = &lacking[0];
     let (span, what) = match lack {
-        Lack::Signature(name, span) | Lack::Argument(name, span) => (*span, format!("argument `{name}`")),
+        Lack::Signature(name, span) | Lack::Argument(name, span) => (*span, format!("an argument `{name}`")),
         Lack::Names(span) => (*span, "arguments known by name".to_string()),
-        Lack::Float(name, span) => (*span, format!("readable argument `{name}`")),
-        Lack::Result(span) => (*span, "result that fits a register".to_string()),
-        Lack::Code(span) => (*span, "result code".to_string()),
+        Lack::Float(name, span) => (*span, format!("a readable argument `{name}`")),
+        Lack::Result(span) => (*span, "a result that fits a register".to_string()),
+        Lack::Code(span) => (*span, "a result code".to_string()),
     };
     if some_left {
         let names = listed(lacking.iter().map(|(call, _)| call.symbol.as_str()), 5);
         let plural = if lacking.len() == 1 { "function is" } else { "functions are" };
-        let message = format!("{} {plural} left out for want of {}: {names}", lacking.len(), article(&what));
+        let message = format!("{} {plural} left out for want of {what}: {names}", lacking.len());
         diags.warning("W0151", span, message);
         return;
     }
@@ -255,10 +255,6 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
             diags.error("E0123", span, message).note(shown(first));
         }
     }
-}
-
-fn article(what: &str) -> String {
-    format!("{} {what}", if what.starts_with('a') { "an" } else { "a" })
 }
 
 fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {

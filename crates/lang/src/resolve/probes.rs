@@ -303,7 +303,10 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     fn no_target(&self, target: &str, span: Span, reason: &str) -> Spots {
         let known = self.setting.catalog.known_targets();
-        let help = did_you_mean(&similar(target, known.iter().map(String::as_str)));
+        // A name that is known was not mistyped: its file is what is wrong.
+        let mistyped = !known.iter().any(|name| name == target);
+        let near = known.iter().map(String::as_str).filter(|_| mistyped);
+        let help = did_you_mean(&similar(target, near));
         let message = format!("cannot probe `{target}`: {reason}");
         Err(Miss::Absent(finding("E0104", span, message, "", help)))
     }
