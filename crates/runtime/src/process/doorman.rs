@@ -109,9 +109,10 @@ impl Mappings {
             _ => tid,
         };
         let open = PathBuf::from(format!("/proc/{holder}/fd/{fd}"));
-        // The thread waits, unless it was killed meanwhile: then there is nothing to attach.
+        // The thread waits, unless it was killed or has gone on meanwhile: then there is nothing to attach, and the
+        // doorman may have left too.
         let (Ok(metadata), Ok(shown)) = (std::fs::metadata(&open), std::fs::read_link(&open)) else {
-            self.answer()?;
+            let _ = self.answer();
             return self.next();
         };
         let identity = identity(&metadata);
