@@ -177,6 +177,9 @@ impl Body<'_, '_> {
         let needle_len = needle.len() as u32;
         let starts = capacity.saturating_sub(needle_len);
         let start = self.pointer(place);
+        if !self.cx.options.features.bpf_loop {
+            return self.search_straight(start, starts, needle, found);
+        }
         self.counted_loop(starts, |body, index| {
             let at = body.b().bin(Bin::Add, start, index);
             let next = body.b().block();
@@ -194,13 +197,43 @@ impl Body<'_, '_> {
         if needle.len() == 1 {
             return;
         }
+        let difference = self.difference(at, needle, 1);
+        self.go_on_unless(Cmp::Ne, difference, 0, different);
+    }
+
+    /// 0 if the bytes from the needle's number `first` on are the needle's, and less than 256 otherwise.
+    fn difference(&mut self, at: VReg, needle: &[u8], first: usize) -> VReg {
         let difference = self.b().copy(0);
-        for (offset, byte) in needle.iter().enumerate().skip(1) {
+        for (offset, byte) in needle.iter().enumerate().skip(first) {
             let found = self.b().load(at, offset as i16, Width::B8, false);
             let bits = self.b().bin(Bin::Xor, found, i64::from(*byte));
             self.b().update(Bin::Or, difference, bits);
         }
-        self.go_on_unless(Cmp::Ne, difference, 0, different);
+        difference
+    }
+
+    /// `search` for kernels before 5.17: from each branch their verifier follows all rounds that are left, and with a long
+    /// haystack gives up at a million instructions. Rounds without a branch count those before the first match.
+    fn search_straight(
+        &mut self,
+        start: VReg,
+        starts: u32,
+        needle: &[u8],
+        found: impl FnOnce(&mut Self, VReg),
+    ) {
+        let (missing, before) = (self.b().copy(1), self.b().copy(0));
+        self.counted_loop(starts, |body, index| {
+            let at = body.b().bin(Bin::Add, start, index);
+            let difference = body.difference(at, needle, 0);
+            body.b().update(Bin::Add, difference, 255);
+            body.b().update(Bin::Shr, difference, 8);
+            body.b().update(Bin::And, missing, difference);
+            body.b().update(Bin::Add, before, missing);
+        });
+        let nowhere = self.b().block();
+        self.go_on_unless(Cmp::Ne, missing, 0, nowhere);
+        found(self, before);
+        self.b().switch_to(nowhere);
     }
 
     /// `strlen(text)`: a copy says how long it is.
