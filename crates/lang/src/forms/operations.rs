@@ -23,6 +23,8 @@ use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::is_args;
 use crate::similar::similar;
 use crate::span::{Source, Span, Spanned};
+use std::cell::RefCell;
+use std::collections::HashMap;
 
 /// What follows an operation to probe its beginning.
 pub const START: &str = "start";
@@ -185,18 +187,33 @@ fn value(feed: &'static Feed, arg: &'static Argument) -> String {
     if arg.is_number() { format!("({})({text})", arg.ty) } else { text.to_string() }
 }
 
+thread_local! {
+    /// The tables' expressions, which never change, as they were parsed.
+    static PARSED: RefCell<HashMap<String, Expr>> = RefCell::default();
+}
+
 /// An expression of the tables, at a place of the script.
 pub(super) fn expression(text: &str, span: Span) -> Expr {
+    let known = PARSED.with_borrow(|parsed| parsed.get(text).cloned());
+    let mut value = known.unwrap_or_else(|| {
+        let value = parsed(text);
+        PARSED.with_borrow_mut(|parsed| parsed.insert(text.to_owned(), value.clone()));
+        value
+    });
+    walk::expr(&mut value, &mut At(span));
+    value
+}
+
+fn parsed(text: &str) -> Expr {
     let source = Source::new("operations", format!("BEGIN {{ _ = ({text}); }}"));
     let script = parse(&source, &[], &mut Diagnostics::default()).unwrap_or_default();
     let first = script.items.into_iter().find_map(|item| match item {
         Item::Clause(Clause { body: Block { stmts, .. }, .. }) => stmts.into_iter().next(),
         _ => None,
     });
-    let Some(StmtKind::Expr(mut value)) = first.map(|stmt| stmt.kind) else {
+    let Some(StmtKind::Expr(value)) = first.map(|stmt| stmt.kind) else {
         unreachable!("`{text}` is no expression");
     };
-    walk::expr(&mut value, &mut At(span));
     value
 }
 

@@ -325,6 +325,8 @@ impl<'a, 'b> Finder<'a, 'b> {
         match spots.is_empty() {
             false => Ok(spots),
             true if self.setting.only_files.is_some() || !left_out.is_empty() => Err(Miss::Silent),
+            // A driver need not have all functions of an operation: near names would be looked for in vain.
+            true if asked.operation.is_some() => Err(Miss::Silent),
             true => Err(Miss::Absent(self.no_function(asked, &files))),
         }
     }
