@@ -114,7 +114,7 @@ build_initramfs() {
     rm -rf "$fs"
     mkdir -p "$fs"/{bin,proc,sys,dev,tmp,etc,root}
     install "$(command -v busybox)" "$fs/bin/busybox"
-    put "$live" "$root/target/release/cudatrace" "$root"/tests/live/*.test "$root"/tests/live/import/*.ct "$root"/tests/kernels/*.test
+    put "$live" "$root/target/release/cudatrace" "$root"/tests/live/*.test $(find "$root/tests/live/import" -type f) "$root"/tests/kernels/*.test
     put_examples
     put $(libraries_of "$live" "$root/target/release/cudatrace" "$root"/examples/build/workload_*)
     # glibc opens it by name when a thread ends itself.
