@@ -11,6 +11,7 @@ mod messages;
 mod names;
 mod repl;
 mod script;
+mod timer;
 mod trace;
 
 use clap::error::ErrorKind;

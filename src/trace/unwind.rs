@@ -7,6 +7,7 @@
 use super::compiler::Compiler;
 use super::late::Extender;
 use crate::messages::Messages;
+use crate::timer::Timer;
 use anyhow::{Context, Result};
 use runtime::process::Place;
 use runtime::run::{Next, Watch};
@@ -14,7 +15,7 @@ use runtime::{Session, UnwindMaps};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use target::process::{self, Mapping, MappingName};
@@ -23,7 +24,7 @@ use target::unwind::{Segments, Source};
 /// More bytes of unwind information than these are read in the background.
 const LARGE: usize = 4 << 20;
 /// How often we look for processes that walks did not know, and for tables from the background.
-const TICK_MS: i64 = 50;
+const TICK: Duration = Duration::from_millis(50);
 /// Looks for a mapping that a thread is just making.
 const SETTLE_TRIES: u32 = 50;
 const SETTLE_PAUSE: Duration = Duration::from_micros(100);
@@ -303,7 +304,7 @@ fn shown(mapping: &Mapping) -> String {
 
 /// Looks now and then for what walks did not know, and for tables from the background.
 pub struct Caretaker<'a> {
-    timer: OwnedFd,
+    timer: Timer,
     extender: &'a Extender<'a>,
     ticks: u64,
 }
@@ -317,20 +318,7 @@ impl<'a> Caretaker<'a> {
     /// # Errors
     /// Those of timerfd_create(2).
     pub fn new(extender: &'a Extender<'a>) -> io::Result<Caretaker<'a>> {
-        // SAFETY: plain system call; a non-negative result is a new descriptor.
-        let fd =
-            unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: nobody else owns it.
-        let timer = unsafe { OwnedFd::from_raw_fd(fd) };
-        let period = libc::timespec { tv_sec: 0, tv_nsec: TICK_MS * 1_000_000 };
-        let times = libc::itimerspec { it_interval: period, it_value: period };
-        // SAFETY: the kernel reads one `itimerspec`.
-        if unsafe { libc::timerfd_settime(fd, 0, &times, std::ptr::null_mut()) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let timer = Timer::new(TICK, TICK)?;
         Ok(Caretaker { timer, extender, ticks: 0 })
     }
 
@@ -363,13 +351,11 @@ impl Unwinder<'_> {
 
 impl Watch for Caretaker<'_> {
     fn fd(&self) -> RawFd {
-        self.timer.as_raw_fd()
+        self.timer.fd()
     }
 
     fn ready(&mut self, _: &mut Session) -> Next {
-        let mut expired = [0u8; 8];
-        // SAFETY: a buffer of the length that is given. Nothing is wrong if there is nothing to read.
-        unsafe { libc::read(self.timer.as_raw_fd(), expired.as_mut_ptr().cast(), expired.len()) };
+        self.timer.take();
         if let Some(unwinder) = self.extender.unwinder() {
             self.tick(unwinder);
         }
