@@ -17,6 +17,8 @@ pub fn text(what: Lookup, number: i64) -> String {
         Lookup::Error => error(number),
         Lookup::Signal => signal(number).unwrap_or_else(|| number.to_string()),
         Lookup::Syscall => syscall(number).unwrap_or_else(|| number.to_string()),
+        Lookup::Size => report::units::size(number),
+        Lookup::Time => report::units::time(number),
         Lookup::User => user(number).unwrap_or_else(|| number.to_string()),
     }
 }

@@ -152,6 +152,10 @@ pub enum Lookup {
     User,
     /// `cgroup_path(id)`: path under the mounted hierarchy.
     CgroupPath,
+    /// `size_text(bytes)`: `1.5 MiB`.
+    Size,
+    /// `time_text(ns)`: `12.3 us`.
+    Time,
 }
 
 impl Lookup {
@@ -164,6 +168,8 @@ impl Lookup {
             Lookup::Syscall => "syscall_name",
             Lookup::User => "username",
             Lookup::CgroupPath => "cgroup_path",
+            Lookup::Size => "size_text",
+            Lookup::Time => "time_text",
         }
     }
 }
@@ -517,6 +523,8 @@ pub enum StmtKind {
         /// One for each directive.
         args: Vec<Expr>,
     },
+    /// `rows(top)`: the lines of `row` that were kept, largest weight first; 0: all.
+    Rows(u32),
     /// `signal(n)`, to what the probe interrupted; a counter tells of those that the kernel did not send.
     Signal {
         /// int64
@@ -561,6 +569,8 @@ pub enum Message {
     Cat,
     /// `system`: a shell command whose output is printed.
     System,
+    /// `row`: a line that is kept for `rows`; its weight, an int64, is the first of the values.
+    Row,
 }
 
 impl Message {
@@ -571,6 +581,7 @@ impl Message {
             Message::Warning => "warnf",
             Message::Cat => "cat",
             Message::System => "system",
+            Message::Row => "row",
         }
     }
 }

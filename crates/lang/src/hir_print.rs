@@ -150,6 +150,7 @@ impl<'a> Printer<'a> {
             StmtKind::Exit { code } => format!("exit({})", self.expr(code)),
             StmtKind::Printf { format, args } => self.printf("printf", format, args),
             StmtKind::Message { what, format, args } => self.printf(what.function(), format, args),
+            StmtKind::Rows(top) => format!("rows({top})"),
             StmtKind::Signal { number, thread } => {
                 let function = if *thread { "signal_thread" } else { "signal" };
                 format!("{function}({})", self.expr(number))

@@ -51,6 +51,7 @@ fn visit_stmt(kind: &StmtKind, see: &mut dyn FnMut(&Expr)) {
         | StmtKind::Continue
         | StmtKind::Return
         | StmtKind::PrintMap { .. }
+        | StmtKind::Rows(_)
         | StmtKind::Clear(_)
         | StmtKind::Zero(_)
         | StmtKind::Time(_) => {}

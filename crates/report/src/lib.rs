@@ -8,6 +8,7 @@ pub mod sink;
 #[cfg(test)]
 mod testing;
 pub mod trouble;
+pub mod units;
 pub mod value;
 
 use std::io;

@@ -23,6 +23,7 @@ mod load;
 pub mod names;
 pub mod process;
 pub mod ring;
+mod rows;
 pub mod run;
 pub mod session;
 pub mod signals;

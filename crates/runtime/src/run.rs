@@ -9,6 +9,7 @@ use crate::attach;
 use crate::detach::{Detached, Detaching};
 use crate::fetch;
 use crate::ring::Drained;
+use crate::rows::Rows;
 use crate::session::{Core, Session};
 use crate::signals::StopSignals;
 use crate::sys;
@@ -105,7 +106,7 @@ pub struct Ending {
 impl Session {
     /// Reads until the end, then ends. Detaches in any case.
     pub fn run(&mut self, sink: &mut dyn Sink, names: &dyn Names, mut control: Control<'_>) -> Ending {
-        let mut speaker = Speaker { sink, names, unknown: 0, exit: None };
+        let mut speaker = Speaker { sink, names, unknown: 0, exit: None, rows: Rows::default() };
         let reason = match self.read(&mut speaker, &mut control) {
             Ok(reason) => reason,
             Err(failure) => failure.reason(),
@@ -259,6 +260,7 @@ impl Session {
 
     fn say_end(&mut self, speaker: &mut Speaker<'_>) -> Result<(), Failure> {
         let core = &self.core;
+        speaker.say_rest(&core.manifest)?;
         speaker.say(&core.manifest, &Output::End)?;
         for map in maps_at_end(&core.manifest) {
             let snapshot = core.snapshot(map, 0, 0).map_err(Failure::Kernel)?;
@@ -322,11 +324,45 @@ struct Speaker<'a> {
     names: &'a dyn Names,
     unknown: u64,
     exit: Option<i64>,
+    rows: Rows,
 }
 
 impl Speaker<'_> {
     fn say(&mut self, manifest: &Manifest, output: &Output) -> Result<(), Failure> {
         self.sink.output(manifest, self.names, output).map_err(Failure::Sink)
+    }
+
+    /// Keeps a line of `row`.
+    fn keep(&mut self, manifest: &Manifest, header: Header, values: Vec<Value>) -> Result<(), Failure> {
+        match self.rows.keep(header, values) {
+            Ok(()) => Ok(()),
+            Err((header, values)) => self.say(manifest, &Output::Event { header, values, cell: None }),
+        }
+    }
+
+    /// Says the lines of one CPU, and how many are left out.
+    fn say_rows(&mut self, manifest: &Manifest, header: Header, top: u32) -> Result<(), Failure> {
+        let mut rows = self.rows.take(header.cpu);
+        let more = if top == 0 { 0 } else { rows.len().saturating_sub(top as usize) };
+        rows.truncate(rows.len() - more);
+        for (header, values) in rows {
+            self.say(manifest, &Output::Event { header, values, cell: None })?;
+        }
+        match more {
+            0 => Ok(()),
+            more => {
+                let values = vec![Value::Uint(more as u64, 8)];
+                self.say(manifest, &Output::Event { header, values, cell: None })
+            }
+        }
+    }
+
+    /// Lines that no `rows` asked for.
+    fn say_rest(&mut self, manifest: &Manifest) -> Result<(), Failure> {
+        for (header, values) in self.rows.take_all() {
+            self.say(manifest, &Output::Event { header, values, cell: None })?;
+        }
+        Ok(())
     }
 }
 
@@ -401,6 +437,10 @@ impl Reader<'_> {
             EventKind::Message { what: what @ (Message::Cat | Message::System), format, .. } => {
                 return self.fetch(speaker, *what, format, &values);
             }
+            EventKind::Message { what: Message::Row, .. } => {
+                return speaker.keep(self.manifest, header, values);
+            }
+            EventKind::Rows { top } => return speaker.say_rows(self.manifest, header, *top),
             EventKind::Message { .. } => {}
             EventKind::PrintEntry { map } => cell = self.entry(*map, &mut values)?,
             EventKind::PrintMap { map, top, div } => return self.print_map(speaker, (*map, *top, *div)),

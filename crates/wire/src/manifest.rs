@@ -233,6 +233,11 @@ pub enum EventKind {
         /// Parsed format.
         format: Vec<Piece>,
     },
+    /// `rows(top)`: lines that were kept for it are printed. With a value: so many more there were.
+    Rows {
+        /// 0: all.
+        top: u32,
+    },
     /// `errorf(format, ...)` and its like: one value for each directive.
     Message {
         /// What becomes of the text.
@@ -288,6 +293,8 @@ pub enum Message {
     Cat,
     /// A shell command whose output is printed.
     System,
+    /// A line that the reader keeps for [`EventKind::Rows`]: the weight, an int64, is the first of the values.
+    Row,
 }
 
 /// Part of a printf format.

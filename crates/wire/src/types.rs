@@ -87,6 +87,10 @@ pub enum Lookup {
     User,
     /// Cgroup id: its path.
     CgroupPath,
+    /// Bytes, as people read them.
+    Size,
+    /// Nanoseconds, as people read them.
+    Time,
 }
 
 /// A C struct.

@@ -43,6 +43,7 @@ impl Body<'_, '_> {
             hir::Message::Warning => Message::Warning,
             hir::Message::Cat => Message::Cat,
             hir::Message::System => Message::System,
+            hir::Message::Row => Message::Row,
         };
         EventKind::Message { what, end_column, format: format(pieces) }
     }

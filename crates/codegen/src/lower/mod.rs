@@ -317,6 +317,8 @@ pub fn wire_lookup(lookup: hir::Lookup) -> wire::types::Lookup {
         hir::Lookup::Syscall => wire::types::Lookup::Syscall,
         hir::Lookup::User => wire::types::Lookup::User,
         hir::Lookup::CgroupPath => wire::types::Lookup::CgroupPath,
+        hir::Lookup::Size => wire::types::Lookup::Size,
+        hir::Lookup::Time => wire::types::Lookup::Time,
     }
 }
 

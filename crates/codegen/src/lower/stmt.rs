@@ -35,6 +35,7 @@ impl<'p> Body<'_, 'p> {
                 let kind = self.message(*what, format);
                 self.event(kind, &args);
             }
+            StmtKind::Rows(top) => self.event(EventKind::Rows { top: *top }, &[]),
             StmtKind::Signal { number, thread } => self.signal(number, *thread),
             StmtKind::PrintValue(value) => self.event(EventKind::Print, &[value]),
             StmtKind::PrintEntry { map, key } => self.print_entry(*map, key),

@@ -95,6 +95,7 @@ fn direct<'e>(stmt: &'e Stmt, f: &mut dyn FnMut(&'e Expr)) {
         | Continue
         | Return
         | PrintMap { .. }
+        | Rows(_)
         | Clear(_)
         | Zero(_)
         | Time(_) => {}

@@ -58,6 +58,8 @@ impl Checker<'_> {
             "syscall_name" => self.lookup(Lookup::Syscall, &args[0], span),
             "username" => self.lookup(Lookup::User, &args[0], span),
             "cgroup_path" => self.lookup(Lookup::CgroupPath, &args[0], span),
+            "size_text" => self.lookup(Lookup::Size, &args[0], span),
+            "time_text" => self.lookup(Lookup::Time, &args[0], span),
             "has_key" => self.has_key(args, span),
             "delete" => self.delete(args, span).pop().unwrap_or_else(|| unknown(span)),
             "ustack" | "kstack" => self.stack(name, args, span),

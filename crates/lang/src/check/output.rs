@@ -2,7 +2,7 @@
 
 use crate::ast;
 use crate::check::Checker;
-use crate::check::build::{expr, int, is_unknown};
+use crate::check::build::{convert, expr, int, is_unknown};
 use crate::check::types::is_scalar;
 use crate::format::parse_format;
 use crate::hir::{Expr, ExprKind, Message, Piece, StmtKind, Type};
@@ -18,6 +18,17 @@ impl Checker<'_> {
     pub fn message(&mut self, what: Message, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let (format, args) = self.formatted(what.function(), args, span)?;
         Some(StmtKind::Message { what, format, args })
+    }
+
+    /// `row(weight, format, args)`
+    pub fn row(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        let weight = self.number(&args[0], "the weight of a row");
+        let (format, values) = self.formatted("row", &args[1..], span)?;
+        if is_unknown(&weight) {
+            return None;
+        }
+        let args = [vec![convert(weight, &Type::I64)], values].concat();
+        Some(StmtKind::Message { what: Message::Row, format, args })
     }
 
     fn formatted(
@@ -116,7 +127,8 @@ impl Checker<'_> {
         }
     }
 
-    fn print_number(&mut self, arg: Option<&ast::Expr>, what: &str) -> Option<u32> {
+    /// A number that says how much of something is printed; 0 where there is none.
+    pub fn print_number(&mut self, arg: Option<&ast::Expr>, what: &str) -> Option<u32> {
         let Some(arg) = arg else { return Some(0) };
         let number = self.constant(arg, what)?;
         u32::try_from(number).ok().or_else(|| {
@@ -131,7 +143,7 @@ impl Checker<'_> {
             Some(arg) => self.number(arg, "the status of `exit`"),
             None => int(0, Type::I64, span),
         };
-        StmtKind::Exit { code: crate::check::build::convert(code, &Type::I64) }
+        StmtKind::Exit { code: convert(code, &Type::I64) }
     }
 
     /// `time()`, `time("%H:%M ")`

@@ -48,6 +48,10 @@ impl<W: Write> JsonSink<W> {
         let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
         match &event.kind {
             EventKind::Printf { format } => self.line("printf", &string(&printf(format, values, context))),
+            EventKind::Message { what: Message::Row, format, .. } => {
+                let text = printf(format, values.get(1..).unwrap_or_default(), context);
+                self.line("printf", &string(&text))
+            }
             EventKind::Message { what, format, .. } => {
                 let kind = if *what == Message::Error { "errorf" } else { "warnf" };
                 let msg = string(&printf(format, values, context));
@@ -68,6 +72,9 @@ impl<W: Write> JsonSink<W> {
             EventKind::Time { format } => {
                 let wall = context.names.wall_clock_ns(header.time_ns);
                 self.line("time", &string(context.names.strftime(format, wall).as_bytes()))
+            }
+            EventKind::Rows { .. } => {
+                values.iter().try_for_each(|more| self.line("more_rows", &value_json(context, more)))
             }
             EventKind::PrintMap { .. }
             | EventKind::Clear { .. }

@@ -39,6 +39,13 @@ impl<W: Write, N: Write> TextSink<W, N> {
         let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
         match &event.kind {
             EventKind::Printf { format } => self.out.write_all(&printf(format, values, context)),
+            EventKind::Message { what: Message::Row, format, .. } => {
+                self.out.write_all(&printf(format, values.get(1..).unwrap_or_default(), context))
+            }
+            EventKind::Rows { .. } => {
+                let more: Vec<String> = values.iter().map(|value| context.text(value)).collect();
+                writeln!(self.out, "... {} more", more.join(" "))
+            }
             EventKind::Message { what, end_column, format } => {
                 let text = printf(format, values, context);
                 let place = format!("{}:{}:{}", context.manifest.source, event.line, event.column);

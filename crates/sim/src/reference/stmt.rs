@@ -74,6 +74,7 @@ impl Meaning<'_> {
                 let values = self.formatted(run, args);
                 run.queue.push(Later::Say(What::Printf(pieces(format), values)));
             }
+            StmtKind::Rows(top) => run.queue.push(Later::Say(What::Rows(*top))),
             StmtKind::Signal { number, thread } => {
                 let number = self.eval(run, number).num() as u32;
                 let Moment { tgid, tid, .. } = *run.moment;
@@ -181,6 +182,7 @@ fn message(what: lang::hir::Message) -> manifest::Message {
         lang::hir::Message::Warning => manifest::Message::Warning,
         lang::hir::Message::Cat => manifest::Message::Cat,
         lang::hir::Message::System => manifest::Message::System,
+        lang::hir::Message::Row => manifest::Message::Row,
     }
 }
 
