@@ -21,21 +21,41 @@ pub struct Match {
 /// # Errors
 /// No such target, or nothing in it matches.
 pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<Match>> {
-    let part = SpecPart::Text(function.to_string());
-    let pattern = FunctionPattern::parse(&part).map_err(anyhow::Error::msg)?;
-    let files = match catalog.files(target) {
-        Ok(files) => files,
-        Err(TargetError::Unusable(reason)) => bail!("`{target}`: {reason}"),
-        Err(TargetError::NotYet { looked_in }) => {
-            bail!("no library `{target}`; looked in {}", looked_in.join(", "))
-        }
-    };
+    let pattern = FunctionPattern::parse(&part(function)).map_err(anyhow::Error::msg)?;
+    let files = files(catalog, target)?;
     let found: Vec<Match> = files.iter().flat_map(|file| in_file(catalog, file, &pattern)).collect();
     if found.is_empty() {
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         bail!("no function matches `{function}` in {}", paths.join(", "));
     }
     Ok(found)
+}
+
+/// The files that a target stands for.
+///
+/// # Errors
+/// There is none: why.
+pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>> {
+    match catalog.files(target) {
+        Ok(files) => Ok(files),
+        Err(_) if target == "*" => {
+            bail!("`*` is no target; name a library, or a pattern of paths such as `/usr/lib/*/libc.so*`")
+        }
+        Err(TargetError::Unusable(reason)) => bail!("`{target}`: {reason}"),
+        Err(TargetError::NotYet { looked_in }) => {
+            bail!("no library `{target}`; looked in {}", looked_in.join(", "))
+        }
+    }
+}
+
+/// A part of an attach point as scripts write it: `cuInit`, `"cuMemAlloc"`, `/cu.*/`.
+pub fn part(text: &str) -> SpecPart {
+    let between = |quote: &str| text.strip_prefix(quote)?.strip_suffix(quote).map(String::from);
+    match (between("\""), between("/")) {
+        (Some(name), _) => SpecPart::Quoted(name),
+        (_, Some(regex)) => SpecPart::Regex(regex),
+        _ => SpecPart::Text(text.to_owned()),
+    }
 }
 
 fn in_file(catalog: &dyn Catalog, file: &File, pattern: &FunctionPattern) -> Vec<Match> {

@@ -108,6 +108,9 @@ says "count traced_work 7"
 says "returns traced_work 4"
 run "fork_workload" env CUDASIM_FAST=1 "$build/fork_workload" 3 50
 says "count cuCtxGetDevice 150"
+run "marked" "$build/marked" 5
+says "count plain 10"
+says "count watched 0"
 run "late_dlopen" "$build/late_dlopen" "$build/libcuda.so.1" cuDriverGetVersion 3
 says "failed cuDriverGetVersion 0"
 for function in push nop5 endbr64 sub mov; do

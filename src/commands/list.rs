@@ -1,30 +1,115 @@
 //! `cudatrace -l PATTERN`: what can be probed, with `-v` the functions' parameters.
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Word, classify};
 use crate::functions::{self, Match};
+use crate::messages::Messages;
+use crate::{embedded, script};
 use anyhow::{Result, bail};
 use cuda::operations::{OPERATIONS, Operation};
-use lang::catalog::{Catalog, Tracepoint};
+use lang::catalog::{Catalog, MarkerArg, MarkerPlace, Tracepoint};
 use lang::resolve::pattern::glob_matches;
 use lang::resolve::providers::{self, Found, Provider, ProviderKind};
 use lang::resolve::tracepoint::glob;
+use lang::{Diagnostics, ast};
+use std::collections::HashSet;
 use std::io::Write;
+use std::path::Path;
 use target::{Machine, Scope};
 
-/// Lists the attach points that a pattern such as `uprobe:libcuda:cuMem*` stands for.
+/// Lists the attach points that a pattern such as `uprobe:libcuda:cuMem*` stands for, or those of a script.
 pub fn run(cli: &Cli) -> Result<u8> {
     let machine =
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
             .with_kernel(&crate::kernel::Running);
     let pattern = cli.words.first().map_or("uprobe:libcuda:*", String::as_str);
+    if is_script(pattern) {
+        return list_script(cli, &machine);
+    }
+    list(&machine, pattern, cli.verbose)
+}
+
+/// A file to read, not a pattern: those have colons.
+fn is_script(word: &str) -> bool {
+    let named =
+        matches!(classify(word, |name| embedded::find(name).is_some()), Word::Embedded(_) | Word::File("-"));
+    named
+        || !word.contains(':')
+            && (word.ends_with(".ct") || word.ends_with(".bt") || Path::new(word).is_file())
+}
+
+/// Lists what each attach point of a script stands for, once; those that stand for nothing are said.
+fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
+    let messages = Messages::new(cli);
+    let script = script::open(&cli.words[0], &cli.words[1..])?;
+    let script = script::import(script, &messages)?;
+    let mut diags = Diagnostics::default();
+    let parsed = lang::parse::parse(&script.source, &script.params, &mut diags);
+    messages.diagnostics(&diags, &script.source);
+    let Some(ast) = parsed else { bail!("the script cannot be read") };
+    let clauses = ast.items.iter().filter_map(|item| match item {
+        ast::Item::Clause(clause) => Some(clause),
+        _ => None,
+    });
+    let mut seen = HashSet::new();
+    let mut status = 0;
+    for written in
+        clauses.flat_map(|clause| &clause.probes).map(written).filter(|text| seen.insert(text.clone()))
+    {
+        let listed = if is_list(&written) { list(machine, &written, cli.verbose) } else { plain(&written) };
+        if let Err(error) = listed {
+            messages.warning(&format!("`{written}`: {error}"));
+            status = 1;
+        }
+    }
+    Ok(status)
+}
+
+/// The attach point as a pattern.
+fn written(probe: &ast::ProbeSpec) -> String {
+    let parts = probe.parts.iter().map(|part| match &part.node {
+        ast::SpecPart::Text(text) => text.clone(),
+        ast::SpecPart::Quoted(text) => format!("\"{text}\""),
+        ast::SpecPart::Regex(text) => format!("/{text}/"),
+    });
+    std::iter::once(probe.provider.node.clone()).chain(parts).collect::<Vec<_>>().join(":")
+}
+
+/// It may stand for several attach points.
+fn is_list(written: &str) -> bool {
+    !matches!(
+        provider(written),
+        Found::Known(Provider {
+            kind: ProviderKind::Begin
+                | ProviderKind::End
+                | ProviderKind::Interval
+                | ProviderKind::Profile
+                | ProviderKind::Signal,
+            ..
+        })
+    )
+}
+
+fn plain(written: &str) -> Result<u8> {
+    Ok(writeln!(std::io::stdout(), "{written}").map(|()| 0)?)
+}
+
+fn provider(pattern: &str) -> Found {
+    providers::find(pattern.split(':').next().unwrap_or(pattern))
+}
+
+/// Lists what one pattern stands for.
+fn list(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
     if let Some((category, event)) = tracepoint(pattern) {
-        return list_tracepoints(&machine, category, event, cli.verbose);
+        return list_tracepoints(machine, category, event, verbose);
     }
     if let Some(event) = raw_tracepoint(pattern) {
-        return list_raw_tracepoints(&machine, event, cli.verbose);
+        return list_raw_tracepoints(machine, event, verbose);
     }
     if let Some(operation) = operation(pattern) {
-        return list_operations(operation, cli.verbose);
+        return list_operations(operation, verbose);
+    }
+    if let Found::Known(Provider { kind: ProviderKind::Usdt, .. }) = provider(pattern) {
+        return list_markers(machine, pattern, verbose);
     }
     not_countable(pattern)?;
     let (provider, target, function) = functions::split(pattern);
@@ -32,18 +117,56 @@ pub fn run(cli: &Cli) -> Result<u8> {
         bail!("`{provider}` cannot be listed; `uprobe:LIBRARY:FUNCTION` can, with wildcards");
     }
     let provider = if provider.len() > 2 { provider } else { "uprobe" };
-    let found = functions::find(&machine, target, function)?;
+    let found = functions::find(machine, target, function)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for found in &found {
-        write_match(&mut out, provider, found, cli.verbose)?;
+        write_match(&mut out, provider, found, verbose)?;
     }
     Ok(out.flush().map(|()| 0)?)
+}
+
+/// Markers of `usdt:TARGET`, `usdt:TARGET:NAME`, `usdt:TARGET:PROVIDER:NAME`; one that stands at several places once.
+fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
+    let parts: Vec<&str> = pattern.split(':').skip(1).collect();
+    let (target, provider, name) = match parts[..] {
+        [target] => (target, "*", "*"),
+        [target, name] => (target, "*", name),
+        [target, provider, name] => (target, provider, name),
+        _ => bail!("write `usdt:TARGET:PROVIDER:NAME`"),
+    };
+    let files = functions::files(machine, target)?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut seen = HashSet::new();
+    for file in &files {
+        for marker in machine.markers(file.id) {
+            let matches = |pattern: &str, text: &str| glob_matches(pattern.as_bytes(), text.as_bytes());
+            let wanted = matches(provider, &marker.provider) && matches(name, &marker.name);
+            let args = marker.args.iter().enumerate().filter(|_| verbose);
+            let args: String = args.map(|(at, arg)| format!("    {} arg{at}\n", shown_type(arg))).collect();
+            let shown = format!("usdt:{}:{}:{}\n{args}", file.path, marker.provider, marker.name);
+            if wanted && seen.insert(shown.clone()) {
+                write!(out, "{shown}")?;
+            }
+        }
+    }
+    if seen.is_empty() {
+        let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        bail!("no marker matches `{provider}:{name}` in {}", paths.join(", "));
+    }
+    Ok(out.flush().map(|()| 0)?)
+}
+
+fn shown_type(arg: &MarkerArg) -> String {
+    match &arg.place {
+        MarkerPlace::Unreadable(written) => format!("unreadable ({written})"),
+        _ => format!("{}int{}", if arg.signed { "" } else { "u" }, 8 * arg.bytes),
+    }
 }
 
 /// Refuses kinds of attach point that are no list, such as `interval:*`: their first word is no library.
 fn not_countable(pattern: &str) -> Result<()> {
     let word = pattern.split(':').next().unwrap_or(pattern);
-    match providers::find(word) {
+    match provider(pattern) {
         Found::Known(Provider { kind: ProviderKind::Uprobe | ProviderKind::Uretprobe, .. })
         | Found::Unknown => Ok(()),
         Found::Known(provider) => {

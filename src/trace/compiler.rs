@@ -8,7 +8,7 @@ use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow, Passes};
 use lang::ast::{self, SpecPart};
-use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
+use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
 use lang::hir::Attach;
 use lang::resolve::providers::{self, Found, Provider, ProviderKind};
 use lang::{Checked, Diagnostics, Known, Source};
@@ -339,6 +339,10 @@ impl Catalog for Appeared<'_> {
 
     fn functions(&self, file: FileId) -> &[Function] {
         self.machine.functions(file)
+    }
+
+    fn markers(&self, file: FileId) -> &[Marker] {
+        self.machine.markers(file)
     }
 
     fn entry_place(&self, file: FileId, offset: u64) -> Place {

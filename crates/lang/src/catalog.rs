@@ -36,6 +36,52 @@ pub struct Place {
     pub stack_shift: u32,
 }
 
+/// A marker that a file's author put into the code for tracers: `usdt`. One name may stand at several places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// `libnccl`
+    pub provider: String,
+    /// `all_reduce`
+    pub name: String,
+    /// File offset of the instruction.
+    pub offset: u64,
+    /// File offset of the counter that tells the program that somebody listens; 0: there is none.
+    pub semaphore: u64,
+    /// What is passed on, in order.
+    pub args: Vec<MarkerArg>,
+}
+
+/// A value that a marker passes on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MarkerArg {
+    /// 1, 2, 4 or 8.
+    pub bytes: u8,
+    /// Two's complement.
+    pub signed: bool,
+    /// Where it is when the marker is passed.
+    pub place: MarkerPlace,
+}
+
+/// Where a marker's value is. Registers have the names that `reg` takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MarkerPlace {
+    /// Always the same.
+    Constant(i64),
+    /// The low bytes of it.
+    Register(String),
+    /// In memory, at the sum of these.
+    Memory {
+        /// A register.
+        base: Option<String>,
+        /// Another one, and what it is multiplied by.
+        index: Option<(String, u8)>,
+        /// Bytes.
+        offset: i64,
+    },
+    /// Somewhere that cannot be read: as the file says it.
+    Unreadable(String),
+}
+
 /// A tracepoint of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tracepoint {
@@ -111,6 +157,12 @@ pub trait Catalog {
 
     /// All functions of a file, each address once, sorted by first name.
     fn functions(&self, file: FileId) -> &[Function];
+
+    /// All markers of a file.
+    fn markers(&self, file: FileId) -> &[Marker] {
+        let _ = file;
+        &[]
+    }
 
     /// Cheapest safe place for an entry probe of the function at `offset`.
     fn entry_place(&self, file: FileId, offset: u64) -> Place;

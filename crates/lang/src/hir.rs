@@ -405,6 +405,8 @@ pub struct Site {
     pub file: Option<FileId>,
     /// Where in the file.
     pub place: Place,
+    /// File offset of the counter by which a marker's program knows that it is probed; 0: there is none.
+    pub semaphore: u64,
     /// The symbol.
     pub func: NameId,
     /// Its family's name.

@@ -93,9 +93,13 @@ impl<'a> Printer<'a> {
             0 => String::new(),
             bytes => format!(" shift {bytes}"),
         };
+        let semaphore = match site.semaphore {
+            0 => String::new(),
+            at => format!(" semaphore {at:#x}"),
+        };
         let names = &self.program.names;
         let text = format!(
-            "site {place}{shift} func={} api={} probe={}",
+            "site {place}{shift}{semaphore} func={} api={} probe={}",
             names.funcs[site.func.0 as usize],
             names.apis[site.api.0 as usize],
             names.probes[site.probe.0 as usize]

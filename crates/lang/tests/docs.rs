@@ -22,7 +22,7 @@ mod record;
 use std::path::{Path, PathBuf};
 
 use lang::builtin::{self, Kind};
-use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
+use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
 use lang::check::limits;
 use lang::diagnostic::Diagnostic;
 use lang::resolve::providers;
@@ -65,7 +65,7 @@ static LIBRARIES: &[Library] = &[
     (&["./train"], "/home/me/train", None, "cudaMalloc main", None),
 ];
 
-struct Machine(Vec<Vec<Function>>);
+struct Machine(Vec<Vec<Function>>, Vec<Marker>);
 
 impl Machine {
     fn new() -> Machine {
@@ -79,7 +79,7 @@ impl Machine {
             };
             names.iter().enumerate().map(function).collect()
         };
-        Machine(LIBRARIES.iter().map(functions).collect())
+        Machine(LIBRARIES.iter().map(functions).collect(), record::markers())
     }
 }
 
@@ -125,6 +125,10 @@ impl Catalog for Machine {
 
     fn functions(&self, file: FileId) -> &[Function] {
         &self.0[file.0 as usize]
+    }
+
+    fn markers(&self, file: FileId) -> &[Marker] {
+        if LIBRARIES[file.0 as usize].0.contains(&"./train") { &self.1 } else { &[] }
     }
 
     fn entry_place(&self, _: FileId, offset: u64) -> Place {

@@ -178,10 +178,12 @@ impl Batch<'_> {
         let path = sys::c_path(self.path)?;
         let offsets: Vec<u64> = sites.iter().map(|site| site.offset).collect();
         let cookies: Vec<u64> = sites.iter().map(|site| site.cookie).collect();
+        let semaphores: Vec<u64> = sites.iter().map(|site| site.semaphore).collect();
         let sites = MultiSites {
             path: &path,
             offsets: &offsets,
             cookies: &cookies,
+            semaphores: Some(&*semaphores).filter(|list| list.iter().any(|&at| at != 0)),
             pid: self.attacher.pid.unwrap_or(0),
         };
         link_multi(self.loaded.fd.as_raw_fd(), self.loaded.attach_type, self.side == Side::Return, &sites)
@@ -205,7 +207,7 @@ impl Batch<'_> {
     }
 
     fn link_single(&self, pmu: &UprobePmu, site: &Site) -> io::Result<Link> {
-        let event = pmu.open(self.path, site.offset, self.side == Side::Return, self.attacher.pid)?;
+        let event = pmu.open(self.path, site, self.side == Side::Return, self.attacher.pid)?;
         let event = sys::out_of_the_way(event);
         let link = sys::out_of_the_way(link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?);
         Ok(Link { module: ModuleId::default(), clause: self.clause, link, event: Some(event) })
@@ -240,6 +242,8 @@ pub(crate) struct MultiSites<'a> {
     pub offsets: &'a [u64],
     /// What the program finds there.
     pub cookies: &'a [u64],
+    /// Counters that the kernel raises meanwhile, 0 where there is none.
+    pub semaphores: Option<&'a [u64]>,
     /// Only in this process; 0: in all.
     pub pid: u32,
 }
@@ -259,6 +263,7 @@ pub(crate) fn link_multi(
         path: sites.path.as_ptr(),
         offsets: sites.offsets.as_ptr(),
         cookies: sites.cookies.as_ptr(),
+        ref_ctr_offsets: sites.semaphores.map_or(std::ptr::null(), <[u64]>::as_ptr),
         pid: sites.pid,
         ..Default::default()
     };
@@ -274,6 +279,9 @@ fn link_perf_event(program: RawFd, event: &OwnedFd, cookie: u64) -> io::Result<O
     // SAFETY: both descriptors live; the options are copied.
     sys::owned_libbpf(unsafe { bpf::bpf_link_create(program, event.as_raw_fd(), bpf::BPF_PERF_EVENT, &opts) })
 }
+
+/// Where in the configuration of a uprobe's event its counter goes: `PERF_UPROBE_REF_CTR_OFFSET_SHIFT`.
+const SEMAPHORE_SHIFT: u32 = 32;
 
 /// The kernel's way to single uprobes: a perf event of a type of its own.
 struct UprobePmu {
@@ -291,12 +299,13 @@ impl UprobePmu {
         Ok(UprobePmu { kind, return_bit: 1 << bit })
     }
 
-    fn open(&self, path: &Path, offset: u64, at_return: bool, pid: Option<u32>) -> io::Result<OwnedFd> {
+    fn open(&self, path: &Path, site: &Site, at_return: bool, pid: Option<u32>) -> io::Result<OwnedFd> {
         let path: CString = sys::c_path(path)?;
         let mut attr = bpf::perf_event_attr { type_: self.kind, ..Default::default() };
         attr.config = if at_return { self.return_bit } else { 0 };
+        attr.config |= site.semaphore << SEMAPHORE_SHIFT;
         attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
-        attr.__bindgen_anon_4.probe_offset = offset;
+        attr.__bindgen_anon_4.probe_offset = site.offset;
         let (pid, cpu) = pid.map_or((-1, 0), |pid| (pid as i32, -1));
         sys::perf_event_open(&mut attr, pid, cpu)
     }

@@ -160,7 +160,8 @@ enum PidFilter {
 fn multi_link(attach_type: bpf::bpf_attach_type) -> Option<PidFilter> {
     let program = load(&EXIT, Kind { attach_type, ..Kind::default() }).ok()?;
     let errno = |pid: u32| {
-        let site = crate::attach::MultiSites { path: c"/", offsets: &[0], cookies: &[0], pid };
+        let site =
+            crate::attach::MultiSites { path: c"/", offsets: &[0], cookies: &[0], semaphores: None, pid };
         let link = crate::attach::link_multi(program.as_raw_fd(), attach_type, false, &site);
         link.err().and_then(|error| error.raw_os_error())
     };

@@ -157,7 +157,7 @@ fn manifest(programs: Vec<Attach>) -> Manifest {
 
 fn site(function: extern "C" fn(u64) -> u64, event: u32, value: u32, probe: u32) -> Site {
     let cookie = u64::from(event) << 32 | u64::from(value);
-    Site { file: 0, offset: offset_of(function), cookie, probe }
+    Site { file: 0, offset: offset_of(function), cookie, probe, semaphore: 0 }
 }
 
 fn uprobes(side: Side, sites: Vec<Site>) -> Attach {
@@ -264,7 +264,7 @@ fn begin_comes_first_then_calls_then_end_and_a_bad_attach_point_is_named() {
     let Some(_alone) = alone() else { return };
     let sites = vec![
         site(probed_one, PRINT, 11, 0),
-        Site { file: 0, offset: u64::MAX >> 1, cookie: 0, probe: 1 },
+        Site { file: 0, offset: u64::MAX >> 1, cookie: 0, probe: 1, semaphore: 0 },
         site(probed_two, PRINT, 22, 1),
     ];
     let attach = vec![Attach::End, uprobes(Side::Entry, sites), Attach::Begin];
@@ -479,7 +479,7 @@ fn measure_attaching_700_functions() {
     offsets.truncate(700);
     for attach_type in [MULTI, 0] {
         let count = if attach_type == 0 { 100 } else { offsets.len() };
-        let site = |offset: &u64| Site { file: 0, offset: *offset, cookie: 0, probe: 0 };
+        let site = |offset: &u64| Site { file: 0, offset: *offset, cookie: 0, probe: 0, semaphore: 0 };
         let sites: Vec<Site> = offsets[..count].iter().map(site).collect();
         let attach = vec![uprobes(Side::Entry, sites.clone()), uprobes(Side::Return, sites)];
         let programs =

@@ -302,6 +302,24 @@ impl ElfFile {
         memmem::find(&self.bytes, text).is_some()
     }
 
+    /// Bytes of a section by its name.
+    pub fn named_section(&self, name: &str) -> Option<&[u8]> {
+        Some(self.section_bytes(self.section(name)?))
+    }
+
+    /// Virtual address of a section by its name.
+    pub fn section_address(&self, name: &str) -> Option<u64> {
+        Some(self.section(name)?.sh_addr)
+    }
+
+    /// Virtual address of a variable by its name.
+    pub fn variable(&self, name: &str) -> Option<u64> {
+        self.tables().into_iter().flatten().find_map(|table| {
+            let named = |raw: &RawSymbol| c_string(table.strings, raw.name) == Some(name);
+            table.raw().map(|(_, raw)| raw).find(|raw| raw.section != 0 && named(raw)).map(|raw| raw.value)
+        })
+    }
+
     /// All functions that the file defines.
     pub fn functions(&self) -> Functions {
         let mut symbols = self.symbols();
@@ -365,7 +383,7 @@ impl ElfFile {
     }
 
     /// File offset of any mapped address.
-    fn data_offset(&self, address: u64) -> Option<usize> {
+    pub fn data_offset(&self, address: u64) -> Option<usize> {
         let loaded = self.segments.iter().filter(|s| s.p_type == PT_LOAD);
         loaded.filter_map(|segment| offset_in(segment, address)).map(to_usize).next()
     }
@@ -574,18 +592,21 @@ fn gnu_hash_count(table: &[u8]) -> Option<usize> {
 }
 
 /// The build id among the notes of a segment.
-fn build_id_in(mut notes: &[u8]) -> Option<&[u8]> {
+fn build_id_in(list: &[u8]) -> Option<&[u8]> {
+    notes(list).find(|(name, kind, _)| *name == b"GNU\0" && *kind == NT_GNU_BUILD_ID).map(|(.., data)| data)
+}
+
+/// Notes as name (with its NUL), kind and data, up to the first that makes no sense.
+pub(crate) fn notes(mut list: &[u8]) -> impl Iterator<Item = (&[u8], u32, &[u8])> {
     let padded = |len: usize| len.checked_add(3).map(|len| len & !3);
-    loop {
-        let (name_len, len, kind) =
-            (u32_at(notes, 0)? as usize, u32_at(notes, 4)? as usize, u32_at(notes, 8)?);
+    std::iter::from_fn(move || {
+        let (name_len, len, kind) = (u32_at(list, 0)? as usize, u32_at(list, 4)? as usize, u32_at(list, 8)?);
+        let name = list.get(12..name_len.checked_add(12)?)?;
         let data_at = padded(name_len)?.checked_add(12)?;
-        let data = notes.get(data_at..data_at.checked_add(len)?)?;
-        if kind == NT_GNU_BUILD_ID && notes.get(12..16) == Some(b"GNU\0") {
-            return Some(data);
-        }
-        notes = notes.get(data_at.checked_add(padded(len)?)?..)?;
-    }
+        let data = list.get(data_at..data_at.checked_add(len)?)?;
+        list = list.get(data_at.checked_add(padded(len)?)?..).unwrap_or(&[]);
+        Some((name, kind, data))
+    })
 }
 
 /// As much of `bytes[start..start + len]` as there is.
@@ -594,7 +615,7 @@ fn clamp(bytes: &[u8], start: usize, len: usize) -> &[u8] {
     &bytes[start..start.saturating_add(len).min(bytes.len())]
 }
 
-fn c_string(strings: &[u8], at: usize) -> Option<&str> {
+pub(crate) fn c_string(strings: &[u8], at: usize) -> Option<&str> {
     let rest = strings.get(at..)?;
     std::str::from_utf8(&rest[..memchr::memchr(0, rest)?]).ok()
 }
@@ -615,6 +636,6 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     array_at(bytes, at).map(u32::from_le_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     array_at(bytes, at).map(u64::from_le_bytes)
 }

@@ -14,6 +14,7 @@ mod identity;
 mod ldcache;
 pub mod locate;
 pub mod machine;
+pub mod marker;
 mod perf_map;
 pub mod process;
 pub mod prologue;

@@ -16,12 +16,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use cuda::Library;
 use elsa::sync::FrozenVec;
-use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
+use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
 
 use crate::elf::{ElfError, ElfFile, Functions};
 use crate::hunt::{self, Hunt};
 use crate::identity::Identity;
 use crate::locate::{self, Verdict, Wanted};
+use crate::marker;
 use crate::process::{self, Mapping};
 use crate::prologue::{self, Body, Shifted};
 use crate::search::View;
@@ -82,6 +83,7 @@ struct Taken {
     elf: ElfFile,
     library: OnceLock<Option<(Library, u32)>>,
     functions: OnceLock<Functions>,
+    markers: OnceLock<Vec<Marker>>,
 }
 
 impl Taken {
@@ -228,6 +230,7 @@ impl Machine {
             elf,
             library: OnceLock::new(),
             functions: OnceLock::new(),
+            markers: OnceLock::new(),
         }));
         Ok(FileId(self.files.len() as u32 - 1))
     }
@@ -400,6 +403,11 @@ impl Catalog for Machine {
 
     fn functions(&self, file: FileId) -> &[Function] {
         &self.file(file).functions().list
+    }
+
+    fn markers(&self, file: FileId) -> &[Marker] {
+        let taken = self.file(file);
+        taken.markers.get_or_init(|| marker::markers(&taken.elf))
     }
 
     fn entry_place(&self, file: FileId, offset: u64) -> Place {

@@ -210,6 +210,9 @@ pub struct Site {
     pub cookie: u64,
     /// Index of the attach point's name in `names.probes`, for messages.
     pub probe: u32,
+    /// Offset in the file of a 16-bit counter that the kernel raises while the place is probed; 0: there is none.
+    #[serde(default)]
+    pub semaphore: u64,
 }
 
 /// A kind of record.

@@ -181,6 +181,7 @@ pub(super) fn uprobes(side: Side, sites: &[Site], layout: &Layout) -> manifest::
             offset: site.place.offset,
             cookie: layout.cookie(site),
             probe: site.probe.0,
+            semaphore: site.semaphore,
         })
     };
     manifest::Attach::Uprobes { side, sites: sites.iter().filter_map(site).collect() }

@@ -17,6 +17,7 @@ pub mod infer;
 mod layout;
 pub mod limits;
 mod maps;
+mod markers;
 mod memory;
 mod names;
 mod operators;

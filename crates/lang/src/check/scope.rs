@@ -1,6 +1,7 @@
 //! What a body sees at one point: where it runs, its variables, which of them are set on all paths to here.
 
 use crate::builtin::Where;
+use crate::catalog::MarkerArg;
 use crate::check::infer::Slot;
 use crate::hir::{Attach, NameId, NameKind, Signature, Site, VarId};
 use crate::resolve::{Attached, ResolvedClause};
@@ -47,6 +48,10 @@ pub(crate) struct Scope {
     pub at: At,
     pub signature: Option<Signature>,
     pub known: Option<&'static cuda::Signature>,
+    /// Of markers: what they pass on.
+    pub passed: Option<Vec<MarkerArg>>,
+    /// The function, or marker, for messages.
+    pub symbol: String,
     /// Sites of this program.
     pub sites: Vec<Site>,
     /// Sites of all programs of the clause.
@@ -89,6 +94,8 @@ impl Scope {
                 scope.sites = layout.sites.clone();
                 scope.signature = layout.signature.clone();
                 scope.known = layout.known;
+                scope.passed = layout.passed.clone();
+                scope.symbol = layout.symbol.clone();
             }
         }
         scope.visible = scope.of_clause();
@@ -193,6 +200,7 @@ fn probe_type(attached: &Attached) -> &'static str {
         Attached::Timed { attach: Attach::RawTracepoint { .. }, .. } => "rawtracepoint",
         Attached::Timed { attach: Attach::Signal { .. }, .. } => "self",
         Attached::Timed { .. } => "special",
+        Attached::Calls { layout, .. } if layout.passed.is_some() => "usdt",
         Attached::Calls { returns: false, .. } => "uprobe",
         Attached::Calls { returns: true, .. } => "uretprobe",
     }

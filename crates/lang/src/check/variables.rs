@@ -142,6 +142,7 @@ impl<'a> Checker<'a> {
             "ustack" | "kstack" => self.stack(name, &[], span),
             "args" => self.all_args(span),
             _ => match arg_number(name) {
+                Some(number) if self.scope.passed.is_some() => self.passed(number, span),
                 Some(number) => expr(ExprKind::Arg(number), Type::I64, span),
                 None => unreachable!("built-in variable `{name}` has no arm"),
             },

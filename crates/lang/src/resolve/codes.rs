@@ -155,6 +155,15 @@ pub const PROBES: &[Code] = &[
         repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
+        code: "E0114",
+        title: "no such marker",
+        explanation: "A `usdt` probe is written `usdt:TARGET:PROVIDER:NAME`, and sits where the author of a program or \
+                      library put a marker of that name. `cudatrace -l 'usdt:TARGET:*'` lists them, with `-v` the values \
+                      that they pass on.",
+        example: "usdt:./app:app:bacth { @ = count() }",
+        repaired: "usdt:./app:app:batch { @ = count() }",
+    },
+    Code {
         code: "E0113",
         title: "no such operation of CUDA",
         explanation: "Operations are written `cuda:OPERATION`, and `cuda:OPERATION:start` for their beginning. \

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use crate::ast::Clause;
+use crate::catalog::MarkerArg;
 use crate::check::types::Types;
 use crate::diagnostic::Diagnostics;
 use crate::hir::{Param, Signature, Site, Type};
@@ -31,6 +32,8 @@ pub struct Layout {
     pub symbol: String,
     /// What the tables say of the first function.
     pub known: Option<&'static cuda::Signature>,
+    /// Of markers: what they pass on, as far as the body uses it.
+    pub passed: Option<Vec<MarkerArg>>,
 }
 
 /// Integer registers that hold arguments on the architecture with the fewest: what lies behind them may be on the stack.
@@ -50,6 +53,8 @@ struct Key {
     ret: Option<Type>,
     /// Where the stack arguments are, if one may be used.
     stack_shift: Option<u32>,
+    /// What a marker passes on, up to the last that is used.
+    passed: Option<Vec<MarkerArg>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -102,7 +107,13 @@ impl Grouping<'_> {
         }
         self.index.insert(key, self.attached.len());
         let signature = call.signature.map(|known| self.signature(known));
-        let layout = Layout { sites: vec![call.site], signature, symbol: call.symbol, known: call.signature };
+        let layout = Layout {
+            sites: vec![call.site],
+            signature,
+            symbol: call.symbol,
+            known: call.signature,
+            passed: call.passed,
+        };
         self.attached.push(Attached::Calls { returns: call.returns, layout });
     }
 
@@ -128,6 +139,10 @@ impl Grouping<'_> {
             names: self.usage.all_args.map(|_| params.iter().map(|p| p.name).collect()),
             travel,
             ret: ret.map(|known| self.types.of_cuda(known.ret)),
+            passed: call.passed.as_ref().map(|args| {
+                let used = self.usage.highest_arg.map_or(0, |n| n as usize + 1);
+                args[..used.min(args.len())].to_vec()
+            }),
             stack_shift: on_stack.then_some(call.site.place.stack_shift),
         }
     }
@@ -258,6 +273,14 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
 }
 
 fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {
+    if let Some(passed) = &call.passed {
+        let error = diags.error("E0121", span, format!("what `{}` passes on has no names", call.symbol));
+        error.help(format!(
+            "use `arg0`, `arg1` ...: a marker passes on values by position, this one {}",
+            passed.len()
+        ));
+        return;
+    }
     let message = format!("the arguments of `{}` are not known by name", call.symbol);
     diags
         .error("E0121", span, message)

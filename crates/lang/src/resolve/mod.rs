@@ -9,6 +9,7 @@
 
 pub mod codes;
 pub mod layout;
+pub mod markers;
 pub mod names;
 pub mod pattern;
 pub mod probes;

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use cuda::operations::{OPERATIONS, QUIET};
 
 use crate::ast::{Clause, ProbeSpec, SpecPart};
-use crate::catalog::{File, FileId, Function, Place, TargetError};
+use crate::catalog::{File, FileId, Function, MarkerArg, Place, TargetError};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::forms::operations;
 use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site};
@@ -48,20 +48,22 @@ pub struct Call {
     pub signature: Option<&'static cuda::Signature>,
     /// Asked for by name, not by a pattern.
     pub by_name: bool,
+    /// Of a marker: what it passes on.
+    pub passed: Option<Vec<MarkerArg>>,
 }
 
 /// Looks for the sites of one clause after the other.
 pub struct Finder<'a, 'b> {
-    setting: &'a Setting<'a>,
-    names: &'b mut Interner,
+    pub(super) setting: &'a Setting<'a>,
+    pub(super) names: &'b mut Interner,
     diags: &'b mut Diagnostics,
-    files: Vec<File>,
-    pending: Vec<Pending>,
+    pub(super) files: Vec<File>,
+    pub(super) pending: Vec<Pending>,
     exported: HashMap<FileId, HashSet<&'a str>>,
 }
 
 /// Why an attach point yields nothing.
-enum Miss {
+pub(super) enum Miss {
     /// The script is wrong whatever this machine has.
     Wrong(Box<Diagnostic>),
     /// This machine has no such thing.
@@ -70,9 +72,9 @@ enum Miss {
     Silent,
 }
 
-type Spots = Result<Vec<Spot>, Miss>;
+pub(super) type Spots = Result<Vec<Spot>, Miss>;
 
-fn finding(
+pub(super) fn finding(
     code: &'static str,
     span: Span,
     message: String,
@@ -151,6 +153,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             ProviderKind::RawTracepoint => self.raw_tracepoints(spec, provider),
             ProviderKind::Uprobe => self.call(spec, provider, false),
             ProviderKind::Uretprobe => self.call(spec, provider, true),
+            ProviderKind::Usdt => self.markers(spec, provider),
             ProviderKind::Cuda => self.operation(spec, provider),
         }
     }
@@ -301,7 +304,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         if spots.is_empty() { Err(Miss::Silent) } else { Ok(spots) }
     }
 
-    fn no_target(&self, target: &str, span: Span, reason: &str) -> Spots {
+    pub(super) fn no_target(&self, target: &str, span: Span, reason: &str) -> Spots {
         let known = self.setting.catalog.known_targets();
         // A name that is known was not mistyped: its file is what is wrong.
         let mistyped = !known.iter().any(|name| name == target);
@@ -388,6 +391,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             site,
             symbol: symbol.into(),
             signature: library.and_then(|(library, major)| cuda::signature(library, major, symbol)),
+            passed: None,
         })
     }
 
@@ -399,7 +403,14 @@ impl<'a, 'b> Finder<'a, 'b> {
         let place = Place { offset, stack_shift: 0 };
         let symbol = format!("{address:#x}");
         let site = self.site(asked, Some(file.id), place, &symbol, None, &format!("{}:{symbol}", file.path));
-        Ok(vec![Spot::Call(Call { returns: asked.returns, site, symbol, signature: None, by_name: true })])
+        Ok(vec![Spot::Call(Call {
+            returns: asked.returns,
+            site,
+            symbol,
+            signature: None,
+            by_name: true,
+            passed: None,
+        })])
     }
 
     fn site(
@@ -419,6 +430,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         Site {
             file,
             place,
+            semaphore: 0,
             func: self.names.intern(NameKind::Func, symbol),
             api: self.names.intern(NameKind::Api, api),
             probe: self.names.intern(NameKind::Probe, &probe),
@@ -463,7 +475,14 @@ impl<'a, 'b> Finder<'a, 'b> {
             let path = format!("{target}:{symbol}");
             let site = self.site(asked, None, Place::default(), &symbol, library, &path);
             let signature = library.and_then(|(library, major)| cuda::signature(library, major, &symbol));
-            Spot::Call(Call { returns: asked.returns, site, symbol, signature, by_name: asked.by_name() })
+            Spot::Call(Call {
+                returns: asked.returns,
+                site,
+                symbol,
+                signature,
+                by_name: asked.by_name(),
+                passed: None,
+            })
         });
         Ok(spots.collect())
     }
@@ -502,10 +521,10 @@ impl Asked<'_> {
 }
 
 fn is_call(kind: ProviderKind) -> bool {
-    matches!(kind, ProviderKind::Uprobe | ProviderKind::Uretprobe | ProviderKind::Cuda)
+    matches!(kind, ProviderKind::Uprobe | ProviderKind::Uretprobe | ProviderKind::Usdt | ProviderKind::Cuda)
 }
 
-fn text(part: &SpecPart) -> &str {
+pub(super) fn text(part: &SpecPart) -> &str {
     match part {
         SpecPart::Text(text) | SpecPart::Quoted(text) | SpecPart::Regex(text) => text,
     }
@@ -515,7 +534,7 @@ fn wrong(code: &'static str, span: Span, message: String, label: &str, help: Vec
     Err(Miss::Wrong(finding(code, span, message, label, help)))
 }
 
-fn malformed(span: Span, message: String, provider: &'static Provider) -> Spots {
+pub(super) fn malformed(span: Span, message: String, provider: &'static Provider) -> Spots {
     wrong("E0103", span, message, "", vec![format!("write `{}`", provider.form)])
 }
 
@@ -678,9 +697,9 @@ fn once_each(spots: Vec<Spot>) -> Vec<Spot> {
     let mut is_new = |spot: &Spot| match spot {
         Spot::Timed { .. } => true,
         // Assumed sites have no place yet: their name tells them apart.
-        Spot::Call(Call { returns, site, .. }) => {
+        Spot::Call(Call { returns, site, passed, .. }) => {
             let name = site.file.is_none().then_some((site.probe, site.func));
-            seen.insert((*returns, site.file, site.place.offset, name))
+            seen.insert((*returns, passed.is_some(), site.file, site.place.offset, name))
         }
     };
     spots.into_iter().filter(|spot| is_new(spot)).collect()

@@ -21,6 +21,8 @@ pub enum ProviderKind {
     Uprobe,
     /// `uretprobe:libcuda:cuInit`
     Uretprobe,
+    /// `usdt:libnccl:nccl:all_reduce`
+    Usdt,
     /// `cuda:alloc`
     Cuda,
 }
@@ -58,6 +60,12 @@ pub static PROVIDERS: &[Provider] = &[
         kind: ProviderKind::Uretprobe,
         form: "uretprobe:TARGET:FUNCTION",
         doc: "when a function returns",
+    },
+    Provider {
+        names: &["usdt", "U"],
+        kind: ProviderKind::Usdt,
+        form: "usdt:TARGET:PROVIDER:NAME",
+        doc: "when a program passes a marker that its author put there; `arg0`, `arg1` ... are what it passes on",
     },
     Provider {
         names: &["cuda"],
@@ -107,7 +115,6 @@ pub static ABSENT: &[(&[&str], &str)] = &[
         &["fentry", "f", "fexit", "fr", "kfunc", "kretfunc"],
         "functions of the kernel cannot be probed; use `uprobe:LIBRARY:FUNCTION`",
     ),
-    (&["usdt", "U"], "use `uprobe:LIBRARY:FUNCTION` on a function near the marker"),
     (&["software", "s", "hardware", "h"], "use `profile:hz:99` to sample by time"),
     (
         &["watchpoint", "w", "asyncwatchpoint", "aw"],
@@ -133,6 +140,10 @@ pub enum Found {
 
 /// Looks a name up, in any case.
 pub fn find(name: &str) -> Found {
+    // `U` is another than `u`.
+    if let Some(provider) = PROVIDERS.iter().find(|p| p.names.contains(&name)) {
+        return Found::Known(provider);
+    }
     let is = |known: &&str| known.eq_ignore_ascii_case(name);
     if let Some(provider) = PROVIDERS.iter().find(|p| p.names.iter().any(is)) {
         return Found::Known(provider);

@@ -1,8 +1,8 @@
 //! A machine of some libraries and a dozen symbols, the same everywhere.
 
-mod record;
+pub mod record;
 
-use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError, Tracepoint};
+use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
 use record::{passed, record};
 
 /// Name in scripts, path, what it is, symbols.
@@ -33,11 +33,13 @@ const LIBRARIES: &[Library] = &[
 /// The machine.
 pub struct Machine {
     functions: Vec<Vec<Function>>,
+    markers: Vec<Marker>,
 }
 
 impl Machine {
     pub fn new() -> Machine {
-        Machine { functions: LIBRARIES.iter().map(|(.., symbols)| functions(symbols)).collect() }
+        let functions = LIBRARIES.iter().map(|(.., symbols)| functions(symbols)).collect();
+        Machine { functions, markers: record::markers() }
     }
 }
 
@@ -97,6 +99,11 @@ impl Catalog for Machine {
 
     fn functions(&self, file: FileId) -> &[Function] {
         &self.functions[file.0 as usize]
+    }
+
+    /// The program alone has markers.
+    fn markers(&self, file: FileId) -> &[Marker] {
+        if LIBRARIES[file.0 as usize].0 == "./app" { &self.markers } else { &[] }
     }
 
     /// Entry probes move by the length of a `push`, return probes stay.

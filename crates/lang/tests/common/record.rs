@@ -1,6 +1,6 @@
 //! What the machines of several tests say of a tracepoint.
 
-use lang::catalog::{RecordField, RecordKind};
+use lang::catalog::{Marker, MarkerArg, MarkerPlace, RecordField, RecordKind};
 
 /// The record of `sched:sched_switch`, with a field of each kind.
 pub fn record() -> Vec<RecordField> {
@@ -24,5 +24,34 @@ pub fn passed() -> Vec<RecordField> {
         field(1, "prev", RecordKind::Pointer { text: false }),
         field(2, "next", RecordKind::Pointer { text: false }),
         field(3, "prev_state", RecordKind::Int { bytes: 4, signed: false }),
+    ]
+}
+
+/// Markers of a program: one at two places, whose values are elsewhere at each, and one of each kind of value.
+pub fn markers() -> Vec<Marker> {
+    let register = |name: &str| MarkerPlace::Register(name.into());
+    let memory = |base: &str, index: Option<(&str, u8)>, offset| MarkerPlace::Memory {
+        base: Some(base.into()),
+        index: index.map(|(name, scale)| (name.to_owned(), scale)),
+        offset,
+    };
+    let arg = |bytes, signed, place| MarkerArg { bytes, signed, place };
+    let marker = |name: &str, offset, semaphore, args| Marker {
+        provider: "app".into(),
+        name: name.into(),
+        offset,
+        semaphore,
+        args,
+    };
+    let first = vec![arg(8, false, register("ax")), arg(4, true, register("dx"))];
+    let second = vec![arg(8, false, memory("bp", None, -16)), arg(4, true, MarkerPlace::Constant(-1))];
+    let kinds = vec![
+        arg(4, false, memory("ax", Some(("cx", 4)), 8)),
+        arg(8, false, MarkerPlace::Unreadable("8f@%xmm0".into())),
+    ];
+    vec![
+        marker("batch", 0x2000, 0, first),
+        marker("batch", 0x2100, 0, second),
+        marker("kinds", 0x2200, 0x3000, kinds),
     ]
 }
