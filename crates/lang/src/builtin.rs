@@ -192,6 +192,24 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuMem* { @[func] = hist(duration) }",
     ),
     variable(
+        "call_depth",
+        "how many traced calls of this thread this one lies in, uint64; 0: in none",
+        Calls,
+        "uretprobe:libcudart:*, uretprobe:libcuda:* { @[func, call_depth] = count() }",
+    ),
+    variable(
+        "outermost",
+        "no traced call of this thread lies around this one, bool",
+        Calls,
+        "uretprobe:libcudart:*, uretprobe:libcuda:* / outermost / { @ns[func] = sum(duration) }",
+    ),
+    variable(
+        "parent_func",
+        "symbol of the traced call that this one lies in; empty if there is none",
+        Calls,
+        "uretprobe:libcudart:*, uretprobe:libcuda:* { @[parent_func, func] = count() }",
+    ),
+    variable(
         "rand",
         "random number, uint32",
         Anywhere,

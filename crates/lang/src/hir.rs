@@ -26,6 +26,27 @@ pub struct Program {
     pub probes: Vec<Probe>,
     /// Settings.
     pub config: Config,
+    /// A clause asks for the calls around the one in hand, so each thread's stack of calls is kept, see [`Around`].
+    pub tracks_calls: bool,
+}
+
+impl Program {
+    /// Whether the calls of a probe are on their thread's stack of calls: those that are probed at return, and those of
+    /// bodies that ask for the calls around.
+    pub fn is_tracked(&self, probe: &Probe) -> bool {
+        let asks = || {
+            let mut asks = false;
+            let mut see = |e: &Expr| asks |= matches!(e.kind, ExprKind::Around(_));
+            probe.predicate.iter().for_each(|e| crate::hir_visit::visit_expr(e, &mut see));
+            crate::hir_visit::visit_block(&probe.body, &mut see);
+            asks
+        };
+        match probe.attach {
+            Attach::Return(_) => self.tracks_calls,
+            Attach::Entry(_) => self.tracks_calls && asks(),
+            _ => false,
+        }
+    }
 }
 
 /// Index into [`Program::enums`].
@@ -675,6 +696,11 @@ pub enum ExprKind {
     Retval,
     /// `duration`: ns of this call, uint64.
     Duration,
+    /// When this call began: ns of the monotonic clock, uint64. Where calls are tracked it is what calls inside of it find
+    /// as [`Around::Start`]. Of a return probe.
+    Started,
+    /// `call_depth`, `parent_func`: of the tracked calls of this thread that the one in hand lies in.
+    Around(Around),
     /// `pid`: tgid, uint32.
     Pid,
     /// `tid`: uint32.
@@ -891,6 +917,21 @@ pub enum ExprKind {
         /// Old or new value.
         yields: Yields,
     },
+}
+
+/// What is known of the tracked calls around the one in hand: those on its thread whose stack pointer lies above that of the
+/// call and that have not returned. See [`Program::is_tracked`] for which calls are tracked.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Around {
+    /// `call_depth`: how many, uint64.
+    Depth,
+    /// `parent_func`: `func` of the innermost, of type `Name(Func)`.
+    Func {
+        /// The name if there is none, which is empty.
+        none: NameId,
+    },
+    /// When the innermost began: ns of the monotonic clock, uint64; 0 if there is none.
+    Start,
 }
 
 /// A number that the kernel or the tracer knows where the body runs.

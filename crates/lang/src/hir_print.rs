@@ -356,6 +356,10 @@ fn simple(kind: &ExprKind) -> &'static str {
     match kind {
         ExprKind::Retval => "retval",
         ExprKind::Duration => "duration",
+        ExprKind::Started => "started",
+        ExprKind::Around(Around::Depth) => "call_depth",
+        ExprKind::Around(Around::Func { .. }) => "parent_func",
+        ExprKind::Around(Around::Start) => "parent_start",
         ExprKind::Pid => "pid",
         ExprKind::Tid => "tid",
         ExprKind::Uid => "uid",

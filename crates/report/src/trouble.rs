@@ -78,6 +78,9 @@ fn words(manifest: &Manifest, kind: &CounterKind, count: u64) -> String {
         CounterKind::NoCallSlot => {
             format!("{} found no room for what entry saves, and have no return", calls())
         }
+        CounterKind::NoRoomAround => {
+            format!("{} found no room among the calls of their thread: no other lies in them", calls())
+        }
         CounterKind::Entered(id) => format!("{} of `{}` did not return while traced", calls(), program(*id)),
         CounterKind::Returned(id) => format!("{} of `{}` returned", calls(), program(*id)),
         CounterKind::NoEntry(id) => {

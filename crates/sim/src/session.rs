@@ -399,6 +399,7 @@ fn trouble(manifest: &Manifest, kind: &CounterKind) -> Option<Trouble> {
         | CounterKind::UnsentSignal
         | CounterKind::NoScratch
         | CounterKind::NoCallSlot
+        | CounterKind::NoRoomAround
         | CounterKind::NoUnwindTable) => Trouble::Want(format!("{want:?}")),
     })
 }

@@ -37,6 +37,8 @@ pub enum CounterKind {
     NoScratch,
     /// Calls for which the saved entry state had no room; their return body does not run.
     NoCallSlot,
+    /// Calls that a thread's stack of traced calls had no room for: deeper ones do not lie in them.
+    NoRoomAround,
     /// Calls of a clause's paired programs seen at entry. Minus `Returned`: the unpaired ones.
     Entered(u32),
     /// Calls of a clause's paired programs seen at return with their entry.

@@ -32,6 +32,10 @@ pub(super) enum Pro {
     Entry(u32),
     /// Address of the scratch cell's bytes.
     Scratch,
+    /// `duration`
+    Duration,
+    /// Of the calls around.
+    Around(hir::Around),
 }
 
 /// When a prologue value is first needed.
@@ -105,6 +109,8 @@ pub(super) struct Body<'c, 'p> {
     pub without_scratch: BlockId,
     /// Where a program goes whose predicate does not hold.
     pub refused: BlockId,
+    /// When the call in hand began, if it has been entered among the tracked ones.
+    pub started: Option<VReg>,
 }
 
 /// Offset in the frame of the word that says that `return` or `exit` ran in a callback.
@@ -148,6 +154,7 @@ impl<'c, 'p> Body<'c, 'p> {
             ctx,
             without_scratch: BlockId(0),
             refused: BlockId(0),
+            started: None,
         }
     }
 
@@ -184,6 +191,7 @@ impl<'c, 'p> Body<'c, 'p> {
         self.stage = Stage::Guard;
         self.frame = None;
         self.frame_bytes = 8;
+        self.started = None;
         let reg = self.ctx;
         self.pros.insert(Pro::Ctx, Made { reg, stage: Stage::Guard, given: true, frame: None });
     }

@@ -13,7 +13,7 @@ use lang::Span;
 use wire::manifest;
 
 /// Clause of programs that no clause asked for.
-const NO_CLAUSE: u32 = u32::MAX;
+pub(super) const NO_CLAUSE: u32 = u32::MAX;
 /// The new task is a thread of its creator's process (sched.h).
 const CLONE_THREAD: i64 = 0x10000;
 

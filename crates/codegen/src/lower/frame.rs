@@ -390,7 +390,9 @@ impl Body<'_, '_> {
                     self.b().call(helper::GET_ATTACH_COOKIE, &[ctx.into()])
                 }
                 Pro::Scratch => self.claim_scratch(),
-                Pro::Ctx | Pro::Entry(_) => unreachable!("given where the side begins"),
+                Pro::Ctx | Pro::Entry(_) | Pro::Duration | Pro::Around(_) => {
+                    unreachable!("given where the side begins")
+                }
             };
             self.b().set(reg, value);
         }

@@ -17,6 +17,7 @@
 
 mod abi;
 mod aggregate;
+mod around;
 mod body;
 mod cookie;
 mod counters;
@@ -49,6 +50,9 @@ pub fn lower(program: &Program, src: &Source, options: &Options) -> (ir::Module,
     cx.declare_maps();
     if options.pid_filter {
         cx.follow_programs();
+    }
+    if program.probes.iter().any(|probe| program.is_tracked(probe)) {
+        cx.forget_stacks();
     }
     for probe in &program.probes {
         cx.probe(probe);

@@ -43,8 +43,16 @@ pub(super) fn needs_entry(probe: &Probe) -> bool {
 }
 
 fn is_entry_value(expr: &Expr) -> bool {
-    use ExprKind::{Arg, Duration, Param, ParamField};
-    matches!(expr.kind, Param(_) | ParamField { .. } | Arg(_) | Duration)
+    use ExprKind::{Arg, Duration, Param, ParamField, Started};
+    matches!(expr.kind, Param(_) | ParamField { .. } | Arg(_) | Duration | Started)
+}
+
+/// What is saved for a value of the entry: for `duration` the time from which it counts.
+fn saved_for(expr: &Expr) -> Expr {
+    match expr.kind {
+        ExprKind::Duration => Expr { kind: ExprKind::Started, ..expr.clone() },
+        _ => expr.clone(),
+    }
 }
 
 /// Its value is the same at entry, and known there.
@@ -96,33 +104,40 @@ struct Plan<'p> {
     at_entry: Vec<&'p Expr>,
     at_return: Vec<&'p Expr>,
     saved: Vec<Expr>,
+    /// The call is entered among those of its thread.
+    tracked: bool,
 }
 
 impl<'p> Plan<'p> {
-    fn new(probe: &'p Probe) -> Plan<'p> {
+    fn new(probe: &'p Probe, tracked: bool) -> Plan<'p> {
         let mut conditions = vec![];
         if let Some(predicate) = &probe.predicate {
             conjuncts(predicate, &mut conditions);
         }
-        let (at_entry, at_return): (Vec<_>, Vec<_>) = conditions.into_iter().partition(|e| is_entry_only(e));
+        // A call that others may lie in has to be entered whatever the predicate says.
+        let (at_entry, at_return): (Vec<_>, Vec<_>) =
+            conditions.into_iter().partition(|e| !tracked && is_entry_only(e));
         let mut saved: Vec<Expr> = vec![];
         let mut save = |e: &'p Expr| {
-            if is_entry_value(e) && !saved.iter().any(|known| known.kind == e.kind && known.ty == e.ty) {
-                saved.push(e.clone());
+            if is_entry_value(e) {
+                let e = saved_for(e);
+                if !saved.iter().any(|known| known.kind == e.kind && known.ty == e.ty) {
+                    saved.push(e);
+                }
             }
         };
         at_return.iter().for_each(|condition| walk::each(condition, &mut save));
         walk::each_in(&probe.body, &mut save);
         // The start time last: what saving costs is not the call's.
-        saved.sort_by_key(|e| e.kind == ExprKind::Duration);
-        Plan { probe, at_entry, at_return, saved }
+        saved.sort_by_key(|e| e.kind == ExprKind::Started);
+        Plan { probe, at_entry, at_return, saved, tracked }
     }
 }
 
 impl<'p> Cx<'p> {
     /// Lowers a return probe that needs its entry.
     pub(super) fn paired(&mut self, probe: &'p Probe, sites: &[Site]) {
-        let plan = Plan::new(probe);
+        let plan = Plan::new(probe, self.program.is_tracked(probe));
         if self.options.features.uprobe_session {
             self.session(&plan, sites)
         } else {
@@ -138,7 +153,7 @@ impl<'p> Cx<'p> {
 
     fn session(&mut self, plan: &Plan<'p>, sites: &[Site]) {
         let probe = plan.probe;
-        let layout = Layout::new(probe, &self.program.names, None);
+        let layout = Layout::new(probe, &self.program.names, plan.tracked.then_some(NameKind::Func));
         let slots = (plan.saved.len() > 1).then(|| {
             let bytes = 8 * (1 + plan.saved.len() as u32);
             self.own_map("ct_slots", BPF_MAP_TYPE_ARRAY, 4, bytes, SLOTS)
@@ -146,11 +161,7 @@ impl<'p> Cx<'p> {
         let attach = uprobes(Side::Session, sites, &layout);
         let mut body = self.begin(probe, "session", "uprobe.session", attach);
         body.cookie = layout;
-        let is_return = body.session_kfunc("bpf_session_is_return");
-        // A bool: the kernel's functions leave the rest of the register as it is.
-        let is_return = body.b().extend(is_return, Width::B8, false);
-        let [entry, ret] = std::array::from_fn(|_| body.b().block());
-        body.b().branch(Cmp::Ne, is_return, 0, ret, entry);
+        let [entry, ret] = body.session_sides();
 
         body.b().switch_to(entry);
         let mark = body.mark();
@@ -160,6 +171,7 @@ impl<'p> Cx<'p> {
             predicate: plan.at_entry.clone(),
             body: &mut |body| body.save_in_session(plan, slots),
             skipped: 1,
+            refused: 1,
             filtered: true,
             variables: false,
         });
@@ -172,6 +184,7 @@ impl<'p> Cx<'p> {
             predicate: plan.at_return.clone(),
             body: &mut |body| body.statements(&probe.body),
             skipped: 0,
+            refused: 0,
             filtered: false,
             variables: true,
         });
@@ -194,6 +207,7 @@ impl<'p> Cx<'p> {
             predicate: plan.at_entry.clone(),
             body: &mut |body| body.save_in_hash(plan, calls),
             skipped: 0,
+            refused: 0,
             filtered: true,
             variables: false,
         });
@@ -209,6 +223,7 @@ impl<'p> Cx<'p> {
             predicate: plan.at_return.clone(),
             body: &mut |body| body.statements(&probe.body),
             skipped: 0,
+            refused: 0,
             filtered: true,
             variables: true,
         });
@@ -220,19 +235,28 @@ impl<'p> Cx<'p> {
 const CALL_KEY: u32 = 24;
 
 impl Body<'_, '_> {
-    /// `duration`; at the entry, the time from which it counts.
-    pub(super) fn duration(&mut self, expr: &Expr) -> VReg {
-        match self.entry {
-            Entry::Direct { .. } => self.b().call(helper::KTIME_GET_NS, &[]),
-            Entry::Saved(_) => self.argument(expr),
+    /// What a call has at its entry.
+    fn entry_value(&mut self, expr: &Expr) -> VReg {
+        match (&expr.kind, self.started) {
+            (ExprKind::Started, Some(started)) => started,
+            (ExprKind::Started, None) => self.b().call(helper::KTIME_GET_NS, &[]),
+            _ => self.argument(expr),
         }
     }
 
-    fn entry_value(&mut self, expr: &Expr) -> VReg {
-        match expr.kind {
-            ExprKind::Duration => self.duration(expr),
-            _ => self.argument(expr),
-        }
+    /// Enters the call among those of its thread, if those are kept.
+    fn begin_call(&mut self, plan: &Plan) {
+        self.started = plan.tracked.then(|| self.enter_call());
+    }
+
+    /// The blocks of a session program for the entry and for the return of a call.
+    pub(super) fn session_sides(&mut self) -> [crate::ir::BlockId; 2] {
+        let is_return = self.session_kfunc("bpf_session_is_return");
+        // A bool: the kernel's functions leave the rest of the register as it is.
+        let is_return = self.b().extend(is_return, Width::B8, false);
+        let [entry, ret] = std::array::from_fn(|_| self.b().block());
+        self.b().branch(Cmp::Ne, is_return, 0, ret, entry);
+        [entry, ret]
     }
 
     fn session_kfunc(&mut self, name: &str) -> VReg {
@@ -244,17 +268,18 @@ impl Body<'_, '_> {
     fn save_in_session(&mut self, plan: &Plan, slots: Option<MapRef>) {
         self.count(CounterKind::Entered(plan.probe.clause));
         match (slots, &plan.saved[..]) {
-            (Some(slots), saved) => self.save_in_slot(saved, slots),
+            (Some(slots), _) => self.save_in_slot(plan, slots),
             (None, [value]) => {
+                self.begin_call(plan);
                 let cookie = self.session_kfunc("bpf_session_cookie");
                 let value = self.entry_value(value);
                 self.b().store(cookie, 0, Width::B64, value);
             }
-            (None, _) => {}
+            (None, _) => self.begin_call(plan),
         }
     }
 
-    fn save_in_slot(&mut self, saved: &[Expr], slots: MapRef) {
+    fn save_in_slot(&mut self, plan: &Plan, slots: MapRef) {
         let mark_here = self.call_mark();
         let (mark, cell, got) = (self.b().vreg(), self.b().vreg(), self.b().block());
         let key = self.temp(4);
@@ -281,7 +306,8 @@ impl Body<'_, '_> {
         self.b().switch_to(got);
         let cookie = self.session_kfunc("bpf_session_cookie");
         self.b().store(cookie, 0, Width::B64, mark);
-        for (at, value) in saved.iter().enumerate() {
+        self.begin_call(plan);
+        for (at, value) in plan.saved.iter().enumerate() {
             let value = self.entry_value(value);
             self.b().store(cell, 8 * (at as i16 + 1), Width::B64, value);
         }
@@ -325,6 +351,7 @@ impl Body<'_, '_> {
 
     fn restore_in_session(&mut self, plan: &Plan, slots: Option<MapRef>, skip: crate::ir::BlockId) {
         let now = self.now_if_timed(plan);
+        self.end_call(plan);
         if let Some(slots) = slots {
             let cell = self.find_slot(plan, slots, skip);
             self.give_values(plan, Place::behind(cell).plus(8), now);
@@ -337,8 +364,23 @@ impl Body<'_, '_> {
         self.count(CounterKind::Returned(plan.probe.clause));
     }
 
+    /// Leaves it.
+    fn end_call(&mut self, plan: &Plan) {
+        if plan.tracked {
+            self.leave_call();
+        }
+    }
+
+    /// At the return of a call, the stack pointer that it began with.
+    pub(super) fn sp_at_entry_of_this(&mut self) -> VReg {
+        let popped = i64::from(abi::machine(self.cx.options.arch).sp_after_return);
+        let sp = self.entry_sp();
+        if popped == 0 { sp } else { self.b().bin(Bin::Sub, sp, popped) }
+    }
+
     fn now_if_timed(&mut self, plan: &Plan) -> Option<VReg> {
-        let timed = plan.saved.iter().any(|e| e.kind == ExprKind::Duration);
+        let mut timed = false;
+        walk::each_of(plan.probe, &mut |e| timed |= e.kind == ExprKind::Duration);
         timed.then(|| self.b().call(helper::KTIME_GET_NS, &[]))
     }
 
@@ -372,9 +414,10 @@ impl Body<'_, '_> {
     /// Reads the saved values; of the start time, makes the duration.
     fn give_values(&mut self, plan: &Plan, from: Place, now: Option<VReg>) {
         for (at, value) in plan.saved.iter().enumerate() {
-            let mut reg = self.load(from.plus(8 * at as u32), Width::B64, false);
-            if let (ExprKind::Duration, Some(now)) = (&value.kind, now) {
-                reg = self.b().bin(Bin::Sub, now, reg);
+            let reg = self.load(from.plus(8 * at as u32), Width::B64, false);
+            if let (ExprKind::Started, Some(now)) = (&value.kind, now) {
+                let duration = self.b().bin(Bin::Sub, now, reg);
+                self.give(Pro::Duration, duration);
             }
             self.give(Pro::Entry(at as u32), reg);
         }
@@ -392,6 +435,7 @@ impl Body<'_, '_> {
 
     fn save_in_hash(&mut self, plan: &Plan, calls: MapRef) {
         self.count(CounterKind::Entered(plan.probe.clause));
+        self.begin_call(plan);
         let sp = self.entry_sp();
         let key = self.call_key(sp);
         let values = self.temp(8 * plan.saved.len().max(1) as u32);
@@ -409,9 +453,8 @@ impl Body<'_, '_> {
 
     fn restore_from_hash(&mut self, plan: &Plan, calls: MapRef, skip: crate::ir::BlockId) {
         let now = self.now_if_timed(plan);
-        let sp = self.entry_sp();
-        let popped = i64::from(abi::machine(self.cx.options.arch).sp_after_return);
-        let sp = if popped == 0 { sp } else { self.b().bin(Bin::Sub, sp, popped) };
+        self.end_call(plan);
+        let sp = self.sp_at_entry_of_this();
         let key = self.call_key(sp);
         let cell = self.lookup_raw(calls, key);
         if plan.at_entry.is_empty() {

@@ -38,9 +38,13 @@ impl<'p> Cx<'p> {
                 self.timer_or_hook(probe, "rawtracepoint", "raw_tp", attach);
             }
             Attach::Entry(sites) => {
-                let depth_matters = self.reads_stack(probe);
+                let tracked = self.program.is_tracked(probe);
+                let depth_matters = tracked || self.reads_stack(probe);
                 for (shift, sites) in by_shift(sites, depth_matters) {
-                    self.entry_program(probe, &sites, shift);
+                    match tracked {
+                        true => self.tracked_entry(probe, &sites),
+                        false => self.entry_program(probe, &sites, shift),
+                    }
                 }
             }
             Attach::Return(sites) => {
@@ -84,7 +88,7 @@ impl<'p> Cx<'p> {
         if sites.is_empty() {
             return;
         }
-        if pair::needs_entry(probe) {
+        if pair::needs_entry(probe) || self.program.is_tracked(probe) {
             return self.paired(probe, sites);
         }
         let layout = Layout::new(probe, &self.program.names, None);
@@ -116,6 +120,7 @@ impl<'p> Cx<'p> {
             predicate: probe.predicate.iter().collect(),
             body: &mut |body| body.statements(&probe.body),
             skipped: 0,
+            refused: 0,
             filtered: matches!(
                 probe.attach,
                 Attach::Entry(_)
@@ -195,8 +200,10 @@ pub(super) struct Parts<'a, 'c, 'p> {
     pub predicate: Vec<&'a Expr>,
     /// What runs then.
     pub body: &'a mut dyn FnMut(&mut Body<'c, 'p>),
-    /// What the program returns if the body did not run.
+    /// What the program returns if it is not its business.
     pub skipped: i64,
+    /// What it returns if the predicate does not hold.
+    pub refused: i64,
     /// Only traced processes.
     pub filtered: bool,
     /// It is the side with the script's statements.
@@ -211,7 +218,8 @@ impl<'c, 'p> Body<'c, 'p> {
             std::array::from_fn(|_| b.block());
         let [done, done_end, refused] = std::array::from_fn(|_| b.block());
         let skip = b.block();
-        (self.without_scratch, self.refused) = (skip, refused);
+        let unrun = if parts.refused == parts.skipped { skip } else { b.block() };
+        (self.without_scratch, self.refused) = (unrun, refused);
         self.b().jump(guard_pros);
 
         self.b().switch_to(guard);
@@ -236,7 +244,12 @@ impl<'c, 'p> Body<'c, 'p> {
         (parts.body)(self);
         self.b().jump(done);
 
-        self.exits(done, done_end, refused, skip, parts.skipped);
+        self.exits(done, done_end, refused, unrun);
+        if unrun != skip {
+            self.b().ret(parts.refused);
+            self.b().switch_to(skip);
+        }
+        self.b().ret(parts.skipped);
         self.prologues([(guard_pros, guard), (predicate_pros, predicate), (body_pros, body)]);
     }
 
@@ -310,7 +323,7 @@ impl<'c, 'p> Body<'c, 'p> {
         self.b().switch_to(next);
     }
 
-    fn exits(&mut self, done: BlockId, done_end: BlockId, refused: BlockId, skip: BlockId, skipped: i64) {
+    fn exits(&mut self, done: BlockId, done_end: BlockId, refused: BlockId, unrun: BlockId) {
         let scratch = self.pros.get(&Pro::Scratch).map(|made| made.stage);
         self.b().switch_to(done);
         if scratch.is_some() {
@@ -322,8 +335,7 @@ impl<'c, 'p> Body<'c, 'p> {
         if scratch.is_some_and(|stage| stage < Stage::Body) {
             self.release_scratch();
         }
-        self.b().fall_into(skip);
-        self.b().ret(skipped);
+        self.b().fall_into(unrun);
     }
 
     fn prologues(&mut self, blocks: [(BlockId, BlockId); 3]) {

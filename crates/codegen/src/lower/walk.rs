@@ -16,6 +16,8 @@ pub fn operands<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
         | Reg(_)
         | Retval
         | Duration
+        | Started
+        | Around(_)
         | Pid
         | Tid
         | Uid

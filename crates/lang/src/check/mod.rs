@@ -118,8 +118,9 @@ pub fn check(
     let mut checker = Checker::new(src, (options, catalog), types, names, config);
     checker.known_maps(&known.maps);
     checker.top_level(script, diags);
+    let tracks_calls = resolve::asks_around(script);
     let probes = checker.rounds(&resolved, diags);
-    (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved))
+    (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved, tracks_calls))
 }
 
 fn settings(script: &Script, options: &Options, diags: &mut Diagnostics) -> Config {
@@ -352,7 +353,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn finish(self, probes: Vec<Probe>, resolved: Resolved) -> Checked {
+    fn finish(self, probes: Vec<Probe>, resolved: Resolved, tracks_calls: bool) -> Checked {
         let types = &self.types;
         let maps = self.maps.iter().map(|state| Map {
             name: state.name.clone(),
@@ -368,8 +369,8 @@ impl<'a> Checker<'a> {
         let maps = maps.collect();
         let (enums, structs) = self.types.into_lists();
         let names = self.names.into_names();
-        let program =
-            Program { enums, structs, maps, files: resolved.files, names, probes, config: self.config };
+        let (files, config) = (resolved.files, self.config);
+        let program = Program { enums, structs, maps, files, names, probes, config, tracks_calls };
         Checked { program, pending: resolved.pending }
     }
 

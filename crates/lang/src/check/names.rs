@@ -2,8 +2,8 @@
 //! only by number.
 
 use crate::check::Checker;
-use crate::check::build::{expr, int, unknown};
-use crate::hir::{Expr, ExprKind, NameId, NameKind, Type};
+use crate::check::build::{binary, expr, int, unknown};
+use crate::hir::{BinaryOp, Expr, ExprKind, NameId, NameKind, Type};
 use crate::span::Span;
 
 impl Checker<'_> {
@@ -16,6 +16,7 @@ impl Checker<'_> {
                 return int(i64::from(holds), Type::Bool, span);
             }
             ExprKind::Name(_) => {}
+            ExprKind::Around(_) => return self.only_equality(span),
             _ => return self.kept_name(span),
         }
         let (ids, of_clause) = self.scope.name_ids(kind);
@@ -26,6 +27,20 @@ impl Checker<'_> {
             self.warning("W0254", span, message);
         }
         expr(ExprKind::NameIn { kind, ids: found }, Type::Bool, span)
+    }
+
+    /// `parent_func == "cudaMalloc"`: which functions there are is not known yet, but the one that is meant has a number.
+    pub fn parent_is(&mut self, name: &Expr, text: &str, span: Span) -> Expr {
+        let id = self.names.intern(NameKind::Func, text);
+        let number = expr(ExprKind::Cast(Box::new(name.clone())), Type::U32, span);
+        binary(BinaryOp::Eq, number, int(i64::from(id.0), Type::U32, span), Type::Bool, span)
+    }
+
+    fn only_equality(&mut self, span: Span) -> Expr {
+        let error = self.error("E0212", span, "`parent_func` can only be compared by `==` and `!=`");
+        error.note("libraries that are mapped later bring names that are not known yet");
+        error.help("write `parent_func == \"cudaMalloc\"`, and `||` between several");
+        unknown(span)
     }
 
     fn kept_name(&mut self, span: Span) -> Expr {

@@ -161,6 +161,9 @@ impl Checker<'_> {
         match &other.kind {
             ExprKind::Str(bytes) => {
                 let text = String::from_utf8_lossy(bytes).into_owned();
+                if matches!(name.kind, ExprKind::Around(_)) {
+                    return self.parent_is(name, &text, span);
+                }
                 self.name_test(name, &format!("`{text}`"), |candidate| candidate == text, span)
             }
             _ => self.name_against_value(span),

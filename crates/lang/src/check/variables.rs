@@ -7,7 +7,7 @@ use crate::check::build::{binary, expr, int, unknown};
 use crate::check::config::stack_mode;
 use crate::check::limits;
 use crate::check::scope::At;
-use crate::hir::{BinaryOp, Expr, ExprKind, Fact, NameKind, Type};
+use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, NameKind, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::arg_number;
 use crate::similar::similar;
@@ -27,6 +27,7 @@ fn simple(name: &str) -> Option<(ExprKind, Type)> {
         "elapsed" => (ExprKind::Elapsed, Type::U64),
         "duration" => (ExprKind::Duration, Type::U64),
         "cgroup" => (ExprKind::Cgroup, Type::U64),
+        "call_depth" => (ExprKind::Around(Around::Depth), Type::U64),
         "func" => (ExprKind::Name(NameKind::Func), Type::Name(NameKind::Func)),
         "api" => (ExprKind::Name(NameKind::Api), Type::Name(NameKind::Api)),
         _ => return fact(name).map(|fact| (ExprKind::Fact(fact), fact.describe().1)),
@@ -135,6 +136,11 @@ impl<'a> Checker<'a> {
             "retval" => self.retval(span),
             "probe" => self.probe_name(span),
             "probetype" => self.probe_type(span),
+            "parent_func" => self.parent_func(span),
+            "outermost" => {
+                let depth = expr(ExprKind::Around(Around::Depth), Type::U64, span);
+                binary(BinaryOp::Eq, depth, int(0, Type::U64, span), Type::Bool, span)
+            }
             "has_cpid" => {
                 let child = expr(ExprKind::Fact(Fact::ChildPid), Type::U32, span);
                 binary(BinaryOp::Ne, child, int(0, Type::U32, span), Type::Bool, span)
@@ -177,6 +183,12 @@ impl<'a> Checker<'a> {
     fn retval(&mut self, span: Span) -> Expr {
         let ty = self.scope.signature.as_ref().map_or(Type::U64, |signature| signature.ret.clone());
         expr(ExprKind::Retval, ty, span)
+    }
+
+    /// The name of the call around this one; one without any has the empty name.
+    fn parent_func(&mut self, span: Span) -> Expr {
+        let none = self.names.intern(NameKind::Func, "");
+        expr(ExprKind::Around(Around::Func { none }), Type::Name(NameKind::Func), span)
     }
 
     fn probe_name(&mut self, span: Span) -> Expr {

@@ -23,6 +23,7 @@ use crate::diagnostic::Diagnostics;
 use crate::hir::{self, NameId};
 use crate::resolve::layout::Layout;
 use crate::resolve::names::Interner;
+use crate::resolve::usage::Usage;
 use crate::similar::similar;
 use crate::span::Span;
 
@@ -115,13 +116,15 @@ pub fn resolve<'a>(
     diags: &mut Diagnostics,
 ) -> Resolved<'a> {
     let mut finder = probes::Finder::new(setting, names, diags);
+    let defined = defines_ask(script);
     let clauses = script.items.iter().filter_map(|item| match item {
         ast::Item::Clause(clause) => Some(clause),
         _ => None,
     });
     let mut found = Vec::new();
     for (index, clause) in clauses.enumerate() {
-        found.push((index as u32, clause, finder.clause(clause)));
+        let around = Usage::of(clause).around.or(defined);
+        found.push((index as u32, clause, finder.clause(clause, around)));
     }
     let (files, pending) = finder.finish();
     let clauses = found
@@ -132,4 +135,23 @@ pub fn resolve<'a>(
         })
         .collect();
     Resolved { clauses, files, pending }
+}
+
+/// Whether a script asks for the calls around the one in hand.
+pub fn asks_around(script: &ast::Script) -> bool {
+    let asks = |item: &ast::Item| match item {
+        ast::Item::Clause(clause) => Usage::of(clause).around.is_some(),
+        _ => false,
+    };
+    defines_ask(script).is_some() || script.items.iter().any(asks)
+}
+
+/// A `#define` that asks for them: any clause may use it.
+fn defines_ask(script: &ast::Script) -> Option<Span> {
+    script.items.iter().find_map(|item| {
+        let ast::Item::Define { value, .. } = item else { return None };
+        let mut found = None;
+        usage::walk_expr(value, &mut |e| found = found.or(usage::asks_around(e).then_some(e.span)));
+        found
+    })
 }

@@ -14,6 +14,24 @@ pub struct Usage {
     pub highest_arg: Option<u32>,
     /// `retval`, with its first place.
     pub retval: Option<Span>,
+    /// Something about the calls around this one, with its first place.
+    pub around: Option<Span>,
+}
+
+/// Variables that ask for the calls around the one in hand.
+const AROUND: &[&str] = &["call_depth", "outermost", "parent_func"];
+/// Functions that do.
+const CALLS_AROUND: &[&str] = &["span"];
+
+/// Whether an expression asks for the calls around the one in hand; those in it are not looked at.
+pub fn asks_around(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Ident(name) => AROUND.contains(&name.as_str()),
+        ExprKind::Call { name, .. } => {
+            AROUND.contains(&name.node.as_str()) || CALLS_AROUND.contains(&name.node.as_str())
+        }
+        _ => false,
+    }
 }
 
 impl Usage {
@@ -35,6 +53,9 @@ impl Usage {
     }
 
     fn see(&mut self, expr: &Expr) {
+        if asks_around(expr) {
+            self.around.get_or_insert(expr.span);
+        }
         match &expr.kind {
             ExprKind::Field { base, name, .. } if is_args(base) => self.see_arg(&name.node, name.span),
             ExprKind::Ident(name) => self.see_ident(name, expr.span),

@@ -6,7 +6,9 @@ use super::{Entered, Meaning, Run};
 use crate::machine::BOOT_AHEAD_NS;
 use crate::outcome::Trouble;
 use crate::world::{self, ARGUMENT_REGS};
-use lang::hir::{Attach, BinaryOp, Expr, ExprKind, Fact, MapId, NameId, NameKind, Site, Type, Yields};
+use lang::hir::{
+    Around, Attach, BinaryOp, Expr, ExprKind, Fact, MapId, NameId, NameKind, Site, Type, Yields,
+};
 
 impl Entered {
     /// The eightbyte at a place, if it can be read.
@@ -111,6 +113,14 @@ impl Meaning<'_> {
             K::Reg(name) => run.regs.by_name(name).expect("checked to exist") as i64,
             K::Retval => run.regs.get(crate::world::Reg::Ax) as i64,
             K::Duration => (moment.time_ns - run.entered.as_ref().expect("entered").time_ns) as i64,
+            K::Started => run.entered.as_ref().expect("entered").time_ns as i64,
+            K::Around(around) => match (around, run.around.last()) {
+                (Around::Depth, _) => run.around.len() as i64,
+                (Around::Func { none }, None) => i64::from(none.0),
+                (Around::Start, None) => 0,
+                (Around::Func { .. }, Some(innermost)) => i64::from(innermost.func.0),
+                (Around::Start, Some(innermost)) => innermost.time_ns as i64,
+            },
             K::Pid => i64::from(moment.tgid),
             K::Tid => i64::from(moment.tid),
             K::Uid => i64::from(moment.uid),

@@ -13,7 +13,7 @@ mod value;
 use crate::outcome::{Outcome, Said, Trouble, What};
 use crate::rng::Rng;
 use crate::world::{self, Memory, Moment, Regs, World};
-use lang::hir::{Attach, Expr, ExprKind, MapId, Probe, Program, Site};
+use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Site};
 use lang::hir_visit;
 use std::collections::HashMap;
 use store::Table;
@@ -31,6 +31,7 @@ pub fn run(program: &Program, world: &World, pid_filter: bool) -> Outcome {
         rng: Rng::new(world.rand),
         outcome: Outcome::default(),
         entered: HashMap::new(),
+        tracked: HashMap::new(),
     };
     meaning.all(world, pid_filter);
     meaning.finish()
@@ -49,6 +50,16 @@ struct Meaning<'a> {
     outcome: Outcome,
     /// Calls in progress.
     entered: HashMap<usize, Entered>,
+    /// By thread, its tracked calls that have not ended, outermost first.
+    tracked: HashMap<u32, Vec<Tracked>>,
+}
+
+/// A call that others may lie in.
+#[derive(Clone)]
+struct Tracked {
+    sp: u64,
+    time_ns: u64,
+    func: NameId,
 }
 
 /// What a return probe may want of its call's entry.
@@ -68,6 +79,8 @@ struct Run<'p> {
     /// Registers here.
     regs: Regs,
     entered: Option<Entered>,
+    /// The tracked calls around, outermost first.
+    around: Vec<Tracked>,
     vars: Vec<Val>,
     /// What is left for the reader.
     queue: Vec<Later>,
@@ -120,6 +133,7 @@ impl<'a> Meaning<'a> {
         let stack = (0..16).map(|n| self.memory.read(above(n), 8).map(word)).collect();
         let entered = Entered { time_ns: moment.time_ns, regs: call.entry.clone(), stack };
         self.entered.insert(id, entered.clone());
+        self.track(call, moment);
         for probe in &self.program.probes {
             let Attach::Entry(sites) = &probe.attach else { continue };
             let Some(site) = site(sites, call) else { continue };
@@ -134,9 +148,12 @@ impl<'a> Meaning<'a> {
     fn leave(&mut self, world: &World, id: usize, moment: &Moment) {
         let call = &world.calls[id];
         let entered = self.entered.remove(&id);
+        if entered.is_some() {
+            self.untrack(call, moment);
+        }
         for probe in &self.program.probes {
             let Attach::Return(sites) = &probe.attach else { continue };
-            if entered.is_none() && wants_entry(probe) {
+            if entered.is_none() && (wants_entry(probe) || self.program.is_tracked(probe)) {
                 continue;
             }
             let Some(site) = site(sites, call) else { continue };
@@ -156,7 +173,8 @@ impl<'a> Meaning<'a> {
             return;
         }
         let vars = probe.vars.iter().map(|var| Val::zero(&var.ty, self.program)).collect();
-        let mut run = Run { probe, moment, site, regs, entered, vars, queue: vec![] };
+        let around = self.around(moment, &regs, &probe.attach);
+        let mut run = Run { probe, moment, site, regs, entered, around, vars, queue: vec![] };
         let wanted = probe.predicate.as_ref().is_none_or(|p| self.eval(&mut run, p).truth());
         if wanted {
             self.block(&mut run, &probe.body);
@@ -164,6 +182,44 @@ impl<'a> Meaning<'a> {
         for later in std::mem::take(&mut run.queue) {
             self.read(moment, later);
         }
+    }
+
+    /// Enters a call among those of its thread, if one of the program's tracked probes is there. What does not lie above it has
+    /// ended.
+    fn track(&mut self, call: &world::Call, moment: &Moment) {
+        if let Some(func) = self.tracked_func(call) {
+            let sp = call.entry.get(world::Reg::Sp);
+            let calls = self.tracked.entry(moment.tid).or_default();
+            calls.retain(|around| around.sp > sp);
+            calls.push(Tracked { sp, time_ns: moment.time_ns, func });
+        }
+    }
+
+    /// A call returns, and with it ends all that lies in it.
+    fn untrack(&mut self, call: &world::Call, moment: &Moment) {
+        let sp = call.entry.get(world::Reg::Sp);
+        let calls = self.tracked.entry(moment.tid).or_default();
+        if calls.iter().any(|entered| entered.sp == sp) {
+            calls.retain(|around| around.sp > sp);
+        }
+    }
+
+    fn tracked_func(&self, call: &world::Call) -> Option<NameId> {
+        let tracked = self.program.probes.iter().filter(|probe| self.program.is_tracked(probe));
+        tracked
+            .filter_map(|probe| match &probe.attach {
+                Attach::Entry(sites) | Attach::Return(sites) => site(sites, call).map(|site| site.func),
+                _ => None,
+            })
+            .next()
+    }
+
+    /// The tracked calls that the one in hand lies in.
+    fn around(&self, moment: &Moment, regs: &Regs, attach: &Attach) -> Vec<Tracked> {
+        let popped = if matches!(attach, Attach::Return(_)) { 8 } else { 0 };
+        let sp = regs.get(world::Reg::Sp).wrapping_sub(popped);
+        let calls = self.tracked.get(&moment.tid).into_iter().flatten();
+        calls.filter(|around| around.sp > sp).cloned().collect()
     }
 
     /// What the reader does with a record.
@@ -209,8 +265,8 @@ impl<'a> Meaning<'a> {
 fn wants_entry(probe: &Probe) -> bool {
     let mut wants = false;
     let mut see = |e: &Expr| {
-        use ExprKind::{Arg, Duration, Param, ParamField};
-        wants |= matches!(e.kind, Param(_) | ParamField { .. } | Arg(_) | Duration);
+        use ExprKind::{Arg, Duration, Param, ParamField, Started};
+        wants |= matches!(e.kind, Param(_) | ParamField { .. } | Arg(_) | Duration | Started);
     };
     probe.predicate.iter().for_each(|e| hir_visit::visit_expr(e, &mut see));
     hir_visit::visit_block(&probe.body, &mut see);

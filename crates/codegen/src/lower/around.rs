@@ -1,0 +1,410 @@
+//! The thread's stack of traced calls: which of them the call in hand lies in, `call_depth`, `parent_func`.
+//!
+//! ```text
+//! { u32 calls, found; { u64 sp, start_ns; u32 seen, func; } call[128]; }     one for each thread, outermost call first
+//! ```
+//!
+//! A call lies in those whose stack pointer lies above its own. So the stack pointers fall from call to call, and what
+//! does not lie above the call in hand has ended, whether we saw its return or not (`longjmp`, a return that the kernel
+//! left out): it is dropped at the next entry, and with the return of a call around it.
+//!
+//! Several programs may run at one call: the first one enters it, the others find it entered by its stack pointer and
+//! function, and use its start. Each has a bit in `seen`: who finds his own bit was here before, at a call that never
+//! returned. Nobody else writes a thread's stack.
+//!
+//! Threads take their stack along when they end ([`Cx::forget_stacks`]).
+
+use super::body::{Body, Pro};
+use super::cookie::Layout;
+use super::program::{Parts, uprobes};
+use super::{BPF_MAP_TYPE_HASH, Cx, body, walk};
+use crate::bpf::helper;
+use crate::ir::build::Builder;
+use crate::ir::{Bin, Cmp, FuncKind, MapDef, MapRef, Operand, ProgramInfo, VReg, Width};
+use lang::Span;
+use lang::hir::{Around, Expr, ExprKind, NameKind, Probe, Site};
+use wire::CounterKind;
+use wire::manifest::{self, Side};
+
+/// Name of the map of stacks, which all objects of a run share.
+const MAP: &str = "ct_around";
+/// Threads that can be inside of traced calls, or have been.
+const THREADS: u32 = 1 << 14;
+/// Calls that a stack has room for; the kernel traps no more than 64 returns of a thread.
+const LIMIT: i64 = ROOM - 1;
+/// What an index is masked with is one less: the kernel's verifier sees that no access lies outside.
+const ROOM: i64 = 128;
+/// Offset of the number of calls.
+const CALLS: i16 = 0;
+/// Offset of what a search has found.
+const FOUND: i16 = 4;
+/// Bytes before the first call.
+const HEAD: i16 = 8;
+/// Bytes of a call.
+const CALL: i64 = 24;
+const SP: i16 = HEAD;
+const START: i16 = HEAD + 8;
+const SEEN: i16 = HEAD + 16;
+const FUNC: i16 = HEAD + 20;
+
+impl<'p> Cx<'p> {
+    /// Lowers an entry probe whose body asks for the calls around: the call is entered before the body, and left at its
+    /// return.
+    pub(super) fn tracked_entry(&mut self, probe: &'p Probe, sites: &[Site]) {
+        let layout = Layout::new(probe, &self.program.names, Some(NameKind::Func));
+        let shift = sites[0].place.stack_shift;
+        if self.options.features.uprobe_session {
+            let attach = uprobes(Side::Session, sites, &layout);
+            let mut body = self.begin(probe, "session", "uprobe.session", attach);
+            body.cookie = layout;
+            let [entry, ret] = body.session_sides();
+            body.b().switch_to(entry);
+            let mark = body.mark();
+            body.tracked_side(probe, shift);
+            body.release(mark);
+            body.b().switch_to(ret);
+            body.leaving_side(false);
+            return body.finish();
+        }
+        let section = if self.options.features.uprobe_multi { "uprobe.multi" } else { "uprobe" };
+        let attach = uprobes(Side::Entry, sites, &layout);
+        let mut body = self.begin(probe, "entry", section, attach);
+        body.cookie = layout.clone();
+        body.tracked_side(probe, shift);
+        body.finish();
+        let section = self.return_section();
+        let attach = uprobes(Side::Return, sites, &layout);
+        let mut body = self.begin(probe, "uretprobe", section, attach);
+        body.cookie = layout;
+        body.leaving_side(true);
+        body.finish();
+    }
+
+    fn around_map(&mut self) -> MapRef {
+        let flags = self.allocating();
+        self.internal_map(MapDef {
+            name: MAP.into(),
+            kind: BPF_MAP_TYPE_HASH,
+            key_size: 8,
+            value_size: (i64::from(HEAD) + ROOM * CALL) as u32,
+            max_entries: THREADS,
+            flags,
+        })
+    }
+
+    /// Adds the program by which a thread that ends takes its stack along.
+    pub(super) fn forget_stacks(&mut self) {
+        if self.manifest.internal_maps.iter().any(|known| known == MAP) {
+            return;
+        }
+        let stacks = self.around_map();
+        let attach = manifest::Attach::Follow { tracepoint: manifest::TASK_ENDS.into() };
+        let symbol = "around_exit".to_string();
+        self.manifest.programs.push(manifest::Program {
+            symbol: symbol.clone(),
+            clause: super::follow::NO_CLAUSE,
+            line: 0,
+            text: format!("tracepoint:{}", manifest::TASK_ENDS),
+            attach: attach.clone(),
+        });
+        let info = ProgramInfo { clause: super::follow::NO_CLAUSE, attach };
+        let kind = FuncKind::Program { section: "tracepoint".into(), info };
+        let mut b = Builder::new(symbol, kind, Span::default());
+        let thread = b.call(helper::GET_CURRENT_PID_TGID, &[]);
+        let slot = b.func_mut().slot(8, 8);
+        let key = b.slot_addr(slot);
+        b.store(key, 0, Width::B64, thread);
+        let map = b.map_addr(stacks);
+        b.call_void(helper::MAP_DELETE_ELEM, &[map.into(), key.into()]);
+        b.ret(0);
+        self.module.funcs.push(b.finish());
+    }
+}
+
+impl<'p> Body<'_, 'p> {
+    /// The entry side of a probe that asks there. Once the call was entered its return must be seen.
+    fn tracked_side(&mut self, probe: &'p Probe, shift: u32) {
+        self.new_side(body::Entry::Direct { shift });
+        self.side(Parts {
+            before: &mut |body, _| {
+                body.enter_call();
+            },
+            predicate: probe.predicate.iter().collect(),
+            body: &mut |body| body.statements(&probe.body),
+            skipped: 1,
+            refused: 0,
+            filtered: true,
+            variables: true,
+        });
+    }
+
+    /// The return side of such a probe.
+    fn leaving_side(&mut self, filtered: bool) {
+        self.new_side(body::Entry::Saved(vec![]));
+        self.side(Parts {
+            before: &mut |body, _| body.leave_call(),
+            predicate: vec![],
+            body: &mut |_| {},
+            skipped: 0,
+            refused: 0,
+            filtered,
+            variables: false,
+        });
+    }
+
+    /// Enters the call in hand, of which this is the beginning, and looks at those around. Yields when it began.
+    pub(super) fn enter_call(&mut self) -> VReg {
+        let sp = self.entry_sp();
+        let func = self.name(NameKind::Func);
+        let start = self.b().vreg();
+        let [full, outside, entered] = std::array::from_fn(|_| self.b().cold_block());
+        let (there, mine, next, after) =
+            (self.b().block(), self.b().block(), self.b().block(), self.b().block());
+        let stack = self.stack_of_thread(outside);
+        let depth = self.calls_above(stack, sp);
+        self.b().branch(Cmp::Uge, depth, LIMIT, full, there);
+
+        self.b().switch_to(there);
+        let call = self.call_at(stack, depth);
+        let bit = 1i64 << (self.cx.manifest.programs.len() % 32);
+        let b = self.b();
+        let calls = b.load(stack, CALLS, Width::B32, false);
+        let old_sp = b.load(call, SP, Width::B64, false);
+        let old_func = b.load(call, FUNC, Width::B32, false);
+        let seen = b.load(call, SEEN, Width::B32, false);
+        let depth_and_this = b.bin(Bin::Add, depth, 1);
+        b.store(stack, CALLS, Width::B32, depth_and_this);
+        let known = b.block();
+        b.branch(Cmp::Ugt, calls, depth, known, mine);
+        b.switch_to(known);
+        self.go_on_unless(Cmp::Ne, old_sp, sp, mine);
+        let func_reg = self.b().reg(func);
+        self.go_on_unless(Cmp::Ne, old_func, func_reg, mine);
+        let again = self.b().bin(Bin::And, seen, bit);
+        self.b().branch(Cmp::Ne, again, 0, mine, next);
+
+        self.b().switch_to(next);
+        let b = self.b();
+        let seen = b.bin(Bin::Or, seen, bit);
+        b.store(call, SEEN, Width::B32, seen);
+        let known_start = b.load(call, START, Width::B64, false);
+        b.set(start, known_start);
+        b.jump(after);
+
+        self.b().switch_to(mine);
+        let b = self.b();
+        let now = b.call(helper::KTIME_GET_NS, &[]);
+        b.set(start, now);
+        b.store(call, SP, Width::B64, sp);
+        b.store(call, START, Width::B64, now);
+        b.store(call, SEEN, Width::B32, bit);
+        b.store(call, FUNC, Width::B32, func);
+        b.jump(after);
+
+        self.b().switch_to(full);
+        self.count(CounterKind::NoRoomAround);
+        self.b().store(stack, CALLS, Width::B32, LIMIT);
+        self.b().jump(entered);
+        self.b().switch_to(entered);
+        let now = self.b().call(helper::KTIME_GET_NS, &[]);
+        self.b().set(start, now);
+        self.b().jump(after);
+
+        self.b().switch_to(after);
+        let around = self.look_around(stack, depth);
+        self.nothing_around(&around, outside, Some(start));
+        start
+    }
+
+    /// Leaves the call in hand, of which this is the end, and looks at those around.
+    pub(super) fn leave_call(&mut self) {
+        let sp = self.sp_at_entry_of_this();
+        let outside = self.b().cold_block();
+        let stack = self.known_stack(outside);
+        let depth = self.calls_above(stack, sp);
+        let func = self.name(NameKind::Func);
+        let (there, own, after) = (self.b().block(), self.b().block(), self.b().block());
+        let calls = self.b().load(stack, CALLS, Width::B32, false);
+        self.b().branch(Cmp::Ugt, calls, depth, there, after);
+        self.b().switch_to(there);
+        let call = self.call_at(stack, depth);
+        let own_sp = self.b().load(call, SP, Width::B64, false);
+        self.go_on_unless(Cmp::Ne, own_sp, sp, after);
+        let own_func = self.b().load(call, FUNC, Width::B32, false);
+        let func = self.b().reg(func);
+        self.b().branch(Cmp::Ne, own_func, func, after, own);
+        self.b().switch_to(own);
+        self.b().store(stack, CALLS, Width::B32, depth);
+        self.b().jump(after);
+        self.b().switch_to(after);
+        let around = self.look_around(stack, depth);
+        self.nothing_around(&around, outside, None);
+    }
+
+    /// The thread's stack, which is made when it makes its first call; leaves for `outside` if there is no room for one.
+    fn stack_of_thread(&mut self, outside: crate::ir::BlockId) -> VReg {
+        let map = self.cx.around_map();
+        let bytes = self.cx.module.maps[map.0 as usize].value_size;
+        let zeros = self.cx.zeros(bytes);
+        let mark = self.mark();
+        let key = self.thread_key();
+        let stack = self.b().vreg();
+        let found = self.lookup_raw(map, key);
+        self.b().set(stack, found);
+        let (make, made) = (self.b().cold_block(), self.b().block());
+        self.b().branch(Cmp::Eq, stack, 0, make, made);
+        self.b().switch_to(make);
+        let key_at = self.pointer(key);
+        let b = self.b();
+        let (map_at, zeros) = (b.map_addr(map), b.data_addr(zeros));
+        b.call_void(helper::MAP_UPDATE_ELEM, &[map_at.into(), key_at.into(), zeros.into(), 0.into()]);
+        let found = self.lookup_raw(map, key);
+        self.b().set(stack, found);
+        let none = self.b().cold_block();
+        self.b().branch(Cmp::Eq, stack, 0, none, made);
+        self.b().switch_to(none);
+        self.count(CounterKind::NoRoomAround);
+        self.b().jump(outside);
+        self.b().switch_to(made);
+        self.release(mark);
+        stack
+    }
+
+    /// The thread's stack; leaves for `outside` if it has none.
+    fn known_stack(&mut self, outside: crate::ir::BlockId) -> VReg {
+        let map = self.cx.around_map();
+        let mark = self.mark();
+        let key = self.thread_key();
+        let stack = self.lookup_raw(map, key);
+        self.release(mark);
+        self.go_on_unless(Cmp::Eq, stack, 0, outside);
+        stack
+    }
+
+    fn thread_key(&mut self) -> super::frame::Place {
+        let thread = self.host_thread();
+        let key = self.temp(8);
+        self.store(key, Width::B64, thread);
+        key
+    }
+
+    /// The address of a call, from which [`SP`] and its like count.
+    fn call_at(&mut self, stack: VReg, index: VReg) -> VReg {
+        let b = self.b();
+        let inside = b.bin(Bin::And, index, ROOM - 1);
+        let offset = b.bin(Bin::Mul, inside, CALL);
+        b.bin(Bin::Add, stack, offset)
+    }
+
+    /// How many calls of a stack lie above a stack pointer. Most often that is all, or all but the last.
+    fn calls_above(&mut self, stack: VReg, sp: VReg) -> VReg {
+        let depth = self.b().vreg();
+        let calls = self.b().load(stack, CALLS, Width::B32, false);
+        self.b().set(depth, calls);
+        let found = self.b().block();
+        for _ in 0..2 {
+            self.go_on_unless(Cmp::Ult, depth, 1, found);
+            let last = self.b().bin(Bin::Sub, depth, 1);
+            let call = self.call_at(stack, last);
+            let above = self.b().load(call, SP, Width::B64, false);
+            self.go_on_unless(Cmp::Ugt, above, sp, found);
+            self.b().set(depth, last);
+        }
+        let many = self.b().cold_block();
+        self.b().branch(Cmp::Ult, depth, 1, found, many);
+        self.b().switch_to(many);
+        self.search_above(stack, depth, sp);
+        self.b().jump(found);
+        self.b().switch_to(found);
+        depth
+    }
+
+    /// The same among the first `depth` calls, by halves, and puts it there.
+    fn search_above(&mut self, stack: VReg, depth: VReg, sp: VReg) {
+        let low = self.b().copy(0);
+        let mut step = ROOM / 2;
+        while step > 0 {
+            let next = self.b().block();
+            let middle = self.b().bin(Bin::Add, low, step);
+            self.go_on_unless(Cmp::Ugt, middle, depth, next);
+            let last = self.b().bin(Bin::Sub, middle, 1);
+            let call = self.call_at(stack, last);
+            let above = self.b().load(call, SP, Width::B64, false);
+            self.go_on_unless(Cmp::Ule, above, sp, next);
+            self.b().set(low, middle);
+            self.b().fall_into(next);
+            step /= 2;
+        }
+        // By way of the stack's own memory: otherwise the kernel's verifier would go on with each of the results in turn.
+        self.b().store(stack, FOUND, Width::B32, low);
+        let found = self.b().load(stack, FOUND, Width::B32, false);
+        self.b().set(depth, found);
+    }
+
+    /// Makes what the body asks for of the innermost of `depth` calls.
+    fn look_around(&mut self, stack: VReg, depth: VReg) -> Vec<(Around, VReg)> {
+        let asked = asked(self.probe);
+        let mut made: Vec<(Around, VReg)> = vec![];
+        for around in asked {
+            let reg = self.b().vreg();
+            self.b().set(reg, if around == Around::Depth { depth.into() } else { absent(around) });
+            made.push((around, reg));
+        }
+        let inner: Vec<_> = made.iter().filter(|(around, _)| *around != Around::Depth).copied().collect();
+        if !inner.is_empty() {
+            let after = self.b().block();
+            self.go_on_unless(Cmp::Ult, depth, 1, after);
+            let last = self.b().bin(Bin::Sub, depth, 1);
+            let call = self.call_at(stack, last);
+            for (around, reg) in inner {
+                let value = match around {
+                    Around::Start => self.b().load(call, START, Width::B64, false),
+                    _ => self.b().load(call, FUNC, Width::B32, false),
+                };
+                self.b().set(reg, value);
+            }
+            self.b().fall_into(after);
+        }
+        made
+    }
+
+    /// Writes the block for calls that no stack has room for, and goes on behind both.
+    fn nothing_around(&mut self, made: &[(Around, VReg)], outside: crate::ir::BlockId, start: Option<VReg>) {
+        let after = self.b().block();
+        self.b().jump(after);
+        self.b().switch_to(outside);
+        if let Some(start) = start {
+            let now = self.b().call(helper::KTIME_GET_NS, &[]);
+            self.b().set(start, now);
+        }
+        for (around, reg) in made {
+            self.b().set(*reg, absent(*around));
+        }
+        self.b().jump(after);
+        self.b().switch_to(after);
+        for (around, reg) in made {
+            self.give(Pro::Around(*around), *reg);
+        }
+    }
+}
+
+/// What it is of a call with none around.
+fn absent(around: Around) -> Operand {
+    match around {
+        Around::Depth | Around::Start => 0.into(),
+        Around::Func { none } => i64::from(none.0).into(),
+    }
+}
+
+/// What a probe asks of the calls around its own, each once.
+fn asked(probe: &Probe) -> Vec<Around> {
+    let mut asked = vec![];
+    walk::each_of(probe, &mut |e: &Expr| {
+        if let ExprKind::Around(around) = e.kind
+            && !asked.contains(&around)
+        {
+            asked.push(around);
+        }
+    });
+    asked
+}
