@@ -15,6 +15,8 @@ pub fn text(what: Lookup, number: i64) -> String {
         Lookup::Comm => comm(number),
         Lookup::CgroupPath => cgroup_path(number),
         Lookup::Error => error(number),
+        Lookup::DriverResult => result(&cuda::errors::DRIVER, number),
+        Lookup::RuntimeResult => result(&cuda::errors::RUNTIME, number),
         Lookup::Signal => signal(number).unwrap_or_else(|| number.to_string()),
         Lookup::Syscall => syscall(number).unwrap_or_else(|| number.to_string()),
         Lookup::Size => report::units::size(number),
@@ -26,6 +28,11 @@ pub fn text(what: Lookup, number: i64) -> String {
 fn comm(pid: i64) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end_matches('\n').to_owned()
+}
+
+/// What the result of a call of CUDA means.
+fn result(results: &cuda::errors::Results, number: i64) -> String {
+    results.text(number).map_or_else(|| format!("unknown result {number}"), str::to_owned)
 }
 
 fn error(number: i64) -> String {
@@ -76,6 +83,8 @@ mod tests {
     fn numbers_have_names_or_stay_numbers() {
         let cases = [
             (Lookup::Error, 2, "No such file or directory"),
+            (Lookup::DriverResult, 0, "no error"),
+            (Lookup::RuntimeResult, 4242, "unknown result 4242"),
             (Lookup::Error, 12, "Cannot allocate memory"),
             (Lookup::Error, 0, "Success"),
             (Lookup::Error, 4242, "Unknown error 4242"),

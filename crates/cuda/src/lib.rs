@@ -13,6 +13,7 @@
 //! are printed. The tables in `api/driver.rs`, `api/runtime.rs`, `api/defs.rs` are generated: see `gen/README.md`.
 
 pub mod api;
+pub mod errors;
 pub mod family;
 pub mod library;
 pub mod operations;

@@ -347,6 +347,22 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     call(
         Function,
+        "is_error",
+        (1, 1),
+        "is_error(result)",
+        "whether the result of a call is an error; `CUDA_ERROR_NOT_READY` and `cudaErrorNotReady` are answers and none",
+        "uretprobe:libcuda:cu* / is_error(retval) / { @[func, retval] = count() }",
+    ),
+    call(
+        Function,
+        "error_text",
+        (1, 1),
+        "error_text(result)",
+        "what the result of a call of driver or runtime means, as printed",
+        "uretprobe:libcuda:cu* / is_error(retval) / { printf(\"%s: %s: %s\\n\", func, retval, error_text(retval)) }",
+    ),
+    call(
+        Function,
         "signal_name",
         (1, 1),
         "signal_name(number)",

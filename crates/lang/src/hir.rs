@@ -177,6 +177,10 @@ pub enum Lookup {
     Size,
     /// `time_text(ns)`: `12.3 us`.
     Time,
+    /// `error_text(e)` of a `CUresult`.
+    DriverResult,
+    /// `error_text(e)` of a `cudaError_t`.
+    RuntimeResult,
 }
 
 impl Lookup {
@@ -185,6 +189,7 @@ impl Lookup {
         match self {
             Lookup::Comm => "comm",
             Lookup::Error => "strerror",
+            Lookup::DriverResult | Lookup::RuntimeResult => "error_text",
             Lookup::Signal => "signal_name",
             Lookup::Syscall => "syscall_name",
             Lookup::User => "username",

@@ -91,6 +91,10 @@ pub enum Lookup {
     Size,
     /// Nanoseconds, as people read them.
     Time,
+    /// Result of a call of the driver: what it means.
+    DriverResult,
+    /// Result of a call of the runtime: likewise.
+    RuntimeResult,
 }
 
 /// A C struct.

@@ -317,6 +317,8 @@ pub fn wire_lookup(lookup: hir::Lookup) -> wire::types::Lookup {
     match lookup {
         hir::Lookup::Comm => wire::types::Lookup::Comm,
         hir::Lookup::Error => wire::types::Lookup::Error,
+        hir::Lookup::DriverResult => wire::types::Lookup::DriverResult,
+        hir::Lookup::RuntimeResult => wire::types::Lookup::RuntimeResult,
         hir::Lookup::Signal => wire::types::Lookup::Signal,
         hir::Lookup::Syscall => wire::types::Lookup::Syscall,
         hir::Lookup::User => wire::types::Lookup::User,

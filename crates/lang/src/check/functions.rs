@@ -2,9 +2,9 @@
 
 use crate::ast;
 use crate::check::Checker;
-use crate::check::build::{convert, expr, int, is_unknown, not, unknown};
+use crate::check::build::{binary, convert, expr, int, is_unknown, not, unknown};
 use crate::check::limits;
-use crate::hir::{Expr, ExprKind, Lookup, MapId, Type};
+use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, MapId, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
 use crate::span::Span;
@@ -54,6 +54,8 @@ impl Checker<'_> {
             "cgroupid" => self.cgroup_id(&args[0], span),
             "comm" => self.lookup(Lookup::Comm, &args[0], span),
             "strerror" => self.lookup(Lookup::Error, &args[0], span),
+            "is_error" => self.is_error(&args[0], span),
+            "error_text" => self.error_text(&args[0], span),
             "signal_name" => self.lookup(Lookup::Signal, &args[0], span),
             "syscall_name" => self.lookup(Lookup::Syscall, &args[0], span),
             "username" => self.lookup(Lookup::User, &args[0], span),
@@ -66,6 +68,56 @@ impl Checker<'_> {
             "nsecs" | "pid" | "tid" => self.moded(name, &args[0], span),
             other => unreachable!("built-in function `{other}` has no arm"),
         }
+    }
+
+    /// The result of a call, and what is known of its enum.
+    fn result(&mut self, arg: &ast::Expr, function: &str) -> Option<(Expr, &'static cuda::errors::Results)> {
+        let value = self.expr(arg);
+        if is_unknown(&value) {
+            return None;
+        }
+        let known = match value.ty {
+            Type::Enum(id) => cuda::errors::results(&self.types.enum_def(id).name),
+            _ => None,
+        };
+        if known.is_none() {
+            let message =
+                format!("`{function}` takes the result of a CUDA call, found {}", self.types.show(&value.ty));
+            let error = self.error("E0210", arg.span, message);
+            error.help("it is `retval` in a `uretprobe`; cast a number to what it is: `(CUresult)n`, `(cudaError_t)n`");
+        }
+        known.map(|known| (value, known))
+    }
+
+    /// It is none of the results that are fine.
+    fn is_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some((value, known)) = self.result(arg, "is_error") else { return int(0, Type::Bool, span) };
+        if crate::check::stmt::has_effect(&value) {
+            let error = self.error("E0210", arg.span, "`is_error` looks at its argument more than once");
+            error.help("put the result into a variable first");
+        }
+        let differs = |fine: &i64| {
+            let fine = int(*fine, value.ty.clone(), span);
+            binary(BinaryOp::Ne, value.clone(), fine, Type::Bool, span)
+        };
+        let tests = known.fine.iter().map(differs);
+        let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
+        tests.reduce(both).unwrap_or_else(|| int(0, Type::Bool, span))
+    }
+
+    /// What it means, found when it is printed.
+    fn error_text(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some((value, known)) = self.result(arg, "error_text") else { return unknown(span) };
+        let lookup = match known {
+            known if *known == cuda::errors::DRIVER => Lookup::DriverResult,
+            known if *known == cuda::errors::RUNTIME => Lookup::RuntimeResult,
+            _ => {
+                let message = format!("there are no words for the results of `{}`", known.name);
+                self.error("E0210", arg.span, message).help("print the result itself: it has a name");
+                return unknown(span);
+            }
+        };
+        expr(ExprKind::Lookup(Box::new(convert(value, &Type::I64))), Type::Lookup(lookup), span)
     }
 
     /// 0 if equal, else 1.

@@ -1,0 +1,256 @@
+//! What the results of calls mean: which of them are errors, and a line of words for each.
+//!
+//! Driver and runtime have one numbering. What a number means in both stands in [`BOTH`], what it means in one of them in
+//! the other tables, which go first. The words are ours; what they say follows the documentation of the two enums.
+
+use crate::types::find_enum;
+
+/// An enum of results, and which of its values are no errors.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Results {
+    /// `CUresult`
+    pub name: &'static str,
+    /// Success, and answers that only mean "not yet".
+    pub fine: &'static [i64],
+    /// There are words for its values.
+    texts: Option<&'static [(i64, &'static str)]>,
+}
+
+impl Results {
+    /// What a value means, in a line.
+    pub fn text(&self, value: i64) -> Option<&'static str> {
+        let of_own = find(self.texts?, value);
+        let known = |value: &i64| {
+            find_enum(self.name).is_some_and(|id| crate::types::enum_def(id).name_of(*value).is_some())
+        };
+        of_own.or_else(|| Some(value).filter(known).and_then(|value| find(BOTH, value)))
+    }
+}
+
+/// The enums of which it is known which results are errors.
+pub static RESULTS: &[Results] = &[DRIVER, RUNTIME, NCCL];
+
+/// Results of the driver. `CUDA_ERROR_NOT_READY` answers `cuStreamQuery` and `cuEventQuery`: work goes on.
+pub const DRIVER: Results = Results { name: "CUresult", fine: &[0, 600], texts: Some(DRIVER_ALONE) };
+/// Results of the runtime; `cudaErrorNotReady` likewise.
+pub const RUNTIME: Results = Results { name: "cudaError_t", fine: &[0, 600], texts: Some(RUNTIME_ALONE) };
+/// Results of NCCL; `ncclInProgress` is no error.
+pub const NCCL: Results = Results { name: "ncclResult_t", fine: &[0, 7], texts: None };
+
+/// What is known of an enum of results.
+pub fn results(name: &str) -> Option<&'static Results> {
+    RESULTS.iter().find(|results| results.name == name)
+}
+
+fn find(table: &[(i64, &'static str)], value: i64) -> Option<&'static str> {
+    table.iter().find(|(number, _)| *number == value).map(|(_, text)| *text)
+}
+
+static DRIVER_ALONE: &[(i64, &str)] = &[
+    (3, "the driver was not initialised: cuInit comes first"),
+    (4, "the driver is shutting down, as at the end of a process"),
+    (201, "no context is current on this thread, or it is gone, or of the wrong kind"),
+    (202, "the context is current already"),
+    (216, "another context has this device for itself"),
+    (400, "no such stream, event, module or other object: never made, destroyed, or of another context"),
+    (500, "nothing has this name: no such kernel, variable or texture in the module"),
+    (708, "the primary context is in use and cannot be changed any more"),
+    (916, "the key that protects device memory is being renewed"),
+];
+
+static RUNTIME_ALONE: &[(i64, &str)] = &[
+    (3, "driver or runtime could not be initialised"),
+    (4, "the runtime is shutting down: it was called while the process ends"),
+    (
+        9,
+        "a launch asks for a shape that the device cannot run: grid, block or shared memory too large, or zero",
+    ),
+    (10, "the driver's answer has no counterpart in this runtime, which is older or newer"),
+    (12, "the pitch of a 2D copy is too large or smaller than its rows"),
+    (13, "no such variable of the device, or its name or address is wrong"),
+    (16, "a host pointer is wrong: not from cudaHostAlloc or cudaHostRegister"),
+    (17, "a device pointer is wrong: not memory of this device"),
+    (18, "not a texture"),
+    (19, "the texture is bound to nothing"),
+    (20, "a channel format that does not exist or does not fit"),
+    (21, "the direction of a copy is none of the known ones or does not fit the pointers"),
+    (22, "the address of a constant was taken where that was not possible"),
+    (23, "a texture could not be read"),
+    (24, "a texture was not bound when it was needed"),
+    (25, "waiting for the device failed"),
+    (26, "a filter that this texture cannot have"),
+    (27, "normalised reads that this texture cannot have"),
+    (28, "code for the device and its emulation were mixed"),
+    (31, "not implemented yet"),
+    (32, "an emulated device pointer does not fit 32 bits"),
+    (35, "the driver is too old for this runtime"),
+    (37, "not a surface"),
+    (43, "two modules have a variable of the same name"),
+    (44, "two modules have a texture of the same name"),
+    (45, "two modules have a surface of the same name"),
+    (49, "the current context is not one that the runtime can use, as one made by an older driver API"),
+    (52, "a launch without its configuration"),
+    (53, "a launch before this one has failed"),
+    (65, "kernels that launch kernels nest too deep"),
+    (66, "a kernel launched by a kernel uses a texture of file scope"),
+    (67, "a kernel launched by a kernel uses a surface of file scope"),
+    (68, "kernels that launch kernels wait for each other too deep"),
+    (69, "too many launches by kernels are pending: raise cudaLimitDevRuntimePendingLaunchCount"),
+    (98, "no such kernel for this device: built for another architecture, or its code is not in the program"),
+    (103, "the hardware's own tests have not vouched for it"),
+    (127, "the runtime failed within itself while it started"),
+    (201, "the device has no usable context: reset, or a context of the wrong kind is current"),
+    (216, "another thread or process has this device for itself"),
+    (400, "no such stream, event or other object: never made, destroyed, or of another device"),
+    (500, "nothing has this name: no such symbol in the program's device code"),
+    (708, "the device is in use already and its flags cannot be changed"),
+    (10000, "a result of the driver that this runtime does not know"),
+];
+
+/// One meaning in driver and runtime.
+static BOTH: &[(i64, &str)] = &[
+    (0, "no error"),
+    (1, "an argument is out of its range: NULL, zero, too large, or one that does not fit the others"),
+    (2, "no memory is left of the kind that was asked for, on the device or the host"),
+    (5, "the profiler is off in this run, so it cannot be started or stopped"),
+    (6, "the profiler was not set up"),
+    (7, "the profiler runs already"),
+    (8, "the profiler does not run"),
+    (34, "a stub was linked or loaded where the real library should be: look at the library path"),
+    (36, "this function needs a newer driver"),
+    (46, "no device can be had now: busy, in exclusive mode, or shut off"),
+    (47, "no room is left for multicast objects"),
+    (100, "no CUDA device is there, or none is visible: look at CUDA_VISIBLE_DEVICES and the driver"),
+    (101, "no device has this number, or it cannot do what is asked"),
+    (102, "the device has no license"),
+    (200, "the code is no valid image for a device: broken, or of a wrong kind"),
+    (205, "a buffer could not be mapped"),
+    (206, "a buffer could not be unmapped"),
+    (207, "the array is mapped and cannot be destroyed"),
+    (208, "the resource is mapped already"),
+    (209, "no code for this GPU: the program was built for other architectures and has no PTX that fits"),
+    (210, "the resource was acquired already"),
+    (211, "the resource is not mapped"),
+    (212, "the resource is not mapped as an array"),
+    (213, "the resource is not mapped as a pointer"),
+    (214, "memory of the device is damaged: an ECC error that cannot be corrected; the process must end"),
+    (215, "the device has no such limit"),
+    (217, "these devices cannot reach each other's memory"),
+    (218, "the PTX code does not compile"),
+    (219, "a problem with an OpenGL or DirectX context"),
+    (220, "NVLink has an error that cannot be corrected; the process must end"),
+    (221, "PTX must be compiled and the compiler's library is not there"),
+    (222, "the PTX code is of a newer version than this driver compiles: update the driver"),
+    (223, "PTX must be compiled and that was forbidden"),
+    (224, "the device cannot keep such an affinity of execution"),
+    (225, "the code waits for the device inside a kernel, which this device cannot"),
+    (226, "an error was contained to this process, whose work on the device is lost; the process must end"),
+    (227, "the loader of this driver is too old for the code"),
+    (300, "the source of the code is wrong"),
+    (301, "no such file"),
+    (302, "a shared library lacks a symbol that is needed"),
+    (303, "a shared library could not be set up"),
+    (304, "the operating system refused a call"),
+    (401, "the object is not in a state for this"),
+    (402, "the answer cannot be given without loss"),
+    (600, "not done yet: an answer to a query, and no error"),
+    (
+        700,
+        "a kernel touched memory that it must not; every call fails from here on, and the process must end",
+    ),
+    (701, "the launch needs more registers, shared memory or threads than there are"),
+    (702, "a kernel ran for too long and was stopped; the process must end"),
+    (703, "the kernel's use of textures does not fit the context"),
+    (704, "access to the other device's memory is on already"),
+    (705, "access to the other device's memory is not on"),
+    (709, "the context was destroyed, or its primary context was reset"),
+    (710, "an assertion of a kernel did not hold; the process must end"),
+    (711, "no resources are left for access to other devices"),
+    (712, "this host memory is registered already"),
+    (713, "this host memory is not registered"),
+    (714, "the device's stack is broken or overflowed; the process must end"),
+    (715, "a kernel came upon an instruction that does not exist; the process must end"),
+    (716, "a kernel used an address that is not aligned as it must be; the process must end"),
+    (717, "a kernel used an address of the wrong kind of memory; the process must end"),
+    (718, "a kernel jumped to a place without code; the process must end"),
+    (719, "a kernel failed and nothing is known of why; the process must end"),
+    (720, "a cooperative launch has more blocks than can run at once"),
+    (721, "a kernel ended without giving its tensor memory back"),
+    (800, "not permitted"),
+    (801, "not supported by this device, driver or platform"),
+    (802, "the system is not ready: its own services are still starting, as Fabric Manager"),
+    (803, "kernel driver and user library are of different versions: reboot, or reload the driver"),
+    (804, "the compatibility package does not support this GPU"),
+    (805, "the MPS control daemon or server cannot be reached"),
+    (806, "the MPS server did not understand or did not answer"),
+    (807, "the MPS server is not ready, as after a client's error: try again"),
+    (808, "MPS has no room for another client"),
+    (809, "MPS has no room for another connection to the device"),
+    (810, "the MPS server ended this client"),
+    (811, "this program launches kernels from kernels, which is not supported here"),
+    (812, "two parts of the program launch kernels from kernels in versions that do not go together"),
+    (900, "a stream that is being captured cannot do this"),
+    (901, "the capture was spoilt by an earlier error"),
+    (902, "this would join two captures"),
+    (903, "this stream is not the one whose capture began"),
+    (904, "the capture ends while a forked stream has not joined it again"),
+    (905, "the captured work would depend on work outside of it"),
+    (906, "the default stream would become part of a capture, which it cannot"),
+    (907, "the event was last recorded in a capture"),
+    (908, "the capture was begun by another thread"),
+    (909, "the time that was allowed is over"),
+    (910, "the graph has changed too much for its instance to be updated"),
+    (911, "another device failed to do its part"),
+    (912, "the launch has clusters of a size that cannot be"),
+    (913, "the kernel has not been loaded yet"),
+    (914, "a resource of the wrong type"),
+    (915, "a resource that is not configured for this"),
+    (917, "the stream was detached from its context"),
+    (918, "the graph could not be captured again"),
+    (919, "the fabric between devices is not ready"),
+    (999, "unknown: something failed within the driver"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::enum_def;
+
+    #[test]
+    fn every_result_of_driver_and_runtime_has_words() {
+        for results in [DRIVER, RUNTIME] {
+            let known = enum_def(find_enum(results.name).expect("in the tables"));
+            for (name, value) in known.variants {
+                assert!(results.text(*value).is_some(), "{name} ({value}) has no words");
+            }
+        }
+    }
+
+    #[test]
+    fn words_belong_to_results_that_exist() {
+        for (results, table) in [(DRIVER, DRIVER_ALONE), (RUNTIME, RUNTIME_ALONE)] {
+            let known = enum_def(find_enum(results.name).expect("in the tables"));
+            table.iter().for_each(|(value, _)| assert!(known.name_of(*value).is_some(), "{value}"));
+        }
+        assert_eq!(DRIVER.text(9), None);
+        assert_eq!(DRIVER.text(4242), None);
+    }
+
+    #[test]
+    fn words_fit_a_line() {
+        for (value, text) in BOTH.iter().chain(DRIVER_ALONE).chain(RUNTIME_ALONE) {
+            assert!(text.len() < 120 && !text.ends_with('.') && !text.contains('\n'), "{value}: {text}");
+        }
+        for table in [BOTH, DRIVER_ALONE, RUNTIME_ALONE] {
+            assert!(table.windows(2).all(|pair| pair[0].0 < pair[1].0), "sorted, each once");
+        }
+    }
+
+    #[test]
+    fn what_is_fine_exists() {
+        for results in RESULTS {
+            let known = enum_def(find_enum(results.name).expect("in the tables"));
+            results.fine.iter().for_each(|value| assert!(known.name_of(*value).is_some(), "{value}"));
+        }
+    }
+}
