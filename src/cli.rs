@@ -65,6 +65,14 @@ pub struct Cli {
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub output: Option<PathBuf>,
 
+    /// Send what the script says elsewhere too; may be given several times: jsonl=FILE, chrome=FILE.json[.gz]
+    #[arg(long, value_name = "KIND=DEST", value_parser = crate::export::parse)]
+    pub export: Vec<crate::export::Asked>,
+
+    /// Begin another file after this size, for exports to files: 512MiB, 1GiB
+    #[arg(long, value_name = "SIZE", value_parser = crate::export::rotate)]
+    pub rotate: Option<u64>,
+
     /// No messages but errors
     #[arg(short = 'q', long)]
     pub quiet: bool,

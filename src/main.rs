@@ -4,6 +4,7 @@ mod arguments;
 mod cli;
 mod commands;
 mod embedded;
+mod export;
 mod functions;
 mod imports;
 mod kernel;

@@ -20,10 +20,15 @@ pub struct MachineNames {
 impl MachineNames {
     /// Names for a session whose stacks are in `stacks`.
     pub fn new(stacks: Arc<StackStore>) -> MachineNames {
+        MachineNames::with_epoch(stacks, Epoch::new(&SystemClock))
+    }
+
+    /// The same with the relation of the clocks that the run has already.
+    pub fn with_epoch(stacks: Arc<StackStore>, epoch: Epoch) -> MachineNames {
         MachineNames {
             symbols: RefCell::new(Symbols::new(false)),
             stacks,
-            epoch: Epoch::new(&SystemClock),
+            epoch,
             zone: jiff::tz::TimeZone::system(),
         }
     }

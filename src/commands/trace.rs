@@ -1,6 +1,7 @@
 //! Runs a script: compile, load, attach, print until something ends it.
 
 use crate::cli::{Cli, Stage};
+use crate::export::{self, Exports, FlushOn};
 use crate::messages::Messages;
 use crate::names::MachineNames;
 use crate::script;
@@ -12,6 +13,7 @@ use crate::trace::{ending, setup};
 use crate::{Failure, trace};
 use anyhow::Context;
 use lang::Known;
+use runtime::clock::{Epoch, SystemClock};
 use runtime::process::{Child, Command, MappingWatch};
 use runtime::run::Watch;
 use runtime::signals::StopSignals;
@@ -19,6 +21,7 @@ use runtime::{AttachOptions, Control, Loaded, Session};
 use std::ffi::OsString;
 use std::io::{self};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 use target::{Machine, Scope};
 use wire::Features;
@@ -79,9 +82,12 @@ struct Job<'a> {
 
 impl<'a> Job<'a> {
     fn run(&self, compiler: Compiler<'a>, compiled: &Compiled) -> Result<u8, Failure> {
-        let signals = StopSignals::install().context("cannot catch signals").map_err(Failure::loading)?;
-        let mut sink = setup::sink(self.cli, Box::new(io::stdout()), Box::new(io::stderr()), self.cli.quiet)
-            .map_err(Failure::wrong)?;
+        let flushing = if self.cli.export.is_empty() { Vec::new() } else { export::flushing() };
+        let signals = StopSignals::install_without(&flushing)
+            .context("cannot catch signals")
+            .map_err(Failure::loading)?;
+        let epoch = Epoch::new(&SystemClock);
+        let mut sink = self.sink(&epoch, &compiled.manifest).map_err(Failure::wrong)?;
         let mut child = if self.cli.dry_run { None } else { self.spawn(&compiled.manifest)? };
         let mut traced = self.pids.clone();
         let started = child.as_ref().map(Child::pid);
@@ -102,7 +108,7 @@ impl<'a> Job<'a> {
         let mut session = loaded.attach(&attach).map_err(Failure::loading)?;
         self.attached(&session);
         let targets = self.targets(child.as_ref()).map_err(Failure::wrong)?;
-        let names = MachineNames::new(session.stacks());
+        let names = MachineNames::with_epoch(session.stacks(), epoch);
         let scripts = Scripts::new(compiler, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
         if let Some(child) = &mut child {
@@ -112,15 +118,29 @@ impl<'a> Job<'a> {
             }
         }
         let mut watches = self.watches(child.as_mut(), &extender);
+        if !flushing.is_empty() {
+            let flush = FlushOn::signals(&flushing, sink.flush_flag()).context("cannot catch signals");
+            watches.push(Box::new(flush.map_err(Failure::loading)?));
+        }
         let nothing_more =
             compiled.manifest.programs.iter().all(|p| matches!(p.attach, Attach::Begin | Attach::End));
         if nothing_more && targets.is_empty() {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }
         let control = Control { signals: Some(&signals), targets, watches, ..Control::default() };
-        let ending = session.run(sink.as_mut(), &names, control);
+        let ending = session.run(&mut sink, &names, control);
         drop(session);
+        sink.close(self.messages);
         ending::status(&ending, child, self.messages)
+    }
+
+    /// Where the script's output goes, and what else hears of it.
+    fn sink(&self, epoch: &Epoch, manifest: &Manifest) -> anyhow::Result<Exports> {
+        let inner = setup::sink(self.cli, Box::new(io::stdout()), Box::new(io::stderr()), self.cli.quiet)?;
+        let argv = self.argv.as_deref().unwrap_or_default();
+        let run = export::run(epoch, &manifest.source, argv);
+        let asked = if self.cli.dry_run { &[][..] } else { &self.cli.export };
+        Exports::open(asked, self.cli.rotate, &Arc::new(run), inner)
     }
 
     fn open_path(&self, id: u32) -> PathBuf {

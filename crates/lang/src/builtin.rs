@@ -561,6 +561,31 @@ pub static BUILTINS: &[Builtin] = &[
         "prints a value, or a map as it is when the line is printed",
         "interval:s:1 { print(@, 10) } uprobe:libcuda:cu* { @[func] = count() }",
     ),
+    running(call(
+        Action,
+        "span",
+        (0, 2),
+        "span([\"name\"][, key = value, ...])",
+        "the call as a span for `--export`: start, duration, thread, the traced call around it, status; named as the function unless told. \
+         Elsewhere than in a return probe it goes from `start = `, a value of `nsecs`, to now",
+        "uretprobe:libcuda:cuMemAlloc { span(bytes = args.bytesize) }",
+    )),
+    call(
+        Action,
+        "event",
+        (1, 2),
+        "event(\"name\"[, key = value, ...])",
+        "a moment for `--export`",
+        "uprobe:libcuda:cuInit { event(\"CUDA begins\", flags = args.Flags) }",
+    ),
+    call(
+        Action,
+        "counter",
+        (2, 3),
+        "counter(\"name\", number[, key = value, ...])",
+        "a number that changes with time, for `--export`; keys tell several of one name apart",
+        "uretprobe:libcuda:cuMemAlloc { @live += args.bytesize; counter(\"live bytes\", @live, pid = pid) }",
+    ),
     call(
         Action,
         "clear",

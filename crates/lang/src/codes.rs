@@ -169,4 +169,12 @@ pub const SYNTAX: &[Code] = &[
         example: "BEGIN { for $i : 10 { print($i); } }",
         repaired: "BEGIN { for $i : 0..10 { print($i); } }",
     },
+    Code {
+        code: "E0017",
+        title: "a value with a name where none is taken",
+        explanation: "`name = value` between the parentheses of a call is for `span`, `event` and `counter`, behind what has \
+                      no name. To compare, write `==`.",
+        example: "BEGIN { print(pid = 1) }",
+        repaired: "BEGIN { print(pid == 1) }",
+    },
 ];

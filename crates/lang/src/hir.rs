@@ -562,6 +562,17 @@ pub enum StmtKind {
     },
     /// `print(e)`
     PrintValue(Expr),
+    /// `span("name", key = value)` and its like: a record for the sinks of `--export`.
+    Export {
+        /// Which.
+        what: Export,
+        /// The name, where it is a literal; else one of `hidden`, or that of the function.
+        name: Option<Vec<u8>>,
+        /// What the record has without the script's doing.
+        hidden: Vec<(Hidden, Expr)>,
+        /// What the script adds.
+        fields: Vec<(String, Expr)>,
+    },
     /// `print(@m[k])`
     PrintEntry {
         /// Map.
@@ -584,6 +595,55 @@ pub enum StmtKind {
     Zero(MapId),
     /// `time(format)`
     Time(String),
+}
+
+/// What a record for the sinks is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Export {
+    /// `span`: a call.
+    Span,
+    /// `event`: a moment.
+    Instant,
+    /// `counter`: a number that changes with time.
+    Counter,
+}
+
+impl Export {
+    /// As scripts write it.
+    pub fn function(self) -> &'static str {
+        match self {
+            Export::Span => "span",
+            Export::Instant => "event",
+            Export::Counter => "counter",
+        }
+    }
+}
+
+/// What a record for the sinks has without the script's doing.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Hidden {
+    /// Start of the call, monotonic ns.
+    Start,
+    /// Start that the script gives, boot-clock ns.
+    BootStart,
+    /// ns
+    Duration,
+    /// Start of the traced call around it on the thread, monotonic ns; 0 if there is none.
+    ParentStart,
+    /// `func`
+    Func,
+    /// `api`
+    Api,
+    /// `probe`
+    Probe,
+    /// `comm`
+    Comm,
+    /// `retval`
+    Result,
+    /// A name that is no literal.
+    Name,
+    /// A counter's number.
+    Number,
 }
 
 /// What becomes of a formatted text.

@@ -159,6 +159,13 @@ impl<'a> Printer<'a> {
                 let function = if *thread { "signal_thread" } else { "signal" };
                 format!("{function}({})", self.expr(number))
             }
+            StmtKind::Export { what, name, hidden, fields } => {
+                let name = name.iter().map(|name| format!("{:?}", String::from_utf8_lossy(name)));
+                let hidden = hidden.iter().map(|(kind, e)| format!("<{kind:?}> {}", self.expr(e)));
+                let fields = fields.iter().map(|(key, e)| format!("{key} = {}", self.expr(e)));
+                let all: Vec<String> = name.chain(hidden).chain(fields).collect();
+                format!("{}({})", what.function(), all.join(", "))
+            }
             StmtKind::PrintValue(e) => format!("print({})", self.expr(e)),
             StmtKind::PrintEntry { map, key } => format!("print({})", self.cell(*map, key)),
             StmtKind::PrintMap { map, top, div } => format!("print({}, {top}, {div})", self.map(*map)),

@@ -44,6 +44,10 @@ fn visit_stmt(kind: &StmtKind, see: &mut dyn FnMut(&Expr)) {
             visit_block(body, see);
         }
         StmtKind::Unroll { body, .. } | StmtKind::ForMap { body, .. } => visit_block(body, see),
+        StmtKind::Export { hidden, fields, .. } => {
+            visit_all(hidden.iter().map(|(_, e)| e), see);
+            visit_all(fields.iter().map(|(_, e)| e), see);
+        }
         StmtKind::Printf { args: list, .. }
         | StmtKind::Message { args: list, .. }
         | StmtKind::PrintEntry { key: list, .. } => visit_all(list, see),

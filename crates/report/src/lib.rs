@@ -1,6 +1,7 @@
 //! What a run says, and the formats it is said in. Takes values and writes to a given `io::Write`; reads no clock, no
 //! kernel, no file.
 
+pub mod export;
 pub mod hist;
 pub mod order;
 pub mod printf;

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub trait Clock {
     /// Nanoseconds since boot, suspended time included (CLOCK_BOOTTIME).
     fn boot_ns(&self) -> u64;
+    /// Nanoseconds since boot without suspended time (CLOCK_MONOTONIC).
+    fn monotonic_ns(&self) -> u64;
     /// Nanoseconds since 1970 (CLOCK_REALTIME).
     fn wall_ns(&self) -> i128;
     /// Nanoseconds since 1970 without leaps (CLOCK_TAI).
@@ -22,6 +24,10 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn boot_ns(&self) -> u64 {
         read(libc::CLOCK_BOOTTIME).as_nanos() as u64
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        read(libc::CLOCK_MONOTONIC).as_nanos() as u64
     }
 
     fn wall_ns(&self) -> i128 {
@@ -51,6 +57,14 @@ fn ahead_of_boot(clock: &dyn Clock, other: impl Fn(&dyn Clock) -> i128) -> i128 
 /// How far TAI is ahead of the boot clock.
 pub fn tai_ahead_ns(clock: &dyn Clock) -> i128 {
     ahead_of_boot(clock, |clock| clock.tai_ns())
+}
+
+/// How far the boot clock is ahead of the monotonic one: the time spent suspended, ns.
+pub fn suspended_ns(clock: &dyn Clock) -> u64 {
+    let ahead = ahead_of_boot(clock, |clock| i128::from(clock.monotonic_ns()));
+    // The readings are some ns apart, and a suspension is not that short.
+    let ahead = (-ahead).max(0) as u64;
+    if ahead < 1_000_000 { 0 } else { ahead }
 }
 
 /// The offset between the two clocks.
@@ -85,6 +99,10 @@ mod tests {
             self.0.get()
         }
 
+        fn monotonic_ns(&self) -> u64 {
+            self.0.get() + 5 - 20_000_000
+        }
+
         fn wall_ns(&self) -> i128 {
             1_000_000 + i128::from(self.0.get()) + 5
         }
@@ -101,6 +119,7 @@ mod tests {
         assert_eq!(epoch.wall_ns(105), 1_000_105);
         assert_eq!(epoch.wall_ns(0), 1_000_000);
         assert_eq!(tai_ahead_ns(&Fake(Cell::new(90))), 1_000_037);
+        assert_eq!(suspended_ns(&Fake(Cell::new(20_000_000))), 20_000_000);
     }
 
     #[test]

@@ -433,7 +433,10 @@ impl Reader<'_> {
     ) -> Result<(), Failure> {
         let mut cell = None;
         match &event.kind {
-            EventKind::Printf { .. } | EventKind::Print | EventKind::Time { .. } => {}
+            EventKind::Printf { .. }
+            | EventKind::Print
+            | EventKind::Time { .. }
+            | EventKind::Export { .. } => {}
             EventKind::Message { what: what @ (Message::Cat | Message::System), format, .. } => {
                 return self.fetch(speaker, *what, format, &values);
             }

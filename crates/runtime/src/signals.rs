@@ -25,13 +25,23 @@ impl StopSignals {
         StopSignals::install_but(None)
     }
 
+    /// As [`StopSignals::install`], but these end nothing: they are left as they are, for others to catch.
+    pub fn install_without(left: &[i32]) -> io::Result<StopSignals> {
+        StopSignals::install_for(left, None)
+    }
+
     /// As [`StopSignals::install`], but `kept_off` ends nothing: it is blocked and nobody reads it. For Ctrl-C at a prompt.
     pub fn install_but(kept_off: Option<i32>) -> io::Result<StopSignals> {
+        StopSignals::install_for(&[], kept_off)
+    }
+
+    fn install_for(left: &[i32], kept_off: Option<i32>) -> io::Result<StopSignals> {
+        let wanted = |signal: &i32| !is_ignored(*signal) && !left.contains(signal);
         // SAFETY: an empty set is all zero in every libc; the calls below take pointers to live values.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
-            for signal in SIGNALS.into_iter().filter(|signal| !is_ignored(*signal)) {
+            for signal in SIGNALS.into_iter().filter(wanted) {
                 libc::sigaddset(&mut set, signal);
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());

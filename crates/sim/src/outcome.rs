@@ -86,6 +86,18 @@ pub enum What {
     Exit(i64),
     /// `time(format)`
     Time(String),
+    /// `span(...)` and its like: which, and all values.
+    Export(&'static str, Vec<Value>),
+}
+
+/// As scripts write it.
+pub fn exported(what: wire::manifest::Export) -> &'static str {
+    use wire::manifest::Export;
+    match what {
+        Export::Span => "span",
+        Export::Instant => "event",
+        Export::Counter => "counter",
+    }
 }
 
 /// Something said, by whom and when.

@@ -267,6 +267,7 @@ impl Session<'_> {
             EventKind::Clear { map } => self.clear(*map)?,
             EventKind::Zero { map } => self.zero(*map)?,
             EventKind::Exit => self.exit(&values),
+            EventKind::Export { what, .. } => What::Export(outcome::exported(*what), values),
             EventKind::Time { format } => What::Time(format.clone()),
         };
         let decode::Header { cpu, time_ns, tgid, tid, .. } = header;

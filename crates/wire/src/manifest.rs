@@ -283,6 +283,56 @@ pub enum EventKind {
         /// strftime format.
         format: String,
     },
+    /// `span(...)`, `event(...)`, `counter(...)`: what the sinks of `--export` take. The values are those of `hidden` in
+    /// their order, then one for each of `keys`.
+    Export {
+        /// Which of the three.
+        what: Export,
+        /// The name, if it is the same each time; else it is among the values, or that of the function.
+        name: Option<String>,
+        /// What the script did not write.
+        hidden: Vec<Hidden>,
+        /// Names of the script's own values.
+        keys: Vec<String>,
+    },
+}
+
+/// What a record for the sinks of `--export` is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Export {
+    /// A call with start and duration.
+    Span,
+    /// A moment.
+    Instant,
+    /// A number that changes with time.
+    Counter,
+}
+
+/// A value that a record for the sinks has without the script's doing.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hidden {
+    /// Start of the call, ns of the monotonic clock.
+    Start,
+    /// Start that the script gives, ns of the boot clock.
+    BootStart,
+    /// Duration of the call, ns.
+    Duration,
+    /// Start of the traced call around it on this thread, ns of the monotonic clock; 0 if there is none.
+    ParentStart,
+    /// `func`
+    Func,
+    /// `api`
+    Api,
+    /// `probe`
+    Probe,
+    /// `comm`
+    Comm,
+    /// `retval`
+    Result,
+    /// A name that is not always the same.
+    Name,
+    /// A counter's number.
+    Number,
 }
 
 /// What becomes of a formatted text.

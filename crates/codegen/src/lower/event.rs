@@ -10,7 +10,7 @@ use crate::ir::{Cmp, Operand, VReg, Width};
 use lang::Span;
 use lang::hir::{self, Expr};
 use wire::layout::{RECORD_CPU, RECORD_EVENT, RECORD_THREAD, RECORD_TIME, Record};
-use wire::manifest::{Directive, Event, EventKind, Message, Piece};
+use wire::manifest::{Directive, Event, EventKind, Export, Hidden, Message, Piece};
 use wire::{CounterKind, Type};
 
 impl Cx<'_> {
@@ -31,6 +31,39 @@ pub(super) fn format(pieces: &[hir::Piece]) -> Vec<Piece> {
         }
     };
     pieces.iter().map(piece).collect()
+}
+
+/// What the reader must know of a record for the sinks.
+pub(super) fn exported(
+    what: hir::Export,
+    name: Option<&[u8]>,
+    hidden: &[(hir::Hidden, Expr)],
+    fields: &[(String, Expr)],
+) -> EventKind {
+    let what = match what {
+        hir::Export::Span => Export::Span,
+        hir::Export::Instant => Export::Instant,
+        hir::Export::Counter => Export::Counter,
+    };
+    let kind = |hidden: hir::Hidden| match hidden {
+        hir::Hidden::Start => Hidden::Start,
+        hir::Hidden::BootStart => Hidden::BootStart,
+        hir::Hidden::Duration => Hidden::Duration,
+        hir::Hidden::ParentStart => Hidden::ParentStart,
+        hir::Hidden::Func => Hidden::Func,
+        hir::Hidden::Api => Hidden::Api,
+        hir::Hidden::Probe => Hidden::Probe,
+        hir::Hidden::Comm => Hidden::Comm,
+        hir::Hidden::Result => Hidden::Result,
+        hir::Hidden::Name => Hidden::Name,
+        hir::Hidden::Number => Hidden::Number,
+    };
+    EventKind::Export {
+        what,
+        name: name.map(|name| String::from_utf8_lossy(name).into_owned()),
+        hidden: hidden.iter().map(|(hidden, _)| kind(*hidden)).collect(),
+        keys: fields.iter().map(|(key, _)| key.clone()).collect(),
+    }
 }
 
 impl Body<'_, '_> {

@@ -37,6 +37,12 @@ impl<'p> Body<'_, 'p> {
             }
             StmtKind::Rows(top) => self.event(EventKind::Rows { top: *top }, &[]),
             StmtKind::Signal { number, thread } => self.signal(number, *thread),
+            StmtKind::Export { what, name, hidden, fields } => {
+                let kind = event::exported(*what, name.as_deref(), hidden, fields);
+                let hidden = hidden.iter().map(|(_, value)| value);
+                let values: Vec<&Expr> = hidden.chain(fields.iter().map(|(_, value)| value)).collect();
+                self.event(kind, &values);
+            }
             StmtKind::PrintValue(value) => self.event(EventKind::Print, &[value]),
             StmtKind::PrintEntry { map, key } => self.print_entry(*map, key),
             StmtKind::PrintMap { map, top, div } => {

@@ -91,6 +91,9 @@ fn direct<'e>(stmt: &'e Stmt, f: &mut dyn FnMut(&'e Expr)) {
         ForRange { start, end, .. } => [start, end].into_iter().for_each(f),
         Printf { args, .. } | Message { args, .. } => args.iter().for_each(f),
         PrintEntry { key, .. } => key.iter().for_each(f),
+        Export { hidden, fields, .. } => {
+            hidden.iter().map(|(_, e)| e).chain(fields.iter().map(|(_, e)| e)).for_each(f);
+        }
         Unroll { .. }
         | ForMap { .. }
         | Break

@@ -217,6 +217,14 @@ pub const TYPES: &[Code] = &[
         repaired: "struct point { int x; };\nstruct size { int y; };\nBEGIN { print(1) }",
     },
     Code {
+        code: "E0243",
+        title: "a record for `--export` that cannot be made",
+        explanation: "`span` is the call that a return probe sees, with `name = value` for what is to be known of it; elsewhere it \
+                      needs `start = `, a time of `nsecs`. `event` and `counter` begin with a name, and a counter has a number.",
+        example: "uprobe:libcuda:cuInit { span() }",
+        repaired: "uretprobe:libcuda:cuInit { span() }",
+    },
+    Code {
         code: "W0251",
         title: "signed and unsigned numbers meet",
         explanation: "An int64 holds all but the upper half of uint64. What is larger shows as negative.",

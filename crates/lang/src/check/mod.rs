@@ -11,6 +11,7 @@ mod calls;
 pub mod codes;
 pub mod config;
 mod declare;
+mod export;
 mod expr;
 mod functions;
 pub mod infer;
@@ -24,6 +25,7 @@ mod operators;
 mod output;
 mod scope;
 mod signal;
+mod spans;
 mod spelled;
 mod stmt;
 pub mod types;
@@ -119,7 +121,8 @@ pub fn check(
     checker.known_maps(&known.maps);
     checker.top_level(script, diags);
     let tracks_calls = resolve::asks_around(script);
-    let probes = checker.rounds(&resolved, diags);
+    let mut probes = checker.rounds(&resolved, diags);
+    spans::settle(&mut probes);
     (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved, tracks_calls))
 }
 

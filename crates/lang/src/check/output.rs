@@ -93,7 +93,7 @@ impl Checker<'_> {
     }
 
     /// `%s` of a `char *` means the text there.
-    fn text_of(&self, value: Expr) -> Expr {
+    pub fn text_of(&self, value: Expr) -> Expr {
         let is_text = matches!(&value.ty, Type::Pointer(to) if **to == crate::check::types::CHAR);
         if !is_text {
             return value;

@@ -7,7 +7,7 @@ use crate::check::build::{convert, is_unknown};
 use crate::check::infer::Slot;
 use crate::check::limits;
 use crate::check::scope::meet;
-use crate::hir::{BinaryOp, Expr, ExprKind, MapId, Message, Stmt, StmtKind, Type, VarId, Yields};
+use crate::hir::{BinaryOp, Export, Expr, ExprKind, MapId, Message, Stmt, StmtKind, Type, VarId, Yields};
 use crate::span::Span;
 
 impl Checker<'_> {
@@ -142,6 +142,9 @@ impl Checker<'_> {
             "signal_thread" => self.signal(&args[0], true, span),
             "assert" => self.assert(args, span),
             "static_assert" => self.static_assert(args),
+            "span" => self.export(Export::Span, args, span),
+            "event" => self.export(Export::Instant, args, span),
+            "counter" => self.export(Export::Counter, args, span),
             "print" => self.print(args, span),
             "clear" => self.whole_map(&args[0], "clear").map(StmtKind::Clear),
             "zero" => self.whole_map(&args[0], "zero").map(StmtKind::Zero),

@@ -191,7 +191,7 @@ impl<'a> Checker<'a> {
         expr(ExprKind::Around(Around::Func { none }), Type::Name(NameKind::Func), span)
     }
 
-    fn probe_name(&mut self, span: Span) -> Expr {
+    pub fn probe_name(&mut self, span: Span) -> Expr {
         let ty = Type::Name(NameKind::Probe);
         match self.scope.timed_name {
             Some(id) => int(i64::from(id.0), ty, span),

@@ -723,7 +723,39 @@ impl<'a> Builder<'a> {
         if let Some(kind) = self.positional_string(&name, &args) {
             return Expr { kind, span };
         }
-        Expr { kind: ExprKind::Call { name, args: self.exprs(args) }, span }
+        let args = self.call_args(&name, args);
+        Expr { kind: ExprKind::Call { name, args }, span }
+    }
+
+    /// `"x", key = value`: what has a name is one record at the end.
+    fn call_args(&mut self, function: &Name, pair: Pair) -> Vec<Expr> {
+        let (mut args, mut named) = (Vec::new(), Vec::new());
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::entry => {
+                    let span = self.span(&part);
+                    named.push((span, self.named_value(part)));
+                }
+                Rule::expr => {
+                    let value = self.expr(part);
+                    if !named.is_empty() {
+                        self.diags.error("E0017", value.span, "a value without a name behind those with one");
+                    }
+                    args.push(value);
+                }
+                _ => {}
+            }
+        }
+        let (Some((first, _)), Some((last, _))) = (named.first(), named.last()) else { return args };
+        let span = first.to(*last);
+        if !TAKE_NAMED.contains(&function.node.as_str()) {
+            let message = format!("`{}` takes no values with names", function.node);
+            let error = self.diags.error("E0017", span, message);
+            error.help("`==` compares; `span`, `event` and `counter` take `name = value`");
+        }
+        let members = named.into_iter().map(|(_, entry)| entry).collect();
+        args.push(Expr { kind: ExprKind::Record(members), span });
+        args
     }
 
     /// `str($1)`, `str($1, 8)`: the parameter's text, also when it looks like a number; the length counts a NUL.
@@ -762,11 +794,13 @@ impl<'a> Builder<'a> {
     /// `(a = 1, b = "x")`
     fn record(&mut self, pair: Pair) -> ExprKind {
         let entries = pair.into_inner().filter(|part| part.as_rule() == Rule::entry);
-        let entry = |entry: Pair| {
-            let mut parts = entry.into_inner().filter(|part| part.as_rule() != Rule::assign);
-            (self.name(&inner!(parts, "a name")), self.expr(inner!(parts, "a value")))
-        };
-        ExprKind::Record(entries.map(entry).collect())
+        ExprKind::Record(entries.map(|entry| self.named_value(entry)).collect())
+    }
+
+    /// `a = 1`
+    fn named_value(&mut self, entry: Pair) -> (Name, Expr) {
+        let mut parts = entry.into_inner().filter(|part| part.as_rule() != Rule::assign);
+        (self.name(&inner!(parts, "a name")), self.expr(inner!(parts, "a value")))
     }
 
     /// `sizeof(uint32)`, `sizeof($x)`
@@ -781,6 +815,9 @@ impl<'a> Builder<'a> {
         }
     }
 }
+
+/// Functions that take `name = value`.
+const TAKE_NAMED: [&str; 3] = ["span", "event", "counter"];
 
 /// Words and marks of a statement that carry nothing.
 fn is_mark(rule: Rule) -> bool {

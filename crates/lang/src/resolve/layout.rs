@@ -132,7 +132,7 @@ impl Grouping<'_> {
         let travel: Vec<Travel> = params[..last].iter().map(|p| travel(p.ty)).collect();
         let on_stack = words(&travel) > FEWEST_ARGUMENT_REGISTERS
             || self.usage.highest_arg.is_some_and(|n| n >= FEWEST_ARGUMENT_REGISTERS);
-        let ret = self.usage.retval.filter(|_| call.returns).and(call.signature);
+        let ret = call.signature.filter(|known| call.returns && self.tells_result(known));
         Key {
             returns: call.returns,
             used,
@@ -147,6 +147,11 @@ impl Grouping<'_> {
         }
     }
 
+    /// The type of the result matters to the body.
+    fn tells_result(&self, known: &cuda::Signature) -> bool {
+        self.usage.retval.is_some() || (self.usage.result && is_enum(known.ret))
+    }
+
     fn signature(&mut self, known: &cuda::Signature) -> Signature {
         let usage = self.usage;
         let is_used = |name| usage.all_args.is_some() || usage.args.iter().any(|(used, _)| used == name);
@@ -156,7 +161,7 @@ impl Grouping<'_> {
             float: is_float(param.ty),
         });
         let params = params.collect();
-        let ret = if self.usage.retval.is_some() {
+        let ret = if self.tells_result(known) {
             self.types.of_cuda(known.ret)
         } else {
             self.types.plain(known.ret)

@@ -14,6 +14,8 @@ pub struct Usage {
     pub highest_arg: Option<u32>,
     /// `retval`, with its first place.
     pub retval: Option<Span>,
+    /// `span()`: the result code where there is one, which is no condition.
+    pub result: bool,
     /// Something about the calls around this one, with its first place.
     pub around: Option<Span>,
 }
@@ -59,6 +61,7 @@ impl Usage {
         match &expr.kind {
             ExprKind::Field { base, name, .. } if is_args(base) => self.see_arg(&name.node, name.span),
             ExprKind::Ident(name) => self.see_ident(name, expr.span),
+            ExprKind::Call { name, .. } if name.node == "span" => self.result = true,
             ExprKind::Call { name, args } if args.is_empty() => self.see_ident(&name.node, expr.span),
             _ => {}
         }

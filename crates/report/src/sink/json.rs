@@ -15,6 +15,7 @@ use wire::manifest::{EventKind, Message};
 use wire::map::{Agg, Map, MapValue};
 use wire::{Manifest, Value};
 
+use super::exported::Exported;
 use crate::hist::{self, Row};
 use crate::order::{shown, wide};
 use crate::printf::printf;
@@ -76,11 +77,35 @@ impl<W: Write> JsonSink<W> {
             EventKind::Rows { .. } => {
                 values.iter().try_for_each(|more| self.line("more_rows", &value_json(context, more)))
             }
+            EventKind::Export { what, name, hidden, keys } => {
+                let said = Exported::of(context, (*what, name.as_deref()), (hidden, keys), values);
+                self.exported(context, header, &said)
+            }
             EventKind::PrintMap { .. }
             | EventKind::Clear { .. }
             | EventKind::Zero { .. }
             | EventKind::Exit => Ok(()),
         }
+    }
+
+    fn exported(&mut self, context: Context, header: &Header, said: &Exported) -> io::Result<()> {
+        let mut members = vec![
+            ("name".to_owned(), string(said.name.as_bytes())),
+            ("time".to_owned(), number(i128::from(header.time_ns))),
+            ("pid".to_owned(), header.tgid.to_string()),
+            ("tid".to_owned(), header.tid.to_string()),
+        ];
+        let known = [("duration", said.duration), ("value", said.number)];
+        for (key, value) in
+            known.into_iter().chain(said.fields.iter().map(|(key, value)| (*key, Some(*value))))
+        {
+            members.extend(value.map(|value| (key.to_owned(), value_json(context, value))));
+        }
+        members
+            .extend(said.result.map(|result| ("result".to_owned(), string(context.text(result).as_bytes()))));
+        let members: Vec<String> =
+            members.iter().map(|(key, value)| format!("{}: {value}", string(key.as_bytes()))).collect();
+        self.line(said.kind, &format!("{{{}}}", members.join(", ")))
     }
 
     fn snapshot(&mut self, context: Context, snapshot: &Snapshot) -> io::Result<()> {

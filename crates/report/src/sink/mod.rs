@@ -1,5 +1,6 @@
 //! The formats. One file each; each understands all that a run says as far as its format can.
 
+mod exported;
 pub mod json;
 pub mod text;
 

@@ -9,11 +9,12 @@ use wire::manifest::{EventKind, Message};
 use wire::map::{Map, MapValue};
 use wire::{Manifest, Value};
 
+use super::exported::Exported;
 use crate::hist;
 use crate::order::{shown, wide};
 use crate::printf::printf;
 use crate::trouble::findings;
-use crate::value::Context;
+use crate::value::{Context, escape};
 use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
 
 /// Text to `out`, notices to `notices`.
@@ -64,11 +65,31 @@ impl<W: Write, N: Write> TextSink<W, N> {
                 let wall = context.names.wall_clock_ns(header.time_ns);
                 write!(self.out, "{}", context.names.strftime(format, wall))
             }
+            EventKind::Export { what, name, hidden, keys } => {
+                let said = Exported::of(context, (*what, name.as_deref()), (hidden, keys), values);
+                self.exported(context, header, &said)
+            }
             EventKind::PrintMap { .. }
             | EventKind::Clear { .. }
             | EventKind::Zero { .. }
             | EventKind::Exit => Ok(()),
         }
+    }
+
+    /// `span cuMemAlloc_v2 [python 7/8] 74120 ns CUDA_SUCCESS bytes=4096`
+    fn exported(&mut self, context: Context, header: &Header, said: &Exported) -> io::Result<()> {
+        let mut line =
+            format!("{} {} [{}/{}]", said.kind, escape(said.name.as_bytes()), header.tgid, header.tid);
+        if let Some(duration) = said.duration {
+            line += &format!(" {} ns", context.text(duration));
+        }
+        for value in [said.result, said.number].into_iter().flatten() {
+            line += &format!(" {}", context.text(value));
+        }
+        for (key, value) in &said.fields {
+            line += &format!(" {key}={}", context.text(value));
+        }
+        writeln!(self.out, "{line}")
     }
 
     fn map(&mut self, context: Context, snapshot: &Snapshot) -> io::Result<()> {

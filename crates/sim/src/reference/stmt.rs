@@ -84,6 +84,12 @@ impl Meaning<'_> {
                 let value = self.eval(run, expr);
                 run.queue.push(Later::Say(What::Print(self.said(&value, &expr.ty))));
             }
+            StmtKind::Export { what, hidden, fields, .. } => {
+                let all = hidden.iter().map(|(_, e)| e).chain(fields.iter().map(|(_, e)| e));
+                let values: Vec<_> = all.map(|e| (self.eval(run, e), &e.ty)).collect();
+                let values = values.iter().map(|(value, ty)| self.said(value, ty)).collect();
+                run.queue.push(Later::Say(What::Export(what.function(), values)));
+            }
             StmtKind::PrintEntry { map, key } => self.print_entry(run, *map, key),
             StmtKind::PrintMap { map, top, div } => run.queue.push(Later::PrintMap(*map, *top, *div)),
             StmtKind::Clear(map) => run.queue.push(Later::Clear(*map)),

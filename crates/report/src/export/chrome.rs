@@ -1,0 +1,284 @@
+//! Chrome's trace events as PyTorch's profiler (kineto) writes them, for Perfetto, chrome://tracing and what reads torch's traces.
+//!
+//! Source of shapes and of the base time: pytorch/kineto, libkineto/src/output_json.cpp and output_json.h.
+//!
+//! - Times are microseconds with three decimals since a base that all ranks and runs share, so that our rows and a torch
+//!   profile's can stand in one list.
+//! - A call is one `X` row with a `correlation` of its own; the call around it is in `parent_correlation`.
+//! - There are no rows of the GPU: host calls do not show its time, and readers compute idle time from such rows. For the same reason
+//!   no row has an argument `stream`, which to readers says "this ran on the GPU": it is `cuda_stream`.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use super::record::{Data, Kind, Record, Span, Status, Table, Text, Thread};
+use super::{End, Exporter, Run, json};
+
+/// Three of std::chrono's months in seconds: kineto's base time is a whole multiple of it since 1970.
+const BASE_SECONDS: i128 = 7_889_238;
+/// Rows of a map that are shown as a counter at most.
+const SERIES: usize = 32;
+/// Numbers beyond lose bits in a reader's double.
+const EXACT: u64 = (1 << 53) - 1;
+
+/// Rows to `out`.
+pub struct Chrome<W> {
+    out: W,
+    run: Arc<Run>,
+    base_ns: i128,
+    row: String,
+    rows: u64,
+    /// Names of threads as they were last said.
+    threads: HashMap<(u32, u32), Arc<str>>,
+    last_ns: u64,
+}
+
+impl<W: Write + Send> Chrome<W> {
+    /// Writes what stands before the rows.
+    pub fn new(mut out: W, run: Arc<Run>) -> io::Result<Chrome<W>> {
+        let quarter = BASE_SECONDS * 1_000_000_000;
+        let base_ns = run.wall_ns(run.start_ns).div_euclid(quarter) * quarter;
+        let mut head = String::from("{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", ");
+        head.push_str("\"distributedInfo\": {\"rank\": 0}, ");
+        let _ = write!(head, "\"baseTimeNanoseconds\": {base_ns}, \"traceName\": ");
+        json::string(&mut head, &run.script);
+        head.push_str(", \"otherData\": {\"tool\": ");
+        json::string(&mut head, &run.tool);
+        head.push_str(", \"host\": ");
+        json::string(&mut head, &run.host);
+        head.push_str("},\n\"traceEvents\": [");
+        out.write_all(head.as_bytes())?;
+        let last_ns = run.start_ns;
+        Ok(Chrome { out, run, base_ns, row: String::new(), rows: 0, threads: HashMap::new(), last_ns })
+    }
+
+    /// Microseconds since the base.
+    fn time(&self, boot_ns: u64) -> Micros {
+        Micros((self.run.wall_ns(boot_ns) - self.base_ns).max(0) as u64)
+    }
+
+    /// Begins a row; `{"ph":...` up to its time.
+    fn begin(&mut self, phase: char, record: &Record) {
+        let time = self.time(record.time_ns);
+        self.row.clear();
+        self.row.push_str(if self.rows == 0 { "\n" } else { ",\n" });
+        let _ = write!(self.row, "{{\"ph\": \"{phase}\", \"ts\": {time}");
+        let (pid, tid) = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
+        let _ = write!(self.row, ", \"pid\": {pid}, \"tid\": {tid}");
+    }
+
+    fn end_row(&mut self) -> io::Result<()> {
+        self.row.push('}');
+        self.rows += 1;
+        self.out.write_all(self.row.as_bytes())
+    }
+
+    fn named(&mut self, category: &str, name: &str) {
+        self.row.push_str(", \"cat\": ");
+        json::string(&mut self.row, category);
+        self.row.push_str(", \"name\": ");
+        json::string(&mut self.row, name);
+    }
+
+    fn span(&mut self, record: &Record, span: &Span) -> io::Result<()> {
+        self.begin('X', record);
+        let _ = write!(self.row, ", \"dur\": {}", Micros(span.duration_ns));
+        self.named(category(record), &record.name);
+        if span.status == Status::Error {
+            self.row.push_str(", \"cname\": \"terrible\"");
+        }
+        let _ = write!(self.row, ", \"args\": {{\"correlation\": {}", span.span_id & EXACT);
+        if span.parent_id != 0 {
+            let _ = write!(self.row, ", \"parent_correlation\": {}", span.parent_id & EXACT);
+        }
+        if let Some(result) = &span.result {
+            let key = if span.status == Status::Error { "error" } else { "result" };
+            self.arg(key, result);
+        }
+        self.args(record);
+        self.row.push('}');
+        self.end_row()
+    }
+
+    fn args(&mut self, record: &Record) {
+        for (name, value) in &record.fields {
+            self.arg(arg_name(name), value);
+        }
+    }
+
+    /// Enums as their names alone: what is shown of arguments is text.
+    fn arg(&mut self, name: &str, value: &Data) {
+        self.row.push_str(", ");
+        json::string(&mut self.row, name);
+        self.row.push_str(": ");
+        match value {
+            Data::Enum { name: Some(name), .. } => json::string(&mut self.row, name),
+            Data::Enum { value, .. } => json::integer(&mut self.row, i128::from(*value)),
+            Data::Stack(frames) => {
+                json::list(&mut self.row, frames.iter(), |out, frame| json::string(out, &frame.label()));
+            }
+            other => json::data(&mut self.row, other),
+        }
+    }
+
+    fn instant(&mut self, record: &Record, category: &str, name: &str, text: Option<&str>) -> io::Result<()> {
+        self.begin('i', record);
+        let scope = if record.thread.is_some() { 't' } else { 'g' };
+        let _ = write!(self.row, ", \"s\": \"{scope}\"");
+        self.named(category, name);
+        self.row.push_str(", \"args\": {\"tool\": \"cudatrace\"");
+        if let Some(text) = text {
+            self.row.push_str(", \"text\": ");
+            json::string(&mut self.row, text.trim_end_matches('\n'));
+        }
+        self.args(record);
+        self.row.push('}');
+        self.end_row()
+    }
+
+    /// A counter; its fields tell several of one name apart.
+    fn counter(&mut self, record: &Record, value: &Data) -> io::Result<()> {
+        let Some(value) = value.number() else { return Ok(()) };
+        let labels: Vec<String> =
+            record.fields.iter().map(|(key, value)| format!("{key}={}", value.label())).collect();
+        let series = if labels.is_empty() { "value".to_owned() } else { labels.join(",") };
+        self.begin('C', record);
+        self.named("counter", &record.name);
+        self.row.push_str(", \"args\": {");
+        json::string(&mut self.row, &series);
+        let _ = write!(self.row, ": {value}}}");
+        self.end_row()
+    }
+
+    /// A map of numbers as a counter with a series for each key.
+    fn table(&mut self, record: &Record, table: &Table) -> io::Result<()> {
+        let numbers: Vec<_> =
+            table.rows.iter().filter_map(|row| Some((row, row.value.number()?))).take(SERIES).collect();
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        self.begin('C', record);
+        self.named("map", &record.name);
+        self.row.push_str(", \"args\": {");
+        for (at, (row, value)) in numbers.into_iter().enumerate() {
+            let key: Vec<String> = row.key.iter().map(Data::label).collect();
+            self.row.push_str(if at == 0 { "" } else { ", " });
+            json::string(&mut self.row, if key.is_empty() { "value".into() } else { key.join(",") }.as_str());
+            let _ = write!(self.row, ": {value}");
+        }
+        self.row.push('}');
+        self.end_row()
+    }
+
+    /// Says the name of a process and of its threads when they are first seen, or have another.
+    fn introduce(&mut self, thread: &Thread) -> io::Result<()> {
+        let Thread { pid, tid, comm } = thread;
+        let known = self.threads.get(&(*pid, *tid));
+        if known.is_some_and(|known| known == comm || comm.is_empty()) {
+            return Ok(());
+        }
+        let is_new_process = !self.threads.keys().any(|(process, _)| process == pid);
+        self.threads.insert((*pid, *tid), comm.clone());
+        if is_new_process {
+            self.metadata("process_name", *pid, 0, &format!("\"name\": {}", quoted(comm)))?;
+            self.metadata("process_labels", *pid, 0, "\"labels\": \"CPU\"")?;
+            self.metadata("process_sort_index", *pid, 0, &format!("\"sort_index\": {pid}"))?;
+        }
+        let name = if comm.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({comm})") };
+        self.metadata("thread_name", *pid, *tid, &format!("\"name\": {}", quoted(&name)))?;
+        self.metadata("thread_sort_index", *pid, *tid, &format!("\"sort_index\": {tid}"))
+    }
+
+    fn metadata(&mut self, what: &str, pid: u32, tid: u32, args: &str) -> io::Result<()> {
+        let time = self.time(self.run.start_ns);
+        self.row.clear();
+        self.row.push_str(if self.rows == 0 { "\n" } else { ",\n" });
+        let _ = write!(
+            self.row,
+            "{{\"ph\": \"M\", \"ts\": {time}, \"pid\": {pid}, \"tid\": {tid}, \"name\": \"{what}\", \"args\": {{{args}}}"
+        );
+        self.end_row()
+    }
+}
+
+impl<W: Write + Send> Exporter for Chrome<W> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        if let Some(thread) = &record.thread {
+            self.introduce(thread)?;
+        }
+        let end = record.time_ns + record.span().map_or(0, |span| span.duration_ns);
+        self.last_ns = self.last_ns.max(end);
+        match &record.kind {
+            Kind::Span(span) => self.span(record, span),
+            Kind::Instant { .. } => self.instant(record, category(record), &record.name, None),
+            Kind::Counter { value } => self.counter(record, value),
+            Kind::Text(kind, text) => {
+                let name = match kind {
+                    Text::Output => "printf",
+                    Text::Warning => "warning",
+                    Text::Error => "error",
+                    Text::Trouble(_) => "trouble",
+                };
+                self.instant(record, "cudatrace", name, Some(text))
+            }
+            Kind::Table(table) => self.table(record, table),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    fn finish(&mut self, end: &End) -> io::Result<()> {
+        let time = self.time(self.last_ns);
+        let first = if self.rows == 0 { "" } else { "," };
+        writeln!(
+            self.out,
+            "{first}\n{{\"ph\": \"i\", \"s\": \"g\", \"ts\": {time}, \"pid\": 0, \"tid\": 0, \"name\": \"Record Window End\", \"args\": {{\"dropped\": {}}}}}\n]}}",
+            end.dropped
+        )?;
+        self.out.flush()
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::new();
+    json::string(&mut out, text);
+    out
+}
+
+/// kineto's categories for what it also has; the script's own word goes before.
+fn category(record: &Record) -> &str {
+    if let Some(Data::Text(category)) = record.field("category") {
+        return category;
+    }
+    let func = &*record.site.func;
+    if func.starts_with("cuda") {
+        "cuda_runtime"
+    } else if func.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase())) {
+        "cuda_driver"
+    } else {
+        "cudatrace"
+    }
+}
+
+/// `stream` would make a reader take the row for one of the GPU.
+fn arg_name(name: &str) -> &str {
+    match name {
+        "stream" => "cuda_stream",
+        "shared" => "shared memory",
+        "correlation" => "its correlation",
+        name => name,
+    }
+}
+
+/// ns as microseconds with three decimals: exact, unlike a double.
+struct Micros(u64);
+
+impl std::fmt::Display for Micros {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}

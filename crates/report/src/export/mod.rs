@@ -1,0 +1,101 @@
+//! What goes to files and servers while a run goes on (`--export KIND=DEST`).
+//!
+//! A [`Recorder`] makes one [`Record`] of each thing that a run says: owned, with every id turned into text, so that it may
+//! go to other threads. An [`Exporter`] is one format. Each writes what its format can hold and leaves out the rest; times,
+//! durations and ids are those of the record, so that they agree in all of them.
+//!
+//! Not here: files, sockets, threads and queues; whoever owns those hands an `io::Write` in.
+
+pub mod chrome;
+pub mod json;
+pub mod jsonl;
+mod record;
+mod recorder;
+
+use std::io;
+
+pub use record::{Data, Kind, Record, Row, Site, Span, Status, Table, Text, Thread};
+pub use recorder::Recorder;
+
+/// A format. A write error ends this exporter and nothing else.
+pub trait Exporter: Send {
+    /// Takes one record in.
+    fn record(&mut self, record: &Record) -> io::Result<()>;
+    /// Brings what is buffered out.
+    fn flush(&mut self) -> io::Result<()>;
+    /// Writes what the format has at its end. Called once, and nothing after it.
+    fn finish(&mut self, end: &End) -> io::Result<()>;
+}
+
+/// What is known when nothing more comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    /// Records that this exporter was too slow for.
+    pub dropped: u64,
+    /// Another file of the same run follows (rotation).
+    pub goes_on: bool,
+}
+
+/// The run that records belong to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Run {
+    /// Random.
+    pub id: u128,
+    /// Wall-clock ns since 1970 of the moment of boot: what turns the records' times into wall-clock times. One for the
+    /// run, so that a step of the wall clock reorders nothing.
+    pub boot_at_wall_ns: i128,
+    /// Boot clock minus monotonic clock, ns: the time spent suspended.
+    pub suspended_ns: u64,
+    /// Boot-clock ns of the start of the run.
+    pub start_ns: u64,
+    /// `cudatrace 0.1.0`
+    pub tool: String,
+    /// Name of the machine.
+    pub host: String,
+    /// The traced command; empty if none was started.
+    pub command: Vec<String>,
+    /// Name of the script.
+    pub script: String,
+}
+
+impl Run {
+    /// Wall-clock ns since 1970 of a record's time.
+    pub fn wall_ns(&self, boot_ns: u64) -> i128 {
+        self.boot_at_wall_ns + i128::from(boot_ns)
+    }
+
+    /// The id of the call that a thread began at a time of the monotonic clock. A call that knows the start of the one around
+    /// it knows its id with that; nobody needs to keep calls that are under way. Never 0.
+    pub fn span_id(&self, pid: u32, tid: u32, start_ns: u64) -> u64 {
+        let thread = u64::from(pid) << 32 | u64::from(tid);
+        let seed = self.id as u64 ^ (self.id >> 64) as u64;
+        mix(mix(mix(seed) ^ thread) ^ start_ns).max(1)
+    }
+}
+
+/// A bijection that spreads bits (the finaliser of splitmix64).
+fn mix(mut word: u64) -> u64 {
+    word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_differ_by_run_thread_and_start() {
+        let run = Run { id: 7, ..Run::default() };
+        let id = run.span_id(1, 2, 3);
+        assert_eq!(id, run.span_id(1, 2, 3));
+        let others = [
+            run.span_id(1, 2, 4),
+            run.span_id(1, 3, 3),
+            run.span_id(2, 2, 3),
+            Run { id: 8, ..Run::default() }.span_id(1, 2, 3),
+        ];
+        assert!(others.iter().all(|other| *other != id && *other != 0));
+    }
+}

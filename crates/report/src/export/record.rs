@@ -1,0 +1,234 @@
+//! One thing that a run said, on its own: no ids, no manifest.
+
+use std::sync::Arc;
+use wire::map::Agg;
+
+use crate::Frame;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// What it is.
+    pub kind: Kind,
+    /// Boot-clock ns; of a span its start.
+    pub time_ns: u64,
+    /// Who; nobody for maps and what is said at the end.
+    pub thread: Option<Thread>,
+    /// Of a span the call's, of others where they were said. Empty where there is none.
+    pub site: Site,
+    /// Of a span, an instant or a counter its name, of a map that of the map with its `@`, of text nothing.
+    pub name: Arc<str>,
+    /// What the script added, in its order.
+    pub fields: Vec<(Arc<str>, Data)>,
+}
+
+/// The kinds of record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// `span(...)`: a call.
+    Span(Span),
+    /// `event(...)`
+    Instant {
+        /// The call in which it was said, 0 if none is known.
+        parent_id: u64,
+    },
+    /// `counter(...)`
+    Counter {
+        /// Its value now.
+        value: Data,
+    },
+    /// `printf(...)` and its like, and what went wrong.
+    Text(Text, String),
+    /// A map, printed or at the end.
+    Table(Table),
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// ns.
+    pub duration_ns: u64,
+    /// Not 0.
+    pub span_id: u64,
+    /// The traced call around it on the same thread; 0 if there is none.
+    pub parent_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// The result, if it is one of an API that we know.
+    pub result: Option<Data>,
+}
+
+/// How a call ended.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Status {
+    /// Nothing tells.
+    #[default]
+    Unset,
+    /// Its result says so. "Not ready" is an answer, not an error.
+    Ok,
+    /// Its result is an error.
+    Error,
+}
+
+/// Kinds of text.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// `printf`, `print`, `time`, `cat`, `system`
+    Output,
+    /// `warnf`
+    Warning,
+    /// `errorf`
+    Error,
+    /// Something was lost or went wrong; the number is how often.
+    Trouble(u64),
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Its name; empty where it was not asked for.
+    pub comm: Arc<str>,
+}
+
+/// An attach point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// `cuMemAlloc_v2`
+    pub func: Arc<str>,
+    /// `cuMemAlloc`
+    pub api: Arc<str>,
+    /// `uretprobe:/usr/lib/libcuda.so.1:cuMemAlloc_v2`
+    pub probe: Arc<str>,
+}
+
+impl Default for Site {
+    fn default() -> Site {
+        let none: Arc<str> = "".into();
+        Site { func: none.clone(), api: none.clone(), probe: none }
+    }
+}
+
+/// A map at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// How its values came to be; nothing: they were assigned.
+    pub agg: Option<Agg>,
+    /// Its entries, in the order in which they are shown.
+    pub rows: Vec<Row>,
+}
+
+/// An entry of a map.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Parts of the key; empty for a map without.
+    pub key: Vec<Data>,
+    /// Its value: of `stats` a map of `count`, `average` and `total`, of a histogram a list of `[low, high, count]` with
+    /// inclusive bounds, an open one being `None`.
+    pub value: Data,
+}
+
+/// A value with its type.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// Nothing there.
+    None,
+    /// `true`
+    Bool(bool),
+    /// Signed.
+    Int(i64),
+    /// Unsigned.
+    Uint(u64),
+    /// An address or handle; shown in hex.
+    Handle(u64),
+    /// A value of an enum.
+    Enum {
+        /// `CUresult`
+        ty: Arc<str>,
+        /// Nothing if the value has no name.
+        name: Option<Arc<str>>,
+        /// The number.
+        value: i64,
+    },
+    /// Text; what was not UTF-8 in it has become U+FFFD. Control characters are still in it.
+    Text(Arc<str>),
+    /// Frames of a stack, innermost first.
+    Stack(Arc<[Frame]>),
+    /// An array or tuple.
+    List(Vec<Data>),
+    /// A record or struct.
+    Map(Vec<(Arc<str>, Data)>),
+}
+
+impl Data {
+    /// The number that it is.
+    pub fn number(&self) -> Option<i128> {
+        match self {
+            Data::Bool(value) => Some(i128::from(*value)),
+            Data::Int(value) | Data::Enum { value, .. } => Some(i128::from(*value)),
+            Data::Uint(value) | Data::Handle(value) => Some(i128::from(*value)),
+            _ => None,
+        }
+    }
+}
+
+impl Record {
+    /// The value of a field.
+    pub fn field(&self, name: &str) -> Option<&Data> {
+        self.fields.iter().find(|(key, _)| &**key == name).map(|(_, value)| value)
+    }
+
+    /// The call that it is, if it is one.
+    pub fn span(&self) -> Option<&Span> {
+        match &self.kind {
+            Kind::Span(span) => Some(span),
+            _ => None,
+        }
+    }
+}
+
+/// What a result says. 0 is success in all APIs of CUDA and NCCL.
+pub(crate) fn status_of(name: Option<&str>, value: i64) -> Status {
+    const NO_ERRORS: [&str; 3] = ["CUDA_ERROR_NOT_READY", "cudaErrorNotReady", "ncclInProgress"];
+    match (value, name) {
+        (0, _) => Status::Ok,
+        (_, Some(name)) if NO_ERRORS.contains(&name) => Status::Ok,
+        _ => Status::Error,
+    }
+}
+
+impl Data {
+    /// One line for people.
+    pub fn label(&self) -> String {
+        let all = |parts: &[Data]| parts.iter().map(Data::label).collect::<Vec<_>>().join(", ");
+        match self {
+            Data::None => String::new(),
+            Data::Bool(value) => value.to_string(),
+            Data::Int(value) => value.to_string(),
+            Data::Uint(value) => value.to_string(),
+            Data::Handle(value) => format!("{value:#x}"),
+            Data::Enum { name: Some(name), .. } => name.to_string(),
+            Data::Enum { value, .. } => value.to_string(),
+            Data::Text(text) => text.to_string(),
+            Data::Stack(frames) => frames.iter().map(Frame::label).collect::<Vec<_>>().join(" < "),
+            Data::List(parts) => format!("[{}]", all(parts)),
+            Data::Map(members) => {
+                let one = |(name, value): &(Arc<str>, Data)| format!("{name}={}", value.label());
+                members.iter().map(one).collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+}
+
+impl Frame {
+    /// Its name, or its address.
+    pub fn label(&self) -> String {
+        self.symbol.clone().unwrap_or_else(|| match wire::unwind::Stop::of(self.address) {
+            Some(stop) => format!("[stack cut: {}]", stop.words()),
+            None => format!("{:#x}", self.address),
+        })
+    }
+}

@@ -1,0 +1,313 @@
+//! From what a run says to records: ids become text here, on the thread that reads events, where the machine can be asked.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wire::decode::Header;
+use wire::manifest::{EventKind, Export, Hidden, Message};
+use wire::map::{Agg, MapValue};
+use wire::{Manifest, NameKind, Value};
+
+use super::Run;
+use super::record::{Data, Kind, Record, Row, Site, Span, Status, Table, Text, Thread, status_of};
+use crate::order::{shown, wide};
+use crate::printf::printf;
+use crate::trouble::findings;
+use crate::value::{Context, key_parts};
+use crate::{Cell, Frame, Output, Snapshot, hist};
+
+/// Texts that are kept to be shared; beyond, they are forgotten and made anew.
+const SHARED: usize = 8192;
+
+/// See the module.
+pub struct Recorder {
+    run: Arc<Run>,
+    texts: HashMap<Vec<u8>, Arc<str>>,
+    none: Arc<str>,
+    last_ns: u64,
+}
+
+impl Recorder {
+    /// For a run.
+    pub fn new(run: Arc<Run>) -> Recorder {
+        Recorder { run, texts: HashMap::new(), none: "".into(), last_ns: 0 }
+    }
+
+    /// The records that an output makes; most make one. `context` is that of the session.
+    pub fn records(&mut self, context: Context, output: &Output, each: &mut dyn FnMut(Record)) {
+        match output {
+            Output::Attached { .. } | Output::End => {}
+            Output::Event { header, values, cell } => {
+                self.last_ns = header.time_ns;
+                if let Some(record) = self.event(context, header, values, cell.as_ref()) {
+                    each(record);
+                }
+            }
+            Output::Fetched { text, .. } => {
+                let (kind, text) = match text {
+                    Ok(text) => (Text::Output, String::from_utf8_lossy(text).into_owned()),
+                    Err(reason) => (Text::Warning, reason.clone()),
+                };
+                each(self.text(kind, text, self.last_ns, None));
+            }
+            Output::Map(snapshot) => each(self.table(context, snapshot, self.last_ns)),
+            Output::Trouble(troubles) => {
+                for found in findings(context.manifest, troubles) {
+                    each(self.text(Text::Trouble(found.count), found.message, self.last_ns, None));
+                }
+            }
+        }
+    }
+
+    /// A map as a record, for those who look at maps on their own account.
+    pub fn table(&mut self, context: Context, snapshot: &Snapshot, time_ns: u64) -> Record {
+        let map = context.manifest.maps.get(snapshot.map as usize);
+        let name = map.map_or(String::from("@"), |map| format!("@{}", map.name));
+        let agg = map.and_then(|map| match &map.value {
+            MapValue::Agg(agg) => Some(agg.clone()),
+            MapValue::Plain(_) => None,
+        });
+        let div = snapshot.div.max(1);
+        let row = |(key, cell): &(Vec<Value>, Cell), recorder: &mut Recorder| Row {
+            key: key_parts(key).iter().map(|part| recorder.data(context, part)).collect(),
+            value: recorder.cell(context, agg.as_ref(), cell, div),
+        };
+        let rows = shown(snapshot).into_iter().map(|entry| row(entry, self)).collect();
+        let name = self.shared(name.as_bytes());
+        self.bare(Kind::Table(Table { agg, rows }), time_ns, None, name)
+    }
+
+    fn bare(&self, kind: Kind, time_ns: u64, thread: Option<Thread>, name: Arc<str>) -> Record {
+        let none = &self.none;
+        let site = Site { func: none.clone(), api: none.clone(), probe: none.clone() };
+        Record { kind, time_ns, thread, site, name, fields: Vec::new() }
+    }
+
+    fn text(&self, kind: Text, text: String, time_ns: u64, thread: Option<Thread>) -> Record {
+        self.bare(Kind::Text(kind, text), time_ns, thread, self.none.clone())
+    }
+
+    fn event(
+        &mut self,
+        context: Context,
+        header: &Header,
+        values: &[Value],
+        cell: Option<&Cell>,
+    ) -> Option<Record> {
+        let event = context.manifest.events.get(header.event as usize)?;
+        let formatted = |format: &_| String::from_utf8_lossy(&printf(format, values, context)).into_owned();
+        let (kind, text) = match &event.kind {
+            EventKind::Export { what, name, hidden, keys } => {
+                let mut parts = Parts { context, header, hidden, keys, values };
+                return Some(self.exported(&mut parts, *what, name.as_deref()));
+            }
+            EventKind::Printf { format } => (Text::Output, formatted(format)),
+            EventKind::Message { what: Message::Error, format, .. } => (Text::Error, formatted(format)),
+            EventKind::Message { format, .. } => (Text::Warning, formatted(format)),
+            EventKind::Print => {
+                let texts: Vec<String> = values.iter().map(|value| context.text(value)).collect();
+                (Text::Output, texts.join(" "))
+            }
+            EventKind::Time { format } => {
+                let wall = context.names.wall_clock_ns(header.time_ns);
+                (Text::Output, context.names.strftime(format, wall))
+            }
+            EventKind::PrintEntry { map } => {
+                let entry = (values.to_vec(), cell?.clone());
+                let snapshot = Snapshot { map: *map, entries: vec![entry], top: 0, div: 0 };
+                return Some(self.table(context, &snapshot, header.time_ns));
+            }
+            EventKind::PrintMap { .. }
+            | EventKind::Clear { .. }
+            | EventKind::Zero { .. }
+            | EventKind::Exit => {
+                return None;
+            }
+        };
+        let thread = Thread { pid: header.tgid, tid: header.tid, comm: self.none.clone() };
+        Some(self.text(kind, text, header.time_ns, Some(thread)))
+    }
+
+    /// `span(...)`, `event(...)`, `counter(...)`
+    fn exported(&mut self, parts: &mut Parts, what: Export, name: Option<&str>) -> Record {
+        let (pid, tid) = (parts.header.tgid, parts.header.tid);
+        let site = self.site(parts);
+        let comm = match parts.hidden(Hidden::Comm) {
+            Some(Value::Str(comm, _)) => self.shared(comm),
+            _ => self.none.clone(),
+        };
+        let name = match (name, parts.hidden(Hidden::Name)) {
+            (Some(name), _) => self.shared(name.as_bytes()),
+            (None, Some(value)) => match self.data(parts.context, value) {
+                Data::Text(text) => text,
+                _ => self.shared(parts.context.text(value).as_bytes()),
+            },
+            (None, None) => site.func.clone(),
+        };
+        let parent = parts.number(Hidden::ParentStart).filter(|start| *start != 0);
+        let parent_id = parent.map_or(0, |start| self.run.span_id(pid, tid, start));
+        let (mut time_ns, mut fields) = (parts.header.time_ns, Vec::with_capacity(parts.keys.len()));
+        for (key, value) in parts.keys.iter().zip(&parts.values[parts.hidden.len().min(parts.values.len())..])
+        {
+            fields.push((self.shared(key.as_bytes()), self.data(parts.context, value)));
+        }
+        let kind = match what {
+            Export::Instant => Kind::Instant { parent_id },
+            Export::Counter => {
+                let value = parts.hidden(Hidden::Number).map(|value| self.data(parts.context, value));
+                Kind::Counter { value: value.unwrap_or(Data::None) }
+            }
+            Export::Span => {
+                let suspended = self.run.suspended_ns;
+                let start = match parts.number(Hidden::BootStart) {
+                    Some(boot) => boot.saturating_sub(suspended),
+                    None => parts.number(Hidden::Start).unwrap_or(0),
+                };
+                time_ns = start + suspended;
+                let result = parts.hidden(Hidden::Result).map(|value| self.data(parts.context, value));
+                let status = match &result {
+                    Some(Data::Enum { name, value, .. }) => status_of(name.as_deref(), *value),
+                    _ => Status::Unset,
+                };
+                let span_id = self.run.span_id(pid, tid, start);
+                let duration_ns = parts.number(Hidden::Duration).unwrap_or(0);
+                Kind::Span(Span { duration_ns, span_id, parent_id, status, result })
+            }
+        };
+        Record { kind, time_ns, thread: Some(Thread { pid, tid, comm }), site, name, fields }
+    }
+
+    fn site(&mut self, parts: &Parts) -> Site {
+        let mut named = |which: Hidden, kind: NameKind| match parts.hidden(which) {
+            Some(Value::Name(_, id)) => match parts.context.manifest.names.get(kind, *id) {
+                Some(name) => self.shared(name.as_bytes()),
+                None => self.none.clone(),
+            },
+            _ => self.none.clone(),
+        };
+        Site {
+            func: named(Hidden::Func, NameKind::Func),
+            api: named(Hidden::Api, NameKind::Api),
+            probe: named(Hidden::Probe, NameKind::Probe),
+        }
+    }
+
+    /// The text of these bytes, one for all that are equal.
+    fn shared(&mut self, bytes: &[u8]) -> Arc<str> {
+        if let Some(known) = self.texts.get(bytes) {
+            return known.clone();
+        }
+        if self.texts.len() >= SHARED {
+            self.texts.clear();
+        }
+        let text: Arc<str> = String::from_utf8_lossy(bytes).into();
+        self.texts.insert(bytes.to_vec(), text.clone());
+        text
+    }
+
+    /// A value without ids.
+    pub fn data(&mut self, context: Context, value: &Value) -> Data {
+        match value {
+            Value::Bool(value) => Data::Bool(*value),
+            Value::Int(value, _) => Data::Int(*value),
+            Value::Uint(value, _) => Data::Uint(*value),
+            Value::Pointer(value) => Data::Handle(*value),
+            Value::Enum(id, value) => {
+                let declared = context.manifest.enums.get(*id as usize);
+                let ty = declared.map_or(self.none.clone(), |e| self.shared(e.name.as_bytes()));
+                let name = declared.and_then(|e| e.name_of(*value)).map(|name| self.shared(name.as_bytes()));
+                Data::Enum { ty, name, value: *value }
+            }
+            Value::Str(bytes, cut) => Data::Text(self.string(context.manifest, bytes, *cut)),
+            Value::Tuple(parts) | Value::Array(parts) => {
+                Data::List(parts.iter().map(|part| self.data(context, part)).collect())
+            }
+            Value::Record(members) => {
+                let member = |(name, value): &(String, Value), recorder: &mut Recorder| {
+                    (recorder.shared(name.as_bytes()), recorder.data(context, value))
+                };
+                Data::Map(members.iter().map(|one| member(one, self)).collect())
+            }
+            Value::Name(kind, id) => match context.manifest.names.get(*kind, *id) {
+                Some(name) => Data::Text(self.shared(name.as_bytes())),
+                None => Data::Uint(u64::from(*id)),
+            },
+            Value::Stack { map, id, tgid, .. } => Data::Stack(stack(context, *map, *id, *tgid)),
+            Value::Usym { .. } | Value::Timestamp(..) | Value::Lookup(..) | Value::Buf(_) => {
+                Data::Text(context.text(value).into())
+            }
+        }
+    }
+
+    fn string(&mut self, manifest: &Manifest, bytes: &[u8], cut: bool) -> Arc<str> {
+        if !cut {
+            return self.shared(bytes);
+        }
+        self.shared(&[bytes, manifest.truncation_trailer.as_bytes()].concat())
+    }
+
+    fn cell(&mut self, context: Context, agg: Option<&Agg>, cell: &Cell, div: u32) -> Data {
+        let number = |bits: i64, signed: bool| {
+            let value = wide(bits, signed) / i128::from(div);
+            if signed { Data::Int(value as i64) } else { Data::Uint(value as u64) }
+        };
+        match cell {
+            Cell::Plain(Value::Int(value, _)) => number(*value, true),
+            Cell::Plain(Value::Uint(value, _)) => number(*value as i64, false),
+            Cell::Plain(value) => self.data(context, value),
+            Cell::Number { bits, signed } => number(*bits, *signed),
+            Cell::Stats { count, total, signed } => {
+                let average = wide(*total, *signed) / i128::from(div) / i128::from((*count).max(1));
+                let average = if *signed { Data::Int(average as i64) } else { Data::Uint(average as u64) };
+                let members =
+                    [("count", Data::Uint(*count)), ("average", average), ("total", number(*total, *signed))];
+                Data::Map(members.map(|(name, value)| (self.shared(name.as_bytes()), value)).to_vec())
+            }
+            Cell::Buckets(buckets) => {
+                let rows = agg.map_or(Vec::new(), |agg| hist::rows(agg, buckets));
+                let scale = if matches!(agg, Some(Agg::Hist { .. })) { u64::from(div) } else { 1 };
+                Data::List(rows.iter().map(|row| bucket(row, scale)).collect())
+            }
+        }
+    }
+}
+
+/// `[low, high, count]`, both bounds inclusive.
+fn bucket(row: &hist::Row, scale: u64) -> Data {
+    let bound = |bound: Option<i64>| bound.map_or(Data::None, Data::Int);
+    let high = row.high.map(|high| high - 1);
+    Data::List(vec![bound(row.low), bound(high), Data::Uint(row.count / scale)])
+}
+
+fn stack(context: Context, map: u32, id: u32, tgid: u32) -> Arc<[Frame]> {
+    if id == u32::MAX {
+        return [].into();
+    }
+    let addresses = context.names.stack_addresses(map, id);
+    let user = context.manifest.stacks.get(map as usize).is_none_or(|stack| stack.user);
+    context.names.stack(user, tgid, &addresses).into()
+}
+
+/// The values of a record with what each of them is.
+struct Parts<'a> {
+    context: Context<'a>,
+    header: &'a Header,
+    hidden: &'a [Hidden],
+    keys: &'a [String],
+    values: &'a [Value],
+}
+
+impl<'a> Parts<'a> {
+    fn hidden(&self, which: Hidden) -> Option<&'a Value> {
+        let at = self.hidden.iter().position(|hidden| *hidden == which)?;
+        self.values.get(at)
+    }
+
+    fn number(&self, which: Hidden) -> Option<u64> {
+        match self.hidden(which)? {
+            Value::Uint(value, _) | Value::Pointer(value) => Some(*value),
+            Value::Int(value, _) => Some(*value as u64),
+            _ => None,
+        }
+    }
+}

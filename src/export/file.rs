@@ -1,0 +1,151 @@
+//! Files that are exported to: numbered when they rotate, compressed when their name ends in `.gz`.
+
+use super::at;
+use anyhow::Result;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const BUFFER: usize = 256 << 10;
+
+/// Where an export goes.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// As it was given; for what is no file, its address.
+    text: String,
+    /// Bytes of a file after which the next one begins.
+    limit: Option<u64>,
+    /// Number of the file, from 0.
+    number: Arc<AtomicU32>,
+    /// Bytes in the file in hand.
+    size: Arc<AtomicU64>,
+    /// Bytes in all files.
+    total: Arc<AtomicU64>,
+}
+
+impl Destination {
+    /// A destination as it was given. Files rotate after `limit` bytes.
+    pub fn new(text: &str, limit: Option<u64>) -> Destination {
+        Destination {
+            text: text.into(),
+            limit,
+            number: Arc::default(),
+            size: Arc::default(),
+            total: Arc::default(),
+        }
+    }
+
+    /// As it was given.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The file in hand: `trace.jsonl`, then `trace.1.jsonl`, `trace.2.jsonl`.
+    pub fn path(&self) -> PathBuf {
+        let number = self.number.load(Ordering::Relaxed);
+        let path = Path::new(&self.text);
+        if number == 0 {
+            return path.into();
+        }
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let (stem, extensions) = match name.char_indices().skip(1).find(|(_, c)| *c == '.') {
+            Some((dot, _)) => name.split_at(dot),
+            None => (name.as_str(), ""),
+        };
+        path.with_file_name(format!("{stem}.{number}{extensions}"))
+    }
+
+    /// Creates the file in hand.
+    pub fn create(&self) -> Result<Box<dyn Write + Send>> {
+        let path = self.path();
+        let file = File::create(&path).map_err(at(&path))?;
+        self.size.store(0, Ordering::Relaxed);
+        let counted = Counted { file, size: self.size.clone(), total: self.total.clone() };
+        let buffered = BufWriter::with_capacity(BUFFER, counted);
+        match path.extension().is_some_and(|extension| extension == "gz") {
+            true => Ok(Box::new(GzEncoder::new(buffered, Compression::fast()))),
+            false => Ok(Box::new(buffered)),
+        }
+    }
+
+    /// The file in hand has its size: another is to be opened.
+    pub fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.size.load(Ordering::Relaxed) >= limit)
+    }
+
+    /// Goes on to the next file.
+    pub fn next(&self) {
+        self.number.fetch_add(1, Ordering::Relaxed);
+        self.size.store(0, Ordering::Relaxed);
+    }
+
+    /// Bytes written so far, of all files.
+    pub fn bytes(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+}
+
+/// A file that knows its size.
+struct Counted {
+    file: File,
+    size: Arc<AtomicU64>,
+    total: Arc<AtomicU64>,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.size.fetch_add(written as u64, Ordering::Relaxed);
+        self.total.fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// `1GiB`, `512M`, `65536`; units are powers of 1024, with or without `iB` or `B`.
+pub fn size_in_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.to_ascii_lowercase();
+    let shift = match unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit) {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_files_have_a_number_before_the_extensions() {
+        let dest = Destination::new("/tmp/trace.json.gz", None);
+        assert_eq!(dest.path(), Path::new("/tmp/trace.json.gz"));
+        dest.next();
+        assert_eq!(dest.path(), Path::new("/tmp/trace.1.json.gz"));
+        let plain = Destination::new("trace", None);
+        plain.next();
+        assert_eq!(plain.path(), Path::new("trace.1"));
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size_in_bytes("1GiB"), Some(1 << 30));
+        assert_eq!(size_in_bytes("2mb"), Some(2 << 20));
+        assert_eq!(size_in_bytes("77"), Some(77));
+        assert_eq!(size_in_bytes("1.5G"), None);
+        assert_eq!(size_in_bytes(""), None);
+    }
+}

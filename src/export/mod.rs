@@ -1,0 +1,247 @@
+//! `--export KIND=DEST`: what a run says goes to files and servers besides, each on a thread of its own.
+//!
+//! ```text
+//! ring buffer reader -> Exports (records, in batches) -> bounded queue -> thread: Exporter -> file
+//!                                                     -> bounded queue -> thread: Exporter -> server
+//! ```
+//!
+//! The reader never waits: a batch for which a queue has no room is dropped there and counted. What fails, a full disk say, ends
+//! that export with a message and nothing else. A new kind is a row in [`KINDS`].
+
+mod file;
+mod queue;
+mod signals;
+
+use crate::messages::Messages;
+use anyhow::{Context as _, Result, anyhow, bail};
+use queue::Queue;
+use report::export::{Exporter, Recorder, Run};
+use report::value::Context;
+use report::{Names, Output, Sink};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use wire::Manifest;
+
+pub use file::{Destination, size_in_bytes};
+pub use queue::Summary;
+pub use signals::{FlushOn, flushing};
+
+/// Records that travel together: fewer wake-ups.
+const BATCH: usize = 256;
+
+/// What `--export` was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// `jsonl`
+    pub kind: &'static Kind,
+    /// `trace.jsonl`
+    pub dest: String,
+}
+
+/// A kind of export.
+#[derive(Debug)]
+pub struct Kind {
+    /// Before the `=`.
+    pub name: &'static str,
+    /// What stands behind it.
+    pub dest: &'static str,
+    /// One line of help.
+    pub doc: &'static str,
+    /// Opens it. Called again for the next file when one is full.
+    pub open: fn(&Destination, &Arc<Run>) -> Result<Box<dyn Exporter>>,
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Kind) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Kind {}
+
+/// All kinds.
+pub static KINDS: &[Kind] = &[
+    Kind {
+        name: "jsonl",
+        dest: "FILE",
+        doc: "a record a line, for `cudatrace report` and jq; `.gz` compresses",
+        open: |dest, run| Ok(Box::new(report::export::jsonl::Jsonl::new(dest.create()?, run)?)),
+    },
+    Kind {
+        name: "chrome",
+        dest: "FILE.json[.gz]",
+        doc: "trace events for Perfetto, chrome://tracing and PyTorch's tools",
+        open: |dest, run| Ok(Box::new(report::export::chrome::Chrome::new(dest.create()?, run.clone())?)),
+    },
+];
+
+/// `jsonl=trace.jsonl`
+pub fn parse(text: &str) -> Result<Asked, String> {
+    let names =
+        || KINDS.iter().map(|kind| format!("{}={}", kind.name, kind.dest)).collect::<Vec<_>>().join(", ");
+    let (kind, dest) = text.split_once('=').ok_or_else(|| format!("expected KIND=DEST: {}", names()))?;
+    let kind = KINDS
+        .iter()
+        .find(|known| known.name == kind)
+        .ok_or_else(|| format!("no kind `{kind}`: {}", names()))?;
+    if dest.is_empty() {
+        return Err(format!("expected {}={}", kind.name, kind.dest));
+    }
+    Ok(Asked { kind, dest: dest.into() })
+}
+
+/// The sink of a run with exports: passes everything on, and makes records of it for them.
+pub struct Exports {
+    inner: Box<dyn Sink>,
+    recorder: Recorder,
+    queues: Vec<Queue>,
+    batch: Vec<report::export::Record>,
+    /// Somebody asked by a signal that everything be written out.
+    flush_asked: Arc<AtomicBool>,
+}
+
+impl Exports {
+    /// Opens all that was asked for. What cannot be opened is a mistake before anything is traced.
+    pub fn open(
+        asked: &[Asked],
+        rotate: Option<u64>,
+        run: &Arc<Run>,
+        inner: Box<dyn Sink>,
+    ) -> Result<Exports> {
+        let mut queues = Vec::new();
+        for Asked { kind, dest } in asked {
+            if queues.iter().any(|queue: &Queue| queue.dest() == dest) {
+                bail!("--export: two exports go to `{dest}`");
+            }
+            let dest = Destination::new(dest, rotate);
+            let queue = Queue::start(kind, dest.clone(), run.clone());
+            queues.push(queue.with_context(|| format!("--export {}={}", kind.name, dest.path().display()))?);
+        }
+        let flush_asked = Arc::default();
+        Ok(Exports { inner, recorder: Recorder::new(run.clone()), queues, batch: Vec::new(), flush_asked })
+    }
+
+    /// Set it, and everything is written out at the next occasion.
+    pub fn flush_flag(&self) -> Arc<AtomicBool> {
+        self.flush_asked.clone()
+    }
+
+    /// What has gone through so far, by export.
+    pub fn summaries(&self) -> Vec<Arc<Summary>> {
+        self.queues.iter().map(Queue::summary).collect()
+    }
+
+    fn send(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let next = Vec::with_capacity(BATCH);
+        let batch = Arc::new(std::mem::replace(&mut self.batch, next));
+        self.queues.iter().for_each(|queue| queue.send(&batch));
+    }
+
+    /// Waits until all is written. Says what was lost, and what failed.
+    pub fn close(mut self, messages: &Messages) {
+        self.send();
+        let closed: Vec<_> = std::mem::take(&mut self.queues).into_iter().map(Queue::close).collect();
+        for summary in closed {
+            if let Some(error) = summary.failure() {
+                messages.warning(&format!("export {} ended: {error}", summary.what));
+            }
+            let dropped = summary.dropped();
+            if dropped > 0 {
+                messages.warning(&format!(
+                    "export {}: {dropped} of {} records were dropped, as it was slower than the events",
+                    summary.what,
+                    dropped + summary.written(),
+                ));
+            }
+        }
+    }
+}
+
+impl Sink for Exports {
+    fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
+        if self.queues.is_empty() {
+            return self.inner.output(manifest, names, output);
+        }
+        let (batch, context) = (&mut self.batch, Context { manifest, names });
+        self.recorder.records(context, output, &mut |record| batch.push(record));
+        if self.batch.len() >= BATCH {
+            self.send();
+        }
+        // A terminal has no use for what goes to files.
+        match is_exported(manifest, output) {
+            true => Ok(()),
+            false => self.inner.output(manifest, names, output),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send();
+        if self.flush_asked.swap(false, Ordering::Relaxed) {
+            self.queues.iter().for_each(Queue::flush);
+        }
+        self.inner.flush()
+    }
+}
+
+fn is_exported(manifest: &Manifest, output: &Output) -> bool {
+    let Output::Event { header, .. } = output else { return false };
+    let event = manifest.events.get(header.event as usize);
+    event.is_some_and(|event| matches!(event.kind, wire::manifest::EventKind::Export { .. }))
+}
+
+/// A run that begins now, on this machine.
+pub fn run(clock: &runtime::clock::Epoch, script: &str, command: &[std::ffi::OsString]) -> Run {
+    use runtime::clock::{Clock, SystemClock};
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let random = read("/proc/sys/kernel/random/uuid");
+    let id = u128::from_str_radix(&random.trim().replace('-', ""), 16).unwrap_or(1);
+    Run {
+        id,
+        boot_at_wall_ns: clock.wall_ns(0),
+        suspended_ns: runtime::clock::suspended_ns(&SystemClock),
+        start_ns: SystemClock.boot_ns(),
+        tool: format!("cudatrace {}", env!("CARGO_PKG_VERSION")),
+        host: read("/proc/sys/kernel/hostname").trim().to_owned(),
+        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        script: script.to_owned(),
+    }
+}
+
+/// The size that `--rotate` takes, with the words of its mistake.
+pub fn rotate(text: &str) -> Result<u64, String> {
+    let least = 1 << 16;
+    match size_in_bytes(text) {
+        Some(bytes) if bytes >= least => Ok(bytes),
+        Some(_) => Err("expected 64KiB at least".into()),
+        None => Err("expected a size such as 512MiB or 1GiB".into()),
+    }
+}
+
+/// Makes `Result` of an io error with the path in it.
+fn at(path: &std::path::Path) -> impl Fn(io::Error) -> anyhow::Error + '_ {
+    move |error| anyhow!("{}: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_asked_for() {
+        assert_eq!(parse("jsonl=a=b.jsonl").unwrap().dest, "a=b.jsonl");
+        assert!(parse("jsonl").unwrap_err().contains("KIND=DEST"));
+        assert!(parse("yaml=x").unwrap_err().contains("no kind `yaml`"));
+        assert!(parse("jsonl=").is_err());
+    }
+
+    #[test]
+    fn sizes_for_rotation() {
+        assert_eq!(rotate("1GiB"), Ok(1 << 30));
+        assert_eq!(rotate("64k"), Ok(1 << 16));
+        assert!(rotate("1").is_err() && rotate("x").is_err());
+    }
+}

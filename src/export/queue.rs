@@ -1,0 +1,191 @@
+//! A bounded queue and the thread behind it that writes one export.
+
+use super::{Destination, Kind};
+use anyhow::Result;
+use report::export::{End, Exporter, Record, Run};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Batches that wait at most: 256 records each, so some 30 MB of them at the worst.
+const WAITING: usize = 256;
+/// What is written comes out of our buffers so long after the last of it.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// What the thread hears.
+enum Message {
+    Records(Arc<Vec<Record>>),
+    Flush,
+    /// Nothing more comes.
+    End,
+}
+
+/// What has gone through an export.
+#[derive(Debug)]
+pub struct Summary {
+    /// `jsonl=trace.jsonl`
+    pub what: String,
+    dest: Destination,
+    written: AtomicU64,
+    dropped: AtomicU64,
+    failure: Mutex<Option<String>>,
+}
+
+impl Summary {
+    /// Records written.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Records for which there was no room, or that came after a failure.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Bytes in its files.
+    pub fn bytes(&self) -> u64 {
+        self.dest.bytes()
+    }
+
+    /// Why it ended before its time.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().ok()?.clone()
+    }
+}
+
+/// See the module.
+pub struct Queue {
+    sender: SyncSender<Message>,
+    thread: JoinHandle<()>,
+    summary: Arc<Summary>,
+}
+
+impl Queue {
+    /// Opens the destination and starts the thread.
+    pub fn start(kind: &'static Kind, dest: Destination, run: Arc<Run>) -> Result<Queue> {
+        let exporter = (kind.open)(&dest, &run)?;
+        let summary = Arc::new(Summary {
+            what: format!("{}={}", kind.name, dest.text()),
+            dest,
+            written: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            failure: Mutex::default(),
+        });
+        let (sender, receiver) = sync_channel(WAITING);
+        let writer = Writer { kind, run, summary: summary.clone(), exporter, dirty: false };
+        let thread = std::thread::Builder::new()
+            .name(format!("ct-{}", kind.name))
+            .spawn(move || writer.run(&receiver))?;
+        Ok(Queue { sender, thread, summary })
+    }
+
+    /// As it was given.
+    pub fn dest(&self) -> &str {
+        self.summary.dest.text()
+    }
+
+    /// What has gone through.
+    pub fn summary(&self) -> Arc<Summary> {
+        self.summary.clone()
+    }
+
+    /// Takes a batch, or counts it as dropped: never waits.
+    pub fn send(&self, batch: &Arc<Vec<Record>>) {
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
+            self.sender.try_send(Message::Records(batch.clone()))
+        {
+            self.summary.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for everything to be written out. A full queue is being written anyway.
+    pub fn flush(&self) {
+        let _ = self.sender.try_send(Message::Flush);
+    }
+
+    /// Lets the thread write what waits, and ends it.
+    pub fn close(self) -> Arc<Summary> {
+        // Here there is nobody left to be kept waiting.
+        let _ = self.sender.send(Message::End);
+        if self.thread.join().is_err() {
+            self.summary.fail("its thread died; this is a bug in cudatrace".into());
+        }
+        self.summary
+    }
+}
+
+impl Summary {
+    fn fail(&self, error: String) {
+        if let Ok(mut failure) = self.failure.lock() {
+            failure.get_or_insert(error);
+        }
+    }
+}
+
+/// The thread's side.
+struct Writer {
+    kind: &'static Kind,
+    run: Arc<Run>,
+    summary: Arc<Summary>,
+    exporter: Box<dyn Exporter>,
+    dirty: bool,
+}
+
+impl Writer {
+    fn run(mut self, receiver: &Receiver<Message>) {
+        let result = self.write_all(receiver);
+        if let Err(error) = result {
+            self.summary.fail(error.to_string());
+            // The trace goes on without us; what we do not write is counted.
+            while let Ok(message) = receiver.recv() {
+                match message {
+                    Message::Records(batch) => {
+                        self.summary.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                    }
+                    Message::Flush => {}
+                    Message::End => return,
+                }
+            }
+        }
+    }
+
+    fn write_all(&mut self, receiver: &Receiver<Message>) -> io::Result<()> {
+        loop {
+            match receiver.recv_timeout(QUIET) {
+                Ok(Message::Records(batch)) => self.write(&batch)?,
+                Ok(Message::Flush) => self.exporter.flush()?,
+                Err(RecvTimeoutError::Timeout) if self.dirty => {
+                    self.exporter.flush()?;
+                    self.dirty = false;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return self.finish(false),
+            }
+        }
+    }
+
+    fn write(&mut self, batch: &[Record]) -> io::Result<()> {
+        for (at, record) in batch.iter().enumerate() {
+            self.exporter.record(record).inspect_err(|_| {
+                self.summary.dropped.fetch_add((batch.len() - at) as u64, Ordering::Relaxed);
+            })?;
+            self.summary.written.fetch_add(1, Ordering::Relaxed);
+        }
+        self.dirty = true;
+        if self.summary.dest.is_full() { self.rotate() } else { Ok(()) }
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.finish(true)?;
+        self.summary.dest.next();
+        self.exporter = (self.kind.open)(&self.summary.dest, &self.run).map_err(io::Error::other)?;
+        Ok(())
+    }
+
+    fn finish(&mut self, goes_on: bool) -> io::Result<()> {
+        self.exporter.finish(&End { dropped: self.summary.dropped(), goes_on })
+    }
+}

@@ -1,0 +1,49 @@
+//! SIGUSR1 and SIGHUP bring out what exports have buffered.
+
+use runtime::Session;
+use runtime::run::{Next, Watch};
+use std::io::{self, IsTerminal, Read};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The signals that flush: a run on a terminal that is closed ends by SIGHUP as ever.
+pub fn flushing() -> Vec<i32> {
+    let mut signals = vec![libc::SIGUSR1];
+    if !io::stdin().is_terminal() {
+        signals.push(libc::SIGHUP);
+    }
+    signals
+}
+
+/// Sets a flag when one of the signals comes, and wakes the reader, which looks at it.
+pub struct FlushOn {
+    pipe: UnixStream,
+    flag: Arc<AtomicBool>,
+}
+
+impl FlushOn {
+    /// From now on.
+    pub fn signals(signals: &[i32], flag: Arc<AtomicBool>) -> io::Result<FlushOn> {
+        let (pipe, told) = UnixStream::pair()?;
+        pipe.set_nonblocking(true)?;
+        told.set_nonblocking(true)?;
+        for signal in signals {
+            signal_hook::low_level::pipe::register(*signal, told.try_clone()?)?;
+        }
+        Ok(FlushOn { pipe, flag })
+    }
+}
+
+impl Watch for FlushOn {
+    fn fd(&self) -> RawFd {
+        self.pipe.as_raw_fd()
+    }
+
+    fn ready(&mut self, _: &mut Session) -> Next {
+        while (&self.pipe).read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+        self.flag.store(true, Ordering::Relaxed);
+        Next::Continue
+    }
+}
