@@ -117,7 +117,9 @@ impl Recorder {
                 let snapshot = Snapshot { map: *map, entries: vec![entry], top: 0, div: 0 };
                 return Some(self.table(context, &snapshot, header.time_ns));
             }
-            EventKind::PrintMap { .. }
+            // How many more rows a table has matters where they are cut.
+            EventKind::Rows { .. }
+            | EventKind::PrintMap { .. }
             | EventKind::Clear { .. }
             | EventKind::Zero { .. }
             | EventKind::Exit => {
