@@ -105,11 +105,11 @@ impl Checker<'_> {
         let start = (Hidden::Start, expr(ExprKind::Started, Type::U64, span));
         let duration = (Hidden::Duration, expr(ExprKind::Duration, Type::U64, span));
         let parent = (Hidden::ParentStart, expr(ExprKind::Around(Around::Start), Type::U64, span));
-        Some([start, duration, parent].into_iter().chain(self.result(span)).collect())
+        Some([start, duration, parent].into_iter().chain(self.status_of(span)).collect())
     }
 
     /// The call's result, if it tells how the call ended.
-    fn result(&self, span: Span) -> Option<(Hidden, Expr)> {
+    fn status_of(&self, span: Span) -> Option<(Hidden, Expr)> {
         let ty = self.scope.signature.as_ref()?.ret.clone();
         let Type::Enum(id) = ty else { return None };
         let known = RESULTS.contains(&self.types.enum_def(id).name.as_str());
