@@ -67,13 +67,13 @@ impl<'a> Compiler<'a> {
     /// The script is wrong, or a library is not there and no process will map it.
     pub fn front(&mut self, known: Known) -> Result<()> {
         let mut diags = Diagnostics::default();
-        let parsed = lang::parse::parse(self.source(), &self.script.params, &mut diags);
+        let parsed = lang::parse::parse_form(self.source(), &self.script.params, &mut diags);
         if let Some(ast) = &parsed
             && self.wants(Stage::Ast)
         {
             print!("{}", lang::printer::dump(ast));
         }
-        let Some(ast) = parsed.filter(|_| !diags.has_errors()) else {
+        let Some(ast) = parsed else {
             self.messages.diagnostics(&diags, self.source());
             return Err(wrong(&diags));
         };

@@ -166,6 +166,8 @@ impl MacroParam {
 /// `probe[,probe...] [/predicate/] { body }`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clause {
+    /// `allocs = uprobe:...`: for who reads the script.
+    pub name: Option<Name>,
     /// At least one.
     pub probes: Vec<ProbeSpec>,
     /// `/expr/`
@@ -413,6 +415,8 @@ pub enum ExprKind {
     },
     /// `(a = 1, b = "x")`
     Record(Vec<(Name, Expr)>),
+    /// `typeof(uint32)`, which only macros take.
+    Type(TypeName),
     /// `sizeof(uint32)`, `sizeof(struct dim3)`
     SizeofType(TypeName),
     /// `sizeof(e)`

@@ -4,7 +4,7 @@ use crate::catalog::Catalog;
 use crate::check::{Checked, Options, check};
 use crate::diagnostic::Diagnostics;
 use crate::forms;
-use crate::parse::parse;
+use crate::parse::parse_form;
 use crate::span::Source;
 
 /// Parses, expands, resolves and checks a script. `None` when it has errors; all findings are in `diags`.
@@ -17,10 +17,7 @@ pub fn compile_front(
     catalog: &dyn Catalog,
     diags: &mut Diagnostics,
 ) -> Option<Checked> {
-    let script = parse(src, params, diags)?;
-    if diags.has_errors() {
-        return None;
-    }
+    let script = parse_form(src, params, diags)?;
     let script = forms::expand(script, &options.given, diags);
     let options = Options { params: params.len(), ..options.clone() };
     let checked = check(&script, src, &options, catalog, diags);

@@ -7,7 +7,8 @@
 //!                                              } // why
 //! ```
 //!
-//! Only blanks, line ends and `;` change. Comments stay where they are, groups of lines stay apart, a line end inside of a
+//! Only blanks, line ends and `;` change. Comments stay where they are, groups of lines stay apart, a clause of several lines
+//! has an empty line before and behind it, a line end inside of a
 //! statement is kept, and a block of one statement that stands on one line stays there if it fits. Words come from the
 //! grammar (`tokens`), the rules about blanks are in `spacing`; a form that neither knows gets blanks between its words and
 //! a line for each entry of its braces. The result is read again: if it means anything else, it is not given out.
@@ -68,11 +69,20 @@ struct Writer<'a> {
     tall_head: bool,
     /// The block that was closed last stands on one line.
     closed_inline: bool,
+    /// An empty line is due before what is written next.
+    apart: bool,
 }
 
 impl<'a> Writer<'a> {
     fn new(tokens: &'a Tokens<'a>) -> Writer<'a> {
-        Writer { tokens, out: String::new(), blocks: Vec::new(), tall_head: false, closed_inline: true }
+        Writer {
+            tokens,
+            out: String::new(),
+            blocks: Vec::new(),
+            tall_head: false,
+            closed_inline: true,
+            apart: false,
+        }
     }
 
     fn write(mut self) -> String {
@@ -95,6 +105,7 @@ impl<'a> Writer<'a> {
             self.out.push(';');
         }
         let indent = self.indent_before(token);
+        self.apart = self.stands_apart(at);
         let forced = self.comments(at, indent.comment);
         if dropped {
             return;
@@ -174,6 +185,7 @@ impl<'a> Writer<'a> {
                 true => self.out.push(' '),
                 false => self.comment_line(comment, indent),
             }
+            self.apart &= comment.newlines == 0 && !self.out.is_empty();
             self.out.push_str(comment.text);
             forced = comment.text.starts_with("//");
         }
@@ -181,15 +193,43 @@ impl<'a> Writer<'a> {
     }
 
     fn comment_line(&mut self, comment: &Comment, indent: usize) {
-        self.line_end(comment.newlines);
+        let newlines = if self.apart { comment.newlines.max(2) } else { comment.newlines };
+        self.line_end(newlines);
         self.out.push_str(&" ".repeat(indent));
     }
 
     fn new_line(&mut self, at: usize, indent: usize) {
         let closes = self.tokens.list[at].closes;
-        self.line_end(if closes { 1 } else { self.tokens.gaps[at].newlines });
+        let newlines = if self.apart { 2 } else { self.tokens.gaps[at].newlines };
+        self.line_end(if closes { 1 } else { newlines });
         self.out.push_str(&" ".repeat(indent));
         self.tall_head |= self.blocks.is_empty() && !self.tokens.list[at].entry;
+    }
+
+    /// An item begins behind one that has several lines, or has several lines itself: clauses stand apart.
+    fn stands_apart(&self, at: usize) -> bool {
+        let starts = self.tokens.list.get(at).is_some_and(|token| token.entry) && self.blocks.is_empty();
+        let behind = self.out.rsplit('\n').find(|line| !line.is_empty()).unwrap_or("");
+        let after_clause = behind.starts_with(['}', '>']);
+        let behind_shebang = self.out.starts_with("#!") && !self.out.trim_end().contains('\n');
+        starts && !behind_shebang && (after_clause || !self.item_fits_line(at))
+    }
+
+    /// The item has a block and stands on one line with it, or has none.
+    fn item_fits_line(&self, at: usize) -> bool {
+        let rest = &self.tokens.list[at..];
+        let is_next_item = |token: &Token| token.entry;
+        let end = rest.iter().skip(1).position(is_next_item).map_or(rest.len(), |end| end + 1);
+        let Some(open) = rest[..end].iter().position(|token| token.opens) else { return true };
+        let head = at + 1..=at + open;
+        let tall = head.clone().any(|at| self.tokens.gaps[at].has_line_end());
+        let width = |at: usize| {
+            self.tokens.list[at].text.chars().count()
+                + usize::from(self.blank_between(at))
+                + self.tokens.gaps[at].width()
+        };
+        let width = rest[0].text.chars().count() + head.map(width).sum::<usize>();
+        !tall && self.fits_inline_from(at + open, width)
     }
 
     /// Ends the line, with an empty one behind it where the source has one and it does not follow a brace.
@@ -221,9 +261,13 @@ impl<'a> Writer<'a> {
     /// The block that opens here stays on its line, with the other arms of its `if`: they are there in the source, hold
     /// one statement each, and fit.
     fn fits_inline(&self, open: usize) -> bool {
-        let Some(close) = self.tokens.end_of_arms(open) else { return false };
         let line = self.out.rfind('\n').map_or(0, |at| at + 1);
-        let mut width = self.out[line..].chars().count();
+        self.fits_inline_from(open, self.out[line..].chars().count())
+    }
+
+    /// Likewise, behind so many columns.
+    fn fits_inline_from(&self, open: usize, mut width: usize) -> bool {
+        let Some(close) = self.tokens.end_of_arms(open) else { return false };
         let mut entries = vec![0];
         for at in open + 1..=close {
             let (token, gap) = (&self.tokens.list[at], &self.tokens.gaps[at]);

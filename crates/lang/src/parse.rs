@@ -18,7 +18,7 @@ use pest::Parser as _;
 use pest::error::{ErrorVariant, InputLocation};
 
 use crate::ast::{Expr, ExprKind, Item, Script, UnaryOp};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::span::{Source, Span};
 use build::Builder;
 use explain::Broken;
@@ -53,15 +53,31 @@ pub fn word_as_number(text: &str, span: Span) -> Option<ExprKind> {
     Some(if digits == text { kind } else { ExprKind::Unary { op: UnaryOp::Neg, expr } })
 }
 
+/// Mistakes in a value alone: the script around it was read as it stands.
+const OF_VALUES: &[&str] = &["E0004", "E0005", "E0006", "E0009"];
+
+/// Reads a script even if values in it are wrong, so that later stages can say what else is. `None` where its form is wrong.
+pub fn parse_form(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<Script> {
+    let (script, new) = read(src, params, diags);
+    (!new.iter().any(|d| d.severity == crate::Severity::Error && !OF_VALUES.contains(&d.code)))
+        .then_some(script)
+}
+
 /// Reads a script; `params` are the words that `$1`, `$2` ... stand for. `None` if `diags` got an error.
 pub fn parse(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<Script> {
+    let (script, new) = read(src, params, diags);
+    (!new.iter().any(|d| d.severity == crate::Severity::Error)).then_some(script)
+}
+
+/// What can be read of a script, and the findings.
+fn read<'d>(src: &Source, params: &[String], diags: &'d mut Diagnostics) -> (Script, &'d [Diagnostic]) {
     let errors_before = diags.list.len();
     // What is imported comes before what imports it.
     let files = (0..src.files().len()).rev();
     let items = files.flat_map(|file| parse_file(src, file, params, diags)).collect();
     let new = &mut diags.list[errors_before..];
     new.sort_by_key(|diag| diag.span.start);
-    (!new.iter().any(|d| d.severity == crate::Severity::Error)).then_some(Script { items })
+    (Script { items }, new)
 }
 
 /// The items of one file of the source.

@@ -85,7 +85,8 @@ impl Printer {
 
     fn clause(&mut self, clause: &Clause) {
         let probes: Vec<String> = clause.probes.iter().map(spec).collect();
-        let mut head = probes.join(",\n");
+        let name = clause.name.as_ref().map_or(String::new(), |name| format!("{} = ", name.node));
+        let mut head = name + &probes.join(",\n");
         if let Some(predicate) = &clause.predicate {
             let _ = write!(head, "\n/ {} /\n", print_expr(predicate));
         } else {
@@ -295,6 +296,7 @@ fn kind_text(kind: &ExprKind) -> String {
             let member = |(name, value): &(Name, Expr)| format!("{} = {}", name.node, print_expr(value));
             format!("({})", members.iter().map(member).collect::<Vec<_>>().join(", "))
         }
+        ExprKind::Type(ty) => format!("typeof({})", type_text(ty)),
         ExprKind::SizeofType(ty) => format!("sizeof({})", type_text(ty)),
         ExprKind::SizeofExpr(expr) => format!("sizeof({})", print_expr(expr)),
         ExprKind::OffsetOf { ty, path } => format!("offsetof({}, {})", type_text(ty), path_text(path)),

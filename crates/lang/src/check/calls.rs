@@ -65,12 +65,12 @@ impl Checker<'_> {
     fn unknown_function(&mut self, name: &Name) {
         let text = name.node.as_str();
         if builtin::UNSAFE.contains(&text) {
-            let error = self.error("E0223", name.span, format!("`{text}` is not supported yet"));
+            let error = self.error("E0223", name.span, format!("`{text}` is not supported"));
             error.help("act on what is printed, or use `system`");
             return;
         }
         if let Some((_, way_out)) = builtin::ABSENT.iter().find(|(absent, _)| *absent == text) {
-            self.error("E0223", name.span, format!("`{text}` is not supported yet")).help(*way_out);
+            self.error("E0223", name.span, format!("`{text}` is not supported")).help(*way_out);
             return;
         }
         let near = similar(text, builtin::BUILTINS.iter().map(|b| b.name));

@@ -43,6 +43,11 @@ impl Checker<'_> {
             Ast::Tuple(parts) => self.tuple(parts, span),
             Ast::Block { body, value } => self.valued_block(body, value.as_deref(), span),
             Ast::Record(members) => self.record(members, span),
+            Ast::Type(_) => {
+                let error = self.error("E0212", span, "a type stands where a value is expected");
+                error.help("`typeof(TYPE)` alone is for the arguments of macros; a cast is `(TYPE)x`");
+                unknown(span)
+            }
             Ast::SizeofType(ty) => match self.spelled(ty) {
                 Some(ty) => int(i64::from(self.types.size(&ty)), Type::I64, span),
                 None => unknown(span),

@@ -96,7 +96,7 @@ impl<'a> Checker<'a> {
 
     fn unknown_ident(&mut self, name: &str, span: Span) -> Expr {
         if let Some((_, way_out)) = builtin::ABSENT.iter().find(|(absent, _)| *absent == name) {
-            self.error("E0223", span, format!("`{name}` is not supported yet")).help(*way_out);
+            self.error("E0223", span, format!("`{name}` is not supported")).help(*way_out);
             return unknown(span);
         }
         let builtins = builtin::BUILTINS.iter().map(|b| b.name);
@@ -182,7 +182,11 @@ impl<'a> Checker<'a> {
 
     fn retval(&mut self, span: Span) -> Expr {
         let ty = self.scope.signature.as_ref().map_or(Type::U64, |signature| signature.ret.clone());
-        expr(ExprKind::Retval, ty, span)
+        match ty {
+            // Said when the function was looked up: no register holds it.
+            Type::Struct(_) | Type::Array(..) => unknown(span),
+            ty => expr(ExprKind::Retval, ty, span),
+        }
     }
 
     /// The name of the call around this one; one without any has the empty name.
@@ -226,7 +230,9 @@ impl<'a> Checker<'a> {
 
     /// `args`: a record of all arguments that can be read.
     fn all_args(&mut self, span: Span) -> Expr {
-        let params = self.scope.signature.as_ref().map_or(Vec::new(), |signature| signature.params.clone());
+        // Functions without names of arguments have been left out, with a message.
+        let Some(signature) = &self.scope.signature else { return unknown(span) };
+        let params = signature.params.clone();
         let (mut names, mut parts) = (Vec::new(), Vec::new());
         for param in params {
             if param.float || !self.fits_registers(&param.ty) {

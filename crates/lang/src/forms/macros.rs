@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 
-use crate::ast::{Block, Expr, ExprKind, Item, Macro, MacroParam, Name, Script, Stmt, StmtKind};
+use crate::ast::{Block, Expr, ExprKind, Item, Macro, MacroParam, Name, Script, Stmt, StmtKind, TypeName};
 use crate::diagnostic::Diagnostics;
 use crate::forms::walk::{self, Visit};
 use crate::parse::MAX_DEPTH;
@@ -227,8 +227,31 @@ impl Visit for PutIn<'_, '_> {
             }
             ExprKind::Var(name) => *name = self.renamed(name),
             ExprKind::Map { name, .. } => *name = self.map_renamed(&name.clone(), e.span),
+            // `sizeof(t)` where `t` was a type.
+            ExprKind::SizeofExpr(inner) => {
+                if let ExprKind::Type(ty) = &inner.kind {
+                    e.kind = ExprKind::SizeofType(ty.clone());
+                }
+            }
             _ => {}
         }
+    }
+
+    /// `(t)x` and `(t *)p`, where `t` was a type.
+    fn ty(&mut self, ty: &mut TypeName) {
+        let is_param = |param: &MacroParam| matches!(param, MacroParam::Expr(known) if known.node == ty.name);
+        let given = match &ty.of {
+            Some(of) => Some(&of.kind),
+            None => self.argument(is_param),
+        };
+        let Some(ExprKind::Type(given)) = given else { return };
+        let given = given.clone();
+        *ty = TypeName {
+            pointers: ty.pointers + given.pointers,
+            dims: [ty.dims.as_slice(), &given.dims].concat(),
+            span: ty.span,
+            ..given
+        };
     }
 
     fn var(&mut self, name: &mut Name) {

@@ -8,6 +8,8 @@ pub trait Visit {
     fn expr(&mut self, _: &mut Expr) {}
     /// A statement.
     fn stmt(&mut self, _: &mut Stmt) {}
+    /// A spelling of a type.
+    fn ty(&mut self, _: &mut TypeName) {}
     /// A variable that a statement declares: `let $x`, `for $i : 0..3`.
     fn var(&mut self, _: &mut Name) {}
     /// A map that a statement names: `for $kv : @m`.
@@ -63,6 +65,7 @@ fn declarator(name: &mut Declarator, visit: &mut dyn Visit) {
 /// `typeof($x)`
 fn type_name(name: &mut TypeName, visit: &mut dyn Visit) {
     name.of.iter_mut().for_each(|e| expr(e, visit));
+    visit.ty(name);
 }
 
 /// A block.
@@ -125,7 +128,7 @@ pub fn expr(e: &mut Expr, visit: &mut dyn Visit) {
             expr(inner, visit);
         }
         ExprKind::Record(members) => all(members.iter_mut().map(|(_, value)| value), visit),
-        ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => type_name(ty, visit),
+        ExprKind::Type(ty) | ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => type_name(ty, visit),
         ExprKind::Index { base: a, index: b } | ExprKind::Binary { lhs: a, rhs: b, .. } => {
             all([&mut **a, &mut **b], visit);
         }

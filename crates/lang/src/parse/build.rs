@@ -31,8 +31,9 @@ pub(super) fn too_deep(span: Span, diags: &mut Diagnostics) {
         .help("give a part of it to a variable first");
 }
 
+/// Stands for what is wrong: a number that nothing is said of.
 fn hole(span: Span) -> Expr {
-    Expr { kind: ExprKind::Int { value: 0, unsigned: false }, span }
+    Expr { kind: ExprKind::Int { value: 1, unsigned: false }, span }
 }
 
 /// The next pair, which the grammar always has.
@@ -219,9 +220,10 @@ impl<'a> Builder<'a> {
     fn clause(&mut self, pair: Pair) -> Clause {
         let start = self.span(&pair);
         let mut probes: Vec<ProbeSpec> = Vec::new();
-        let (mut predicate, mut body) = (None, Block::default());
+        let (mut name, mut predicate, mut body) = (None, None, Block::default());
         for part in pair.into_inner() {
             match part.as_rule() {
+                Rule::clause_name => name = part.into_inner().next().map(|part| self.name(&part)),
                 Rule::spec => probes.push(self.spec(part)),
                 Rule::bare_spec => {
                     let spec = self.bare_spec(part, probes.last());
@@ -233,7 +235,7 @@ impl<'a> Builder<'a> {
             }
         }
         let span = start.to(body.span);
-        Clause { probes, predicate, body, span }
+        Clause { name, probes, predicate, body, span }
     }
 
     fn spec(&mut self, pair: Pair) -> ProbeSpec {
@@ -469,18 +471,18 @@ impl<'a> Builder<'a> {
         if let Some(wrong) = find(Rule::wrong_assign) {
             self.wrong_assign(wrong);
         }
-        self.refuse_record(&pair, &expr);
-        expr
+        if self.refuse_record(&pair, &expr) { hole(expr.span) } else { expr }
     }
 
     /// `if (x = 3)` reads as a record, and was meant as a comparison.
-    fn refuse_record(&mut self, pair: &Pair, condition: &Expr) {
-        let ExprKind::Record(members) = &condition.kind else { return };
-        let [_] = members.as_slice() else { return };
+    fn refuse_record(&mut self, pair: &Pair, condition: &Expr) -> bool {
+        let ExprKind::Record(members) = &condition.kind else { return false };
+        let [_] = members.as_slice() else { return false };
         let at = condition.span.start as usize + pair.as_str().find('=').unwrap_or(0);
         let span = Span::new(at, at + 1);
         let message = "`=` assigns, and a value is expected here";
         self.diags.error("E0006", span, message).help("`==` compares");
+        true
     }
 
     fn wrong_assign(&mut self, pair: Pair) {
@@ -671,6 +673,8 @@ impl<'a> Builder<'a> {
             Rule::sizeof => self.sizeof(pair),
             Rule::offsetof => self.offset_of(pair),
             Rule::record => self.record(pair),
+            Rule::if_expr => return self.if_expr(pair),
+            Rule::type_value => ExprKind::Type(self.type_of(pair)),
             Rule::paren => return self.paren(pair),
             Rule::block_expr => {
                 let (body, value) = self.valued_block(inner!(pair.into_inner(), "a block"));
@@ -679,6 +683,32 @@ impl<'a> Builder<'a> {
             _ => return self.name_or_call(pair),
         };
         Expr { kind, span }
+    }
+
+    /// `if c { 1 } else { 2 }` is `c ? { 1 } : { 2 }`.
+    fn if_expr(&mut self, pair: Pair) -> Expr {
+        let span = self.span(&pair);
+        let mut parts: Vec<Pair> =
+            pair.into_inner().filter(|part| !matches!(part.as_rule(), Rule::kw_if | Rule::kw_else)).collect();
+        let (otherwise, then) = (parts.pop(), parts.pop());
+        let cond = Box::new(self.condition(&parts));
+        let mut arm = |part: Option<Pair>| {
+            let part = part.expect("the grammar has two arms here");
+            let built = self.deeper(1, span, |this| this.if_value(part));
+            Box::new(built.unwrap_or_else(|| hole(span)))
+        };
+        let (then, otherwise) = (arm(then), arm(otherwise));
+        Expr { kind: ExprKind::Ternary { cond, then: Some(then), otherwise }, span }
+    }
+
+    /// A block, or another `if`.
+    fn if_value(&mut self, pair: Pair) -> Expr {
+        if pair.as_rule() == Rule::if_expr {
+            return self.if_expr(pair);
+        }
+        let span = self.span(&pair);
+        let (body, value) = self.valued_block(pair);
+        Expr { kind: ExprKind::Block { body, value: value.map(Box::new) }, span }
     }
 
     fn number(&mut self, text: &str, span: Span) -> ExprKind {

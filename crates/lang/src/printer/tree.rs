@@ -105,6 +105,9 @@ impl Tree {
     }
 
     fn clause(&mut self, clause: &Clause) {
+        if let Some(name) = &clause.name {
+            self.line(format!("name {}", name.node));
+        }
         for spec in &clause.probes {
             self.line(format!(
                 "probe {}{}",
@@ -221,6 +224,7 @@ fn title(kind: &ExprKind) -> String {
             let names: Vec<&str> = members.iter().map(|(name, _)| name.node.as_str()).collect();
             format!("record {}", names.join(" "))
         }
+        ExprKind::Type(ty) => format!("type {}", type_text(ty)),
         ExprKind::SizeofType(ty) => format!("sizeof type {}", type_text(ty)),
         ExprKind::SizeofExpr(_) => "sizeof".into(),
         ExprKind::OffsetOf { ty, path } => format!("offsetof {} {}", type_text(ty), path_text(path)),

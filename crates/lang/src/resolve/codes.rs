@@ -14,7 +14,7 @@ pub const PROBES: &[Code] = &[
     },
     Code {
         code: "E0102",
-        title: "a kind of probe that is not supported yet",
+        title: "a kind of probe that is not supported",
         explanation: "Other tracers have more kinds of probe. What a CUDA program does is seen by probes on the \
                       functions of its libraries.",
         example: "kprobe:vfs_read { @ = count() }",

@@ -81,12 +81,14 @@ pub fn group(clause: &Clause, spots: Vec<Spot>, types: &mut Types, diags: &mut D
             },
         }
     }
-    let attached = grouping.attached;
     if !lacking.is_empty() {
-        let some_left = attached.iter().any(|a| matches!(a, Attached::Calls { .. }));
+        let some_left = grouping.attached.iter().any(|a| matches!(a, Attached::Calls { .. }));
         report(&lacking, some_left, diags);
+        // The script is refused; what else is wrong in the body is said all the same.
+        let first = lacking.into_iter().next().filter(|_| !some_left);
+        first.into_iter().for_each(|(call, _)| grouping.add(call));
     }
-    attached
+    grouping.attached
 }
 
 struct Grouping<'a> {

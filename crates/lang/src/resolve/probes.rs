@@ -139,7 +139,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         let provider = match providers::find(name) {
             Found::Known(provider) => provider,
             Found::Absent(way_out) => {
-                let message = format!("`{name}` probes are not supported yet");
+                let message = format!("`{name}` probes are not supported");
                 return wrong("E0102", spec.provider.span, message, "not here", vec![way_out.into()]);
             }
             Found::Unknown => return unknown_provider(spec),
@@ -550,7 +550,7 @@ fn call_malformed(spec: &ProbeSpec, provider: &'static Provider) -> Spots {
     match parts.as_slice() {
         [_, "cpp", _] => {
             let help = vec!["use the mangled name, or a wildcard such as `*name*`".to_string()];
-            wrong("E0103", spec.span, "C++ names are not supported yet".into(), "", help)
+            wrong("E0103", spec.span, "C++ names are not supported".into(), "", help)
         }
         [one] => match library_by_symbol(one) {
             Some((library, _)) => {

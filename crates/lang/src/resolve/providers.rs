@@ -109,11 +109,13 @@ pub static PROVIDERS: &[Provider] = &[
 pub static ABSENT: &[(&[&str], &str)] = &[
     (
         &["kprobe", "k", "kretprobe", "kr"],
-        "functions of the kernel cannot be probed; use `uprobe:LIBRARY:FUNCTION`",
+        "functions of the kernel cannot be probed; use `tracepoint:CATEGORY:EVENT` for what the kernel does, \
+         `uprobe:libc:FUNCTION` for what programs ask of it",
     ),
     (
         &["fentry", "f", "fexit", "fr", "kfunc", "kretfunc"],
-        "functions of the kernel cannot be probed; use `uprobe:LIBRARY:FUNCTION`",
+        "functions of the kernel cannot be probed; use `tracepoint:CATEGORY:EVENT` for what the kernel does, \
+         `uprobe:libc:FUNCTION` for what programs ask of it",
     ),
     (&["software", "s", "hardware", "h"], "use `profile:hz:99` to sample by time"),
     (

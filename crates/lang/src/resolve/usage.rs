@@ -149,7 +149,7 @@ pub fn walk_expr(expr: &Expr, see: &mut dyn FnMut(&Expr)) {
             walk_expr(e, see);
         }
         ExprKind::Record(members) => walk_all(members.iter().map(|(_, value)| value), see),
-        ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => {
+        ExprKind::Type(ty) | ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => {
             ty.of.iter().for_each(|e| walk_expr(e, see))
         }
         ExprKind::Index { base: a, index: b } | ExprKind::Binary { lhs: a, rhs: b, .. } => {
