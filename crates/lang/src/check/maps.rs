@@ -330,7 +330,7 @@ impl Checker<'_> {
             .map(|map| format!("@{}", map.name))
             .collect();
         // An error in what is assigned to it has already been reported.
-        if self.diags.has_errors() {
+        if self.refused || self.diags.has_errors() {
             return;
         }
         let near: Vec<String> = similar(&format!("@{name}"), others.iter().map(String::as_str))

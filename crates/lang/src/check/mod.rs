@@ -118,6 +118,7 @@ pub fn check(
         Setting { catalog, only_files: options.only_files.as_deref(), missing: config.missing_probes };
     let resolved = resolve::resolve(script, &setting, &mut types, &mut names, diags);
     let mut checker = Checker::new(src, (options, catalog), types, names, config);
+    checker.refused = diags.has_errors();
     checker.known_maps(&known.maps);
     checker.top_level(script, diags);
     let tracks_calls = resolve::asks_around(script);
@@ -181,6 +182,8 @@ pub(crate) struct Checker<'a> {
     pub maps: Vec<MapState>,
     /// Constants of the enum that is being declared.
     pub enumerators: HashMap<String, i64>,
+    /// Stages before this one found errors, which may be why something is not known.
+    pub refused: bool,
     /// Findings of this round.
     pub diags: Diagnostics,
     /// Of the probe that is being checked.
@@ -208,6 +211,7 @@ impl<'a> Checker<'a> {
             declared,
             maps,
             enumerators,
+            refused: false,
             diags,
             scope,
         }
