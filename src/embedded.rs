@@ -13,8 +13,29 @@ macro_rules! scripts {
 }
 
 /// All of them, by name.
-pub const SCRIPTS: &[Script] =
-    scripts!["bandwidth", "errors", "kernels", "latency", "memleak", "memory", "summary", "sync"];
+pub const SCRIPTS: &[Script] = scripts![
+    "bandwidth",
+    "calls",
+    "churn",
+    "doublefree",
+    "errors",
+    "events",
+    "graphs",
+    "kernels",
+    "latency",
+    "launchgap",
+    "memcpy",
+    "memleak",
+    "memory",
+    "modules",
+    "nccl",
+    "oom",
+    "silent",
+    "streams",
+    "summary",
+    "sync",
+    "top"
+];
 
 /// The script with this name.
 pub fn find(name: &str) -> Option<&'static Script> {

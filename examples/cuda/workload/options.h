@@ -14,11 +14,12 @@ struct options {
     const char *call;         /* which: device, meminfo, alloc, launch */
     unsigned long long leak;  /* bytes to allocate and not free */
     int errors;               /* provoke failing calls */
+    long silent;              /* so many failing copies and launches that nobody asks about (the runtime's workload) */
 };
 
 static inline void usage(const char *program) {
     fprintf(stderr,
-            "usage: %s [--threads N] [--iterations N] [--leak BYTES] [--no-errors]\n"
+            "usage: %s [--threads N] [--iterations N] [--leak BYTES] [--no-errors] [--silent N]\n"
             "          [--calls N [--call device|meminfo|alloc|launch]]\n",
             program);
     exit(2);
@@ -31,7 +32,7 @@ static inline int is_one_of(const char *word, const char *const *words) {
 
 static inline struct options parse_options(int argc, char **argv) {
     static const char *const CALLS[] = {"device", "meminfo", "alloc", "launch", NULL};
-    struct options o = {2, 4, 0, "device", 0, 1};
+    struct options o = {2, 4, 0, "device", 0, 1, 0};
     for (int i = 1; i < argc; i++) {
         const char *option = argv[i];
         if (!strcmp(option, "--no-errors")) {
@@ -43,6 +44,7 @@ static inline struct options parse_options(int argc, char **argv) {
         if (!strcmp(option, "--threads")) o.threads = atol(value);
         else if (!strcmp(option, "--iterations")) o.iterations = atol(value);
         else if (!strcmp(option, "--calls")) o.calls = atol(value);
+        else if (!strcmp(option, "--silent")) o.silent = atol(value);
         else if (!strcmp(option, "--leak")) o.leak = strtoull(value, NULL, 0);
         else if (!strcmp(option, "--call") && is_one_of(value, CALLS)) o.call = value;
         else usage(argv[0]);

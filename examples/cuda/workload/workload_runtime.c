@@ -226,6 +226,17 @@ static void provoke(void) {
     release(block, 4096);
 }
 
+/* Failures that nobody asks about: a copy whose result is thrown away, and a launch, which has none. */
+static void fail_in_silence(void) {
+    float *block = allocate(4096);
+    float byte = 0;
+    for (long i = 0; i < options.silent; i++) {
+        CALL(cudaMemcpy, block, &byte, 4, (enum cudaMemcpyKind)42);
+        RUN(fill, 1, 4096, 0, block, 1.0f, 1);
+    }
+    release(block, 4096);
+}
+
 /* In a few pieces, none of which is freed. */
 static void leak(void) {
     enum { PIECES = 4 };
@@ -247,6 +258,7 @@ int main(int argc, char **argv) {
     printf("threads %ld done in %.1f ms\n", options.threads, (double)(clock_ns() - start) / 1e6);
     free(threads);
     if (options.errors) provoke();
+    if (options.silent) fail_in_silence();
     leak();
     MUST(cudaDeviceSynchronize);
     tally_merge();

@@ -1,0 +1,348 @@
+/*
+ * What programs do that somebody then looks for with a tracer: one planted habit for each word of the command line, on the
+ * driver API. It runs unchanged on the simulation and on a real GPU.
+ *
+ *     workload_habits leaks churn        # in this order; without words all of them
+ *
+ * For each it prints what a tracer should find:
+ *
+ *     planted leaks device_bytes 70000
+ *
+ * A step that fails where it must not ends the program with status 1.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../include/cuda_driver.h"
+#include "ptx.h"
+
+#define EXPORTED(declaration) CUresult declaration
+EXPORTED(cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device));
+EXPORTED(cuCtxDestroy_v2(CUcontext context));
+EXPORTED(cuDevicePrimaryCtxReset_v2(CUdevice device));
+EXPORTED(cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags));
+EXPORTED(cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element));
+EXPORTED(cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags));
+EXPORTED(cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream));
+EXPORTED(cuMemFreeAsync(CUdeviceptr pointer, CUstream stream));
+EXPORTED(cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *shape));
+EXPORTED(cuStreamBeginCapture_v2(CUstream stream, int mode));
+EXPORTED(cuStreamEndCapture(CUstream stream, CUgraph *graph));
+EXPORTED(cuGraphCreate(CUgraph *graph, unsigned flags));
+EXPORTED(cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                                 const CUDA_KERNEL_NODE_PARAMS *params));
+EXPORTED(cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags));
+EXPORTED(cuGraphLaunch(CUgraphExec exec, CUstream stream));
+EXPORTED(cuGraphExecDestroy(CUgraphExec exec));
+EXPORTED(cuGraphDestroy(CUgraph graph));
+EXPORTED(cuLibraryLoadData(CUlibrary *library, const void *code, void *jit_keys, void **jit_values, unsigned jit_count,
+                           void *library_keys, void **library_values, unsigned library_count));
+EXPORTED(cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name));
+EXPORTED(cuLibraryUnload(CUlibrary library));
+EXPORTED(cuStreamQuery(CUstream stream));
+EXPORTED(cuEventQuery(CUevent event));
+
+enum { CU_MEM_ATTACH_GLOBAL = 1, CU_STREAM_CAPTURE_MODE_RELAXED = 2, CU_AD_FORMAT_FLOAT = 0x20 };
+
+static CUcontext context;
+static CUmodule module;
+static CUfunction fill, scale;
+static CUdeviceptr scratch;
+
+static void must(CUresult result, const char *what) {
+    if (result == CUDA_SUCCESS) return;
+    fprintf(stderr, "workload_habits: %s: result %d\n", what, (int)result);
+    exit(1);
+}
+#define MUST(call) must(call, #call)
+
+/* A call that is there to fail. */
+static void must_fail(CUresult result, const char *what) {
+    if (result != CUDA_SUCCESS) return;
+    fprintf(stderr, "workload_habits: %s was to fail\n", what);
+    exit(1);
+}
+#define MUST_FAIL(call) must_fail(call, #call)
+
+/* Functions of their own, so that they show in stacks. */
+#define SITE __attribute__((noinline)) static
+
+static void planted(const char *habit, const char *what, long long value) {
+    printf("planted %s %s %lld\n", habit, what, value);
+}
+
+/* ---- memory that nobody frees, of each kind, and memory that goes with its context ---- */
+
+SITE void leak_weights(void) {
+    CUdeviceptr pointer;
+    for (int i = 0; i < 7; i++) MUST(cuMemAlloc_v2(&pointer, 10000));
+}
+
+SITE void leak_staging(void) {
+    void *pointer;
+    for (int i = 0; i < 3; i++) MUST(cuMemHostAlloc(&pointer, 4096, 0));
+}
+
+SITE void leak_others(void) {
+    CUdeviceptr pointer;
+    CUarray array;
+    CUDA_ARRAY_DESCRIPTOR shape = {64, 32, CU_AD_FORMAT_FLOAT, 1};
+    MUST(cuMemAllocManaged(&pointer, 5000, CU_MEM_ATTACH_GLOBAL));
+    MUST(cuMemAllocAsync(&pointer, 6000, NULL));
+    MUST(cuArrayCreate_v2(&array, &shape));
+}
+
+SITE void freed_with_context(void) {
+    CUcontext other;
+    CUdeviceptr pointer;
+    MUST(cuCtxCreate_v2(&other, 0, 0));
+    for (int i = 0; i < 2; i++) MUST(cuMemAlloc_v2(&pointer, 8192));
+    MUST(cuCtxDestroy_v2(other));
+    MUST(cuCtxSetCurrent(context));
+}
+
+SITE void freed_in_order(void) {
+    CUdeviceptr device, pool;
+    MUST(cuMemAlloc_v2(&device, 300));
+    MUST(cuMemAllocAsync(&pool, 400, NULL));
+    MUST(cuMemFreeAsync(pool, NULL));
+    MUST(cuMemFree_v2(device));
+    MUST(cuMemFree_v2(0)); /* legal */
+}
+
+static void leaks(void) {
+    leak_weights();
+    leak_staging();
+    leak_others();
+    freed_with_context();
+    freed_in_order();
+    planted("leaks", "device_bytes", 70000);
+    planted("leaks", "pinned_bytes", 12288);
+    planted("leaks", "managed_bytes", 5000);
+    planted("leaks", "pool_bytes", 6000);
+    planted("leaks", "array_bytes", 8192);
+    planted("leaks", "context_bytes", 16384);
+}
+
+/* ---- frees that are wrong ---- */
+
+SITE void double_free(void) {
+    CUdeviceptr pointer;
+    MUST(cuMemAlloc_v2(&pointer, 2048));
+    MUST(cuMemFree_v2(pointer));
+    MUST_FAIL(cuMemFree_v2(pointer));
+    MUST_FAIL(cuMemFree_v2(0xdead000)); /* never allocated */
+    planted("frees", "twice", 1);
+    planted("frees", "unknown", 1);
+}
+
+/* ---- the buffer that is allocated anew in every batch ---- */
+
+SITE void batch(size_t bytes) {
+    CUdeviceptr pointer;
+    MUST(cuMemAlloc_v2(&pointer, bytes));
+    MUST(cuMemFree_v2(pointer));
+}
+
+SITE void churn(void) {
+    for (int i = 0; i < 200; i++) batch(1 << 20);
+    for (int i = 0; i < 50; i++) batch(1 << 16);
+    planted("churn", "pairs_1048576", 200);
+    planted("churn", "pairs_65536", 50);
+}
+
+/* ---- graphs: one captured, one made by hand ---- */
+
+static void launch(CUfunction kernel, CUstream stream) {
+    float value = 1;
+    int n = 64;
+    void *params[] = {&scratch, &value, &n};
+    MUST(cuLaunchKernel(kernel, 1, 1, 1, 64, 1, 1, 0, stream, params, NULL));
+}
+
+SITE void captured_graph(CUstream stream) {
+    CUgraph graph;
+    CUgraphExec exec;
+    MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    launch(fill, stream);
+    launch(scale, stream);
+    launch(scale, stream);
+    MUST(cuStreamEndCapture(stream, &graph));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 10; i++) MUST(cuGraphLaunch(exec, stream));
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(graph));
+}
+
+SITE void built_graph(CUstream stream) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node;
+    float value = 2;
+    int n = 64;
+    void *params[] = {&scratch, &value, &n};
+    CUDA_KERNEL_NODE_PARAMS kernel = {.func = fill, 1, 1, 1, 64, 1, 1, 0, params, NULL, NULL, NULL};
+    MUST(cuGraphCreate(&graph, 0));
+    MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &kernel));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 4; i++) MUST(cuGraphLaunch(exec, stream));
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(graph));
+}
+
+static void graphs(void) {
+    CUstream stream;
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    captured_graph(stream);
+    built_graph(stream);
+    MUST(cuStreamDestroy_v2(stream));
+    planted("graphs", "launches", 14);
+    planted("graphs", "kernels", 34);
+}
+
+/* ---- launches with a pause between them ---- */
+
+static void nap_ms(long ms) {
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+SITE void gaps(void) {
+    CUstream stream;
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 40; i++) {
+        launch(fill, stream);
+        if (i % 4 == 3) nap_ms(3);
+    }
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuStreamDestroy_v2(stream));
+    planted("gaps", "launches", 40);
+    planted("gaps", "pauses", 9); /* the tenth is behind the last launch */
+}
+
+/* ---- streams and events ---- */
+
+SITE void streams(void) {
+    CUstream stream[3];
+    CUevent event[2];
+    CUresult state;
+    for (int i = 0; i < 3; i++) MUST(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 2; i++) MUST(cuEventCreate(&event[i], CU_EVENT_DISABLE_TIMING));
+    for (int i = 0; i < 5; i++) {
+        launch(fill, stream[0]);
+        MUST(cuEventRecord(event[0], stream[0]));
+        MUST(cuStreamWaitEvent(stream[1], event[0], 0));
+        launch(scale, stream[1]);
+        MUST(cuEventRecord(event[1], stream[1]));
+    }
+    do state = cuEventQuery(event[1]);
+    while (state == CUDA_ERROR_NOT_READY);
+    MUST(state);
+    MUST(cuEventSynchronize(event[1]));
+    for (int i = 0; i < 2; i++) MUST(cuEventDestroy_v2(event[i]));
+    for (int i = 0; i < 2; i++) MUST(cuStreamDestroy_v2(stream[i])); /* the third is left */
+    planted("streams", "created", 3);
+    planted("streams", "left", 1);
+    planted("streams", "records", 10);
+    planted("streams", "waits", 5);
+}
+
+/* ---- code that is loaded again and again ---- */
+
+SITE void modules(void) {
+    for (int i = 0; i < 3; i++) {
+        CUmodule again;
+        CUfunction f;
+        MUST(cuModuleLoadData(&again, kernels_ptx));
+        MUST(cuModuleGetFunction(&f, again, "_Z4fillPffi"));
+        MUST(cuModuleUnload(again));
+    }
+    CUlibrary library;
+    CUkernel kernel;
+    MUST(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    MUST(cuLibraryGetKernel(&kernel, library, "_Z5scalePffi"));
+    MUST(cuLibraryUnload(library));
+    planted("modules", "module_loads", 3);
+    planted("modules", "library_loads", 1);
+    planted("modules", "functions", 4);
+}
+
+/* ---- out of memory ---- */
+
+static CUdeviceptr held[3];
+
+SITE void hold_activations(void) {
+    for (int i = 0; i < 3; i++) MUST(cuMemAlloc_v2(&held[i], 1 << 20));
+}
+
+SITE void ask_too_much(void) {
+    size_t unused, all;
+    CUdeviceptr pointer;
+    MUST(cuMemGetInfo_v2(&unused, &all));
+    MUST_FAIL(cuMemAlloc_v2(&pointer, 2 * all));
+    planted("oom", "asked", (long long)(2 * all));
+}
+
+static void oom(void) {
+    hold_activations();
+    ask_too_much();
+    planted("oom", "held", 3 << 20);
+    for (int i = 0; i < 3; i++) MUST(cuMemFree_v2(held[i]));
+}
+
+/* ---- the device is reset; what was allocated goes with it ---- */
+
+SITE void reset(void) {
+    CUdeviceptr pointer;
+    for (int i = 0; i < 4; i++) MUST(cuMemAlloc_v2(&pointer, 1000));
+    planted("reset", "bytes", 4000 + 256);
+    MUST(cuDevicePrimaryCtxReset_v2(0));
+    scratch = 0;
+}
+
+static const struct habit {
+    const char *word;
+    void (*run)(void);
+} HABITS[] = {
+    {"leaks", leaks},     {"frees", double_free}, {"churn", churn}, {"graphs", graphs}, {"gaps", gaps},
+    {"streams", streams}, {"modules", modules},   {"oom", oom},     {"reset", reset}, /* the last: it ends the context */
+};
+enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS };
+
+static void set_up(void) {
+    CUdevice device;
+    MUST(cuInit(0));
+    MUST(cuDeviceGet(&device, 0));
+    MUST(cuDevicePrimaryCtxRetain(&context, device));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuModuleLoadData(&module, kernels_ptx));
+    MUST(cuModuleGetFunction(&fill, module, "_Z4fillPffi"));
+    MUST(cuModuleGetFunction(&scale, module, "_Z5scalePffi"));
+    MUST(cuMemAlloc_v2(&scratch, 256));
+}
+
+static const struct habit *find(const char *word) {
+    for (int i = 0; i < HABIT_COUNT; i++)
+        if (!strcmp(HABITS[i].word, word)) return &HABITS[i];
+    fprintf(stderr, "usage: workload_habits [WORD...], of");
+    for (int i = 0; i < HABIT_COUNT; i++) fprintf(stderr, " %s", HABITS[i].word);
+    fprintf(stderr, "\n");
+    exit(2);
+}
+
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) find(argv[i]);
+    set_up();
+    printf("== counts ==\npid %d\n", (int)getpid());
+    for (int i = 1; i < argc; i++) find(argv[i])->run();
+    for (int i = 0; argc == 1 && i < HABIT_COUNT; i++) HABITS[i].run();
+    printf("== end ==\n");
+    if (scratch) MUST(cuMemFree_v2(scratch));
+    return 0;
+}
