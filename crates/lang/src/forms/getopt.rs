@@ -11,7 +11,7 @@
 
 use crate::ast::{Expr, ExprKind, Script, UnaryOp};
 use crate::diagnostic::Diagnostics;
-use crate::forms::walk;
+use crate::forms::{macros, walk};
 use crate::parse::word_as_number;
 use crate::printer::print_expr;
 use crate::resolve::probes::did_you_mean;
@@ -59,8 +59,11 @@ impl Known {
     }
 }
 
-/// The options of a script, in the order of their first use.
+/// The options of a script, those in macros that it uses too, in the order of their first use.
 pub fn known(script: &Script) -> Vec<Known> {
+    let mut script = script.clone();
+    // What is wrong with its macros is said when it is compiled.
+    macros::expand(&mut script, &mut Diagnostics::default());
     let mut found: Vec<Known> = Vec::new();
     let see = |e: &mut Expr| {
         if let Some(Ok(option)) = read(e) {
@@ -70,7 +73,7 @@ pub fn known(script: &Script) -> Vec<Known> {
             }
         }
     };
-    walk::script(&mut script.clone(), &mut walk::Exprs(see));
+    walk::script(&mut script, &mut walk::Exprs(see));
     found.sort_by_key(|option| option.span.start);
     found
 }
