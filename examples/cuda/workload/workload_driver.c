@@ -235,6 +235,7 @@ int main(int argc, char **argv) {
     free(threads);
     if (options.errors) provoke();
     leak();
+    linger(options.linger);
     tear_down();
     tally_merge();
     tally_print();

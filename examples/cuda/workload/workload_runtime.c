@@ -260,6 +260,7 @@ int main(int argc, char **argv) {
     if (options.errors) provoke();
     if (options.silent) fail_in_silence();
     leak();
+    linger(options.linger);
     MUST(cudaDeviceSynchronize);
     tally_merge();
     tally_print();

@@ -22,7 +22,9 @@ impl Checker<'_> {
         let (ids, of_clause) = self.scope.name_ids(kind);
         let passes = |id: &NameId| test(self.name_text(kind, *id));
         let found: Vec<NameId> = ids.into_iter().filter(passes).collect();
-        if found.is_empty() && !of_clause.iter().any(passes) {
+        // What the command line gives may be meant for other clauses.
+        let is_option = self.src.slice(span).contains("getopt(");
+        if found.is_empty() && !of_clause.iter().any(passes) && !is_option {
             let message = format!("no attach point of this clause has a `{}` {shown}", word(kind));
             self.warning("W0254", span, message);
         }
