@@ -27,6 +27,7 @@ pub const SCRIPTS: &[Script] = scripts![
     "memcpy",
     "memleak",
     "memory",
+    "metrics",
     "modules",
     "nccl",
     "oom",

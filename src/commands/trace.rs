@@ -10,7 +10,7 @@ use crate::trace::late::{Asked, Extender, Heard};
 use crate::trace::scripts::Scripts;
 use crate::trace::unwind::{Caretaker, Unwinder};
 use crate::trace::{ending, setup};
-use crate::{Failure, trace};
+use crate::{Failure, metrics, trace};
 use anyhow::Context;
 use lang::Known;
 use runtime::clock::{Epoch, SystemClock};
@@ -88,6 +88,8 @@ impl<'a> Job<'a> {
             .map_err(Failure::loading)?;
         let epoch = Epoch::new(&SystemClock);
         let mut sink = self.sink(&epoch, &compiled.manifest).map_err(Failure::wrong)?;
+        let servers =
+            if self.cli.dry_run { Vec::new() } else { metrics::bind(self.cli).map_err(Failure::wrong)? };
         let mut child = if self.cli.dry_run { None } else { self.spawn(&compiled.manifest)? };
         let mut traced = self.pids.clone();
         let started = child.as_ref().map(Child::pid);
@@ -111,6 +113,9 @@ impl<'a> Job<'a> {
         let names = MachineNames::with_epoch(session.stacks(), epoch);
         let scripts = Scripts::new(compiler, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
+        let mut exported = metrics::Exported::new(servers, &sink, &names);
+        let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(self.messages));
+        let measuring = measuring.map_err(Failure::loading)?;
         if let Some(child) = &mut child {
             child.release().map_err(Failure::wrong)?;
             if let Some(unwinder) = extender.unwinder() {
@@ -118,6 +123,7 @@ impl<'a> Job<'a> {
             }
         }
         let mut watches = self.watches(child.as_mut(), &extender);
+        watches.extend(measuring);
         if !flushing.is_empty() {
             let flush = FlushOn::signals(&flushing, sink.flush_flag()).context("cannot catch signals");
             watches.push(Box::new(flush.map_err(Failure::loading)?));
@@ -129,6 +135,9 @@ impl<'a> Job<'a> {
         }
         let control = Control { signals: Some(&signals), targets, watches, ..Control::default() };
         let ending = session.run(&mut sink, &names, control);
+        if let Some(exported) = &exported {
+            exported.finish(&session);
+        }
         drop(session);
         sink.close(self.messages);
         ending::status(&ending, child, self.messages)

@@ -7,8 +7,8 @@ use flate2::write::GzEncoder;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 const BUFFER: usize = 256 << 10;
 
@@ -25,6 +25,19 @@ pub struct Destination {
     size: Arc<AtomicU64>,
     /// Bytes in all files.
     total: Arc<AtomicU64>,
+    /// What could not be delivered.
+    lost: Arc<Mutex<Lost>>,
+    /// The run has ended.
+    closing: Arc<AtomicBool>,
+}
+
+/// What could not be delivered, and why the last of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Records, or series of a metric.
+    pub count: u64,
+    /// In words.
+    pub reason: String,
 }
 
 impl Destination {
@@ -36,7 +49,31 @@ impl Destination {
             number: Arc::default(),
             size: Arc::default(),
             total: Arc::default(),
+            lost: Arc::default(),
+            closing: Arc::default(),
         }
+    }
+
+    /// Counts what could not be delivered.
+    pub fn lose(&self, count: u64, reason: String) {
+        if let Ok(mut lost) = self.lost.lock() {
+            *lost = Lost { count: lost.count + count, reason };
+        }
+    }
+
+    /// What could not be delivered so far.
+    pub fn lost(&self) -> Lost {
+        self.lost.lock().map(|lost| lost.clone()).unwrap_or_default()
+    }
+
+    /// The run has ended: nothing is worth waiting for any more.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the run has ended.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
     }
 
     /// As it was given.
@@ -47,7 +84,7 @@ impl Destination {
     /// The file in hand: `trace.jsonl`, then `trace.1.jsonl`, `trace.2.jsonl`.
     pub fn path(&self) -> PathBuf {
         let number = self.number.load(Ordering::Relaxed);
-        let path = Path::new(&self.text);
+        let path = Path::new(self.text.strip_prefix("file:").unwrap_or(&self.text));
         if number == 0 {
             return path.into();
         }

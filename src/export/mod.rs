@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use wire::Manifest;
 
 pub use file::{Destination, size_in_bytes};
-pub use queue::Summary;
+pub use queue::{MetricsQueue, Summary};
 pub use signals::{FlushOn, flushing};
 
 /// Records that travel together: fewer wake-ups.
@@ -48,9 +48,16 @@ pub struct Kind {
     pub dest: &'static str,
     /// One line of help.
     pub doc: &'static str,
-    /// Opens it. Called again for the next file when one is full.
-    pub open: fn(&Destination, &Arc<Run>) -> Result<Box<dyn Exporter>>,
+    /// Opens it; nothing for what has no use for records.
+    pub open: Option<Open>,
+    /// It wants the maps as metrics, now and then.
+    pub metrics: bool,
+    /// It has a destination of its own where none is given.
+    pub optional: bool,
 }
+
+/// Opens an export. Called again for the next file when one is full.
+pub type Open = fn(&Destination, &Arc<Run>) -> Result<Box<dyn Exporter>>;
 
 impl PartialEq for Kind {
     fn eq(&self, other: &Kind) -> bool {
@@ -60,19 +67,52 @@ impl PartialEq for Kind {
 
 impl Eq for Kind {}
 
+/// The kind that is asked, and sends nothing.
+pub const OPENMETRICS: &str = "openmetrics";
+
 /// All kinds.
 pub static KINDS: &[Kind] = &[
     Kind {
         name: "jsonl",
         dest: "FILE",
         doc: "a record a line, for `cudatrace report` and jq; `.gz` compresses",
-        open: |dest, run| Ok(Box::new(report::export::jsonl::Jsonl::new(dest.create()?, run)?)),
+        open: Some(|dest, run| Ok(Box::new(report::export::jsonl::Jsonl::new(dest.create()?, run)?))),
+        metrics: false,
+        optional: false,
     },
     Kind {
         name: "chrome",
         dest: "FILE.json[.gz]",
         doc: "trace events for Perfetto, chrome://tracing and PyTorch's tools",
-        open: |dest, run| Ok(Box::new(report::export::chrome::Chrome::new(dest.create()?, run.clone())?)),
+        open: Some(|dest, run| {
+            Ok(Box::new(report::export::chrome::Chrome::new(dest.create()?, run.clone())?))
+        }),
+        metrics: false,
+        optional: false,
+    },
+    Kind {
+        name: "folded",
+        dest: "FILE",
+        doc: "stacks for flame graphs, from maps by stack or from spans with stacks",
+        open: Some(|dest, _| Ok(Box::new(report::export::folded::Folded::new(dest.create()?)))),
+        metrics: false,
+        optional: false,
+    },
+    Kind {
+        name: "otlp",
+        dest: "URL|file:FILE",
+        doc: "spans and maps to an OpenTelemetry receiver, by gRPC or HTTP, or as JSON lines",
+        open: Some(crate::otlp::export::open),
+        metrics: true,
+        optional: true,
+    },
+    Kind {
+        name: OPENMETRICS,
+        dest: "[HOST:]PORT",
+        doc: "maps to Prometheus, at http://127.0.0.1:PORT/metrics",
+        open: None,
+        metrics: false,
+        optional: true,
     },
 ];
 
@@ -80,13 +120,13 @@ pub static KINDS: &[Kind] = &[
 pub fn parse(text: &str) -> Result<Asked, String> {
     let names =
         || KINDS.iter().map(|kind| format!("{}={}", kind.name, kind.dest)).collect::<Vec<_>>().join(", ");
-    let (kind, dest) = text.split_once('=').ok_or_else(|| format!("expected KIND=DEST: {}", names()))?;
+    let (kind, dest) = text.split_once('=').unwrap_or((text, ""));
     let kind = KINDS
         .iter()
         .find(|known| known.name == kind)
         .ok_or_else(|| format!("no kind `{kind}`: {}", names()))?;
-    if dest.is_empty() {
-        return Err(format!("expected {}={}", kind.name, kind.dest));
+    if dest.is_empty() && !kind.optional {
+        return Err(format!("expected KIND=DEST: {}={}", kind.name, kind.dest));
     }
     Ok(Asked { kind, dest: dest.into() })
 }
@@ -114,8 +154,9 @@ impl Exports {
             if queues.iter().any(|queue: &Queue| queue.dest() == dest) {
                 bail!("--export: two exports go to `{dest}`");
             }
+            let Some(open) = kind.open else { continue };
             let dest = Destination::new(dest, rotate);
-            let queue = Queue::start(kind, dest.clone(), run.clone());
+            let queue = Queue::start(kind, open, dest.clone(), run.clone());
             queues.push(queue.with_context(|| format!("--export {}={}", kind.name, dest.path().display()))?);
         }
         let flush_asked = Arc::default();
@@ -130,6 +171,11 @@ impl Exports {
     /// What has gone through so far, by export.
     pub fn summaries(&self) -> Vec<Arc<Summary>> {
         self.queues.iter().map(Queue::summary).collect()
+    }
+
+    /// Where metrics go.
+    pub fn metrics(&self) -> Vec<MetricsQueue> {
+        self.queues.iter().filter(|queue| queue.takes_metrics()).map(Queue::metrics).collect()
     }
 
     fn send(&mut self) {
@@ -155,6 +201,13 @@ impl Exports {
                     "export {}: {dropped} of {} records were dropped, as it was slower than the events",
                     summary.what,
                     dropped + summary.written(),
+                ));
+            }
+            let lost = summary.lost();
+            if lost.count > 0 {
+                messages.warning(&format!(
+                    "export {}: {} spans or series were not delivered: {}",
+                    summary.what, lost.count, lost.reason
                 ));
             }
         }
@@ -236,6 +289,8 @@ mod tests {
         assert!(parse("jsonl").unwrap_err().contains("KIND=DEST"));
         assert!(parse("yaml=x").unwrap_err().contains("no kind `yaml`"));
         assert!(parse("jsonl=").is_err());
+        assert_eq!(parse("openmetrics").unwrap().dest, "");
+        assert_eq!(parse("otlp=http://c:4318").unwrap().dest, "http://c:4318");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! A bounded queue and the thread behind it that writes one export.
 
-use super::{Destination, Kind};
+use super::file::Lost;
+use super::{Destination, Kind, Open};
 use anyhow::Result;
 use report::export::{End, Exporter, Record, Run};
+use report::metric::Family;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -18,6 +20,8 @@ const QUIET: Duration = Duration::from_millis(250);
 /// What the thread hears.
 enum Message {
     Records(Arc<Vec<Record>>),
+    /// As they were at a time of the boot clock.
+    Metrics(Arc<Vec<Family>>, u64),
     Flush,
     /// Nothing more comes.
     End,
@@ -45,6 +49,11 @@ impl Summary {
         self.dropped.load(Ordering::Relaxed)
     }
 
+    /// What was taken and could not be delivered.
+    pub fn lost(&self) -> Lost {
+        self.dest.lost()
+    }
+
     /// Bytes in its files.
     pub fn bytes(&self) -> u64 {
         self.dest.bytes()
@@ -58,6 +67,7 @@ impl Summary {
 
 /// See the module.
 pub struct Queue {
+    kind: &'static Kind,
     sender: SyncSender<Message>,
     thread: JoinHandle<()>,
     summary: Arc<Summary>,
@@ -65,8 +75,8 @@ pub struct Queue {
 
 impl Queue {
     /// Opens the destination and starts the thread.
-    pub fn start(kind: &'static Kind, dest: Destination, run: Arc<Run>) -> Result<Queue> {
-        let exporter = (kind.open)(&dest, &run)?;
+    pub fn start(kind: &'static Kind, open: Open, dest: Destination, run: Arc<Run>) -> Result<Queue> {
+        let exporter = open(&dest, &run)?;
         let summary = Arc::new(Summary {
             what: format!("{}={}", kind.name, dest.text()),
             dest,
@@ -75,11 +85,11 @@ impl Queue {
             failure: Mutex::default(),
         });
         let (sender, receiver) = sync_channel(WAITING);
-        let writer = Writer { kind, run, summary: summary.clone(), exporter, dirty: false };
+        let writer = Writer { open, run, summary: summary.clone(), exporter, dirty: false };
         let thread = std::thread::Builder::new()
             .name(format!("ct-{}", kind.name))
             .spawn(move || writer.run(&receiver))?;
-        Ok(Queue { sender, thread, summary })
+        Ok(Queue { kind, sender, thread, summary })
     }
 
     /// As it was given.
@@ -106,14 +116,40 @@ impl Queue {
         let _ = self.sender.try_send(Message::Flush);
     }
 
+    /// Whether it wants metrics.
+    pub fn takes_metrics(&self) -> bool {
+        self.kind.metrics
+    }
+
+    /// A way for metrics, beside that of records.
+    pub fn metrics(&self) -> MetricsQueue {
+        MetricsQueue(self.sender.clone())
+    }
+
     /// Lets the thread write what waits, and ends it.
     pub fn close(self) -> Arc<Summary> {
+        self.summary.dest.close();
         // Here there is nobody left to be kept waiting.
         let _ = self.sender.send(Message::End);
         if self.thread.join().is_err() {
             self.summary.fail("its thread died; this is a bug in cudatrace".into());
         }
         self.summary
+    }
+}
+
+/// Takes metrics to an export.
+pub struct MetricsQueue(SyncSender<Message>);
+
+impl MetricsQueue {
+    /// Sends metrics as they were at a time of the boot clock; never waits. The next ones have all that these have.
+    pub fn send(&self, families: &Arc<Vec<Family>>, boot_ns: u64) {
+        let _ = self.0.try_send(Message::Metrics(families.clone(), boot_ns));
+    }
+
+    /// Sends the last metrics of a run, which are worth waiting for.
+    pub fn send_last(&self, families: &Arc<Vec<Family>>, boot_ns: u64) {
+        let _ = self.0.send(Message::Metrics(families.clone(), boot_ns));
     }
 }
 
@@ -127,7 +163,7 @@ impl Summary {
 
 /// The thread's side.
 struct Writer {
-    kind: &'static Kind,
+    open: Open,
     run: Arc<Run>,
     summary: Arc<Summary>,
     exporter: Box<dyn Exporter>,
@@ -145,7 +181,7 @@ impl Writer {
                     Message::Records(batch) => {
                         self.summary.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
                     }
-                    Message::Flush => {}
+                    Message::Metrics(..) | Message::Flush => {}
                     Message::End => return,
                 }
             }
@@ -156,6 +192,7 @@ impl Writer {
         loop {
             match receiver.recv_timeout(QUIET) {
                 Ok(Message::Records(batch)) => self.write(&batch)?,
+                Ok(Message::Metrics(families, boot_ns)) => self.exporter.metrics(&families, boot_ns)?,
                 Ok(Message::Flush) => self.exporter.flush()?,
                 Err(RecvTimeoutError::Timeout) if self.dirty => {
                     self.exporter.flush()?;
@@ -181,7 +218,7 @@ impl Writer {
     fn rotate(&mut self) -> io::Result<()> {
         self.finish(true)?;
         self.summary.dest.next();
-        self.exporter = (self.kind.open)(&self.summary.dest, &self.run).map_err(io::Error::other)?;
+        self.exporter = (self.open)(&self.summary.dest, &self.run).map_err(io::Error::other)?;
         Ok(())
     }
 

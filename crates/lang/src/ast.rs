@@ -30,6 +30,13 @@ pub enum Item {
     },
     /// `struct point { int x, y; };` `enum color { RED, GREEN = 3 };` `typedef unsigned long bytes;`
     Declaration(Declaration),
+    /// `metric @m = { name = "gpu.cuda.errors"; }`
+    Metric {
+        /// `@m` without the sigil
+        map: Name,
+        /// In source order.
+        entries: Vec<ConfigEntry>,
+    },
     /// `import "common.ct";`
     Import(Name),
     /// `macro twice(a) { a + a }`

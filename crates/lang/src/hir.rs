@@ -273,8 +273,40 @@ pub struct Map {
     pub max_entries: u32,
     /// `lruhash`: where there is no room, a new key takes the place of one that was not used for long.
     pub evicts: bool,
+    /// How it is exported as a metric.
+    pub metric: Metric,
     /// First use.
     pub span: Span,
+}
+
+/// How a map is exported as a metric.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metric {
+    /// `metric @m = { ... }` is in the script.
+    pub declared: bool,
+    /// `gpu.cuda.memory.copies`; empty: made from the map's.
+    pub name: String,
+    /// `By`; empty: none.
+    pub unit: String,
+    /// In words; empty: unknown.
+    pub help: String,
+    /// A name for each part of the key; those that are not declared come from the first use.
+    pub labels: Vec<String>,
+    /// What its values are, if the map does not tell.
+    pub kind: Option<MetricKind>,
+    /// Values are divided by it; 0 counts as 1.
+    pub divisor: u64,
+    /// Of a histogram: the map with the sums of its samples.
+    pub sum: Option<MapId>,
+}
+
+/// What the values of a metric are.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// They never fall.
+    Counter,
+    /// They rise and fall.
+    Gauge,
 }
 
 /// What a cell of a map holds.

@@ -52,6 +52,9 @@ impl<'a> Printer<'a> {
             };
             let evicts = if map.evicts { " lru" } else { "" };
             self.line(0, format!("map {id} @{}{key}: {value} max {}{evicts}", map.name, map.max_entries));
+            if map.metric.declared {
+                self.line(1, metric(&map.metric));
+            }
         }
     }
 
@@ -427,4 +430,19 @@ fn piece(piece: &Piece) -> String {
             text
         }
     }
+}
+/// `metric x.duration s labels a, b / 1000 sum map 1`
+fn metric(metric: &Metric) -> String {
+    let mut words = vec!["metric".to_owned(), metric.name.clone(), metric.unit.clone()];
+    words.extend(metric.kind.map(|kind| format!("{kind:?}").to_lowercase()));
+    if !metric.labels.is_empty() {
+        words.push(format!("labels {}", metric.labels.join(", ")));
+    }
+    if metric.divisor > 1 {
+        words.push(format!("/ {}", metric.divisor));
+    }
+    words.extend(metric.sum.map(|map| format!("sum map {}", map.0)));
+    words.push(metric.help.clone());
+    words.retain(|word| !word.is_empty());
+    words.join(" ")
 }

@@ -50,7 +50,8 @@ impl Printer {
     fn item(&mut self, item: &Item) {
         match item {
             Item::Clause(clause) => self.clause(clause),
-            Item::Config(entries) => self.config(entries),
+            Item::Config(entries) => self.settings("config", entries),
+            Item::Metric { map, entries } => self.settings(&format!("metric @{}", map.node), entries),
             Item::Define { name, value } => {
                 self.line(&format!("#define {} {}", name.node, print_expr(value)))
             }
@@ -73,8 +74,8 @@ impl Printer {
         self.line("}");
     }
 
-    fn config(&mut self, entries: &[ConfigEntry]) {
-        self.line("config = {");
+    fn settings(&mut self, head: &str, entries: &[ConfigEntry]) {
+        self.line(&format!("{head} = {{"));
         self.depth += 1;
         for entry in entries {
             self.line(&format!("{} = {};", entry.key.node, print_expr(&entry.value)));

@@ -3,7 +3,9 @@
 
 pub mod export;
 pub mod hist;
+pub mod metric;
 pub mod order;
+pub mod otlp;
 pub mod printf;
 pub mod sink;
 #[cfg(test)]

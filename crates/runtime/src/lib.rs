@@ -25,6 +25,7 @@ pub mod process;
 pub mod ring;
 mod rows;
 pub mod run;
+pub mod runs;
 pub mod session;
 pub mod signals;
 mod sys;

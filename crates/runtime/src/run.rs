@@ -286,7 +286,7 @@ fn maps_at_end(manifest: &Manifest) -> Vec<u32> {
 
 /// Counters that say something. A paired program's two become one, `Entered`: calls seen at entry that did not return,
 /// those still under way at the end included.
-fn troubles(manifest: &Manifest, counts: &[u64]) -> Vec<Trouble> {
+pub(crate) fn troubles(manifest: &Manifest, counts: &[u64]) -> Vec<Trouble> {
     let counted = manifest.counters.iter().zip(counts);
     let returned = |program: u32| -> u64 {
         let same = |(counter, _): &(&wire::Counter, &u64)| counter.kind == CounterKind::Returned(program);

@@ -12,11 +12,12 @@ use crate::error::{AttachError, LoadError};
 use crate::load::{self, LoadedMap, LoadedProgram, Objects};
 use crate::names::StackStore;
 use crate::ring::{self, Ring};
+use crate::runs::{self, Running, Runs};
 use crate::signals::Arrivals;
 use crate::unwind::{self, UnwindMaps};
-use crate::{features, sys};
+use crate::{features, run, sys};
 use libbpf_sys as bpf;
-use report::Snapshot;
+use report::{Snapshot, Trouble};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -113,6 +114,7 @@ pub struct Session {
     pub(crate) links: Vec<Link>,
     pub(crate) ends: Vec<End>,
     pub(crate) on_signals: Vec<OnSignal>,
+    programs: Vec<Running>,
     modules: u32,
     attached: usize,
     failures: Vec<SiteFailure>,
@@ -166,6 +168,7 @@ impl Loaded {
             links: vec![],
             ends: vec![],
             on_signals: vec![],
+            programs: vec![],
             modules: 0,
             attached: 0,
             failures: vec![],
@@ -205,6 +208,7 @@ impl Session {
         self.links = kept;
         self.ends.retain(|end| !part.has(end.module, end.clause));
         self.on_signals.retain(|on| !part.has(on.module, on.clause));
+        self.programs.retain(|running| !part.has(running.module, running.clause));
         std::thread::spawn(move || detach::in_place(dropped))
     }
 
@@ -282,6 +286,17 @@ impl Session {
         self.core.snapshot(map, top, div)
     }
 
+    /// How often the programs of each clause ran, while a [`runs::Counting`] lives.
+    pub fn runs(&self) -> io::Result<Vec<Runs>> {
+        runs::of(&self.programs)
+    }
+
+    /// What was lost or went wrong so far, as the end of a run tells it. Calls that are under way count as not returned.
+    pub fn troubles(&self) -> io::Result<Vec<Trouble>> {
+        let counts = self.core.counters()?;
+        Ok(run::troubles(&self.core.manifest, &counts))
+    }
+
     /// Silences the programs and takes them away.
     pub(crate) fn detach(&mut self) -> Detaching {
         self.core.silence();
@@ -330,7 +345,11 @@ impl Session {
                 let signal = Arrivals::of(number).map_err(refused("cannot wait for the signal"))?;
                 self.on_signals.push(OnSignal { module, clause: program.clause, signal, program: loaded.fd });
             }
-            _ => {}
+            Attach::Follow { .. } => {}
+            _ => {
+                let (clause, text) = (program.clause, program.text.clone());
+                self.programs.push(Running { module, clause, text, program: loaded.fd });
+            }
         }
         Ok(())
     }

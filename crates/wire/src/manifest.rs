@@ -90,6 +90,9 @@ pub struct Manifest {
     pub names: Names,
     /// Enums of printed values.
     pub enums: Vec<Enum>,
+    /// How each of the maps is exported as a metric; fewer than there are maps: the others have no wishes.
+    #[serde(default)]
+    pub metrics: Vec<Metric>,
     /// Programs drop calls of processes that are not in [`PIDS_MAP`].
     pub pid_filter: bool,
     /// Print the maps at the end.
@@ -401,6 +404,36 @@ impl Names {
         };
         table.get(id as usize).map(String::as_str)
     }
+}
+
+/// How a map is exported as a metric.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metric {
+    /// The script says that it is one.
+    pub declared: bool,
+    /// As OpenTelemetry writes names, `gpu.cuda.memory.copies`; empty: made from the map's.
+    pub name: String,
+    /// UCUM, as OpenTelemetry writes units: `By`, `s`; empty: none.
+    pub unit: String,
+    /// What it is, in words; empty: nothing is known.
+    pub help: String,
+    /// A name for each part of the key.
+    pub labels: Vec<String>,
+    /// What its values are; none: as the map's aggregation says.
+    pub kind: Option<MetricKind>,
+    /// Values are divided by it; 0 counts as 1.
+    pub divisor: u64,
+    /// Of a histogram: the index of the map that holds the sums of its samples.
+    pub sum: Option<u32>,
+}
+
+/// What the values of a metric are, where the map does not tell.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MetricKind {
+    /// They never fall.
+    Counter,
+    /// They rise and fall.
+    Gauge,
 }
 
 /// An enum of printed values.

@@ -287,12 +287,23 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
         apis: names.apis.clone(),
         probes: names.probes.clone(),
     };
+    manifest.metrics = program.maps.iter().map(metric).collect();
     manifest.pid_filter = options.pid_filter;
     manifest.print_maps_on_exit = program.config.print_maps_on_exit;
     manifest.cat_bytes = program.config.max_cat_bytes;
     manifest.truncation_trailer = program.config.str_trunc_trailer.clone();
     manifest.ring_bytes = program.config.ring_bytes;
     manifest
+}
+
+fn metric(map: &hir::Map) -> manifest::Metric {
+    let hir::Metric { declared, name, unit, help, labels, kind, divisor, sum } = map.metric.clone();
+    let kind = kind.map(|kind| match kind {
+        hir::MetricKind::Counter => manifest::MetricKind::Counter,
+        hir::MetricKind::Gauge => manifest::MetricKind::Gauge,
+    });
+    let sum = sum.map(|map| map.0);
+    manifest::Metric { declared, name, unit, help, labels, kind, divisor, sum }
 }
 
 /// Index of `item` in `list`, which it joins if it is not there yet.

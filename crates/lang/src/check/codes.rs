@@ -217,6 +217,17 @@ pub const TYPES: &[Code] = &[
         repaired: "struct point { int x; };\nstruct size { int y; };\nBEGIN { print(1) }",
     },
     Code {
+        code: "E0242",
+        title: "a map is no such metric",
+        explanation: "`metric @m = { ... }` says how a map of the script is exported: `name` and `unit` as \
+                      OpenTelemetry writes them (the unit is UCUM: `By`, `s`), `help` in words, `labels` a list of \
+                      names separated by commas, one for each part of the key, `kind` (`counter` or `gauge`) of plain \
+                      values and sums, `divisor` that values are divided by, and for a histogram `sum`, another map \
+                      with the same key that adds up its samples. Text, pointers and stacks are no metrics.",
+        example: "metric @n = { labels = \"function, process\"; } uprobe:libcuda:cuInit { @n[func] = count() }",
+        repaired: "metric @n = { labels = \"function\"; } uprobe:libcuda:cuInit { @n[func] = count() }",
+    },
+    Code {
         code: "E0243",
         title: "a record for `--export` that cannot be made",
         explanation: "`span` is the call that a return probe sees, with `name = value` for what is to be known of it; elsewhere it \

@@ -4,7 +4,7 @@
 //! too. Slots only widen, hence it ends.
 
 use crate::check::types::{Types, int_holds};
-use crate::hir::{Agg, Expr, ExprKind, Map, MapValue, Type};
+use crate::hir::{Agg, Expr, ExprKind, Map, MapValue, Metric, Type};
 use crate::span::Span;
 
 /// The type of a variable, a map's value or a part of a map's key.
@@ -157,6 +157,8 @@ pub struct MapState {
     pub max_entries: Option<u32>,
     /// New keys take the place of old ones.
     pub evicts: bool,
+    /// How it is exported.
+    pub metric: Metric,
     /// First use.
     pub span: Span,
 }
@@ -174,7 +176,8 @@ impl MapState {
     /// A map just met.
     pub fn new(name: &str, span: Span) -> MapState {
         let value = ValueState::Plain(Slot::default());
-        MapState { name: name.into(), key: None, value, max_entries: None, evicts: false, span }
+        let metric = Metric::default();
+        MapState { name: name.into(), key: None, value, max_entries: None, evicts: false, metric, span }
     }
 
     /// A map of a running program.
@@ -189,6 +192,7 @@ impl MapState {
             value,
             max_entries: Some(map.max_entries),
             evicts: map.evicts,
+            metric: map.metric.clone(),
             span: map.span,
         }
     }

@@ -20,6 +20,7 @@ pub mod limits;
 mod maps;
 mod markers;
 mod memory;
+mod metric;
 mod names;
 mod operators;
 mod output;
@@ -179,6 +180,8 @@ pub(crate) struct Checker<'a> {
     pub defines: HashMap<String, &'a ast::Expr>,
     /// `let @m = hash(N)`
     declared: HashMap<String, DeclaredMap>,
+    /// `metric @m = { ... }`
+    metrics: Vec<metric::Declared>,
     pub maps: Vec<MapState>,
     /// Constants of the enum that is being declared.
     pub enumerators: HashMap<String, i64>,
@@ -199,6 +202,7 @@ impl<'a> Checker<'a> {
         config: Config,
     ) -> Self {
         let (defines, declared, maps) = (HashMap::new(), HashMap::new(), Vec::new());
+        let metrics = Vec::new();
         let (diags, scope, enumerators) = (Diagnostics::default(), Scope::default(), HashMap::new());
         Checker {
             src,
@@ -209,6 +213,7 @@ impl<'a> Checker<'a> {
             config,
             defines,
             declared,
+            metrics,
             maps,
             enumerators,
             refused: false,
@@ -230,6 +235,7 @@ impl<'a> Checker<'a> {
                 Item::Declaration(declaration) => self.declare(declaration),
                 Item::MapDecl { name, kind, max_entries } => self.declare_map(name, kind, max_entries, diags),
                 // Forms are gone: what they stood for is in the clauses.
+                Item::Metric { map, entries } => self.declare_metric(map, entries),
                 Item::Clause(_) | Item::Config(_) | Item::Import(_) | Item::Macro(_) => {}
             }
         }
@@ -272,6 +278,7 @@ impl<'a> Checker<'a> {
             }
         }
         self.check_maps();
+        self.check_metrics();
         report_once(std::mem::take(&mut self.diags.list), diags);
         probes
     }
@@ -371,6 +378,7 @@ impl<'a> Checker<'a> {
             },
             max_entries: self.max_entries(state),
             evicts: state.evicts || self.declared.get(&state.name).is_some_and(|map| map.form.evicts),
+            metric: state.metric.clone(),
             span: state.span,
         });
         let maps = maps.collect();

@@ -87,6 +87,7 @@ const STATEMENTS: &[Rule] = &[
     Rule::braces,
     Rule::angles,
     Rule::config,
+    Rule::metric,
 ];
 
 /// Prefixes and postfixes of an operand.

@@ -38,7 +38,7 @@ pub fn script(script: &mut Script, visit: &mut dyn Visit) {
                 c_type(&mut declaration.base, visit);
                 declaration.names.iter_mut().for_each(|name| declarator(name, visit));
             }
-            Item::Config(_) | Item::Import(_) | Item::Macro(_) => {}
+            Item::Config(_) | Item::Metric { .. } | Item::Import(_) | Item::Macro(_) => {}
         }
     }
 }

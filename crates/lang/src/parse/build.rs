@@ -93,6 +93,7 @@ impl<'a> Builder<'a> {
             Rule::define => self.define(pair),
             Rule::declaration => Some(Item::Declaration(self.declaration(pair))),
             Rule::map_decl => Some(self.map_decl(pair)),
+            Rule::metric => Some(self.metric(pair)),
             Rule::import => Some(self.import(pair)),
             Rule::macro_def => Some(Item::Macro(self.macro_def(pair))),
             Rule::include => self.include(pair),
@@ -213,6 +214,19 @@ impl<'a> Builder<'a> {
         let kind = self.name(&inner!(parts, "a kind"));
         let max_entries = self.expr(inner!(parts, "a number"));
         Item::MapDecl { name, kind, max_entries }
+    }
+
+    fn metric(&mut self, pair: Pair) -> Item {
+        let mut map = None;
+        let mut entries = Vec::new();
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::map_name => map = Some(self.bare_name(&part)),
+                Rule::metric_entry => entries.push(self.entry(part)),
+                _ => {}
+            }
+        }
+        Item::Metric { map: map.expect("the grammar has a map here"), entries }
     }
 
     // ---- probes

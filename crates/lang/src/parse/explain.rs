@@ -149,8 +149,8 @@ fn describe(text: &str, token: Token) -> String {
 fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
     use Rule::*;
     Some(match rule {
-        include | define | declaration | config | import | macro_def | map_decl | clause | kw_config
-        | provider | file_provider | spec | shebang | items | item_alone => {
+        include | define | declaration | config | import | macro_def | map_decl | metric | clause
+        | kw_config | provider | file_provider | spec | shebang | items | item_alone => {
             (9, "a probe such as `uprobe:libcuda:cuInit`")
         }
         quoted | function_regex | spec_text | path_text | bare_spec => (5, "a name of a target or function"),
@@ -166,7 +166,7 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
         colon | spec_colon => (3, "`:`"),
         range => (3, "`..`"),
         assign => (3, "`=`"),
-        kw_import | kw_macro => (9, "a probe such as `uprobe:libcuda:cuInit`"),
+        kw_import | kw_macro | kw_metric => (9, "a probe such as `uprobe:libcuda:cuInit`"),
         macro_param => (6, "a name"),
         header => (6, "a header such as `<cuda.h>`"),
         block_stmt | simple_stmt | if_stmt | while_stmt | for_stmt | unroll_stmt | let_stmt | return_stmt
@@ -176,10 +176,11 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
         }
         expr | binary | unary | number | string | boolean | sizeof | kw_sizeof | offsetof | kw_offsetof
         | name_or_call | paren | record | block_expr | cast | positional | positional_count
-        | config_value | map_name => (7, "an expression"),
+        | config_value | metric_value | map_name => (7, "an expression"),
         var => (7, "a variable such as `$x`"),
         ident | name | field | tuple_index => (6, "a name"),
         config_entry => (6, "a setting such as `max_map_keys = 1000`"),
+        metric_entry => (6, "a property such as `name = \"gpu.cuda.errors\"`"),
         type_name | sure_type | maybe_type | tagged_type | typeof_type | kw_typeof | c_type | c_word
         | tag | c_base | compound | compound_tag | enumeration | enum_tag | member | qualifier => {
             (6, "a type")

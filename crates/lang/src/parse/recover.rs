@@ -27,7 +27,7 @@ const HEADS: &[&str] =
     &["if", "else", "elsif", "elif", "elseif", "while", "for", "foreach", "unroll", "switch"];
 
 /// Items whose braces hold no statements.
-const NO_CLAUSE: &[&str] = &["config", "let", "import", "struct", "union", "enum", "typedef"];
+const NO_CLAUSE: &[&str] = &["config", "let", "metric", "import", "struct", "union", "enum", "typedef"];
 
 /// Where to go on after a mistake in the item at `at`: before the next line that begins an item, or behind a `}` that
 /// closes everything and is followed by an item or by nothing.

@@ -162,7 +162,7 @@ pub fn begins_item(text: &str, token: Token) -> bool {
     match token.kind {
         Kind::Probe => true,
         Kind::Word if word == "config" => then == "=",
-        Kind::Word if word == "let" => then.starts_with('@'),
+        Kind::Word if word == "let" || word == "metric" => then.starts_with('@'),
         Kind::Word if DECLARATIONS.contains(&word) => starts_line(text, token.start),
         Kind::Word if FORMS.contains(&word) => starts_line(text, token.start),
         Kind::Word => provider(word) && ["{", ",", "/", "<"].contains(&then),

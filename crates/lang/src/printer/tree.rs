@@ -40,6 +40,11 @@ impl Tree {
                     .iter()
                     .for_each(|entry| t.node(format!("set {}", entry.key.node), |t| t.expr(&entry.value)));
             }),
+            Item::Metric { map, entries } => self.node(format!("metric @{}", map.node), |t| {
+                entries
+                    .iter()
+                    .for_each(|entry| t.node(format!("set {}", entry.key.node), |t| t.expr(&entry.value)));
+            }),
             Item::Define { name, value } => self.node(format!("define {}", name.node), |t| t.expr(value)),
             Item::Declaration(declaration) => self.declaration(declaration),
             Item::Import(path) => self.line(format!("import {}", quoted(path.node.as_bytes()))),

@@ -7,12 +7,15 @@
 //! Not here: files, sockets, threads and queues; whoever owns those hands an `io::Write` in.
 
 pub mod chrome;
+pub mod folded;
 pub mod json;
 pub mod jsonl;
 mod record;
 mod recorder;
 
 use std::io;
+
+use crate::metric::Family;
 
 pub use record::{Data, Kind, Record, Row, Site, Span, Status, Table, Text, Thread};
 pub use recorder::Recorder;
@@ -21,6 +24,11 @@ pub use recorder::Recorder;
 pub trait Exporter: Send {
     /// Takes one record in.
     fn record(&mut self, record: &Record) -> io::Result<()>;
+    /// Takes the metrics in as they were at a time of the boot clock, if the format has any.
+    fn metrics(&mut self, families: &[Family], boot_ns: u64) -> io::Result<()> {
+        let _ = (families, boot_ns);
+        Ok(())
+    }
     /// Brings what is buffered out.
     fn flush(&mut self) -> io::Result<()>;
     /// Writes what the format has at its end. Called once, and nothing after it.

@@ -2,6 +2,7 @@
 
 mod exported;
 pub mod json;
+pub mod openmetrics;
 pub mod text;
 
 pub use json::JsonSink;

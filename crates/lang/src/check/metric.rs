@@ -1,0 +1,218 @@
+//! Maps as metrics: what `metric @m = { ... }` says, and names of labels where it says nothing.
+//!
+//! ```text
+//! @[func, args.kind, $x / 2]    labels func, kind, key2
+//! ```
+
+use crate::ast::{self, ConfigEntry, ExprKind, Name};
+use crate::check::Checker;
+use crate::check::infer::{MapState, ValueState};
+use crate::hir::{Agg, MapId, Metric, MetricKind, Type};
+use crate::similar::similar;
+use crate::span::Span;
+
+/// A declaration, to be held against its map once that is known.
+pub struct Declared {
+    map: Name,
+    metric: Metric,
+    labels: Option<(Vec<String>, Span)>,
+    kind: Option<Span>,
+    sum: Option<(String, Span)>,
+}
+
+/// What a property takes.
+type Set = fn(&mut Declared, &ast::Expr) -> Result<(), &'static str>;
+
+static PROPERTIES: &[(&str, Set)] = &[
+    ("name", |d, e| text(e).map(|text| d.metric.name = text)),
+    ("unit", |d, e| text(e).map(|text| d.metric.unit = text)),
+    ("help", |d, e| text(e).map(|text| d.metric.help = text)),
+    ("labels", |d, e| text(e).map(|text| d.labels = Some((names(&text), e.span)))),
+    ("kind", |d, e| {
+        d.kind = Some(e.span);
+        d.metric.kind = Some(match &e.kind {
+            ExprKind::Ident(word) if word == "counter" => MetricKind::Counter,
+            ExprKind::Ident(word) if word == "gauge" => MetricKind::Gauge,
+            _ => return Err("`counter` or `gauge`"),
+        });
+        Ok(())
+    }),
+    ("divisor", |d, e| match e.kind {
+        ExprKind::Int { value: value @ 1.., .. } => {
+            d.metric.divisor = value;
+            Ok(())
+        }
+        _ => Err("a number from 1 on"),
+    }),
+    ("sum", |d, e| match &e.kind {
+        ExprKind::Map { name, keys: None } => {
+            d.sum = Some((name.clone(), e.span));
+            Ok(())
+        }
+        _ => Err("a map: `@total`"),
+    }),
+];
+
+fn text(e: &ast::Expr) -> Result<String, &'static str> {
+    let ExprKind::Str(bytes) = &e.kind else { return Err("a string") };
+    String::from_utf8(bytes.clone()).map_err(|_| "a string in UTF-8")
+}
+
+fn names(text: &str) -> Vec<String> {
+    text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
+impl Checker<'_> {
+    /// `metric @m = { ... }`
+    pub fn declare_metric(&mut self, map: &Name, entries: &[ConfigEntry]) {
+        let metric = Metric { declared: true, ..Metric::default() };
+        let mut declared = Declared { map: map.clone(), metric, labels: None, kind: None, sum: None };
+        for entry in entries {
+            self.property(&mut declared, entry);
+        }
+        if self.metrics.iter().any(|known| known.map.node == map.node) {
+            self.error("E0242", map.span, format!("`@{}` is declared as a metric twice", map.node));
+        }
+        let name = &declared.metric.name;
+        if !name.is_empty() && self.metrics.iter().any(|known| known.metric.name == *name) {
+            self.error("E0242", map.span, format!("two metrics have the name `{name}`"));
+        }
+        self.metrics.push(declared);
+    }
+
+    fn property(&mut self, declared: &mut Declared, entry: &ConfigEntry) {
+        let (key, span) = (entry.key.node.as_str(), entry.key.span);
+        let Some((_, set)) = PROPERTIES.iter().find(|(name, _)| *name == key) else {
+            let known = PROPERTIES.iter().map(|(name, _)| *name);
+            let help = similar(key, known.clone()).first().map_or_else(
+                || {
+                    format!(
+                        "there are {}",
+                        known.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+                    )
+                },
+                |near| format!("did you mean `{near}`?"),
+            );
+            self.error("E0242", span, format!("a metric has no `{key}`")).help(help);
+            return;
+        };
+        if let Err(takes) = set(declared, &entry.value) {
+            self.error("E0242", entry.value.span, format!("`{key}` takes {takes}"));
+        }
+    }
+
+    /// Names the parts of a map's key by their expressions, at its first use.
+    pub fn label_parts(&mut self, map: MapId, keys: &[ast::Expr]) {
+        let metric = &mut self.maps[map.0 as usize].metric;
+        if metric.labels.is_empty() && !keys.is_empty() {
+            metric.labels = labels(keys);
+        }
+    }
+
+    /// Holds declarations against the maps, once the rounds are over.
+    pub fn check_metrics(&mut self) {
+        for declared in std::mem::take(&mut self.metrics) {
+            let Some(at) = self.maps.iter().position(|map| map.name == declared.map.node) else {
+                // What should put something into it may be wrong itself.
+                if self.diags.has_errors() {
+                    continue;
+                }
+                let message = format!("nothing is ever put into map `@{}`", declared.map.node);
+                self.error("E0242", declared.map.span, message);
+                continue;
+            };
+            self.check_metric(at, declared);
+        }
+    }
+
+    fn check_metric(&mut self, at: usize, declared: Declared) {
+        let Declared { map, mut metric, labels, kind, sum } = declared;
+        let state = &self.maps[at];
+        metric.labels = state.metric.labels.clone();
+        let parts = state.key.as_ref().map_or(0, Vec::len);
+        let (aggregated, numeric) = (matches!(state.value, ValueState::Agg(_)), self.is_numeric(state));
+        if !aggregated && !numeric {
+            let message = format!("`@{}` holds no numbers", map.node);
+            self.error("E0242", map.span, message).help("text and the like belong into the key");
+            return;
+        }
+        if let Some((names, span)) = labels {
+            if names.len() != parts {
+                let message = format!(
+                    "`@{}` has a key of {parts} part{}, found {} label{}",
+                    map.node,
+                    if parts == 1 { "" } else { "s" },
+                    names.len(),
+                    if names.len() == 1 { "" } else { "s" },
+                );
+                self.error("E0242", span, message);
+                return;
+            }
+            metric.labels = names;
+        }
+        if let Some(span) = kind.filter(|_| !self.has_kind(at)) {
+            let message = format!("what `@{}` is follows from how it is made", map.node);
+            self.error("E0242", span, message).help("`kind` is for plain values, `count` and `sum`");
+        }
+        metric.sum = sum.and_then(|(name, span)| self.sum_of(at, &name, span));
+        self.maps[at].metric = metric;
+    }
+
+    fn is_numeric(&self, state: &MapState) -> bool {
+        let ty = state.read_type(&self.types);
+        matches!(ty, Some(Type::Int { .. } | Type::Bool | Type::Enum(_)))
+    }
+
+    fn has_kind(&self, at: usize) -> bool {
+        matches!(self.maps[at].value, ValueState::Plain(_) | ValueState::Agg(Agg::Count | Agg::Sum { .. }))
+    }
+
+    /// The map that adds up what the histogram `at` counts.
+    fn sum_of(&mut self, at: usize, name: &str, span: Span) -> Option<MapId> {
+        let histogram = &self.maps[at];
+        if !matches!(histogram.value, ValueState::Agg(Agg::Hist { .. } | Agg::LHist { .. })) {
+            let message = format!("`@{}` is no histogram", histogram.name);
+            self.error("E0242", span, message).help("other metrics need no sum");
+            return None;
+        }
+        let key = histogram.key_types(&self.types);
+        let sum = self.maps.iter().position(|map| map.name == name);
+        let fits = |sum: &MapState| {
+            matches!(sum.value, ValueState::Agg(Agg::Sum { .. })) && sum.key_types(&self.types) == key
+        };
+        match sum.filter(|&sum| fits(&self.maps[sum])) {
+            Some(sum) => Some(MapId(sum as u32)),
+            None => {
+                let message = format!("`@{name}` is no `sum()` with the key of `@{}`", self.maps[at].name);
+                self.error("E0242", span, message).help("add its samples up where they are counted");
+                None
+            }
+        }
+    }
+}
+
+/// A name for each part of a key; none twice.
+fn labels(keys: &[ast::Expr]) -> Vec<String> {
+    let parts = match keys {
+        [ast::Expr { kind: ExprKind::Tuple(parts), .. }] => parts,
+        keys => keys,
+    };
+    let mut names: Vec<String> = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        let name = label(part).filter(|name| !names.contains(name));
+        names.push(name.unwrap_or_else(|| format!("key{at}")));
+    }
+    names
+}
+
+/// `func`; `kind` of `args.kind`; `kernel_name` of `kernel_name(args.kernel)`; none for what has no name.
+fn label(e: &ast::Expr) -> Option<String> {
+    match &e.kind {
+        ExprKind::Ident(name) | ExprKind::Var(name) => Some(name.clone()),
+        ExprKind::Field { name, .. } => Some(name.node.clone()),
+        ExprKind::Call { name, args } if name.node == "str" => args.first().and_then(label),
+        ExprKind::Call { name, .. } => Some(name.node.clone()),
+        ExprKind::Cast { expr, .. } | ExprKind::Unary { expr, .. } => label(expr),
+        _ => None,
+    }
+}

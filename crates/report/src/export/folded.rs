@@ -1,0 +1,173 @@
+//! Stacks as flame graphs take them: `python;main;f;cuMemAlloc 4096`, one line for each, with its weight.
+//!
+//! From maps that have a stack in their key: the key's parts become frames in their order, counts and sums weights. If there is no
+//! such map, from spans that carry a stack: the span is the innermost frame and its ns are the weight. A map that is printed
+//! several times counts once, as it was the last time.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use super::record::{Data, Kind, Record, Row, Table};
+use super::{End, Exporter};
+use crate::value::escape;
+
+/// Different stacks of spans that are kept; the rest are one line.
+const STACKS: usize = 1 << 20;
+/// The line of the rest.
+const OTHERS: &str = "[other stacks]";
+
+/// Writes at the end, when all is added up.
+pub struct Folded<W> {
+    out: W,
+    maps: BTreeMap<Arc<str>, Table>,
+    spans: BTreeMap<String, u128>,
+}
+
+impl<W: Write + Send> Folded<W> {
+    /// Nothing is written before the end.
+    pub fn new(out: W) -> Folded<W> {
+        Folded { out, maps: BTreeMap::new(), spans: BTreeMap::new() }
+    }
+
+    fn span(&mut self, record: &Record, duration_ns: u64) {
+        let stacks = record.fields.iter().map(|(_, value)| value);
+        let Some(stack) = stacks.into_iter().find(|value| matches!(value, Data::Stack(_))) else { return };
+        let mut frames: Vec<String> = Vec::new();
+        frames
+            .extend(record.thread.as_ref().map(|thread| frame(&thread.comm)).filter(|comm| !comm.is_empty()));
+        frames.extend(part(stack));
+        frames.push(frame(&record.name));
+        let line = frames.join(";");
+        let is_full = self.spans.len() >= STACKS && !self.spans.contains_key(&line);
+        *self.spans.entry(if is_full { OTHERS.into() } else { line }).or_default() += u128::from(duration_ns);
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        for (line, weight) in lines(&self.maps).unwrap_or_else(|| std::mem::take(&mut self.spans)) {
+            writeln!(self.out, "{line} {weight}")?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write + Send> Exporter for Folded<W> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        match &record.kind {
+            Kind::Span(span) => self.span(record, span.duration_ns),
+            Kind::Table(table) if table.rows.iter().any(has_stack) => {
+                self.maps.insert(record.name.clone(), table.clone());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    fn finish(&mut self, _: &End) -> io::Result<()> {
+        self.write()?;
+        self.out.flush()
+    }
+}
+
+fn has_stack(row: &Row) -> bool {
+    row.key.iter().any(|part| matches!(part, Data::Stack(_)))
+}
+
+/// The lines of maps, equal stacks added up; none without maps. Several maps are told apart by their names.
+fn lines(maps: &BTreeMap<Arc<str>, Table>) -> Option<BTreeMap<String, u128>> {
+    let mut lines = BTreeMap::new();
+    for (name, table) in maps {
+        for row in &table.rows {
+            let Some(weight) = weight(&row.value) else { continue };
+            let root = (maps.len() > 1).then(|| frame(name));
+            let frames: Vec<String> = root.into_iter().chain(row.key.iter().flat_map(part)).collect();
+            *lines.entry(frames.join(";")).or_default() += weight;
+        }
+    }
+    (!maps.is_empty()).then_some(lines)
+}
+
+/// A number, or the sum of `stats`; what is negative weighs nothing.
+fn weight(value: &Data) -> Option<u128> {
+    let number = match value {
+        Data::Map(members) => members.iter().find(|(name, _)| &**name == "total")?.1.number()?,
+        value => value.number()?,
+    };
+    u128::try_from(number).ok().filter(|weight| *weight > 0)
+}
+
+/// Frames of a part of a key, outermost first.
+fn part(part: &Data) -> Vec<String> {
+    match part {
+        Data::Stack(frames) => frames.iter().rev().map(|at| frame(&at.label())).collect(),
+        other => vec![frame(&other.label())],
+    }
+}
+
+/// What divides frames stands in none, and no line ends early.
+fn frame(text: &str) -> String {
+    escape(text.as_bytes()).replace(';', ":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Frame;
+    use crate::export::{Site, Span, Status, Thread};
+
+    fn stack(frames: &[&str]) -> Data {
+        let frame = |name: &&str| Frame { symbol: Some((*name).into()), ..Frame::default() };
+        Data::Stack(frames.iter().map(frame).collect())
+    }
+
+    fn record(name: &str, kind: Kind, fields: Vec<(Arc<str>, Data)>) -> Record {
+        let thread = Some(Thread { pid: 1, tid: 1, comm: "py\nthon".into() });
+        Record { kind, time_ns: 0, thread, site: Site::default(), name: name.into(), fields }
+    }
+
+    fn table(name: &str, rows: Vec<(Vec<Data>, Data)>) -> Record {
+        let rows = rows.into_iter().map(|(key, value)| Row { key, value }).collect();
+        record(name, Kind::Table(Table { agg: None, rows }), vec![])
+    }
+
+    fn span(name: &str, duration_ns: u64, frames: &[&str]) -> Record {
+        let span = Span { duration_ns, span_id: 1, parent_id: 0, status: Status::Ok, result: None };
+        record(name, Kind::Span(span), vec![("stack".into(), stack(frames))])
+    }
+
+    fn folded(records: &[Record]) -> String {
+        let mut out = Vec::new();
+        let mut folded = Folded::new(&mut out);
+        records.iter().for_each(|record| folded.record(record).unwrap());
+        folded.finish(&End::default()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_map_by_stack_as_it_was_last() {
+        let before = table("@", vec![(vec![stack(&["cuInit", "main"])], Data::Uint(1))]);
+        let key = vec![Data::Text("a;b".into()), stack(&["cu\x1bInit", "main"]), Data::Text("leaf".into())];
+        let now = table("@", vec![(key, Data::Uint(7)), (vec![stack(&[])], Data::Int(-1))]);
+        assert_eq!(folded(&[before, now]), "a:b;main;cu\\x1bInit;leaf 7\n");
+    }
+
+    #[test]
+    fn two_maps_have_their_names_and_win_over_spans() {
+        let stats = Data::Map(vec![("total".into(), Data::Uint(9)), ("count".into(), Data::Uint(2))]);
+        let one = table("@a", vec![(vec![stack(&["f"])], stats)]);
+        let two = table("@b", vec![(vec![stack(&["f"])], Data::Uint(3))]);
+        let plain = table("@c", vec![(vec![Data::Uint(1)], Data::Uint(5))]);
+        assert_eq!(folded(&[one, two, plain, span("x", 1, &["f"])]), "@a;f 9\n@b;f 3\n");
+    }
+
+    #[test]
+    fn spans_by_their_stacks() {
+        let records =
+            [span("cuInit", 5, &["g", "main"]), span("cuInit", 6, &["g", "main"]), span("x", 1, &[])];
+        assert_eq!(folded(&records), "py\\nthon;main;g;cuInit 11\npy\\nthon;x 1\n");
+    }
+}

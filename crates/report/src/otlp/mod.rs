@@ -1,0 +1,130 @@
+//! Spans and metrics in OpenTelemetry's protocol, as protobuf and as JSON.
+//!
+//! The messages are those of the crate `opentelemetry-proto`. Its JSON has ids in hex, enums as numbers and 64-bit integers
+//! as strings, as the specification of OTLP wants it, which differs from protobuf's own.
+//!
+//! Not here: how they travel.
+
+pub mod metrics;
+pub mod spans;
+
+use opentelemetry_proto::tonic::common::v1::{
+    AnyValue, ArrayValue, InstrumentationScope, KeyValue, any_value,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message;
+use serde::Serialize;
+
+/// Name of the instrumentation scope of all that we send.
+pub const SCOPE: &str = "cudatrace";
+
+/// What is said of whoever sends, or of a traced process: `service.name`, `host.name`, ...
+pub type Attributes = Vec<(String, String)>;
+
+/// A signal: what kind of telemetry a request holds.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// Spans.
+    Traces,
+    /// Metrics.
+    Metrics,
+}
+
+impl Signal {
+    /// The path behind the base of an HTTP endpoint.
+    pub fn http_path(self) -> &'static str {
+        match self {
+            Signal::Traces => "/v1/traces",
+            Signal::Metrics => "/v1/metrics",
+        }
+    }
+
+    /// The path of the method by which a gRPC server takes it.
+    pub fn grpc_path(self) -> &'static str {
+        match self {
+            Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+            Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        }
+    }
+}
+
+/// An encoded request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which kind.
+    pub signal: Signal,
+    /// Protobuf or JSON, as asked for.
+    pub body: Vec<u8>,
+    /// Spans or series in it.
+    pub items: u64,
+}
+
+/// How a request is encoded.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// Protobuf.
+    Protobuf,
+    /// One line of JSON, without the newline.
+    Json,
+}
+
+impl Encoding {
+    fn encode(self, message: &(impl Message + Serialize)) -> Vec<u8> {
+        match self {
+            Encoding::Protobuf => message.encode_to_vec(),
+            // Fails for maps whose keys are no text, which these messages do not have.
+            Encoding::Json => serde_json::to_vec(message).unwrap_or_default(),
+        }
+    }
+}
+
+/// How many items of a request the receiver refused though it took the request, and what it said. Nothing if it took all.
+pub fn refused(signal: Signal, body: &[u8], encoding: Encoding) -> Option<(u64, String)> {
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+    let (count, message) = match signal {
+        Signal::Traces => {
+            let partial = decode::<ExportTraceServiceResponse>(body, encoding)?.partial_success?;
+            (partial.rejected_spans, partial.error_message)
+        }
+        Signal::Metrics => {
+            let partial = decode::<ExportMetricsServiceResponse>(body, encoding)?.partial_success?;
+            (partial.rejected_data_points, partial.error_message)
+        }
+    };
+    (count > 0).then_some((count as u64, message))
+}
+
+fn decode<M: Message + Default + serde::de::DeserializeOwned>(body: &[u8], encoding: Encoding) -> Option<M> {
+    match encoding {
+        Encoding::Protobuf => M::decode(body).ok(),
+        Encoding::Json => serde_json::from_slice(body).ok(),
+    }
+}
+
+pub(crate) fn scope() -> Option<InstrumentationScope> {
+    let (name, version) = (SCOPE.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    Some(InstrumentationScope { name, version, ..InstrumentationScope::default() })
+}
+
+pub(crate) fn resource(attributes: &Attributes) -> Option<Resource> {
+    let attributes = attributes.iter().map(|(key, value)| text(key, value)).collect();
+    Some(Resource { attributes, ..Resource::default() })
+}
+
+pub(crate) fn text(key: &str, value: &str) -> KeyValue {
+    attribute(key, any_value::Value::StringValue(value.to_owned()))
+}
+
+pub(crate) fn attribute(key: &str, value: any_value::Value) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: any(value), ..KeyValue::default() }
+}
+
+pub(crate) fn any(value: any_value::Value) -> Option<AnyValue> {
+    Some(AnyValue { value: Some(value) })
+}
+
+pub(crate) fn array(values: Vec<any_value::Value>) -> any_value::Value {
+    let values = values.into_iter().map(|value| AnyValue { value: Some(value) }).collect();
+    any_value::Value::ArrayValue(ArrayValue { values })
+}

@@ -1,0 +1,261 @@
+//! Maps as metrics while a run goes on: families are made on the thread that reads events, when somebody asks for them,
+//! and rendered by whoever asked.
+//!
+//! ```text
+//! GET /metrics -> Asker -> (event descriptor) -> Answers, a watch of the run -> families -> text
+//! ```
+
+pub mod server;
+
+use crate::cli::Cli;
+use crate::export::{self, Exports, MetricsQueue};
+use crate::messages::Messages;
+use crate::names::MachineNames;
+use crate::timer::Timer;
+use report::metric::{self, Family, Health, Metrics};
+use runtime::Session;
+use runtime::clock::{Clock, SystemClock};
+use runtime::run::{Next, Watch};
+use runtime::runs::Counting;
+use server::Server;
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Maps are read no more often than this, whoever asks.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// OpenTelemetry's time between two exports of metrics.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// What each sink could not hold or deliver so far, by its name on the command line.
+pub type Dropped = Box<dyn Fn() -> Vec<(String, u64)>>;
+
+/// The families at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// Those of the maps, then our own.
+    pub families: Arc<Vec<Family>>,
+    /// Why there are none of the maps.
+    pub error: Option<Arc<str>>,
+}
+
+/// Makes families of a session's maps.
+pub struct Gatherer<'a> {
+    names: &'a MachineNames,
+    metrics: Metrics,
+    dropped: Dropped,
+    /// The kernel counts the programs' runs as long as this is there.
+    counting: Option<Counting>,
+}
+
+impl<'a> Gatherer<'a> {
+    /// Begins to count the programs' runs, if the kernel lets us.
+    pub fn new(names: &'a MachineNames, dropped: Dropped) -> Gatherer<'a> {
+        Gatherer { names, metrics: Metrics::default(), dropped, counting: Counting::start().ok() }
+    }
+
+    /// The families now.
+    pub fn gather(&mut self, session: &Session) -> Reading {
+        let (mut families, error) = match self.maps(session) {
+            Ok(families) => (families, None),
+            Err(error) => (Vec::new(), Some(error.to_string().into())),
+        };
+        families.extend(self.health(session).families(session.manifest()));
+        Reading { families: Arc::new(families), error }
+    }
+
+    fn maps(&mut self, session: &Session) -> io::Result<Vec<Family>> {
+        let manifest = session.manifest();
+        let maps = metric::needed(manifest);
+        let snapshots: io::Result<Vec<_>> = maps.into_iter().map(|map| session.snapshot(map, 0, 0)).collect();
+        Ok(self.metrics.families(manifest, self.names, &snapshots?))
+    }
+
+    fn health(&self, session: &Session) -> Health {
+        let runs = match &self.counting {
+            Some(_) => session.runs().unwrap_or_default(),
+            None => Vec::new(),
+        };
+        Health {
+            version: env!("CARGO_PKG_VERSION").into(),
+            attached: session.attached(),
+            failed: session.failures().len(),
+            runs: runs.into_iter().map(|runs| (runs.probe, runs.hits, runs.ns)).collect(),
+            troubles: session.troubles().unwrap_or_default(),
+            dropped: (self.dropped)(),
+        }
+    }
+}
+
+/// Asks the run for its families, from another thread.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    bell: Arc<OwnedFd>,
+    questions: Sender<oneshot::Sender<Reading>>,
+}
+
+impl Asker {
+    /// The families, or nothing when the run has ended.
+    pub async fn ask(&self) -> Option<Reading> {
+        let (answer, answered) = oneshot::channel();
+        self.questions.send(answer).ok()?;
+        // SAFETY: writes 8 bytes of a live number; an eventfd takes that many.
+        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const ONE).cast(), size_of_val(&ONE)) };
+        answered.await.ok()
+    }
+}
+
+static ONE: u64 = 1;
+
+/// What is asked, for the thread of the run.
+pub struct Questions {
+    bell: Arc<OwnedFd>,
+    questions: Receiver<oneshot::Sender<Reading>>,
+}
+
+/// A way to ask, and its other end.
+///
+/// # Errors
+/// Those of eventfd(2).
+pub fn questions() -> io::Result<(Asker, Questions)> {
+    // SAFETY: plain system call.
+    let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if bell < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: new, and nobody else's.
+    let bell = Arc::new(unsafe { OwnedFd::from_raw_fd(bell) });
+    let (sender, receiver) = channel();
+    Ok((Asker { bell: Arc::clone(&bell), questions: sender }, Questions { bell, questions: receiver }))
+}
+
+/// Answers questions in the loop of a run.
+struct Answers<'a> {
+    questions: Questions,
+    gatherer: Rc<RefCell<Gatherer<'a>>>,
+    last: Option<(Instant, Reading)>,
+}
+
+impl Answers<'_> {
+    fn reading(&mut self, session: &Session) -> Reading {
+        match &self.last {
+            Some((when, reading)) if when.elapsed() < FRESH => reading.clone(),
+            _ => {
+                let reading = self.gatherer.borrow_mut().gather(session);
+                self.last = Some((Instant::now(), reading.clone()));
+                reading
+            }
+        }
+    }
+}
+
+impl Watch for Answers<'_> {
+    fn fd(&self) -> RawFd {
+        self.questions.bell.as_raw_fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        let mut rung = [0u8; 8];
+        // SAFETY: reads 8 bytes into a buffer of 8.
+        unsafe { libc::read(self.fd(), rung.as_mut_ptr().cast(), rung.len()) };
+        while let Ok(answer) = self.questions.questions.try_recv() {
+            // Who asked may have gone.
+            let _ = answer.send(self.reading(session));
+        }
+        Next::Continue
+    }
+}
+
+/// Sends the families to exports every now and then.
+struct Pusher<'a> {
+    timer: Timer,
+    gatherer: Rc<RefCell<Gatherer<'a>>>,
+    queues: Rc<Vec<MetricsQueue>>,
+}
+
+impl Watch for Pusher<'_> {
+    fn fd(&self) -> RawFd {
+        self.timer.fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        self.timer.take();
+        let reading = self.gatherer.borrow_mut().gather(session);
+        let now = SystemClock.boot_ns();
+        self.queues.iter().for_each(|queue| queue.send(&reading.families, now));
+        Next::Continue
+    }
+}
+
+/// All that a run exports as metrics.
+pub struct Exported<'a> {
+    gatherer: Rc<RefCell<Gatherer<'a>>>,
+    queues: Rc<Vec<MetricsQueue>>,
+    servers: Vec<Server>,
+}
+
+/// Listens where `--export openmetrics=ADDR` says.
+///
+/// # Errors
+/// An address is none, or taken.
+pub fn bind(cli: &Cli) -> anyhow::Result<Vec<Server>> {
+    let asked = cli.export.iter().filter(|asked| asked.kind.name == export::OPENMETRICS);
+    asked.map(|asked| Server::bind(&asked.dest)).collect()
+}
+
+impl<'a> Exported<'a> {
+    /// What `servers` serve and `exports` send; none if nobody wants metrics.
+    pub fn new(servers: Vec<Server>, exports: &Exports, names: &'a MachineNames) -> Option<Exported<'a>> {
+        let queues = exports.metrics();
+        if servers.is_empty() && queues.is_empty() {
+            return None;
+        }
+        let summaries = exports.summaries();
+        let lost = move || {
+            let of = |summary: &Arc<export::Summary>| {
+                (summary.what.clone(), summary.dropped() + summary.lost().count)
+            };
+            summaries.iter().map(of).collect()
+        };
+        let gatherer = Rc::new(RefCell::new(Gatherer::new(names, Box::new(lost))));
+        Some(Exported { gatherer, queues: Rc::new(queues), servers })
+    }
+
+    /// Begins to serve and to send.
+    ///
+    /// # Errors
+    /// The kernel has no descriptor left.
+    pub fn watches(&mut self, messages: &Messages) -> io::Result<Vec<Box<dyn Watch + 'a>>> {
+        let mut watches: Vec<Box<dyn Watch + 'a>> = Vec::new();
+        for server in std::mem::take(&mut self.servers) {
+            let (asker, questions) = questions()?;
+            messages.note(&format!("metrics at http://{}/metrics", server.address));
+            server.start(asker);
+            watches.push(Box::new(Answers { questions, gatherer: self.gatherer.clone(), last: None }));
+        }
+        if !self.queues.is_empty() {
+            let every = crate::otlp::target::environment("OTEL_METRIC_EXPORT_INTERVAL")
+                .and_then(|ms| ms.parse().ok())
+                .map_or(INTERVAL, Duration::from_millis)
+                .max(FRESH);
+            let (gatherer, queues) = (self.gatherer.clone(), self.queues.clone());
+            watches.push(Box::new(Pusher { timer: Timer::new(every, every)?, gatherer, queues }));
+        }
+        Ok(watches)
+    }
+
+    /// Sends the families as they are at the end of the run.
+    pub fn finish(&self, session: &Session) {
+        if !self.queues.is_empty() {
+            let reading = self.gatherer.borrow_mut().gather(session);
+            let now = SystemClock.boot_ns();
+            self.queues.iter().for_each(|queue| queue.send_last(&reading.families, now));
+        }
+    }
+}
