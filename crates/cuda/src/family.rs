@@ -114,6 +114,11 @@ pub fn is_dead(library: Library, symbol: &str, exported: impl Fn(&str) -> bool) 
 /// Whether a bare name in a script stands for this symbol: `cuMemAlloc` for `cuMemAlloc_v2`, and not for the dead
 /// `cuMemAlloc`. A name that has a suffix itself stands for that symbol alone.
 pub fn is_live_member(library: Library, family: &str, symbol: &str, exported: impl Fn(&str) -> bool) -> bool {
+    // Most symbols of a file are told apart by this alone.
+    let begins_alike = symbol.starts_with(without_elf_version(family));
+    if !begins_alike && (library != Library::Driver || family != RENAMED.0) {
+        return false;
+    }
     if base_name(library, family) != family {
         return without_elf_version(symbol) == without_elf_version(family);
     }

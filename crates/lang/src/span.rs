@@ -39,6 +39,8 @@ pub struct Source {
     /// The whole text.
     pub text: String,
     line_starts: Vec<u32>,
+    /// Where bytes lie that are not the first of their character.
+    continued: Vec<u32>,
     files: Vec<SourceFile>,
 }
 
@@ -57,13 +59,18 @@ fn line_starts(text: &str) -> Vec<u32> {
     std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at as u32 + 1)).collect()
 }
 
+fn continued(text: &str) -> Vec<u32> {
+    let bytes = text.bytes().enumerate();
+    bytes.filter(|(_, byte)| byte & 0xc0 == 0x80).map(|(at, _)| at as u32).collect()
+}
+
 impl Source {
     /// A source called `name`.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
         let (name, text) = (name.into(), text.into());
-        let line_starts = line_starts(&text);
+        let (line_starts, continued) = (line_starts(&text), continued(&text));
         let files = vec![SourceFile { name: name.clone(), start: 0, end: text.len() }];
-        Source { name, text, line_starts, files }
+        Source { name, text, line_starts, continued, files }
     }
 
     /// The script itself, then those that it imports.
@@ -78,6 +85,7 @@ impl Source {
         self.text.push_str(text);
         self.files.push(SourceFile { name: name.into(), start, end: self.text.len() });
         self.line_starts = line_starts(&self.text);
+        self.continued = continued(&self.text);
     }
 
     /// The file that a byte offset lies in.
@@ -90,10 +98,16 @@ impl Source {
     pub fn line_column(&self, offset: u32) -> (u32, u32) {
         let line = self.lines_to(offset);
         let before = self.lines_to(self.file_at(offset).start as u32) - 1;
-        let start = self.line_starts[line - 1] as usize;
-        let end = (offset as usize).min(self.text.len());
-        let column = self.text.get(start..end).map_or(1, |before| before.chars().count() + 1);
+        let start = self.line_starts[line - 1];
+        let end = offset.min(self.text.len() as u32);
+        let continued = |to: u32| self.continued.partition_point(|&at| at < to);
+        let column = (end - start) as usize - (continued(end) - continued(start)) + 1;
         ((line - before) as u32, column as u32)
+    }
+
+    /// Bytes between the start of the line and an offset.
+    pub fn in_line(&self, offset: u32) -> usize {
+        (offset - self.line_starts[self.lines_to(offset) - 1]) as usize
     }
 
     /// Lines of the whole text up to an offset, its own included.
@@ -103,8 +117,10 @@ impl Source {
 
     /// The text of the line that a byte offset lies in, without its newline.
     pub fn line_at(&self, offset: u32) -> &str {
-        let start = self.line_starts[self.lines_to(offset) - 1] as usize;
-        self.text[start..].lines().next().unwrap_or("")
+        let line = self.lines_to(offset);
+        let start = self.line_starts[line - 1] as usize;
+        let end = self.line_starts.get(line).map_or(self.text.len(), |&next| next as usize);
+        self.text[start..end].lines().next().unwrap_or("")
     }
 
     /// The text under a span.

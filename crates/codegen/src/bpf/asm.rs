@@ -126,7 +126,7 @@ pub fn assemble(module: &Module) -> Result<Assembly, AsmError> {
 }
 
 fn function(func: &ir::Func, kfuncs: &mut Kfuncs) -> Result<Code, AsmError> {
-    let allocated = regalloc::allocate(&select(func, kfuncs));
+    let allocated = regalloc::allocate(select(func, kfuncs));
     let (section, params) = match &func.kind {
         FuncKind::Program { section, .. } => (Some(section.clone()), 1),
         FuncKind::Callback { args } => (None, *args),

@@ -8,6 +8,7 @@ use super::btf::{Btf, TypeId};
 use crate::bpf::asm::{Assembly, Code};
 use crate::bpf::insn::SLOT;
 use lang::{Source, Span};
+use std::collections::HashMap;
 
 const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
@@ -62,14 +63,14 @@ struct Lines<'a> {
     btf: &'a mut Btf,
     src: &'a Source,
     file: u32,
-    /// Where the last span asked for is: instructions of a statement come one after the other.
-    last: Option<(Span, [u32; 3])>,
+    /// By start: where the spans asked for are. Programs of a clause share them.
+    known: HashMap<u32, [u32; 3]>,
 }
 
 impl<'a> Lines<'a> {
     fn new(btf: &'a mut Btf, src: &'a Source) -> Lines<'a> {
         let file = btf.string(&src.name);
-        Lines { btf, src, file, last: None }
+        Lines { btf, src, file, known: HashMap::new() }
     }
 
     /// Records of a function: its first instruction, and each one where the place changes.
@@ -88,27 +89,28 @@ impl<'a> Lines<'a> {
 
     /// File, text, and line with column.
     fn place(&mut self, span: Span) -> [u32; 3] {
-        if let Some((last, place)) = self.last
-            && last == span
-        {
+        if let Some(&place) = self.known.get(&span.start) {
             return place;
         }
         let (line, column) = self.src.line_column(span.start);
-        let text = quote(self.src.line_at(span.start), column);
+        let text = quote(self.src.line_at(span.start), self.src.in_line(span.start));
         let place = [self.file, self.btf.string(text), line << 10 | column.min(MAX_COLUMN)];
-        self.last = Some((span, place));
+        self.known.insert(span.start, place);
         place
     }
 }
 
-/// The line, or of a long one what begins at the column (from 1).
-fn quote(line: &str, column: u32) -> &str {
-    if line.chars().count() <= MAX_QUOTE {
-        return line.trim();
+/// The line, or of a long one what begins at this byte.
+fn quote(line: &str, from: usize) -> &str {
+    match start_of(line, MAX_QUOTE) {
+        whole if whole.len() == line.len() => line.trim(),
+        _ => start_of(line.get(from..).unwrap_or(""), MAX_QUOTE).trim(),
     }
-    let at = |chars: usize| line.char_indices().nth(chars).map_or(line.len(), |(at, _)| at);
-    let start = column as usize - 1;
-    line[at(start)..at(start + MAX_QUOTE)].trim()
+}
+
+/// So many characters at most.
+fn start_of(text: &str, chars: usize) -> &str {
+    text.char_indices().nth(chars).map_or(text, |(at, _)| &text[..at])
 }
 
 #[cfg(test)]
@@ -117,9 +119,9 @@ mod tests {
 
     #[test]
     fn a_long_line_is_quoted_from_the_statement_on() {
-        assert_eq!(quote("  @ = count()", 3), "@ = count()");
+        assert_eq!(quote("  @ = count()", 2), "@ = count()");
         let long = format!("{}@x = 1; {}", "é".repeat(300), "y".repeat(300));
-        assert!(quote(&long, 301).starts_with("@x = 1; y"));
-        assert_eq!(quote(&long, 301).chars().count(), MAX_QUOTE);
+        assert!(quote(&long, 600).starts_with("@x = 1; y"));
+        assert_eq!(quote(&long, 600).chars().count(), MAX_QUOTE);
     }
 }

@@ -32,12 +32,15 @@ struct Known {
     copies: Vec<Option<Operand>>,
     /// Registers that may have an entry in `copies`.
     copied: Vec<VReg>,
+    /// By register: something may be a copy of it.
+    original: Vec<bool>,
 }
 
 impl Known {
     fn of(func: &Func) -> Known {
         let none = vec![None; func.vregs as usize];
-        let mut known = Known { constants: none.clone(), copies: none, copied: Vec::new() };
+        let original = vec![false; func.vregs as usize];
+        let mut known = Known { constants: none.clone(), copies: none, copied: Vec::new(), original };
         let mut defined = vec![false; func.vregs as usize];
         for Inst { op, .. } in func.blocks.iter().flat_map(|block| &block.ops) {
             let Some(dst) = op.dst() else { continue };
@@ -62,14 +65,17 @@ impl Known {
     fn learn(&mut self, op: &Op) {
         let Some(dst) = op.dst() else { return };
         self.copies[dst.0 as usize] = None;
-        for copy in &self.copied {
-            self.copies[copy.0 as usize].take_if(|value| *value == Operand::Reg(dst));
+        if std::mem::take(&mut self.original[dst.0 as usize]) {
+            for copy in &self.copied {
+                self.copies[copy.0 as usize].take_if(|value| *value == Operand::Reg(dst));
+            }
         }
         if let Op::Mov { src, .. } = *op
             && src != Operand::Reg(dst)
         {
             self.copies[dst.0 as usize] = Some(src);
             self.copied.push(dst);
+            src.as_reg().into_iter().for_each(|reg| self.original[reg.0 as usize] = true);
         }
     }
 }

@@ -1,14 +1,17 @@
 //! Drops operations whose result nobody reads, and stack slots that nobody names.
 
-use crate::flow::{self, Bits, Effect, Live};
+use crate::flow::{Bits, Effects, Live};
 use crate::ir::{AtomicOp, Block, Func, Inst, Op, Operand, SlotId, VReg};
 
 /// `v1 = add v0, 1` goes if `v1` is not read before it is written again. Calls stay, but lose an unread result.
 pub fn dce(func: &mut Func) -> bool {
     let live = live(func);
+    let mut wanted = Bits::new(func.vregs as usize);
     let mut changed = false;
-    for (block, live) in func.blocks.iter_mut().zip(live.ends) {
-        changed |= sweep(block, live);
+    for (at, block) in func.blocks.iter_mut().enumerate() {
+        live.at_end(at).for_each(|reg| wanted.insert(reg));
+        changed |= sweep(block, &mut wanted);
+        live.at_start(at).for_each(|reg| wanted.remove(reg));
     }
     changed | drop_slots(func)
 }
@@ -17,39 +20,40 @@ fn number(reg: VReg) -> usize {
     reg.0 as usize
 }
 
-fn effect(block: &Block, len: usize) -> Effect {
-    let mut effect = Effect::new(len);
-    for Inst { op, .. } in &block.ops {
-        op.for_each_use(|operand| operand.as_reg().into_iter().for_each(|reg| effect.read(number(reg))));
-        op.dst().into_iter().for_each(|reg| effect.write(number(reg)));
-    }
-    block.term.for_each_use(|operand| operand.as_reg().into_iter().for_each(|reg| effect.read(number(reg))));
-    effect
-}
-
 fn live(func: &Func) -> Live {
-    let len = func.vregs as usize;
-    let effects: Vec<Effect> = func.blocks.iter().map(|block| effect(block, len)).collect();
-    flow::live(&effects, len, |block| func.blocks[block].term.successors().map(|to| to.0 as usize))
+    let mut effects = Effects::new(func.vregs as usize);
+    for block in &func.blocks {
+        effects.begin_block();
+        for Inst { op, .. } in &block.ops {
+            op.for_each_use(|operand| operand.as_reg().into_iter().for_each(|reg| effects.read(number(reg))));
+            op.dst().into_iter().for_each(|reg| effects.write(number(reg)));
+        }
+        block
+            .term
+            .for_each_use(|operand| operand.as_reg().into_iter().for_each(|reg| effects.read(number(reg))));
+    }
+    effects.live(|block| func.blocks[block].term.successors().map(|to| to.0 as usize))
 }
 
-/// Goes backwards through a block with what is read behind it.
-fn sweep(block: &mut Block, mut live: Bits) -> bool {
+/// Goes backwards through a block with what is read behind it; `live` becomes what is read from its start on.
+fn sweep(block: &mut Block, live: &mut Bits) -> bool {
     let mut changed = false;
     let mut kept = vec![true; block.ops.len()];
-    block.term.for_each_use(|operand| want(operand, &mut live));
+    block.term.for_each_use(|operand| want(operand, live));
     for (inst, kept) in block.ops.iter_mut().zip(&mut kept).rev() {
         *kept = !inst.op.is_pure() || inst.op.dst().is_none_or(|dst| live.contains(number(dst)));
         if *kept {
-            changed |= drop_result(&mut inst.op, &live);
+            changed |= drop_result(&mut inst.op, live);
             inst.op.dst().into_iter().for_each(|reg| live.remove(number(reg)));
-            inst.op.for_each_use(|operand| want(operand, &mut live));
+            inst.op.for_each_use(|operand| want(operand, live));
         }
     }
-    changed |= kept.contains(&false);
+    if !kept.contains(&false) {
+        return changed;
+    }
     let mut kept = kept.into_iter();
     block.ops.retain(|_| kept.next() == Some(true));
-    changed
+    true
 }
 
 fn want(operand: Operand, live: &mut Bits) {

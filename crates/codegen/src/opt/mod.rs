@@ -32,17 +32,21 @@ pub fn run(module: &mut Module, passes: Passes) {
     let chosen: Vec<(&str, Pass)> = chosen.collect();
     for at in 0..module.funcs.len() {
         check(module, at, "lower");
-        let mut rounds = (0..ROUNDS).map(|_| round(module, at, &chosen));
-        while rounds.next() == Some(true) {}
+        settle(module, at, &chosen);
     }
 }
 
-fn round(module: &mut Module, at: usize, passes: &[(&str, Pass)]) -> bool {
-    passes.iter().fold(false, |changed, (name, pass)| {
-        let now = pass(&mut module.funcs[at]);
+/// Runs one pass after the other, until as many as there are have had nothing to change.
+fn settle(module: &mut Module, at: usize, passes: &[(&str, Pass)]) {
+    let mut idle = 0;
+    for (name, pass) in passes.iter().cycle().take(ROUNDS * passes.len()) {
+        let changed = pass(&mut module.funcs[at]);
         check(module, at, name);
-        changed | now
-    })
+        idle = if changed { 0 } else { idle + 1 };
+        if idle == passes.len() {
+            break;
+        }
+    }
 }
 
 fn check(module: &Module, at: usize, after: &str) {

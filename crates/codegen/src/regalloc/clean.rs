@@ -4,37 +4,37 @@
 use crate::bpf::insn::{Reg, Width};
 use crate::bpf::mir::{Base, Function, INSERTED, Inst, Placed, R, Val};
 use crate::ir::SlotId;
-use std::collections::HashMap;
 
 /// See the module. What registers hold is known from a block's only predecessor, if that lies before it.
 pub fn remove_superfluous_moves(function: &mut Function) {
     let predecessors = only_predecessors(function);
     let mut known: Vec<Values> = Vec::with_capacity(function.blocks.len());
     let mut fresh = 0;
-    let spills_from = function.spills_from;
+    let spills = function.spills_from..function.slots.len();
     for (at, block) in function.blocks.iter_mut().enumerate() {
         let before = predecessors[at].filter(|&before| before < at);
-        let mut values = before.map_or_else(Values::default, |before| known[before].clone());
+        let mut values = before.map_or_else(|| Values::new(spills.len()), |before| known[before].clone());
         values.fresh = fresh;
-        block.insts.retain_mut(|placed| values.step(placed, spills_from));
+        block.insts.retain_mut(|placed| values.step(placed, spills.start));
         fresh = values.fresh;
         known.push(values);
     }
 }
 
 fn only_predecessors(function: &Function) -> Vec<Option<usize>> {
-    let mut edges = vec![Vec::new(); function.blocks.len()];
+    let mut edges = vec![(0u32, 0); function.blocks.len()];
     for (at, block) in function.blocks.iter().enumerate() {
-        block.end.successors().for_each(|to| edges[to].push(at));
+        block.end.successors().for_each(|to| edges[to] = (edges[to].0 + 1, at));
     }
-    edges.into_iter().map(|from| if from.len() == 1 { Some(from[0]) } else { None }).collect()
+    edges.into_iter().map(|(count, from)| (count == 1).then_some(from)).collect()
 }
 
 /// Names of values: two places with the same name hold the same value.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Values {
     regs: [Option<u32>; 11],
-    slots: HashMap<u32, u32>,
+    /// By slot of a spilled register.
+    spilled: Vec<Option<u32>>,
     fresh: u32,
 }
 
@@ -46,6 +46,10 @@ fn phys(reg: R) -> Reg {
 }
 
 impl Values {
+    fn new(spills: usize) -> Values {
+        Values { regs: [None; 11], spilled: vec![None; spills], fresh: 0 }
+    }
+
     fn name(&mut self, reg: Reg) -> u32 {
         *self.regs[reg.0 as usize].get_or_insert_with(|| {
             self.fresh += 1;
@@ -55,21 +59,23 @@ impl Values {
 
     /// False if the instruction is superfluous.
     fn step(&mut self, placed: &mut Placed, spills_from: usize) -> bool {
-        let spill = |slot: SlotId| slot.0 as usize >= spills_from && placed.origin == INSERTED;
+        let spill = |slot: SlotId| {
+            let number = (slot.0 as usize).checked_sub(spills_from);
+            number.filter(|_| placed.origin == INSERTED)
+        };
         match placed.inst {
-            Inst::Store { base: Base::Slot(slot), src, .. } if spill(slot) => {
+            Inst::Store { base: Base::Slot(slot), src, .. } => {
+                let Some(spill) = spill(slot) else { return true };
                 let name = self.name(phys(src));
-                self.slots.insert(slot.0, name) != Some(name)
+                self.spilled[spill].replace(name) != Some(name)
             }
-            Inst::Load { width: Width::B64, base: Base::Slot(slot), dst, .. } if spill(slot) => {
-                self.reload(placed, slot, phys(dst))
-            }
+            Inst::Load { width: Width::B64, base: Base::Slot(slot), dst, .. } => match spill(slot) {
+                Some(spill) => self.reload(placed, spill, phys(dst)),
+                None => self.overwrite(&placed.inst),
+            },
             inst => match inst.copy() {
                 Some((dst, src)) => self.copy(phys(dst), phys(src)),
-                None => {
-                    self.overwrite(&inst);
-                    true
-                }
+                None => self.overwrite(&inst),
             },
         }
     }
@@ -80,11 +86,10 @@ impl Values {
     }
 
     /// A load from the stack becomes a move if some register still holds the value.
-    fn reload(&mut self, placed: &mut Placed, slot: SlotId, dst: Reg) -> bool {
-        let Some(&name) = self.slots.get(&slot.0) else {
+    fn reload(&mut self, placed: &mut Placed, spill: usize, dst: Reg) -> bool {
+        let Some(name) = self.spilled[spill] else {
             self.regs[dst.0 as usize] = None;
-            let name = self.name(dst);
-            self.slots.insert(slot.0, name);
+            self.spilled[spill] = Some(self.name(dst));
             return true;
         };
         if let Some(holder) = self.regs.iter().position(|held| *held == Some(name)) {
@@ -94,11 +99,13 @@ impl Values {
         self.regs[dst.0 as usize].replace(name) != Some(name)
     }
 
-    fn overwrite(&mut self, inst: &Inst) {
+    /// Forgets what the instruction writes, which is not superfluous.
+    fn overwrite(&mut self, inst: &Inst) -> bool {
         inst.visit(&mut |reg, role| {
             if role.writes() {
                 self.regs[phys(reg).0 as usize] = None;
             }
         });
+        true
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Block, Function, Inst, Placed, R, Slot};
-use crate::flow::{self, Bits, Effect};
+use crate::flow::{Bits, Effects, Live};
 
 /// Bytes of stack that a program and the functions it calls have (`MAX_BPF_STACK`).
 pub const MAX_STACK: u32 = 512;
@@ -20,9 +20,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Lays out `slots`: those of the selected code, then those of spilled registers.
-    pub fn layout(selected: &Function, slots: &[Slot]) -> Frame {
-        let conflicts = Conflicts::of(selected);
+    /// Lays out `slots`: those of the selected code, whose conflicts these are, then those of spilled registers.
+    pub fn layout(conflicts: &Conflicts, slots: &[Slot]) -> Frame {
         let mut order: Vec<usize> = (0..slots.len()).collect();
         order.sort_by_key(|&slot| std::cmp::Reverse(slots[slot].size));
         let mut frame = Frame { depths: vec![0; slots.len()], size: 0 };
@@ -62,7 +61,7 @@ fn first_gap(mut taken: Vec<(u32, u32)>, room: u32) -> u32 {
 }
 
 /// Which slots are in use at the same time.
-struct Conflicts {
+pub struct Conflicts {
     /// By slot of the selected code: the others. Slots beyond it conflict with all.
     of: Vec<Bits>,
 }
@@ -72,7 +71,8 @@ impl Conflicts {
         a >= self.of.len() || b >= self.of.len() || self.of[a].contains(b)
     }
 
-    fn of(function: &Function) -> Conflicts {
+    /// Looks at the code as it was selected.
+    pub fn of(function: &Function) -> Conflicts {
         let count = function.slots.len();
         let mut conflicts = Conflicts { of: vec![Bits::new(count); count] };
         for slot in escaping(function) {
@@ -81,8 +81,10 @@ impl Conflicts {
         let mentions: Vec<Vec<Bits>> =
             function.blocks.iter().map(|block| block_mentions(block, count)).collect();
         let (before, after) = (before(function, &mentions, count), after(function, &mentions, count));
-        for (at, steps) in mentions.iter().enumerate() {
-            conflicts.block(steps, before[at].clone(), &after[at]);
+        for (at, (steps, before)) in mentions.iter().zip(before).enumerate() {
+            let mut behind = Bits::new(count);
+            after.at_end(at).for_each(|slot| behind.insert(slot));
+            conflicts.block(steps, before, behind);
         }
         conflicts
     }
@@ -93,15 +95,20 @@ impl Conflicts {
     }
 
     /// Those in use at the start, and at each mention, are in each other's way.
-    fn block(&mut self, steps: &[Bits], mut before: Bits, after: &Bits) {
-        let behind = steps.iter().rev().scan(after.clone(), |set, step| {
-            set.union(step);
-            Some(set.clone())
-        });
-        let mut behind: Vec<Bits> = std::iter::once(after.clone()).chain(behind).collect();
-        behind.reverse();
-        self.all(&before.both(&behind[0]));
-        for (step, behind) in steps.iter().zip(&behind) {
+    fn block(&mut self, steps: &[Bits], mut before: Bits, mut behind: Bits) {
+        if steps.is_empty() {
+            return self.all(&before.both(&behind));
+        }
+        let after: Vec<Bits> = steps
+            .iter()
+            .rev()
+            .map(|step| {
+                behind.union(step);
+                behind.clone()
+            })
+            .collect();
+        self.all(&before.both(&behind));
+        for (step, behind) in steps.iter().zip(after.iter().rev()) {
             before.union(step);
             self.all(&before.both(behind));
         }
@@ -129,19 +136,16 @@ fn escaping(function: &Function) -> Vec<usize> {
 fn block_mentions(block: &Block, count: usize) -> Vec<Bits> {
     let mut args: [Option<usize>; 6] = [None; 6];
     let mention = |placed: &Placed| {
-        let mut slots: Vec<usize> = placed.inst.slot().iter().map(|slot| slot.0 as usize).collect();
+        let named = placed.inst.slot().map(|slot| slot.0 as usize);
+        let mut set = None;
+        let mut add = |slot| set.get_or_insert_with(|| Bits::new(count)).insert(slot);
+        named.into_iter().for_each(&mut add);
         match placed.inst {
-            Inst::SlotAddr { dst: R::Phys(Reg(arg @ 0..=5)), .. } => {
-                args[usize::from(arg)] = slots.first().copied()
-            }
-            Inst::Call { .. } => slots.extend(args.iter_mut().filter_map(Option::take)),
+            Inst::SlotAddr { dst: R::Phys(Reg(arg @ 0..=5)), .. } => args[usize::from(arg)] = named,
+            Inst::Call { .. } => args.iter_mut().filter_map(Option::take).for_each(add),
             _ => {}
         }
-        (!slots.is_empty()).then(|| {
-            let mut set = Bits::new(count);
-            slots.iter().for_each(|&slot| set.insert(slot));
-            set
-        })
+        set
     };
     block.insts.iter().filter_map(mention).collect()
 }
@@ -149,26 +153,31 @@ fn block_mentions(block: &Block, count: usize) -> Vec<Bits> {
 /// By block: the slots that may have been mentioned before its start.
 fn before(function: &Function, mentions: &[Vec<Bits>], count: usize) -> Vec<Bits> {
     let mut before = vec![Bits::new(count); mentions.len()];
+    let all = |steps: &Vec<Bits>| {
+        let mut all = Bits::new(count);
+        for step in steps {
+            all.union(step);
+        }
+        all
+    };
+    let mentioned: Vec<Bits> = mentions.iter().map(all).collect();
     let mut changed = true;
     while std::mem::take(&mut changed) {
         for (at, block) in function.blocks.iter().enumerate() {
             let mut out = before[at].clone();
-            mentions[at].iter().for_each(|step| {
-                out.union(step);
-            });
+            out.union(&mentioned[at]);
             changed |= block.end.successors().fold(false, |more, next| before[next].union(&out) | more);
         }
     }
     before
 }
 
-/// By block: the slots that may be mentioned after its end.
-fn after(function: &Function, mentions: &[Vec<Bits>], count: usize) -> Vec<Bits> {
-    let effect = |steps: &Vec<Bits>| {
-        let mut effect = Effect::new(count);
-        steps.iter().flat_map(Bits::iter).for_each(|slot| effect.read(slot));
-        effect
-    };
-    let effects: Vec<Effect> = mentions.iter().map(effect).collect();
-    flow::live(&effects, count, |block| function.blocks[block].end.successors()).ends
+/// The slots that may be mentioned after the ends of blocks.
+fn after(function: &Function, mentions: &[Vec<Bits>], count: usize) -> Live {
+    let mut effects = Effects::new(count);
+    for steps in mentions {
+        effects.begin_block();
+        steps.iter().flat_map(Bits::iter).for_each(|slot| effects.read(slot));
+    }
+    effects.live(|block| function.blocks[block].end.successors())
 }

@@ -6,6 +6,7 @@
 use super::liveness::{Range, Ranges};
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Function, R};
+use crate::flow::Lists;
 use crate::ir::VReg;
 
 /// Registers that calls overwrite come first: the others cost a save and a restore in the kernel's machine code.
@@ -45,17 +46,17 @@ pub fn assign(function: &Function, short_lived: u32) -> Assignment {
 }
 
 /// By virtual register: the other sides of moves.
-fn hints(function: &Function) -> Vec<Vec<R>> {
-    let mut hints = vec![Vec::new(); function.vregs as usize];
+fn hints(function: &Function) -> Lists<R> {
+    let mut hints = Vec::new();
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
     for (dst, src) in insts.filter_map(|placed| placed.inst.copy()) {
         for (reg, other) in [(dst, src), (src, dst)] {
             if let R::Virt(reg) = reg {
-                hints[reg.0 as usize].push(other);
+                hints.push((reg.0, other));
             }
         }
     }
-    hints
+    Lists::of(&hints, function.vregs as usize)
 }
 
 /// Who occupies a machine register; `None`: the machine itself.
@@ -71,7 +72,7 @@ struct Scan<'a> {
     regs: Vec<Option<Reg>>,
     /// By machine register: where it is occupied, in ascending order and without overlaps.
     busy: [Vec<Busy>; 10],
-    hints: Vec<Vec<R>>,
+    hints: Lists<R>,
     ranges: &'a Ranges,
     short_lived: u32,
     spilled: Vec<VReg>,
@@ -90,8 +91,7 @@ impl Scan<'_> {
     }
 
     fn place(&mut self, reg: VReg) {
-        let wanted = self.wanted(reg);
-        let free = wanted.into_iter().chain(ORDER).find(|&to| self.is_free(to, reg));
+        let free = self.wanted(reg).chain(ORDER).find(|&to| self.is_free(to, reg));
         match free {
             Some(to) => self.take(reg, to),
             None => self.make_room(reg),
@@ -99,17 +99,17 @@ impl Scan<'_> {
     }
 
     /// Machine registers that would save a move: those at the other side of one, then one step further.
-    fn wanted(&self, reg: VReg) -> Vec<Reg> {
-        let near = &self.hints[reg.0 as usize];
+    fn wanted(&self, reg: VReg) -> impl Iterator<Item = Reg> + '_ {
+        let near = self.hints.get(reg.0 as usize);
         let far = near.iter().filter_map(|hint| match hint {
-            R::Virt(other) => Some(&self.hints[other.0 as usize]),
+            R::Virt(other) => Some(self.hints.get(other.0 as usize)),
             R::Phys(_) => None,
         });
         let assigned = |hint: &R| match *hint {
             R::Phys(reg) => Some(reg),
             R::Virt(other) => self.regs[other.0 as usize],
         };
-        near.iter().chain(far.flatten()).filter_map(assigned).take(16).collect()
+        near.iter().chain(far.flatten()).filter_map(assigned).take(16)
     }
 
     fn is_free(&self, to: Reg, reg: VReg) -> bool {

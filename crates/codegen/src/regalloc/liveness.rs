@@ -4,8 +4,8 @@
 //! that is read for the last time and the target of the same instruction may share a machine register.
 
 use crate::bpf::insn::Reg;
-use crate::bpf::mir::{Block, Function, R, Role};
-use crate::flow::{self, Bits, Effect, Live};
+use crate::bpf::mir::{Function, R, Role};
+use crate::flow::{Effects, Lists, Live};
 
 /// Half-open range of positions.
 pub type Range = std::ops::Range<u32>;
@@ -15,7 +15,7 @@ const PHYS: usize = Reg::FP.0 as usize + 1;
 
 /// Live ranges of all registers, and the weight of virtual ones.
 pub struct Ranges {
-    ranges: Vec<Vec<Range>>,
+    ranges: Lists<Range>,
     weights: Vec<f32>,
 }
 
@@ -26,24 +26,22 @@ fn index(reg: R) -> usize {
     }
 }
 
-fn effect(block: &Block, len: usize) -> Effect {
-    let mut effect = Effect::new(len);
-    let mut see = |reg, role: Role| {
-        if role.reads() {
-            effect.read(index(reg));
-        }
-        if role.writes() {
-            effect.write(index(reg));
-        }
-    };
-    block.insts.iter().for_each(|placed| placed.inst.visit(&mut see));
-    block.end.visit(&mut see);
-    effect
-}
-
 fn live(function: &Function, len: usize) -> Live {
-    let effects: Vec<Effect> = function.blocks.iter().map(|block| effect(block, len)).collect();
-    flow::live(&effects, len, |block| function.blocks[block].end.successors())
+    let mut effects = Effects::new(len);
+    for block in &function.blocks {
+        effects.begin_block();
+        let mut see = |reg, role: Role| {
+            if role.reads() {
+                effects.read(index(reg));
+            }
+            if role.writes() {
+                effects.write(index(reg));
+            }
+        };
+        block.insts.iter().for_each(|placed| placed.inst.visit(&mut see));
+        block.end.visit(&mut see);
+    }
+    effects.live(|block| function.blocks[block].end.successors())
 }
 
 /// Depth of loops around each block, read off the jumps back.
@@ -61,14 +59,14 @@ impl Ranges {
     /// Computes all of them.
     pub fn of(function: &Function) -> Ranges {
         let len = PHYS + function.vregs as usize;
-        let mut walk = Walk { ranges: vec![Vec::new(); len], weights: vec![0.0; len], ends: vec![None; len] };
         let insts: usize = function.blocks.iter().map(|block| block.insts.len() + 1).sum();
+        let mut walk = Walk::new(len, insts);
         let mut at = insts as u32;
         let depths = loop_depths(function);
         let live = live(function, len);
         for (index, block) in function.blocks.iter().enumerate().rev() {
             let weight = 10f32.powi(depths[index].min(8) as i32);
-            live.ends[index].iter().for_each(|reg| walk.ends[reg] = Some(2 * at));
+            live.at_end(index).for_each(|reg| walk.ends[reg] = Some(2 * at));
             at -= 1;
             let mut seen = Vec::with_capacity(8);
             block.end.visit(&mut |reg, role| seen.push((reg, role)));
@@ -79,15 +77,15 @@ impl Ranges {
                 placed.inst.visit(&mut |reg, role| seen.push((reg, role)));
                 walk.step(at, weight, &seen);
             }
-            walk.begin_block(2 * at, &live.starts[index]);
+            walk.begin_block(2 * at, live.at_start(index));
         }
-        walk.ranges.iter_mut().for_each(|ranges| ranges.reverse());
-        Ranges { ranges: walk.ranges, weights: walk.weights }
+        walk.ranges.reverse();
+        Ranges { ranges: Lists::of(&walk.ranges, len), weights: walk.weights }
     }
 
     /// Ranges in ascending order.
     pub fn get(&self, reg: R) -> &[Range] {
-        &self.ranges[index(reg)]
+        self.ranges.get(index(reg))
     }
 
     /// Price of keeping the register on the stack: reads and writes, by how often they run, per length.
@@ -99,13 +97,25 @@ impl Ranges {
 
 /// Walks backwards over the code.
 struct Walk {
-    ranges: Vec<Vec<Range>>,
+    /// Registers and their ranges, the last first.
+    ranges: Vec<(u32, Range)>,
+    /// By register: index of its first range so far.
+    first: Vec<Option<u32>>,
     weights: Vec<f32>,
     /// End of the range that is open at the current position.
     ends: Vec<Option<u32>>,
 }
 
 impl Walk {
+    fn new(len: usize, insts: usize) -> Walk {
+        Walk {
+            ranges: Vec::with_capacity(insts),
+            first: vec![None; len],
+            weights: vec![0.0; len],
+            ends: vec![None; len],
+        }
+    }
+
     /// Writes first, then reads: we come from behind.
     fn step(&mut self, at: u32, weight: f32, operands: &[(R, Role)]) {
         for (reg, _) in operands.iter().filter(|(_, role)| role.writes()) {
@@ -119,8 +129,8 @@ impl Walk {
         }
     }
 
-    fn begin_block(&mut self, start: u32, live: &Bits) {
-        for reg in live.iter() {
+    fn begin_block(&mut self, start: u32, live: impl Iterator<Item = usize>) {
+        for reg in live {
             if let Some(end) = self.ends[reg].take() {
                 self.push(reg, start..end);
             }
@@ -129,9 +139,12 @@ impl Walk {
 
     /// Adds a range in front of the others, joined with the next one if they touch.
     fn push(&mut self, reg: usize, range: Range) {
-        match self.ranges[reg].last_mut() {
+        match self.first[reg].map(|first| &mut self.ranges[first as usize].1) {
             Some(next) if next.start == range.end => next.start = range.start,
-            _ => self.ranges[reg].push(range),
+            _ => {
+                self.first[reg] = Some(self.ranges.len() as u32);
+                self.ranges.push((reg as u32, range));
+            }
         }
     }
 }

@@ -31,10 +31,14 @@ pub struct Allocated {
 }
 
 /// Assigns registers and stack places.
-pub fn allocate(selected: &Function) -> Allocated {
-    let mut function = selected.clone();
+pub fn allocate(selected: Function) -> Allocated {
+    #[cfg(debug_assertions)]
+    let original = selected.clone();
+    let conflicts = frame::Conflicts::of(&selected);
+    let vregs = selected.vregs;
+    let mut function = selected;
     let assignment = loop {
-        let assignment = linear_scan::assign(&function, selected.vregs);
+        let assignment = linear_scan::assign(&function, vregs);
         if assignment.spilled.is_empty() {
             break assignment;
         }
@@ -43,10 +47,10 @@ pub fn allocate(selected: &Function) -> Allocated {
     apply(&mut function, &assignment);
     clean::remove_superfluous_moves(&mut function);
     #[cfg(debug_assertions)]
-    if let Err(error) = check::check(selected, &function) {
+    if let Err(error) = check::check(&original, &function) {
         panic!("bug: register allocation: {error}");
     }
-    let frame = Frame::layout(selected, &function.slots);
+    let frame = Frame::layout(&conflicts, &function.slots);
     Allocated { function, frame }
 }
 
