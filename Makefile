@@ -2,8 +2,9 @@
 
 BINARY := target/release/cudatrace
 CARGO  ?= cargo
+SEEDS  ?= 0 5000
 
-.PHONY: demo test test-kernels check bless bench deps build examples clean
+.PHONY: demo test test-kernels agree verify check bless bench deps build examples clean
 
 build: deps              ## the release binary
 	$(CARGO) build --release --quiet
@@ -17,6 +18,12 @@ test: deps examples      ## everything that can be tested on this machine; live 
 
 test-kernels: build examples  ## the live tests on kernels from 5.15 to the newest, in qemu; KERNELS="6.1 6.12" for some
 	bash scripts/test-kernels.sh $(KERNELS)
+
+agree:                   ## generated scripts, interpreted and compiled: SEEDS="0 100000" is the first seed and how many
+	AGREE_SEED=$(word 1,$(SEEDS)) AGREE_PROGRAMS=$(word 2,$(SEEDS)) $(CARGO) test --release --test agree generated
+
+verify: examples         ## generated scripts through this kernel's verifier, as root: SEEDS as above
+	VERIFY_SEED=$(word 1,$(SEEDS)) VERIFY_PROGRAMS=$(word 2,$(SEEDS)) $(CARGO) test --release --test verifier generated
 
 check:                   ## formatting and lints
 	$(CARGO) fmt --all -- --check

@@ -4,9 +4,11 @@
 //! `tests/agree/*.ct` are run in worlds of their own; behind them come generated scripts. `AGREE_PROGRAMS=5000` makes more
 //! of those, `AGREE_SEED=123` begins with that seed (and ends with it, if nothing else is said).
 
+mod common;
+
 use codegen::Passes;
+use common::number;
 use lang::Source;
-use lang::catalog::{File, FileId};
 use sim::World;
 use sim::agree::{self, Variant};
 use sim::catalog::TestCatalog;
@@ -20,25 +22,8 @@ const FEW_STEPS: usize = 60;
 /// Generated scripts if nobody says otherwise.
 const PROGRAMS: u64 = 300;
 
-fn catalog() -> TestCatalog {
-    let file = |id, path: &str, library, major| File {
-        id: FileId(id),
-        path: path.into(),
-        library: Some((library, major)),
-    };
-    TestCatalog::new([
-        file(0, "/usr/lib/libcuda.so.1", cuda::Library::Driver, 12),
-        file(1, "/usr/lib/libcudart.so.12", cuda::Library::Runtime, 12),
-    ])
-}
-
 fn variants() -> Vec<Variant> {
     agree::variants(codegen::opt::PASSES.len())
-}
-
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("`{variable}` is `{text}`, expected a number")))
 }
 
 /// For a generated script: everything on and everything off, and one of the others in turn.
@@ -52,7 +37,7 @@ fn some_variants(seed: u64) -> Vec<Variant> {
 
 /// Disagreements of a script.
 fn disagreements(src: &Source, seed: u64, steps: usize, variants: &[Variant]) -> Vec<String> {
-    let catalog = catalog();
+    let catalog = TestCatalog::of_cuda();
     let program = match agree::check(src, &catalog) {
         Ok(program) => program,
         Err(findings) => return vec![findings],

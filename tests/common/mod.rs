@@ -27,6 +27,12 @@ pub fn is_required() -> bool {
     std::env::var_os("CUDATRACE_LIVE").is_some_and(|value| value == "required")
 }
 
+/// A number that the environment gives, if it gives one.
+pub fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("`{variable}` is `{text}`, expected a number")))
+}
+
 /// Root can trace.
 pub fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions.

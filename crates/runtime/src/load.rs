@@ -207,13 +207,15 @@ fn errno_after(said: &str, failed: &str, error: &libbpf_rs::Error) -> io::Error 
     errno.map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error)
 }
 
-/// The last lines of the verifier's log, between libbpf's markers.
+/// The last lines of the verifier's log, between libbpf's markers, and in front of them the script's line that they are about.
 fn tail_of_log(said: &str) -> String {
     let Some((_, log)) = said.split_once("-- BEGIN PROG LOAD LOG --\n") else { return String::new() };
     let log = log.split_once("-- END PROG LOAD LOG --").map_or(log, |(log, _)| log);
     let lines: Vec<&str> = log.lines().filter(|line| !line.is_empty() && *line != "libbpf: prog").collect();
-    let shown = &lines[lines.len().saturating_sub(LOG_LINES)..];
-    shown.join("\n")
+    let (before, shown) = lines.split_at(lines.len().saturating_sub(LOG_LINES));
+    let is_quote = |line: &&str| line.starts_with(';');
+    let quote = before.iter().copied().rfind(is_quote).filter(|_| !shown.first().is_some_and(is_quote));
+    quote.into_iter().chain(shown.iter().copied()).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -236,6 +238,17 @@ mod tests {
         {
             assert!(said.contains(part), "{part} in {said}");
         }
+    }
+
+    #[test]
+    fn the_script_line_stands_before_the_instructions_that_are_shown() {
+        let instructions = "1: (b7) r1 = 0\n".repeat(100);
+        let said = format!(
+            "-- BEGIN PROG LOAD LOG --\n; @b = 2 @ x.ct:1\n; @a = 1 @ x.ct:3\n{instructions}no\n-- END PROG LOAD LOG --\n"
+        );
+        let log = tail_of_log(&said);
+        assert!(log.starts_with("; @a = 1 @ x.ct:3\n1: (b7)") && log.ends_with("\nno"), "{log}");
+        assert_eq!(log.lines().count(), LOG_LINES + 1);
     }
 
     #[test]

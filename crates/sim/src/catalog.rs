@@ -60,6 +60,19 @@ impl TestCatalog {
         TestCatalog { files, functions: [functions(DRIVER), functions(RUNTIME)] }
     }
 
+    /// Of a driver and a runtime of CUDA 12.
+    pub fn of_cuda() -> TestCatalog {
+        let file = |id, path: &str, library| File {
+            id: FileId(id),
+            path: path.into(),
+            library: Some((library, 12)),
+        };
+        TestCatalog::new([
+            file(0, "/usr/lib/libcuda.so.1", cuda::Library::Driver),
+            file(1, "/usr/lib/libcudart.so.12", cuda::Library::Runtime),
+        ])
+    }
+
     /// What worlds may call.
     pub fn callees(&self) -> Vec<Callee> {
         let of = |file: u32| {

@@ -1,0 +1,83 @@
+//! What every generated script begins with, and where its clauses run.
+
+/// What a clause may ask for.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub enum Side {
+    /// The time.
+    Timer,
+    /// Registers and arguments.
+    Entry,
+    /// The result, the duration, arguments as they were.
+    Return,
+}
+
+/// Where a clause runs.
+pub struct Probe {
+    /// As a script writes it.
+    pub name: &'static str,
+    /// What may be asked for.
+    pub side: Side,
+    /// Integers that its functions have by name.
+    pub args: &'static [&'static str],
+    /// Its functions return a `CUresult`.
+    pub result: bool,
+}
+
+const fn entry(name: &'static str, args: &'static [&'static str]) -> Probe {
+    Probe { name, side: Side::Entry, args, result: false }
+}
+
+const fn returning(name: &'static str, args: &'static [&'static str]) -> Probe {
+    Probe { name, side: Side::Return, args, result: true }
+}
+
+const fn timer(name: &'static str) -> Probe {
+    Probe { name, side: Side::Timer, args: &[], result: false }
+}
+
+/// All of them.
+pub static PROBES: &[Probe] = &[
+    entry("uprobe:libcuda:cuInit", &["args.Flags"]),
+    entry("uprobe:libcuda:cuMem*", &[]),
+    entry("uprobe:libcuda:cuLaunchKernel", &["args.gridDimX", "args.sharedMemBytes", "args.blockDimZ"]),
+    entry("uprobe:libcuda:cuLaunchKernelEx", &["args.config->gridDimY"]),
+    entry("uprobe:libcuda:cuMemsetD8", &["args.uc", "args.N"]),
+    entry("uprobe:libcudart:cudaMemcpy", &["args.count"]),
+    entry("uprobe:libcudart:cudaLaunchKernel", &["args.gridDim.x", "args.blockDim.z", "args.sharedMem"]),
+    entry("cuda:memcpy:start", &["args.bytes"]),
+    returning("uretprobe:libcuda:cuMemAlloc", &["args.bytesize", "*args.dptr"]),
+    returning("uretprobe:libcuda:cu*", &[]),
+    returning("uretprobe:libcuda:cuLaunchKernel", &["args.gridDimX", "args.blockDimY"]),
+    Probe { name: "cuda:alloc", side: Side::Return, args: &["args.bytes", "args.duration"], result: false },
+    Probe { name: "cuda:memcpy", side: Side::Return, args: &["args.bytes"], result: false },
+    timer("interval:s:1"),
+    timer("profile:hz:99"),
+];
+
+/// Types, macros and maps with room for a few keys.
+pub const DECLARATIONS: &str = "\
+#define SIX 6
+enum color { RED, GREEN = 3, BLUE = -2 };
+struct point { int x; short y; char tag; };
+struct bits { unsigned low : 5; unsigned mid : 9; int high : 18; unsigned long wide : 37; };
+struct shape { struct point corners[2]; enum color color; unsigned char name[5]; char label[7]; struct bits b; struct shape *next; };
+struct odd { char c; long l; int words[3]; unsigned short s; unsigned f : 3; } __attribute__((packed));
+union both { struct bits bits; unsigned whole; unsigned char bytes[8]; };
+let @z = hash(3);
+let @l = lruhash(5);
+let @pc = percpulruhash(4);
+let @ph = percpuhash(6);
+macro clamp(v, low, high) { let $v = v; $v < low ? low : ($v > high ? high : $v) }
+macro swap($a, $b) { let $old = $a; $a = $b; $b = $old; }
+macro note(@m, k) { @m[k]++; @m[k] }
+macro digits(v) { let $n = 0; let $rest = (uint64)v; while ($rest > 0) { $rest = $rest / 10; $n++; } $n }
+";
+
+/// Gives every map something, so that each has a type.
+pub const FIRST: &str = "BEGIN { @i[0] = 1; @u = (uint64)5; @t[1, comm] = comm; @c[(uint64)0] = count(); @d = sum((int64)1); \
+                         @m[0] = min((int64)5); @x[comm] = max((uint64)1); @h = hist((int64)3, 1); @hk[0] = hist((int64)3); \
+                         @a[0] = avg((int64)4); @s[0] = stats((int64)9); @lh = lhist((int64)4, -10, 100, 7); \
+                         @lk[comm] = lhist((int64)4, 0, 8, 1); @z[0] = 2; @l[0] = 3; @pc[0] = count(); @ph[0] = sum((uint64)2); \
+                         @e[GREEN] = count(); @made[str_concat(comm, \"!\")] = count(); \
+                         @r[0] = (a = (int64)0, b = comm, c = (x = (uint64)0, y = (int16)0)); \
+                         @v[0] = ((int64)2, comm, ((uint8)3, (uint64)4)); }";
