@@ -70,4 +70,15 @@ mod tests {
         assert_eq!(files, SCRIPTS.iter().map(|s| s.name).collect::<Vec<_>>());
         assert!(SCRIPTS.iter().all(|s| !s.summary().is_empty()));
     }
+
+    #[test]
+    fn every_script_has_its_place_in_the_manual_and_a_live_case() {
+        let manual = include_str!("../docs/scripts.md");
+        let cases = include_str!("../tests/live/scripts.test");
+        for script in SCRIPTS {
+            let name = script.name;
+            assert!(manual.contains(&format!("\n### {name}\n")), "docs/scripts.md lacks `{name}`");
+            assert!(cases.contains(&format!("\nARGS     {name}")), "no live case for `{name}`");
+        }
+    }
 }

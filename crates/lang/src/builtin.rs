@@ -224,7 +224,7 @@ pub static BUILTINS: &[Builtin] = &[
     callable(
         variable(
             "ustack",
-            "stack in user space; modes bpftrace, perf, raw",
+            "stack in user space; modes bpftrace, perf, raw, folded",
             Running,
             "uprobe:libcuda:cuMemAlloc { @[ustack(perf, 5)] = count() }",
         ),
@@ -234,7 +234,7 @@ pub static BUILTINS: &[Builtin] = &[
     callable(
         variable(
             "kstack",
-            "stack in the kernel; modes bpftrace, perf, raw",
+            "stack in the kernel; modes bpftrace, perf, raw, folded",
             Running,
             "profile:hz:99 { @[kstack] = count() }",
         ),
@@ -424,6 +424,14 @@ pub static BUILTINS: &[Builtin] = &[
         "time_text(ns)",
         "a length of time as people read it, as printed: `12.3 us`",
         "uretprobe:libcuda:cuInit { printf(\"%s\\n\", time_text(duration)) }",
+    ),
+    call(
+        Function,
+        "folded",
+        (1, 1),
+        "folded(stack)",
+        "the stack on one line, outermost first, for flame graphs: `main;work;cuInit`",
+        "uprobe:libcuda:cuMemAlloc { @[ustack] = sum(args.bytesize) } END { for ($s : @) { printf(\"%s %d\\n\", folded($s.0), $s.1) } clear(@) }",
     ),
     call(
         Function,

@@ -210,6 +210,8 @@ pub enum StackMode {
     Perf,
     /// Hex addresses.
     Raw,
+    /// `main;work;cuLaunchKernel`: outermost first, on one line, for flame graphs.
+    Folded,
 }
 
 /// An enum of the CUDA tables or of the script.

@@ -123,6 +123,9 @@ impl Context<'_> {
             }
             _ => self.names.stack(user, tgid, &addresses),
         };
+        if mode == StackMode::Folded {
+            return folded(&frames);
+        }
         let mut text = String::from("\n");
         for frame in &frames {
             text.push_str(&frame_line(frame, mode, indent));
@@ -149,6 +152,17 @@ pub fn key_parts(key: &[Value]) -> &[Value] {
     }
 }
 
+/// `main;work`: names alone, so that calls from several places of a function are one; a `;` in a name would part it.
+fn folded(frames: &[Frame]) -> String {
+    let name = |frame: &Frame| match (Stop::of(frame.address), &frame.symbol) {
+        (Some(stop), _) => format!("[stack cut: {}]", stop.words()),
+        (None, Some(symbol)) => escape(symbol.as_bytes()).replace(';', ":"),
+        (None, None) => format!("{:#x}", frame.address),
+    };
+    let names: Vec<String> = frames.iter().rev().map(name).collect();
+    names.join(";")
+}
+
 fn frame_line(frame: &Frame, mode: StackMode, indent: usize) -> String {
     let blanks = " ".repeat(indent);
     if let Some(stop) = Stop::of(frame.address) {
@@ -156,7 +170,7 @@ fn frame_line(frame: &Frame, mode: StackMode, indent: usize) -> String {
     }
     match mode {
         StackMode::Raw => format!("{blanks}{:x}", frame.address),
-        StackMode::Bpftrace => format!("{blanks}{}", frame_name(frame)),
+        StackMode::Bpftrace | StackMode::Folded => format!("{blanks}{}", frame_name(frame)),
         StackMode::Perf => {
             let module = frame.module.as_deref().unwrap_or("[unknown]");
             format!("\t{:x} {} ({})", frame.address, frame_name(frame), escape(module.as_bytes()))
@@ -279,6 +293,7 @@ mod tests {
             text(stack(StackMode::Perf)),
             "\n\t10 main+16@a.c:3 (/bin/a)\n\t20 [inlined] f ([unknown])\n\tff 0xff ([unknown])\n"
         );
+        assert_eq!(text(stack(StackMode::Folded)), "0xff;f;main");
         assert_eq!(text(stack(StackMode::Raw)), "\n        10\n        20\n        ff\n");
         let cut = Frame { address: Stop::NoTable.mark(), ..Frame::default() };
         let line = frame_line(&cut, StackMode::Raw, 4);

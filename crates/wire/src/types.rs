@@ -23,6 +23,8 @@ pub enum StackMode {
     Perf,
     /// Hex addresses.
     Raw,
+    /// `main;work;cuLaunchKernel`: outermost first, on one line, for flame graphs.
+    Folded,
 }
 
 /// The type of a value. In memory: little endian, size and alignment as given by [`Type::size`] and [`Type::align`].

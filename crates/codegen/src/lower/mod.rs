@@ -344,5 +344,6 @@ fn stack_mode(mode: hir::StackMode) -> wire::types::StackMode {
         hir::StackMode::Bpftrace => wire::types::StackMode::Bpftrace,
         hir::StackMode::Perf => wire::types::StackMode::Perf,
         hir::StackMode::Raw => wire::types::StackMode::Raw,
+        hir::StackMode::Folded => wire::types::StackMode::Folded,
     }
 }

@@ -158,6 +158,7 @@ pub fn stack_mode(name: &str) -> Option<StackMode> {
         "bpftrace" => Some(StackMode::Bpftrace),
         "perf" => Some(StackMode::Perf),
         "raw" => Some(StackMode::Raw),
+        "folded" => Some(StackMode::Folded),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@ use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, int, is_unknown, not, unknown};
 use crate::check::limits;
-use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, MapId, Type};
+use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, MapId, StackMode, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
 use crate::span::Span;
@@ -42,6 +42,7 @@ impl Checker<'_> {
             "strcontains" => self.strcontains(args, span),
             "strftime" => self.strftime(args, span),
             "usym" => self.usym(&args[0], span),
+            "folded" => self.folded(&args[0], span),
             "reg" => self.register(&args[0], span),
             "len" => self.len(&args[0], span),
             "strlen" => self.strlen(&args[0], span),
@@ -336,6 +337,23 @@ impl Checker<'_> {
         let Some(format) = format.filter(|_| !is_unknown(&ns)) else { return unknown(span) };
         let ty = Type::Timestamp(String::from_utf8_lossy(&format).into_owned());
         expr(ExprKind::Strftime(Box::new(convert(ns, &Type::U64))), ty, span)
+    }
+
+    /// `folded(stack)`: the same stack, printed in another way.
+    fn folded(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let stack = self.expr(arg);
+        match stack.ty {
+            Type::Stack { user, limit, .. } => {
+                Expr { ty: Type::Stack { user, limit, mode: StackMode::Folded }, ..stack }
+            }
+            _ if is_unknown(&stack) => stack,
+            _ => {
+                let message = format!("`folded` takes a stack, found {}", self.types.show(&stack.ty));
+                self.error("E0210", arg.span, message)
+                    .help("give it `ustack`, `kstack`, or a stack that was kept");
+                unknown(span)
+            }
+        }
     }
 
     fn usym(&mut self, arg: &ast::Expr, span: Span) -> Expr {
