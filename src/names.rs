@@ -8,6 +8,7 @@ use runtime::clock::{Epoch, SystemClock};
 use std::cell::RefCell;
 use std::sync::Arc;
 use target::Symbols;
+use wire::types::Lookup;
 
 /// What the sinks ask.
 pub struct MachineNames {
@@ -41,6 +42,16 @@ impl MachineNames {
     /// Drops it: the process maps something new.
     pub fn forget(&self, pid: u32) {
         self.symbols.borrow_mut().forget(pid);
+    }
+}
+
+impl MachineNames {
+    /// The name of a kernel by its number, in a form.
+    fn kernel(&self, number: i64, form: impl Fn(&str) -> String) -> String {
+        match self.stacks.kernel_name(number as u64) {
+            Some(name) => form(&String::from_utf8_lossy(&name)),
+            None => format!("<kernel {number:#x}>"),
+        }
     }
 }
 
@@ -87,6 +98,11 @@ impl Names for MachineNames {
     }
 
     fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {
-        lookup::text(what, number)
+        match what {
+            Lookup::Kernel => self.kernel(number, report::kernel::short),
+            Lookup::KernelFull => self.kernel(number, report::kernel::full),
+            Lookup::KernelMangled => self.kernel(number, str::to_owned),
+            _ => lookup::text(what, number),
+        }
     }
 }

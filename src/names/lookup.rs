@@ -21,6 +21,7 @@ pub fn text(what: Lookup, number: i64) -> String {
         Lookup::Syscall => syscall(number).unwrap_or_else(|| number.to_string()),
         Lookup::Size => report::units::size(number),
         Lookup::Time => report::units::time(number),
+        Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled => format!("<kernel {number:#x}>"),
         Lookup::User => user(number).unwrap_or_else(|| number.to_string()),
     }
 }

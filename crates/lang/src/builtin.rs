@@ -252,9 +252,9 @@ pub static BUILTINS: &[Builtin] = &[
     calls(call(
         Function,
         "kernel_name",
-        (1, 1),
-        "kernel_name(handle)",
-        "name of a kernel, mangled as the driver knows it; also for processes that were running before",
+        (1, 2),
+        "kernel_name(handle[, short|full|mangled])",
+        "name of a kernel, demangled as printed; conditions look at the mangled text; also of processes that were running before",
         "cuda:launch { @[kernel_name(args.kernel)] = count() }",
     )),
     call(

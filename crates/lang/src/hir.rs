@@ -181,6 +181,12 @@ pub enum Lookup {
     DriverResult,
     /// `error_text(e)` of a `cudaError_t`.
     RuntimeResult,
+    /// `kernel_name(h)`: of a name's number, demangled and short.
+    Kernel,
+    /// `kernel_name(h, full)`: demangled.
+    KernelFull,
+    /// `kernel_name(h, mangled)`: as the driver knows it.
+    KernelMangled,
 }
 
 impl Lookup {
@@ -189,6 +195,7 @@ impl Lookup {
         match self {
             Lookup::Comm => "comm",
             Lookup::Error => "strerror",
+            Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled => "kernel_name",
             Lookup::DriverResult | Lookup::RuntimeResult => "error_text",
             Lookup::Signal => "signal_name",
             Lookup::Syscall => "syscall_name",
@@ -745,6 +752,25 @@ pub struct Expr {
     pub span: Span,
 }
 
+/// The number that [`ExprKind::StrHash`] has for a text whose type has so many bytes, a multiple of 8: over its words,
+/// those behind the text zero.
+pub fn text_hash(text: &[u8], capacity: u32) -> u64 {
+    let mut bytes = text.to_vec();
+    bytes.resize(capacity as usize, 0);
+    let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    words.fold(HASH_START, |hash, word| {
+        let mixed = (hash ^ word).wrapping_mul(HASH_FACTOR);
+        mixed ^ mixed >> HASH_SHIFT
+    })
+}
+
+/// Where [`text_hash`] begins.
+pub const HASH_START: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Odd factor of [`text_hash`].
+pub const HASH_FACTOR: u64 = 0x2127_599b_f432_5c37;
+/// What of each product is mixed into its low bits.
+pub const HASH_SHIFT: u32 = 32;
+
 /// Value of an update expression.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Yields {
@@ -872,6 +898,8 @@ pub enum ExprKind {
     },
     /// `strlen(a)`: uint64, bytes before the NUL.
     StrLen(Box<Expr>),
+    /// A number for a text, the same for the same text in a type of the same capacity, see [`text_hash`].
+    StrHash(Box<Expr>),
     /// `str_concat(a, b)`: the type has room for both.
     StrConcat {
         /// First.

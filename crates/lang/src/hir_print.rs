@@ -255,6 +255,7 @@ impl<'a> Printer<'a> {
                 format!("strstr({}, \"{}\")", self.expr(haystack), needle.escape_ascii())
             }
             ExprKind::StrLen(text) => format!("strlen({})", self.expr(text)),
+            ExprKind::StrHash(text) => format!("hash({})", self.expr(text)),
             ExprKind::StrConcat { lhs, rhs } => format!("str_concat({}, {})", self.expr(lhs), self.expr(rhs)),
             ExprKind::StrCase { text, upper } => {
                 let function = if *upper { "toupper" } else { "tolower" };

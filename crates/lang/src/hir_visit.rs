@@ -85,6 +85,7 @@ pub fn visit_expr(e: &Expr, see: &mut dyn FnMut(&Expr)) {
         | ExprKind::StrContains { haystack: a, .. }
         | ExprKind::StrFind { haystack: a, .. }
         | ExprKind::StrLen(a)
+        | ExprKind::StrHash(a)
         | ExprKind::StrCase { text: a, .. }
         | ExprKind::ByteSwap(a)
         | ExprKind::Lookup(a)

@@ -3,6 +3,7 @@
 
 pub mod export;
 pub mod hist;
+pub mod kernel;
 pub mod metric;
 pub mod order;
 pub mod otlp;

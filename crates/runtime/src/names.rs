@@ -17,6 +17,9 @@ struct Inner {
     /// Descriptor of each stack map, and what it is.
     maps: Vec<(OwnedFd, StackMap)>,
     seen: HashMap<(u32, u32), Vec<u64>>,
+    /// The map with the names of kernels, and bytes of a name.
+    kernels: Option<(OwnedFd, usize)>,
+    kernels_seen: HashMap<u64, Vec<u8>>,
 }
 
 impl StackStore {
@@ -44,10 +47,38 @@ impl StackStore {
         addresses
     }
 
+    /// Makes the names of kernels known: a map from their numbers to text of so many bytes.
+    pub(crate) fn add_kernels(&self, map: OwnedFd, bytes: usize) {
+        self.lock().kernels = Some((map, bytes));
+    }
+
+    /// The name of a kernel by its number, as the driver knows it.
+    pub fn kernel_name(&self, id: u64) -> Option<Vec<u8>> {
+        let mut inner = self.lock();
+        if let Some(name) = inner.kernels_seen.get(&id) {
+            return Some(name.clone());
+        }
+        let (map, bytes) = inner.kernels.as_ref()?;
+        let name = read_text(map, *bytes, id)?;
+        inner.kernels_seen.insert(id, name.clone());
+        Some(name)
+    }
+
     /// A panic while it was held leaves a cache, at worst without the last entry.
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+fn read_text(map: &OwnedFd, bytes: usize, id: u64) -> Option<Vec<u8>> {
+    let mut text = vec![0u8; bytes.next_multiple_of(8)];
+    // SAFETY: the key is 8 bytes and the value so many, as the map was made.
+    let result = unsafe {
+        libbpf_sys::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const id).cast(), text.as_mut_ptr().cast())
+    };
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(bytes);
+    text.truncate(end);
+    (result >= 0).then_some(text)
 }
 
 fn read_stack(map: &OwnedFd, declared: &StackMap, id: u32) -> Vec<u64> {

@@ -279,7 +279,8 @@ fn maps_at_end(manifest: &Manifest) -> Vec<u32> {
     if !manifest.print_maps_on_exit {
         return Vec::new();
     }
-    let mut indices: Vec<u32> = (0..manifest.maps.len() as u32).collect();
+    let shown = |index: &u32| !manifest.maps[*index as usize].is_hidden();
+    let mut indices: Vec<u32> = (0..manifest.maps.len() as u32).filter(shown).collect();
     indices.sort_by_key(|index| &manifest.maps[*index as usize].name);
     indices
 }

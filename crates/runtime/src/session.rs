@@ -408,6 +408,10 @@ impl Core {
         self.shared.extend(shared);
         for map in &self.manifest.maps[self.scripts.len()..] {
             let (fd, max_entries) = self.duplicate(&map.symbol)?;
+            if map.name == wire::map::KERNEL_TEXTS {
+                let names = self.duplicate(&map.symbol)?.0;
+                self.stacks.add_kernels(names, map.value_size() as usize);
+            }
             self.scripts.push(ScriptMap::new(fd, map.clone(), self.cpus, max_entries));
         }
         for stack in &self.manifest.stacks[self.stacks.len()..] {

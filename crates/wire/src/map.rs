@@ -33,6 +33,18 @@ pub struct Map {
     pub max_entries: u32,
 }
 
+/// Maps that scripts do not have themselves begin so.
+const HIDDEN: &str = "__kernel_";
+/// The map with the texts of kernels' names by their numbers.
+pub const KERNEL_TEXTS: &str = "__kernel_texts";
+
+impl Map {
+    /// It is the compiler's own: nobody wants to see it.
+    pub fn is_hidden(&self) -> bool {
+        self.name.starts_with(HIDDEN)
+    }
+}
+
 /// What a cell holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapValue {

@@ -93,6 +93,12 @@ pub enum Lookup {
     Size,
     /// Nanoseconds, as people read them.
     Time,
+    /// Number of a kernel's name: demangled and short.
+    Kernel,
+    /// Number of a kernel's name: demangled.
+    KernelFull,
+    /// Number of a kernel's name: as the driver knows it.
+    KernelMangled,
     /// Result of a call of the driver: what it means.
     DriverResult,
     /// Result of a call of the runtime: likewise.

@@ -66,6 +66,7 @@ impl Body<'_, '_> {
             ExprKind::Strftime(e) | ExprKind::Lookup(e) => self.scalar(e),
             ExprKind::StrFind { haystack, needle } => self.string_find(haystack, needle).into(),
             ExprKind::StrLen(text) => self.string_length(text).into(),
+            ExprKind::StrHash(text) => self.string_hash(text).into(),
             ExprKind::ByteSwap(e) => self.byte_swap(e).into(),
             ExprKind::StackLen { user, limit } => self.stack_length(*user, *limit).into(),
             ExprKind::Member { base, offset } => {

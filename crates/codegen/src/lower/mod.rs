@@ -327,6 +327,9 @@ fn name_kind(kind: hir::NameKind) -> NameKind {
 pub fn wire_lookup(lookup: hir::Lookup) -> wire::types::Lookup {
     match lookup {
         hir::Lookup::Comm => wire::types::Lookup::Comm,
+        hir::Lookup::Kernel => wire::types::Lookup::Kernel,
+        hir::Lookup::KernelFull => wire::types::Lookup::KernelFull,
+        hir::Lookup::KernelMangled => wire::types::Lookup::KernelMangled,
         hir::Lookup::Error => wire::types::Lookup::Error,
         hir::Lookup::DriverResult => wire::types::Lookup::DriverResult,
         hir::Lookup::RuntimeResult => wire::types::Lookup::RuntimeResult,

@@ -7,7 +7,7 @@ use super::body::{Body, Pro, literal};
 use super::frame::{Base, Place};
 use crate::bpf::helper;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
-use lang::hir::{Expr, ExprKind, Type};
+use lang::hir::{Expr, ExprKind, HASH_FACTOR, HASH_SHIFT, HASH_START, Type};
 use wire::CounterKind;
 use wire::layout::LENGTH_TRUNCATED;
 
@@ -246,6 +246,25 @@ impl Body<'_, '_> {
         let length = self.copy_text(to, from, capacity);
         self.release(mark);
         length
+    }
+
+    /// The number of a text, as `hir::text_hash` says.
+    pub(super) fn string_hash(&mut self, text: &Expr) -> VReg {
+        let words = self.cx.size(&text.ty) / 8;
+        let from = self.place(text);
+        let from = self.pointer(from);
+        let hash = self.b().copy(HASH_START as i64);
+        self.counted_loop(words, |body, index| {
+            let b = body.b();
+            let offset = b.bin(Bin::Shl, index, 3);
+            let at = b.bin(Bin::Add, from, offset);
+            let word = b.load(at, 0, Width::B64, false);
+            b.update(Bin::Xor, hash, word);
+            b.update(Bin::Mul, hash, HASH_FACTOR as i64);
+            let high = b.bin(Bin::Shr, hash, i64::from(HASH_SHIFT));
+            b.update(Bin::Xor, hash, high);
+        });
+        hash
     }
 
     /// Copies a string of at most so many bytes; its length without the NUL.

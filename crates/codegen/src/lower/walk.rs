@@ -35,7 +35,7 @@ pub fn operands<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
         | StackLen { .. }
         | Len(_) => {}
         Neg(e) | BitNot(e) | Not(e) | Cast(e) | Usym(e) | Strftime(e) => f(e),
-        StrLen(e) | ByteSwap(e) | Lookup(e) => f(e),
+        StrLen(e) | StrHash(e) | ByteSwap(e) | Lookup(e) => f(e),
         StrContains { haystack: e, .. }
         | StrCase { text: e, .. }
         | StrFind { haystack: e, .. }

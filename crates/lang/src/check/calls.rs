@@ -13,6 +13,9 @@ use crate::span::Span;
 impl Checker<'_> {
     /// `f(a, b)` as a value.
     pub fn call_value(&mut self, name: &Name, args: &[ast::Expr], span: Span) -> Expr {
+        if name.node.starts_with('@') {
+            return self.of_forms(&name.node, &args[0], span);
+        }
         let Some(builtin) = self.builtin_call(name, args, span) else { return unknown(span) };
         match builtin.kind {
             Kind::Variable if args.is_empty() => self.ident(&name.node, span),

@@ -4,6 +4,7 @@ use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, int, is_unknown, not, unknown};
 use crate::check::limits;
+use crate::forms::kernels;
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, MapId, StackMode, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
@@ -57,6 +58,7 @@ impl Checker<'_> {
             "strerror" => self.lookup(Lookup::Error, &args[0], span),
             "is_error" => self.is_error(&args[0], span),
             "error_text" => self.error_text(&args[0], span),
+            "kernel_name" => self.kernel_form(&args[1..], span),
             "signal_name" => self.lookup(Lookup::Signal, &args[0], span),
             "syscall_name" => self.lookup(Lookup::Syscall, &args[0], span),
             "username" => self.lookup(Lookup::User, &args[0], span),
@@ -121,6 +123,45 @@ impl Checker<'_> {
         expr(ExprKind::Lookup(Box::new(convert(value, &Type::I64))), Type::Lookup(lookup), span)
     }
 
+    /// What forms put in, for which no script has a name.
+    pub fn of_forms(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
+        let value = self.expr(arg);
+        if is_unknown(&value) {
+            return unknown(span);
+        }
+        match kernels::FORMS.iter().find(|(_, function, _)| *function == name) {
+            Some((.., lookup)) => {
+                let id = Box::new(convert(value, &Type::I64));
+                expr(ExprKind::Lookup(id), Type::Lookup(*lookup), span)
+            }
+            None if name == kernels::TEXT => {
+                let base = Box::new(convert(value, &Type::U64));
+                expr(ExprKind::ReadStr { base, limit: None }, Type::Str(kernels::BYTES), span)
+            }
+            None => expr(ExprKind::StrHash(Box::new(value)), Type::U64, span),
+        }
+    }
+
+    /// `kernel_name(h, what)`: forms leave those alone that they do not know.
+    fn kernel_form(&mut self, form: &[ast::Expr], span: Span) -> Expr {
+        let span = form.first().map_or(span, |form| form.span);
+        let error = self.error("E0210", span, "there is no such form of a kernel's name");
+        error.help("there are `short`, `full` and `mangled`: `kernel_name(args.kernel, full)`");
+        unknown(span)
+    }
+
+    /// The text of a kernel's name, as the driver knows it and as far as conditions look at it.
+    pub fn kernel_text(&mut self, name: Expr) -> Expr {
+        let Some(at) = self.maps.iter().position(|map| map.name == kernels::TEXTS) else {
+            return unknown(name.span);
+        };
+        let span = name.span;
+        let id = expr(ExprKind::Cast(Box::new(name)), Type::U64, span);
+        let kind = ExprKind::MapGet { map: MapId(at as u32), key: vec![id] };
+        let whole = expr(kind, Type::Str(kernels::BYTES), span);
+        expr(ExprKind::Cast(Box::new(whole)), Type::Str(kernels::COMPARED), span)
+    }
+
     /// 0 if equal, else 1.
     fn strncmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (lhs, rhs) = (self.string(&args[0]), self.string(&args[1]));
@@ -176,6 +217,7 @@ impl Checker<'_> {
         match &value.ty {
             Type::Void => None,
             Type::Str(_) | Type::Name(_) => Some(value),
+            ty if is_kernel_name(ty) => Some(self.kernel_text(value)),
             other => {
                 let message = format!("expected a string, found {}", self.types.show(other));
                 let is_pointer = matches!(other, Type::Pointer(_) | Type::Int { .. });
@@ -449,4 +491,9 @@ impl Checker<'_> {
         let (map, key) = self.cell(name, keys.as_deref(), arg.span)?;
         Some(expr(ExprKind::Delete { map, key }, Type::Bool, arg.span))
     }
+}
+
+/// A number that prints as a kernel's name.
+pub fn is_kernel_name(ty: &Type) -> bool {
+    matches!(ty, Type::Lookup(Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled))
 }

@@ -3,6 +3,7 @@
 use crate::ast::{self, UnaryOp};
 use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, fold, int, is_unknown, not, unknown};
+use crate::check::functions::is_kernel_name;
 use crate::check::infer::literal;
 use crate::check::types::{int_holds, is_scalar};
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
@@ -141,6 +142,11 @@ impl Checker<'_> {
             return simpler;
         }
         let equality = matches!(op, BinaryOp::Eq | BinaryOp::Ne);
+        let (lhs, rhs) = match (&lhs.ty, &rhs.ty) {
+            (a, Type::Str(_)) if is_kernel_name(a) => (self.kernel_text(lhs), rhs),
+            (Type::Str(_), b) if is_kernel_name(b) => (lhs, self.kernel_text(rhs)),
+            _ => (lhs, rhs),
+        };
         let equal = match (&lhs.ty, &rhs.ty) {
             (Type::Name(a), Type::Name(b)) if a == b && equality => {
                 return binary(op, lhs, rhs, Type::Bool, span);

@@ -3,49 +3,95 @@
 //! ```text
 //! cuda:launch { @[kernel_name(args.kernel)] = count() }
 //!
-//! cuda:launch { @[{ let $name = @__kernel_names[pid, HANDLE]; ... }] = count() }
-//! uretprobe:libcuda:cuModuleGetFunction { @__kernel_names[pid, *args.hfunc] = str(args.name) }
+//! cuda:launch { @[{ let $id = @__kernel_ids[pid, HANDLE]; ... name($id) }] = count() }
+//! uretprobe:libcuda:cuModuleGetFunction { let $id = hash(NAME); @__kernel_texts[$id] = NAME; @__kernel_ids[pid, HANDLE] = $id }
 //! ...
 //! ```
 //!
+//! A name is a number wherever it is kept: a hash of its text, which is found when it is printed, and is the same for all
+//! handles of a kernel and for all processes. So a launch costs one lookup, however long names are.
+//!
 //! A name that was seen being asked for is right. For a handle that is older than the trace the record behind it is read:
-//! drivers keep the address of the name 8 bytes into it, which is an observation and no interface, so what does not begin
-//! like a name is none. Either is kept, and each later sight of the handle is one lookup.
+//! drivers keep the address of the name 8 bytes into it, which is an observation and no interface. What does not begin like a
+//! name is none, and where the driver is seen being asked, what is read there is compared with what it was asked for: after
+//! the first difference nothing is read there any more.
 
 use crate::ast::{Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart};
 use crate::diagnostic::Diagnostics;
 use crate::forms::operations::{At, expression};
 use crate::forms::walk::{self, Visit};
+use crate::hir::Lookup;
 use crate::parse::parse;
 use crate::span::{Source, Span, Spanned};
 
 const NAME: &str = "kernel_name";
+/// Map of texts by id: values are strings of [`BYTES`].
+pub const TEXTS: &str = "__kernel_texts";
+/// Bytes of a name that are kept, the NUL included.
+pub const BYTES: u32 = 2048;
+/// Bytes of a name that conditions look at.
+pub const COMPARED: u32 = 256;
+
+/// Ways in which a name prints: the word in a script, the function by which the checker knows it, and what prints.
+pub static FORMS: &[(&str, &str, Lookup)] = &[
+    ("short", "@kernel_short", Lookup::Kernel),
+    ("full", "@kernel_full", Lookup::KernelFull),
+    ("mangled", "@kernel_mangled", Lookup::KernelMangled),
+];
+/// The function by which the checker knows a text's number.
+pub const HASH: &str = "@text_hash";
+/// The function by which it knows a text of [`BYTES`] at an address.
+pub const TEXT: &str = "@kernel_text";
 
 /// What a call becomes.
 const LOOKED_UP: &str = "{
     let $handle = (uint64)HANDLE;
-    let $name = @__kernel_names[pid, $handle];
-    if ($name == \"\" && $handle != 0) {
+    let $id = @__kernel_ids[pid, $handle];
+    if ($id == 0 && $handle != 0 && @__kernel_checked >= 0) {
         let $at = *(uint64 *)($handle + 8);
         let $first = *(uint8 *)$at;
         if (($first >= 65 && $first <= 90) || $first == 95 || ($first >= 97 && $first <= 122)) {
-            $name = str($at, 256);
-            @__kernel_names[pid, $handle] = $name;
+            let $name = TEXT($at);
+            $id = HASH($name);
+            @__kernel_texts[$id] = $name;
+            @__kernel_ids[pid, $handle] = $id;
         }
     }
-    $name != \"\" ? $name : $handle == 0 ? \"<no kernel>\" : \"<unknown kernel>\"
+    SHOWN($handle == 0 ? 1 : $id)
 }";
 
-/// Functions of the driver that tell names, and what is kept of them.
-static TOLD: &[(&str, &str)] = &[
-    ("cuModuleGetFunction", "@__kernel_names[pid, (uint64)*args.hfunc] = str(args.name, 256)"),
-    ("cuLibraryGetKernel", "@__kernel_names[pid, (uint64)*args.pKernel] = str(args.name, 256)"),
-    (
-        "cuKernelGetFunction",
-        "let $name = @__kernel_names[pid, (uint64)args.kernel];
-         if ($name != \"\") { @__kernel_names[pid, (uint64)*args.pFunc] = $name }",
-    ),
+/// What is kept of a name that was asked for; the first few are looked for behind the handle, too.
+const TOLD_NAME: &str = "
+    let $handle = (uint64)*HANDLE;
+    let $name = TEXT(args.name);
+    let $id = HASH($name);
+    @__kernel_texts[$id] = $name;
+    @__kernel_ids[pid, $handle] = $id;
+    if (@__kernel_checked >= 0 && @__kernel_checked < 16) {
+        let $behind = TEXT(*(uint64 *)($handle + 8));
+        if (HASH($behind) == $id) {
+            @__kernel_checked += 1;
+        } else {
+            @__kernel_checked = -1;
+            warnf(\"this driver keeps no name behind the handle of a kernel: kernels that were loaded before the trace stay unknown\");
+        }
+    }";
+
+/// What is kept of a further handle of a kernel.
+const TOLD_HANDLE: &str = "
+    let $id = @__kernel_ids[pid, (uint64)args.kernel];
+    if ($id != 0) { @__kernel_ids[pid, (uint64)*HANDLE] = $id }";
+
+/// Functions of the driver that tell names, where they put the handle, and what is kept of them.
+static TOLD: &[(&str, &str, &str)] = &[
+    ("cuModuleGetFunction", "args.hfunc", TOLD_NAME),
+    ("cuLibraryGetKernel", "args.pKernel", TOLD_NAME),
+    ("cuKernelGetFunction", "args.pFunc", TOLD_HANDLE),
 ];
+
+/// Names for what has none.
+const ALWAYS: &str =
+    "BEGIN { @__kernel_texts[0] = \"<unknown kernel>\"; @__kernel_texts[1] = \"<no kernel>\" }";
 
 /// Replaces all calls, and adds the clauses that they need.
 pub(super) fn expand(script: &mut Script) {
@@ -61,8 +107,8 @@ pub(super) fn expand(script: &mut Script) {
         }
     }
     if looked_up.count > 0 {
-        script.items.extend(TOLD.iter().flat_map(|(function, kept)| told(function, kept)));
-        script.items.extend(items("END { clear(@__kernel_names) }"));
+        script.items.extend(TOLD.iter().flat_map(|(function, handle, kept)| told(function, handle, kept)));
+        script.items.extend(items(ALWAYS));
     }
 }
 
@@ -73,7 +119,8 @@ fn is_call(spec: &ProbeSpec) -> bool {
 }
 
 /// The clause that listens to a function, which older drivers need not have.
-fn told(function: &str, kept: &str) -> Vec<Item> {
+fn told(function: &str, handle: &str, kept: &str) -> Vec<Item> {
+    let kept = kept.replace("*HANDLE", &format!("*{handle}"));
     let mut items = items(&format!("cuda:{NAME} / retval == CUDA_SUCCESS / {{ {kept} }}"));
     for item in &mut items {
         if let Item::Clause(clause) = item {
@@ -87,12 +134,24 @@ fn told(function: &str, kept: &str) -> Vec<Item> {
 fn items(text: &str) -> Vec<Item> {
     let mut script = parse(&Source::new(NAME, text), &[], &mut Diagnostics::default()).unwrap_or_default();
     walk::script(&mut script, &mut At(Span::default()));
+    walk::script(&mut script, &mut walk::Exprs(known_to_the_checker));
     for item in &mut script.items {
         if let Item::Clause(clause) = item {
             nowhere(clause);
         }
     }
     script.items
+}
+
+/// Names of functions that no script can write.
+fn known_to_the_checker(e: &mut Expr) {
+    if let ExprKind::Call { name, .. } = &mut e.kind {
+        name.node = match name.node.as_str() {
+            "HASH" => HASH.into(),
+            "TEXT" => TEXT.into(),
+            _ => return,
+        };
+    }
 }
 
 /// What the script does not have has no place in it.
@@ -114,21 +173,33 @@ struct LookedUp {
 impl Visit for LookedUp {
     fn expr(&mut self, e: &mut Expr) {
         let ExprKind::Call { name, args } = &mut e.kind else { return };
-        if name.node != NAME || args.len() != 1 {
+        if name.node != NAME {
             return;
         }
+        let Some(shown) = form(args) else { return };
         let handle = args.remove(0);
         self.count += 1;
         let mut lookup = expression(LOOKED_UP, e.span);
-        walk::expr(&mut lookup, &mut Own { handle, number: self.count });
+        walk::expr(&mut lookup, &mut Own { handle, number: self.count, shown });
         e.kind = lookup.kind;
     }
+}
+
+/// The function for what is asked for: `kernel_name(h)`, `kernel_name(h, full)`.
+fn form(args: &[Expr]) -> Option<&'static str> {
+    let word = match args {
+        [_] => "short",
+        [_, Expr { kind: ExprKind::Ident(word), .. }] => word,
+        _ => return None,
+    };
+    FORMS.iter().find(|(known, ..)| *known == word).map(|(_, function, _)| *function)
 }
 
 /// Gives a lookup its handle, and variables that no script has.
 struct Own {
     handle: Expr,
     number: u32,
+    shown: &'static str,
 }
 
 impl Own {
@@ -142,6 +213,8 @@ impl Visit for Own {
         match &mut e.kind {
             ExprKind::Ident(name) if name == "HANDLE" => *e = self.handle.clone(),
             ExprKind::Var(name) => self.rename(name),
+            ExprKind::Call { name, .. } if name.node == "SHOWN" => name.node = self.shown.into(),
+            ExprKind::Call { .. } => known_to_the_checker(e),
             _ => {}
         }
     }
@@ -158,8 +231,9 @@ mod tests {
     #[test]
     fn what_is_put_in_can_be_read() {
         expression(LOOKED_UP, Span::default());
-        for (function, kept) in TOLD {
-            assert_eq!(told(function, kept).len(), 1, "{function}");
+        for (function, handle, kept) in TOLD {
+            assert_eq!(told(function, handle, kept).len(), 1, "{function}");
         }
+        assert_eq!(items(ALWAYS).len(), 1);
     }
 }

@@ -162,6 +162,13 @@ impl Meaning<'_> {
                 let found = haystack.text().windows(needle.len()).position(|w| w == needle);
                 found.map_or(-1, |at| at as i64)
             }
+            K::StrHash(text) => {
+                let capacity = match text.ty {
+                    Type::Str(capacity) => capacity,
+                    ref other => panic!("the number of a {other:?}"),
+                };
+                lang::hir::text_hash(self.eval(run, text).text(), capacity) as i64
+            }
             K::StrLen(text) => self.eval(run, text).text().len() as i64,
             K::ByteSwap(inner) => {
                 let spare = 64 - 8 * abi::size(&inner.ty, &self.program.structs);

@@ -1,0 +1,174 @@
+//! Names of kernels as people read them.
+//!
+//! ```text
+//! _ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_
+//! full:  void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, ...)
+//! short: vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3>>
+//! ```
+//!
+//! Short has no namespaces, result and parameters; of template arguments as many as fit in some forty characters, one at
+//! least, and of their own arguments the simple ones. Two kernels may have one short name. What is not mangled, as of C, Triton
+//! or NVRTC, stays as it is.
+
+use cpp_demangle::{DemangleOptions, Symbol};
+
+/// Characters of template arguments; the first one may be longer.
+const ARGUMENTS: usize = 40;
+/// Characters of the arguments of an argument.
+const INNER: usize = 20;
+const MORE: &str = "…";
+
+/// As `c++filt` shows it.
+pub fn full(mangled: &str) -> String {
+    demangled(mangled, &DemangleOptions::new()).unwrap_or_else(|| mangled.to_owned())
+}
+
+/// What tells it from other kernels of a program, most often.
+pub fn short(mangled: &str) -> String {
+    let options = DemangleOptions::new().no_params().no_return_type().hide_expression_literal_types();
+    match demangled(mangled, &options) {
+        Some(name) => shortened(&name, ARGUMENTS),
+        None => mangled.to_owned(),
+    }
+}
+
+fn demangled(mangled: &str, options: &DemangleOptions) -> Option<String> {
+    mangled.starts_with("_Z").then_some(())?;
+    Symbol::new(mangled).ok()?.demangle_with_options(options).ok()
+}
+
+/// A name or type without namespaces, and with so many characters of template arguments.
+fn shortened(name: &str, room: usize) -> String {
+    let name = last_part(name.trim());
+    let Some((before, inside, behind)) = arguments(name) else { return literal(name) };
+    let inner = if room == ARGUMENTS { INNER } else { 0 };
+    let all: Vec<String> = split(inside).into_iter().map(|arg| shortened(arg, inner)).collect();
+    let mut shown = String::new();
+    for (at, arg) in all.iter().enumerate() {
+        let fits = shown.len() + arg.len() <= room;
+        if !fits && (at > 0 || room < ARGUMENTS) {
+            shown.push_str(if at > 0 { ", " } else { "" });
+            shown.push_str(MORE);
+            break;
+        }
+        shown.push_str(if at > 0 { ", " } else { "" });
+        shown.push_str(arg);
+    }
+    format!("{before}<{shown}>{behind}")
+}
+
+/// `3ul` is 3.
+fn literal(text: &str) -> String {
+    let digits = text.trim_end_matches(['u', 'l']);
+    let is_number = !digits.is_empty() && digits.trim_start_matches('-').bytes().all(|b| b.is_ascii_digit());
+    if is_number { digits.to_owned() } else { text.to_owned() }
+}
+
+/// Behind the last `::` that stands outside of brackets.
+fn last_part(name: &str) -> &str {
+    let mut start = 0;
+    at_top(name, |at, rest| {
+        if rest.starts_with("::") {
+            start = at + 2;
+        }
+    });
+    &name[start..]
+}
+
+/// What stands before, in and behind the first pair of angle brackets.
+fn arguments(name: &str) -> Option<(&str, &str, &str)> {
+    let open = name.find('<').filter(|open| !name[..*open].ends_with("operator"))?;
+    let mut close = None;
+    let mut depth = 0usize;
+    for (at, byte) in name.bytes().enumerate().skip(open) {
+        match byte {
+            b'<' | b'(' | b'[' | b'{' => depth += 1,
+            b'>' | b')' | b']' | b'}' => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    close = Some(at);
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    let close = close?;
+    Some((&name[..open], &name[open + 1..close], &name[close + 1..]))
+}
+
+/// At commas outside of brackets.
+fn split(list: &str) -> Vec<&str> {
+    let (mut parts, mut start) = (Vec::new(), 0);
+    at_top(list, |at, rest| {
+        if rest.starts_with(',') {
+            parts.push(&list[start..at]);
+            start = at + 1;
+        }
+    });
+    parts.push(&list[start..]);
+    parts
+}
+
+/// Calls `see` with each place outside of brackets.
+fn at_top<'t>(text: &'t str, mut see: impl FnMut(usize, &'t str)) {
+    let mut depth = 0i32;
+    for (at, c) in text.char_indices() {
+        match c {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' | ')' | ']' | '}' => depth -= 1,
+            _ if depth == 0 => see(at, &text[at..]),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_names_stay() {
+        for name in ["fill", "triton_poi_fused_add_0", "_Z", "_Zwhatever", "", "<unknown kernel>"] {
+            assert_eq!((short(name), full(name)), (name.to_owned(), name.to_owned()));
+        }
+    }
+
+    #[test]
+    fn functions_lose_their_parameters() {
+        assert_eq!(short("_Z4fillPffi"), "fill");
+        assert_eq!(full("_Z4fillPffi"), "fill(float*, float, int)");
+        assert_eq!(short("_ZN12_GLOBAL__N_14spinEl"), "spin");
+    }
+
+    #[test]
+    fn templates_keep_what_tells_them_apart() {
+        let add = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_";
+        assert_eq!(short(add), "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3>>");
+        assert!(full(add).starts_with(
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>"
+        ));
+        let cutlass = "_ZN7cutlass7Kernel2I66cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align8EEvNT_6ParamsE";
+        assert_eq!(
+            short(cutlass),
+            "Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align8>"
+        );
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        assert_eq!(
+            shortened("a::f<x::first_argument, y::second_argument_of_it, third>", ARGUMENTS),
+            "f<first_argument, second_argument_of_it, …>"
+        );
+        assert_eq!(shortened("f<g<h<i>, 1ul> const&>", ARGUMENTS), "f<g<h<…>, 1> const&>");
+        assert_eq!(shortened("f<{lambda(int)#1}>", ARGUMENTS), "f<{lambda(int)#1}>");
+    }
+
+    #[test]
+    fn odd_brackets_do_not_panic() {
+        for name in ["f<", "f>", "f<a,<", "a::b::<>", "operator<", "f<(>)>", ")::x", "é<é,é>"] {
+            shortened(name, ARGUMENTS);
+        }
+    }
+}
