@@ -153,6 +153,7 @@ struct builtin {
 };
 struct function {
     struct object head;
+    const char *name;
     struct module *module;
     struct library *library;    /* of a KERNEL */
     struct function *function;  /* of a KERNEL: the function it becomes; of a FUNCTION: itself */
