@@ -14,6 +14,7 @@ pub fn text(what: Lookup, number: i64) -> String {
     match what {
         Lookup::Comm => comm(number),
         Lookup::CgroupPath => cgroup_path(number),
+        Lookup::Inet => inet(number),
         Lookup::Error => error(number),
         Lookup::DriverResult => result(&cuda::errors::DRIVER, number),
         Lookup::RuntimeResult => result(&cuda::errors::RUNTIME, number),
@@ -24,6 +25,11 @@ pub fn text(what: Lookup, number: i64) -> String {
         Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled => format!("<kernel {number:#x}>"),
         Lookup::User => user(number).unwrap_or_else(|| number.to_string()),
     }
+}
+
+/// Of an address in memory the first byte comes first.
+fn inet(number: i64) -> String {
+    std::net::Ipv4Addr::from((number as u32).to_le_bytes()).to_string()
 }
 
 fn comm(pid: i64) -> String {
@@ -95,6 +101,8 @@ mod tests {
             (Lookup::User, -1, "-1"),
             (Lookup::Comm, -1, ""),
             (Lookup::CgroupPath, -1, ""),
+            (Lookup::Inet, 0x0100_007f, "127.0.0.1"),
+            (Lookup::Inet, -1, "255.255.255.255"),
         ];
         for (what, number, expected) in cases {
             assert_eq!(text(what, number), expected, "{what:?} {number}");

@@ -341,6 +341,14 @@ impl Catalog for Appeared<'_> {
         self.machine.functions(file)
     }
 
+    fn symbol(&self, file: FileId, name: &str) -> Option<(u64, u64)> {
+        self.machine.symbol(file, name)
+    }
+
+    fn offset_to_address(&self, file: FileId, offset: u64) -> Option<u64> {
+        self.machine.offset_to_address(file, offset)
+    }
+
     fn markers(&self, file: FileId) -> &[Marker] {
         self.machine.markers(file)
     }

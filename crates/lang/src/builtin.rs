@@ -2,6 +2,8 @@
 //!
 //! A new built-in is a row here, an arm in `check::variables` or `check::functions`, and one in the code generator.
 
+use crate::resolve::usage;
+
 /// What a built-in is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -331,11 +333,27 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     call(
         Function,
+        "memcmp",
+        (3, 3),
+        "memcmp(a, b, n)",
+        "0 if the first n bytes at two addresses, or of two strings, are equal, else 1; n is 128 at most",
+        "uprobe:libcudart:cudaLaunchKernel / memcmp(args.args, args.func, 16) == 0 / { @ = count() }",
+    ),
+    call(
+        Function,
         "buf",
         (1, 2),
         "buf(pointer, length), buf(array)",
         "bytes at an address of the process; `%r` prints them as text and hex, `%rx` and `%rh` in hex",
         "uprobe:libcuda:cuModuleGetFunction { printf(\"%rh\\n\", buf(args.name, 16)) }",
+    ),
+    call(
+        Function,
+        "ntop",
+        (1, 2),
+        "ntop([family, ]address)",
+        "IPv4 address, a number in network order, as printed",
+        "BEGIN { print(ntop(0x0100007f)) }",
     ),
     call(
         Function,
@@ -380,9 +398,9 @@ pub static BUILTINS: &[Builtin] = &[
     call(
         Function,
         "username",
-        (1, 1),
-        "username(uid)",
-        "login name of a user, as printed",
+        (0, 1),
+        "username[(uid)]",
+        "login name of a user, as printed; without `uid` of whoever runs",
         "uprobe:libcuda:cuInit { @[username(uid)] = count() }",
     ),
     call(
@@ -443,6 +461,30 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     calls(call(
         Function,
+        "uaddr",
+        (1, 1),
+        "uaddr(\"symbol\")",
+        "address of a variable or function of the probed file, a pointer to an integer of the symbol's size; in a `uprobe`",
+        "uprobe:./train:main { print(*uaddr(\"counter\")) }",
+    )),
+    call(
+        Function,
+        "uptr",
+        (1, 1),
+        "uptr(address)",
+        "an address of the process, as addresses are anyway",
+        "uprobe:libc:open { print(str(uptr(arg0))) }",
+    ),
+    call(
+        Function,
+        "kptr",
+        (1, 1),
+        "kptr(address)",
+        "an address of the kernel: `str`, `buf`, `*` and `->` read there",
+        "tracepoint:sched:sched_switch { print(str(kptr(args.path))) }",
+    ),
+    calls(call(
+        Function,
         "reg",
         (1, 1),
         "reg(\"name\")",
@@ -464,6 +506,14 @@ pub static BUILTINS: &[Builtin] = &[
         "has_key(@map, key)",
         "whether the map has the key",
         "uretprobe:libcuda:cuInit / has_key(@start, tid) / { @ = count() } uprobe:libcuda:cuInit { @start[tid] = 1 }",
+    ),
+    call(
+        Function,
+        "find",
+        (3, 3),
+        "find(@map, key, $value)",
+        "whether the map has the key; if so its value is in the variable",
+        "uprobe:libcuda:cuInit { @start[tid] = nsecs; if (find(@start, tid, $then)) { print($then) } }",
     ),
     call(
         Function,
@@ -515,6 +565,14 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     call(
         Action,
+        "join",
+        (1, 2),
+        "join(words[, \"separator\"])",
+        "prints a `char *[]` that ends in 0 as a line, 16 words of 256 bytes at most",
+        "uprobe:libc:execvp { join(arg1) }",
+    ),
+    call(
+        Action,
         "cat",
         (1, MANY),
         "cat(\"path\", values...)",
@@ -560,6 +618,14 @@ pub static BUILTINS: &[Builtin] = &[
         "static_assert(condition, \"text\")",
         "the same of a condition that is known when the script is compiled",
         "BEGIN { static_assert(sizeof(uint64) == 8, \"eight bytes\") }",
+    ),
+    call(
+        Action,
+        "fail",
+        (1, 1),
+        "fail(\"text\")",
+        "refuses the script when it is compiled, unless an `if` whose condition is known then leaves it out",
+        "BEGIN { if (sizeof(uint64) != 8) { fail(\"eight bytes are wanted\") } }",
     ),
     call(
         Action,
@@ -692,24 +758,39 @@ pub static BUILTINS: &[Builtin] = &[
     ),
 ];
 
+/// Other names for the same.
+static ALIASES: &[(&str, &str)] = &[("dw_ustack", "ustack")];
+
 /// The row of a name; `arg3` finds `argN`.
 pub fn find(name: &str) -> Option<&'static Builtin> {
-    let name = if crate::resolve::usage::arg_number(name).is_some() { "argN" } else { name };
+    let numbered = usage::arg_number(name).or_else(|| usage::stack_arg_number(name)).is_some();
+    let name = if numbered { "argN" } else { name };
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, known)| known);
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
 
 /// What others have and this language has not: name, and what to do.
 pub static ABSENT: &[(&str, &str)] = &[
+    ("config", "settings stand in the script's `config` block, and are not read by the script"),
+    ("container_of", "cast the address less `offsetof(struct NAME, member)`"),
     ("curtask", "use `pid`, `tid` and `comm`"),
-    ("join", "use `printf` and `str`"),
-    ("kaddr", "addresses of the kernel are of no use in a process"),
+    ("debugf", "use `printf`"),
+    ("kaddr", "use `kptr` on an address that a tracepoint passes on"),
+    ("kfunc_allowed", "functions of the kernel are not called by scripts"),
+    ("kfunc_exist", "functions of the kernel are not called by scripts"),
     ("ksym", "use `kstack`"),
-    ("kptr", "memory of the kernel cannot be read"),
-    ("macaddr", "print the bytes"),
-    ("ntop", "print the bytes"),
+    ("leader_comm", "use `comm(pid)`"),
+    ("leader_tid", "use `pid`"),
+    ("macaddr", "print the bytes: `%rh` of `buf(p, 6)`"),
+    ("path", "use `cat` or `system` on `/proc/PID/fd`"),
+    ("pcomm", "keep `args.parent_comm` of `tracepoint:sched:sched_process_fork` by `args.child_pid`"),
+    ("percpu_kaddr", "use a tracepoint, whose `args` are typed"),
+    ("ppid", "keep `args.parent_pid` of `tracepoint:sched:sched_process_fork` by `args.child_pid`"),
+    ("pton", "write the number in network order: 127.0.0.1 is `0x0100007f`"),
+    ("skboutput", "packets are not written; trace the functions that send them"),
+    ("socket_cookie", "use the address of the socket as a key"),
     ("tseries", "use `interval:s:1 { print(@x); clear(@x) }`"),
-    ("uaddr", "use `usym` the other way round, or the address itself"),
-    ("uptr", "pointers are to memory of the process anyway"),
+    ("unwatch", "there are no watchpoints; probe the function that writes there"),
 ];
 
 /// Functions that change the machine, and so ask for `--unsafe`.

@@ -176,6 +176,18 @@ pub trait Catalog {
         None
     }
 
+    /// Virtual address in the file, and size in bytes, of a variable or function.
+    fn symbol(&self, file: FileId, name: &str) -> Option<(u64, u64)> {
+        let _ = (file, name);
+        None
+    }
+
+    /// Virtual address of a place in the file's code; the other way round than [`Catalog::address_to_offset`].
+    fn offset_to_address(&self, file: FileId, offset: u64) -> Option<u64> {
+        let _ = (file, offset);
+        None
+    }
+
     /// Id of the cgroup (version 2) at a path; `None` if there is none.
     fn cgroup_id(&self, path: &str) -> Option<u64> {
         let _ = path;

@@ -119,13 +119,16 @@ impl Cursor<'_> {
         self.rest = rest;
         match SHORT.iter().find(|(letter, _)| *letter == first) {
             Some((_, letter)) => Ok(*letter),
-            None => self.error(unknown(first)),
+            None => self.error(unknown(first, rest.first().copied())),
         }
     }
 }
 
-fn unknown(letter: u8) -> String {
+fn unknown(letter: u8, next: Option<u8>) -> String {
     match letter {
+        b'g' if next == Some(b'r') => {
+            "`%gr` prints flags of the kernel's allocator, which are not known here; use `%x`".into()
+        }
         b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' => {
             format!("`%{}` prints floating point numbers, and there are none; use `%d`", letter as char)
         }

@@ -173,6 +173,8 @@ pub enum Lookup {
     User,
     /// `cgroup_path(id)`: path under the mounted hierarchy.
     CgroupPath,
+    /// `ntop(address)`: `127.0.0.1`.
+    Inet,
     /// `size_text(bytes)`: `1.5 MiB`.
     Size,
     /// `time_text(ns)`: `12.3 us`.
@@ -201,6 +203,7 @@ impl Lookup {
             Lookup::Syscall => "syscall_name",
             Lookup::User => "username",
             Lookup::CgroupPath => "cgroup_path",
+            Lookup::Inet => "ntop",
             Lookup::Size => "size_text",
             Lookup::Time => "time_text",
         }
@@ -698,6 +701,8 @@ pub enum Message {
     Cat,
     /// `system`: a shell command whose output is printed.
     System,
+    /// `join`: a line of words.
+    Join,
     /// `row`: a line that is kept for `rows`; its weight, an int64, is the first of the values.
     Row,
 }
@@ -710,6 +715,7 @@ impl Message {
             Message::Warning => "warnf",
             Message::Cat => "cat",
             Message::System => "system",
+            Message::Join => "join",
             Message::Row => "row",
         }
     }
@@ -778,6 +784,18 @@ pub enum Yields {
     Old,
     /// `++x`, `x += e`
     New,
+}
+
+impl Expr {
+    /// As an address: it is one of kernel memory. What was read there is, too.
+    pub fn in_kernel(&self) -> bool {
+        match &self.kind {
+            ExprKind::Kernel(_) => true,
+            ExprKind::Cast(inner) | ExprKind::Load { base: inner, .. } => inner.in_kernel(),
+            ExprKind::Binary { op: BinaryOp::Add | BinaryOp::Sub, lhs, .. } => lhs.in_kernel(),
+            _ => false,
+        }
+    }
 }
 
 /// The kinds of expression. "The operands" below have been converted: where an operation works on one type, both sides
@@ -936,6 +954,8 @@ pub enum ExprKind {
         /// What it is then.
         value: Box<Expr>,
     },
+    /// `kptr(p)`, a pointer that a tracepoint passes on: the address, at which memory is the kernel's. See [`Expr::in_kernel`].
+    Kernel(Box<Expr>),
     /// `*p`, `p->f`, `p[2]`: a scalar, struct or array of the expression's type in user memory; zeros and a counter when it
     /// cannot be read.
     Load {

@@ -269,6 +269,7 @@ impl<'a> Printer<'a> {
             ExprKind::StackLen { user, limit } => {
                 format!("len({}stack({limit}))", if *user { "u" } else { "k" })
             }
+            ExprKind::Kernel(inner) => format!("kernel:{}", self.expr(inner)),
             ExprKind::Cast(inner) => format!("({}){}", self.ty(&e.ty), self.expr(inner)),
             ExprKind::Ternary { cond, then, otherwise } => {
                 format!("({} ? {} : {})", self.expr(cond), self.expr(then), self.expr(otherwise))

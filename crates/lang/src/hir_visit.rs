@@ -77,6 +77,7 @@ pub fn visit_expr(e: &Expr, see: &mut dyn FnMut(&Expr)) {
         | ExprKind::BitNot(a)
         | ExprKind::Not(a)
         | ExprKind::Cast(a)
+        | ExprKind::Kernel(a)
         | ExprKind::Usym(a)
         | ExprKind::Strftime(a)
         | ExprKind::Load { base: a, .. }

@@ -62,7 +62,7 @@ static LIBRARIES: &[Library] = &[
         None,
     ),
     (&["libc"], "/usr/lib/x86_64-linux-gnu/libc.so.6", None, "free malloc open", None),
-    (&["./train"], "/home/me/train", None, "cudaMalloc main", None),
+    (&["./train"], "/home/me/train", None, "cudaMalloc main _ZN2nn6Linear7forwardEl", None),
 ];
 
 struct Machine(Vec<Vec<Function>>, Vec<Marker>);
@@ -127,6 +127,15 @@ impl Catalog for Machine {
         &self.0[file.0 as usize]
     }
 
+    fn symbol(&self, _: FileId, name: &str) -> Option<(u64, u64)> {
+        (name == "counter").then_some((0x9000, 4))
+    }
+
+    fn offset_to_address(&self, _: FileId, offset: u64) -> Option<u64> {
+        Some(offset + 0x100)
+    }
+
+    /// Markers of the program.
     fn markers(&self, file: FileId) -> &[Marker] {
         if LIBRARIES[file.0 as usize].0.contains(&"./train") { &self.1 } else { &[] }
     }

@@ -312,12 +312,21 @@ impl ElfFile {
         Some(self.section(name)?.sh_addr)
     }
 
-    /// Virtual address of a variable by its name.
-    pub fn variable(&self, name: &str) -> Option<u64> {
+    /// Virtual address and size of a symbol that the file defines.
+    pub fn symbol_of(&self, name: &str) -> Option<(u64, u64)> {
         self.tables().into_iter().flatten().find_map(|table| {
             let named = |raw: &RawSymbol| c_string(table.strings, raw.name) == Some(name);
-            table.raw().map(|(_, raw)| raw).find(|raw| raw.section != 0 && named(raw)).map(|raw| raw.value)
+            let mut defined = table.raw().map(|(_, raw)| raw).filter(|raw| raw.section != 0);
+            defined.find(named).map(|raw| (raw.value, raw.size))
         })
+    }
+
+    /// Virtual address of a place in the code.
+    pub fn code_address(&self, offset: u64) -> Option<u64> {
+        let code = self.segments.iter().filter(|s| s.p_type == PT_LOAD && s.p_flags & PF_X != 0);
+        code.filter_map(|s| Some((s, offset.checked_sub(s.p_offset)?)))
+            .find(|(s, inside)| *inside < s.p_filesz)
+            .map(|(s, inside)| s.p_vaddr.wrapping_add(inside))
     }
 
     /// All functions that the file defines.

@@ -422,6 +422,14 @@ impl Catalog for Machine {
         self.file(file).elf.code_offset(address)
     }
 
+    fn symbol(&self, file: FileId, name: &str) -> Option<(u64, u64)> {
+        self.file(file).elf.symbol_of(name)
+    }
+
+    fn offset_to_address(&self, file: FileId, offset: u64) -> Option<u64> {
+        self.file(file).elf.code_address(offset)
+    }
+
     fn cgroup_id(&self, path: &str) -> Option<u64> {
         // Of a directory of cgroup2 the inode number is the id.
         let is_cgroup = Path::new(path).join("cgroup.controllers").exists();

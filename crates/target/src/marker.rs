@@ -130,7 +130,7 @@ impl Operands<'_> {
         let at = text[1..].find(['+', '-']).map_or(text.len(), |at| at + 1);
         let (name, offset) = text.split_at(at);
         let offset = if offset.is_empty() { 0 } else { number_of(offset)? };
-        Some(self.elf.variable(name)?.wrapping_add_signed(offset))
+        Some(self.elf.symbol_of(name)?.0.wrapping_add_signed(offset))
     }
 }
 

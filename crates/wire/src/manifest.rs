@@ -349,6 +349,8 @@ pub enum Message {
     Cat,
     /// A shell command whose output is printed.
     System,
+    /// Words, printed as a line.
+    Join,
     /// A line that the reader keeps for [`EventKind::Rows`]: the weight, an int64, is the first of the values.
     Row,
 }

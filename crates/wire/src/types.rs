@@ -89,6 +89,8 @@ pub enum Lookup {
     User,
     /// Cgroup id: its path.
     CgroupPath,
+    /// IPv4 address in network order: with dots.
+    Inet,
     /// Bytes, as people read them.
     Size,
     /// Nanoseconds, as people read them.

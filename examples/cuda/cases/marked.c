@@ -5,7 +5,7 @@
  *   demo:table    a value of an array, by base, index and scale, and one of a variable of the file
  *   demo:watched  has a counter by which the program sees that somebody listens; only then it is passed
  *
- * The notes are written here in assembler, so that no header is needed.
+ * and calls demo::twice(long) as often, a function of C++ by its name. The notes are written here in assembler, so that no header is needed.
  */
 #include "cases.h"
 
@@ -42,11 +42,19 @@ __attribute__((noinline)) static void table(long i) {
     MARK("table", "0", "4@(%0,%1,4) -4@demo_global(%%rip)", "r"(squares), "r"(i % 64));
 }
 
+/* Called as C++ calls it: `demo::twice(long)`. */
+long twice(long i) __asm__("_ZN4demo5twiceEl");
+__attribute__((noinline)) long twice(long i) {
+    __asm__ volatile("" : "+r"(i));
+    return 2 * i;
+}
+
 int main(int argc, char **argv) {
     long count = number(argc, argv, 1, 10), watched = 0;
     for (long i = 1; i <= count; i++) {
         plain(i);
         table(i);
+        if (twice(i) != 2 * i) return 1;
         if (demo_watched_counter) {
             watched++;
             MARK("watched", "demo_watched_counter", "8@%0", "r"(watched));

@@ -76,6 +76,7 @@ impl Body<'_, '_> {
             hir::Message::Warning => Message::Warning,
             hir::Message::Cat => Message::Cat,
             hir::Message::System => Message::System,
+            hir::Message::Join => Message::Join,
             hir::Message::Row => Message::Row,
         };
         EventKind::Message { what, end_column, format: format(pieces) }

@@ -57,6 +57,7 @@ impl Body<'_, '_> {
                 self.statements(body);
                 self.scalar(value)
             }
+            ExprKind::Kernel(address) => self.scalar(address),
             ExprKind::Load { base, offset } => self.dereference(base, *offset, ty).into(),
             ExprKind::StrIndex { base, index } => self.string_index(base, index).into(),
             ExprKind::TupleGet { base, index } => {
@@ -196,7 +197,7 @@ impl Body<'_, '_> {
     fn dereference(&mut self, base: &Expr, offset: i64, ty: &Type) -> VReg {
         let address = self.address(base, offset);
         let width = self.width(ty);
-        self.read_user(address, width, self.signed(ty))
+        self.read_memory(address, width, self.signed(ty), base.in_kernel())
     }
 
     fn address(&mut self, base: &Expr, offset: i64) -> Operand {
@@ -303,7 +304,7 @@ impl Body<'_, '_> {
             ExprKind::Usym(address) => self.store_usym(address, to),
             ExprKind::Load { base, offset } => {
                 let address = self.address(base, *offset);
-                self.read_user_into(address, to, size);
+                self.read_into(address, to, size, base.in_kernel());
             }
             ExprKind::Tuple(parts) => self.store_tuple(parts, to),
             ExprKind::Cast(e) => self.store_cast(e, &expr.ty, to),

@@ -336,6 +336,7 @@ pub fn wire_lookup(lookup: hir::Lookup) -> wire::types::Lookup {
         hir::Lookup::Signal => wire::types::Lookup::Signal,
         hir::Lookup::Syscall => wire::types::Lookup::Syscall,
         hir::Lookup::User => wire::types::Lookup::User,
+        hir::Lookup::Inet => wire::types::Lookup::Inet,
         hir::Lookup::CgroupPath => wire::types::Lookup::CgroupPath,
         hir::Lookup::Size => wire::types::Lookup::Size,
         hir::Lookup::Time => wire::types::Lookup::Time,

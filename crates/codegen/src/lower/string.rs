@@ -5,6 +5,7 @@
 use super::abi::Piece;
 use super::body::{Body, Pro, literal};
 use super::frame::{Base, Place};
+use super::user::{reader, text_reader};
 use crate::bpf::helper;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::hir::{Expr, ExprKind, HASH_FACTOR, HASH_SHIFT, HASH_START, Type};
@@ -21,7 +22,7 @@ impl Body<'_, '_> {
         let size = self.read_size(limit, capacity);
         self.zero(to, capacity);
         let at = self.pointer(to);
-        let read = self.b().call(helper::PROBE_READ_USER_STR, &[at.into(), size, address]);
+        let read = self.b().call(text_reader(base.in_kernel()), &[at.into(), size, address]);
         self.count_if(Cmp::Slt, read, 0, CounterKind::UserRead);
     }
 
@@ -324,7 +325,7 @@ impl Body<'_, '_> {
         self.zero(to, size);
         self.store(to, Width::B32, len);
         let at = self.pointer(to.plus(4));
-        let failed = self.b().call(helper::PROBE_READ_USER, &[at.into(), len.into(), address]);
+        let failed = self.b().call(reader(base.in_kernel()), &[at.into(), len.into(), address]);
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
     }
 
@@ -394,7 +395,7 @@ impl Body<'_, '_> {
         let address = self.scalar(base);
         let size = self.read_size(limit, capacity);
         let tail = self.tail(record, end);
-        let read = self.b().call(helper::PROBE_READ_USER_STR, &[tail.into(), size, address]);
+        let read = self.b().call(text_reader(base.in_kernel()), &[tail.into(), size, address]);
         let (len, word) = (self.b().copy(0), self.b().copy(0));
         let [some, failed, cut, fine, after] = [false, true, true, false, false]
             .map(|cold| if cold { self.b().cold_block() } else { self.b().block() });
@@ -405,7 +406,7 @@ impl Body<'_, '_> {
         self.b().set(word, len);
         self.b().branch(Cmp::Eq, read, i64::from(capacity), cut, fine);
         self.b().switch_to(cut);
-        self.flag_if_longer(address, capacity, word);
+        self.flag_if_longer(address, capacity, word, base.in_kernel());
         self.b().fall_into(fine);
         self.b().jump(after);
         self.b().switch_to(failed);
@@ -416,12 +417,12 @@ impl Body<'_, '_> {
     }
 
     /// A string that fills its capacity is cut unless a NUL follows.
-    fn flag_if_longer(&mut self, address: Operand, capacity: u32, word: VReg) {
+    fn flag_if_longer(&mut self, address: Operand, capacity: u32, word: VReg, in_kernel: bool) {
         let last = self.b().bin(Bin::Add, address, i64::from(capacity - 1));
         let mark = self.mark();
         let place = self.temp(8);
         let to = self.pointer(place);
-        self.b().call_void(helper::PROBE_READ_USER, &[to.into(), 1.into(), last.into()]);
+        self.b().call_void(reader(in_kernel), &[to.into(), 1.into(), last.into()]);
         let byte = self.load(place, Width::B8, false);
         self.release(mark);
         let (longer, after) = (self.b().cold_block(), self.b().cold_block());

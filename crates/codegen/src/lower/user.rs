@@ -90,24 +90,45 @@ impl Body<'_, '_> {
         self.b().bin(Bin::Add, sp, offset)
     }
 
-    /// A struct or array of user memory; the helper leaves zeroes where it fails.
-    pub(super) fn read_user_into(&mut self, address: impl Into<Operand>, to: Place, bytes: u32) {
+    /// A struct or array in memory; the helper leaves zeroes where it fails.
+    pub(super) fn read_into(&mut self, address: impl Into<Operand>, to: Place, bytes: u32, in_kernel: bool) {
         let to = self.pointer(to);
         let args = [to.into(), i64::from(bytes).into(), address.into()];
-        let failed = self.b().call(helper::PROBE_READ_USER, &args);
+        let failed = self.b().call(reader(in_kernel), &args);
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
     }
 
     /// A scalar of user memory; the helper leaves zeroes where it fails.
     pub(super) fn read_user(&mut self, address: impl Into<Operand>, width: Width, signed: bool) -> VReg {
+        self.read_memory(address, width, signed, false)
+    }
+
+    /// A scalar in memory, of the process or of the kernel.
+    pub(super) fn read_memory(
+        &mut self,
+        address: impl Into<Operand>,
+        width: Width,
+        signed: bool,
+        in_kernel: bool,
+    ) -> VReg {
         let mark = self.mark();
         let place = self.temp(8);
         let to = self.pointer(place);
         let args = [to.into(), i64::from(width.bytes()).into(), address.into()];
-        let failed = self.b().call(helper::PROBE_READ_USER, &args);
+        let failed = self.b().call(reader(in_kernel), &args);
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
         let value = self.load(place, width, signed);
         self.release(mark);
         value
     }
+}
+
+/// What reads memory of the process, or of the kernel.
+pub(super) fn reader(in_kernel: bool) -> u32 {
+    if in_kernel { helper::PROBE_READ_KERNEL } else { helper::PROBE_READ_USER }
+}
+
+/// What reads text there.
+pub(super) fn text_reader(in_kernel: bool) -> u32 {
+    if in_kernel { helper::PROBE_READ_KERNEL_STR } else { helper::PROBE_READ_USER_STR }
 }

@@ -34,7 +34,7 @@ pub fn operands<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
         | Stack
         | StackLen { .. }
         | Len(_) => {}
-        Neg(e) | BitNot(e) | Not(e) | Cast(e) | Usym(e) | Strftime(e) => f(e),
+        Neg(e) | BitNot(e) | Not(e) | Cast(e) | Kernel(e) | Usym(e) | Strftime(e) => f(e),
         StrLen(e) | StrHash(e) | ByteSwap(e) | Lookup(e) => f(e),
         StrContains { haystack: e, .. }
         | StrCase { text: e, .. }

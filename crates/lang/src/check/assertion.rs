@@ -40,10 +40,23 @@ impl Checker<'_> {
         }
         None
     }
+
+    /// `fail("text")`
+    pub fn fail(&mut self, text: &ast::Expr, span: Span) -> Option<StmtKind> {
+        let text = self.text(text, "the text of `fail`")?;
+        if !self.scope.left_out {
+            self.error(
+                "E0228",
+                span,
+                format!("the script refuses itself: {}", String::from_utf8_lossy(&text)),
+            );
+        }
+        None
+    }
 }
 
 /// Whether a condition holds, if that is known when compiling.
-fn truth(cond: &Expr) -> Option<bool> {
+pub(super) fn truth(cond: &Expr) -> Option<bool> {
     match &cond.kind {
         ExprKind::Int(number) => Some(*number != 0),
         ExprKind::Not(inner) => truth(inner).map(|holds| !holds),

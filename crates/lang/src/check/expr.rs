@@ -135,7 +135,7 @@ impl Checker<'_> {
     }
 
     /// `{ let $b = 1; $b + 1 }`: nothing in it leaves it but by its value.
-    fn valued_block(&mut self, body: &ast::Block, value: Option<&ast::Expr>, span: Span) -> Expr {
+    pub fn valued_block(&mut self, body: &ast::Block, value: Option<&ast::Expr>, span: Span) -> Expr {
         let Some(value) = value else { return unknown(span) };
         let outer = self.scope.enter_value();
         let body = self.block(body);

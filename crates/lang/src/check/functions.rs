@@ -51,6 +51,16 @@ impl Checker<'_> {
             "strcap" => self.strcap(&args[0], span),
             "str_concat" => self.concat(args, span),
             "tolower" | "toupper" => self.letters(name, &args[0], span),
+            "memcmp" => self.memcmp(args, span),
+            "find" => self.find(args, span),
+            "ntop" => self.ntop(args, span),
+            "uaddr" => self.uaddr(&args[0], span),
+            "uptr" => self.expr(&args[0]),
+            "kptr" => self.kptr(&args[0], span),
+            "username" if args.is_empty() => {
+                let uid = Box::new(convert(expr(ExprKind::Uid, Type::U32, span), &Type::I64));
+                expr(ExprKind::Lookup(uid), Type::Lookup(Lookup::User), span)
+            }
             "bswap" => self.byte_swap(&args[0], span),
             "buf" => self.buf(args, span),
             "cgroupid" => self.cgroup_id(&args[0], span),
@@ -67,7 +77,7 @@ impl Checker<'_> {
             "time_text" => self.lookup(Lookup::Time, &args[0], span),
             "has_key" => self.has_key(args, span),
             "delete" => self.delete(args, span).pop().unwrap_or_else(|| unknown(span)),
-            "ustack" | "kstack" => self.stack(name, args, span),
+            "ustack" | "dw_ustack" | "kstack" => self.stack(name, args, span),
             "nsecs" | "pid" | "tid" => self.moded(name, &args[0], span),
             other => unreachable!("built-in function `{other}` has no arm"),
         }

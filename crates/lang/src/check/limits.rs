@@ -18,3 +18,5 @@ pub const STRING_BYTES: i64 = 16384;
 pub const MAP_ENTRIES: i64 = 1 << 26;
 /// Bytes of a struct that a script declares.
 pub const STRUCT_BYTES: u32 = 1 << 20;
+/// Bytes that `memcmp` compares.
+pub const MEMCMP_BYTES: i64 = 128;

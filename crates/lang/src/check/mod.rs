@@ -5,6 +5,7 @@
 //!
 //! Not here: where probes go (`resolve`), how things are computed (`codegen`).
 
+mod address;
 mod assertion;
 mod build;
 mod calls;
@@ -15,6 +16,7 @@ mod export;
 mod expr;
 mod functions;
 pub mod infer;
+mod join;
 mod layout;
 pub mod limits;
 mod maps;

@@ -48,6 +48,10 @@ pub(crate) struct Scope {
     pub at: At,
     pub signature: Option<Signature>,
     pub known: Option<&'static cuda::Signature>,
+    /// Pointers of the record are to memory of the kernel; those of system calls are to the process's.
+    pub kernel_pointers: bool,
+    /// A raw tracepoint, whose values also have numbers.
+    pub raw: bool,
     /// Of markers: what they pass on.
     pub passed: Option<Vec<MarkerArg>>,
     /// The function, or marker, for messages.
@@ -67,6 +71,8 @@ pub(crate) struct Scope {
     pub assigned: Vec<bool>,
     /// Loops around this point.
     pub loops: u32,
+    /// A condition that is known when compiling leaves this out.
+    pub left_out: bool,
     /// Inside a block that has a value.
     pub in_value: bool,
     /// Nothing after this point of the block is reached.
@@ -83,6 +89,11 @@ impl Scope {
             Attached::Timed { attach, name, signature } => {
                 scope.timed_name = Some(*name);
                 scope.signature = signature.clone();
+                scope.raw = matches!(attach, Attach::RawTracepoint { .. });
+                scope.kernel_pointers = match attach {
+                    Attach::Tracepoint { category, .. } => !category.ends_with("syscalls"),
+                    attach => matches!(attach, Attach::RawTracepoint { .. }),
+                };
                 scope.at = match attach {
                     Attach::Begin | Attach::End | Attach::Signal { .. } => At::Ends,
                     Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => At::Record,

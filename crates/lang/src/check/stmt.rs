@@ -3,6 +3,7 @@
 use crate::ast::{self, Block, ExprKind as Ast, StmtKind as AstStmt};
 use crate::builtin::{self, Kind};
 use crate::check::Checker;
+use crate::check::assertion::truth;
 use crate::check::build::{convert, is_unknown};
 use crate::check::infer::Slot;
 use crate::check::limits;
@@ -81,6 +82,7 @@ impl Checker<'_> {
     /// An action, an update, or a value that nobody uses.
     fn expr_stmt(&mut self, e: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
         match &e.kind {
+            Ast::Call { name, args } if name.node == "join" => self.join(name, args, e.span, out),
             Ast::Call { name, args } if is_kind(&name.node, Kind::Action) => {
                 let kind = self.action(name, args, e.span);
                 out.extend(kind.map(|kind| Stmt { kind, span }));
@@ -142,6 +144,7 @@ impl Checker<'_> {
             "signal_thread" => self.signal(&args[0], true, span),
             "assert" => self.assert(args, span),
             "static_assert" => self.static_assert(args),
+            "fail" => self.fail(&args[0], span),
             "span" => self.export(Export::Span, args, span),
             "event" => self.export(Export::Instant, args, span),
             "counter" => self.export(Export::Counter, args, span),
@@ -246,12 +249,16 @@ impl Checker<'_> {
 
     fn if_stmt(&mut self, cond: &ast::Expr, then: &Block, otherwise: Option<&Block>) -> StmtKind {
         let cond = self.condition(cond);
+        let (holds, outside) = (truth(&cond), self.scope.left_out);
         let before = self.scope.assigned.clone();
+        self.scope.left_out = outside || holds == Some(false);
         let then = self.block(then);
+        self.scope.left_out = outside || holds == Some(true);
         let after_then = (std::mem::replace(&mut self.scope.assigned, before), self.scope.ended);
         self.scope.assigned.resize(after_then.0.len(), false);
         self.scope.ended = false;
         let otherwise = otherwise.map(|block| self.block(block)).unwrap_or_default();
+        self.scope.left_out = outside;
         let after_else = (self.scope.assigned.as_slice(), self.scope.ended);
         self.scope.assigned = meet((&after_then.0, after_then.1), after_else);
         self.scope.ended &= after_then.1;

@@ -3,13 +3,13 @@
 use crate::ast;
 use crate::builtin::{self, Builtin, Kind, Where};
 use crate::check::Checker;
-use crate::check::build::{binary, expr, int, unknown};
+use crate::check::build::{binary, convert, expr, int, unknown};
 use crate::check::config::stack_mode;
 use crate::check::limits;
 use crate::check::scope::At;
 use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, NameKind, Type};
 use crate::resolve::probes::did_you_mean;
-use crate::resolve::usage::arg_number;
+use crate::resolve::usage::{arg_number, argument_registers, stack_arg_number};
 use crate::similar::similar;
 use crate::span::Span;
 
@@ -120,12 +120,16 @@ impl<'a> Checker<'a> {
     }
 
     fn builtin_variable(&mut self, builtin: &'static Builtin, name: &str, span: Span) -> Expr {
+        if builtin.kind == Kind::Function && builtin.arity.0 == 0 {
+            return self.function(name, &[], span);
+        }
         if builtin.kind != Kind::Variable {
             let message = format!("`{name}` is a function");
             self.error("E0206", span, message).help(format!("write `{}`", builtin.signature));
             return unknown(span);
         }
-        let of_record = name == "args" && self.scope.at == At::Record;
+        let by_number = self.scope.raw && arg_number(name).is_some();
+        let of_record = self.scope.at == At::Record && (name == "args" || by_number);
         if !of_record && !self.allowed(builtin, name, span) {
             return unknown(span);
         }
@@ -145,10 +149,11 @@ impl<'a> Checker<'a> {
                 let child = expr(ExprKind::Fact(Fact::ChildPid), Type::U32, span);
                 binary(BinaryOp::Ne, child, int(0, Type::U32, span), Type::Bool, span)
             }
-            "ustack" | "kstack" => self.stack(name, &[], span),
+            "ustack" | "dw_ustack" | "kstack" => self.stack(name, &[], span),
             "args" => self.all_args(span),
-            _ => match arg_number(name) {
+            _ => match arg_number(name).or_else(|| Some(stack_arg_number(name)? + argument_registers())) {
                 Some(number) if self.scope.passed.is_some() => self.passed(number, span),
+                Some(number) if self.scope.at == At::Record => self.field_by_number(number, span),
                 Some(number) => expr(ExprKind::Arg(number), Type::I64, span),
                 None => unreachable!("built-in variable `{name}` has no arm"),
             },
@@ -270,7 +275,7 @@ impl<'a> Checker<'a> {
                 }
                 ast::ExprKind::Ident(word) if !self.defines.contains_key(word) => {
                     let message = format!("unknown mode `{word}` of a stack");
-                    self.error("E0210", arg.span, message).help("modes are `bpftrace`, `perf` and `raw`");
+                    self.error("E0210", arg.span, message).help(stack_mode_help(word));
                 }
                 _ => limit = self.constant(arg, "the number of frames").unwrap_or(limit),
             }
@@ -280,8 +285,25 @@ impl<'a> Checker<'a> {
             self.error("E0222", span, message);
             limit = limits::FRAMES;
         }
-        let ty = Type::Stack { user: name == "ustack", limit: limit as u32, mode };
+        let ty = Type::Stack { user: name != "kstack", limit: limit as u32, mode };
         expr(ExprKind::Stack, ty, span)
+    }
+
+    /// `arg0` of a raw tracepoint, as int64.
+    fn field_by_number(&mut self, number: u32, span: Span) -> Expr {
+        let params = self.scope.signature.as_ref().map_or(&[][..], |signature| &signature.params);
+        let Some(name) = params.get(number as usize).map(|param| param.name.clone()) else {
+            let message = format!("this tracepoint passes on {} values", params.len());
+            self.error("E0120", span, message).label(format!("no `arg{number}`"));
+            return unknown(span);
+        };
+        let field = self.tracepoint_field(&ast::Name { node: name, span }, span);
+        match field.kind {
+            ExprKind::Kernel(address) => {
+                expr(ExprKind::Kernel(Box::new(convert(*address, &Type::I64))), Type::I64, span)
+            }
+            _ => convert(field, &Type::I64),
+        }
     }
 
     /// `args.comm` of a tracepoint.
@@ -308,6 +330,10 @@ impl<'a> Checker<'a> {
                 expr(ExprKind::RecordStr { param, located: true }, ty, span)
             }
             ty @ Type::Str(_) => expr(ExprKind::RecordStr { param, located: false }, ty, span),
+            ty @ Type::Pointer(_) if self.scope.kernel_pointers => {
+                let address = expr(ExprKind::Param(param), ty.clone(), span);
+                expr(ExprKind::Kernel(Box::new(address)), ty, span)
+            }
             ty => expr(ExprKind::Param(param), ty, span),
         }
     }
@@ -327,5 +353,14 @@ impl<'a> Checker<'a> {
             Some(at) => expr(ExprKind::Param(at as u32), signature.params[at].ty.clone(), span),
             None => unknown(span),
         }
+    }
+}
+
+fn stack_mode_help(word: &str) -> &'static str {
+    match word {
+        "build_id" => {
+            "use `perf`, which names the file of each frame, or `raw`; modes are `bpftrace`, `perf` and `raw`"
+        }
+        _ => "modes are `bpftrace`, `perf` and `raw`",
     }
 }

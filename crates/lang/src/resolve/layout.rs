@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use crate::ast::Clause;
-use crate::catalog::MarkerArg;
+use crate::catalog::{FileId, MarkerArg};
 use crate::check::types::Types;
 use crate::diagnostic::Diagnostics;
 use crate::hir::{Param, Signature, Site, Type};
@@ -53,6 +53,8 @@ struct Key {
     ret: Option<Type>,
     /// Where the stack arguments are, if one may be used.
     stack_shift: Option<u32>,
+    /// The function itself, if what the body sees of it is no other's.
+    place: Option<(Option<FileId>, u64)>,
     /// What a marker passes on, up to the last that is used.
     passed: Option<Vec<MarkerArg>>,
 }
@@ -136,6 +138,7 @@ impl Grouping<'_> {
             || self.usage.highest_arg.is_some_and(|n| n >= FEWEST_ARGUMENT_REGISTERS);
         let ret = call.signature.filter(|known| call.returns && self.tells_result(known));
         Key {
+            place: self.usage.place.then_some((call.site.file, call.site.place.offset)),
             returns: call.returns,
             used,
             names: self.usage.all_args.map(|_| params.iter().map(|p| p.name).collect()),

@@ -38,6 +38,8 @@ pub enum NamePattern {
     Glob(String),
     /// `/cu.*Alloc/`
     Regex(Regex),
+    /// `cpp:"ns::f"`, `cpp:"ns::f(int)"`, `cpp:"ns::*"`: names of C++, with or without parameters.
+    Cpp(String),
 }
 
 impl FunctionPattern {
@@ -50,6 +52,11 @@ impl FunctionPattern {
                 .map_err(|error| format!("regular expression: {}", last_line(&error.to_string()))),
             SpecPart::Text(text) => FunctionPattern::parse_text(text),
         }
+    }
+
+    /// `cpp:"ns::f"`
+    pub fn cpp(name: &str) -> FunctionPattern {
+        FunctionPattern::plain(NamePattern::Cpp(name.to_owned()))
     }
 
     fn plain(name: NamePattern) -> FunctionPattern {
@@ -93,7 +100,7 @@ impl NamePattern {
     pub fn single(&self) -> Option<&str> {
         match self {
             NamePattern::Exact(name) | NamePattern::Family(name) => Some(name),
-            NamePattern::Glob(_) | NamePattern::Regex(_) => None,
+            NamePattern::Glob(_) | NamePattern::Regex(_) | NamePattern::Cpp(_) => None,
         }
     }
 
@@ -111,8 +118,28 @@ impl NamePattern {
             (NamePattern::Exact(name) | NamePattern::Family(name), _) => name == symbol,
             (NamePattern::Glob(glob), _) => glob_matches(glob.as_bytes(), symbol.as_bytes()),
             (NamePattern::Regex(regex), _) => regex.is_match(symbol),
+            (NamePattern::Cpp(name), _) => cpp_matches(name, symbol),
         }
     }
+}
+
+/// Whether a symbol is what C++ calls so. A pattern with parameters is compared with them, another without.
+fn cpp_matches(pattern: &str, symbol: &str) -> bool {
+    // Most symbols are sorted out by a part of the name, which stands in the symbol as it is.
+    let plain = pattern.split('(').next().unwrap_or(pattern).rsplit("::").next().unwrap_or(pattern);
+    let is_word = plain.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !symbol.starts_with("_Z") || is_word && !symbol.contains(plain) {
+        return false;
+    }
+    cpp_name(symbol, pattern.contains('('))
+        .is_some_and(|name| glob_matches(pattern.as_bytes(), name.as_bytes()))
+}
+
+/// What C++ calls a symbol, perhaps with its parameters.
+pub fn cpp_name(symbol: &str, params: bool) -> Option<String> {
+    let parsed = cpp_demangle::Symbol::new(symbol).ok()?;
+    let options = cpp_demangle::DemangleOptions::new().no_return_type();
+    parsed.demangle_with_options(&if params { options } else { options.no_params() }).ok()
 }
 
 /// `*` any text, `?` any byte, `[abc]` `[a-z]` `[!a]` one byte of a set. Linear but for the last `*`, which backtracks.
@@ -193,6 +220,17 @@ fn last_line(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_cpp() {
+        for pattern in ["outer::inner::add", "outer::inner::add(int, char const*)", "outer::*::add", "*add"] {
+            assert!(cpp_matches(pattern, "_ZN5outer5inner3addEiPKc"), "{pattern}");
+        }
+        for pattern in ["add", "outer::inner::ad", "outer::inner::add(int)", "outer::inner::sub"] {
+            assert!(!cpp_matches(pattern, "_ZN5outer5inner3addEiPKc"), "{pattern}");
+        }
+        assert!(!cpp_matches("*", "malloc"));
+    }
 
     #[test]
     fn globs() {

@@ -13,7 +13,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::forms::operations;
 use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site};
 use crate::resolve::names::Interner;
-use crate::resolve::pattern::{FunctionPattern, NamePattern};
+use crate::resolve::pattern::{FunctionPattern, NamePattern, cpp_name};
 use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind, SIGNALS};
 use crate::resolve::{Pending, Setting, tracepoint};
 use crate::similar::similar;
@@ -258,10 +258,19 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     fn call(&mut self, spec: &ProbeSpec, provider: &'static Provider, returns: bool) -> Spots {
-        let [target, function] = spec.parts.as_slice() else {
-            return call_malformed(spec, provider);
+        let (target, function, of_cpp) = match spec.parts.as_slice() {
+            [target, function] => (target, function, false),
+            [target, language, function] if text(&language.node) == "cpp" => (target, function, true),
+            _ => return call_malformed(spec, provider),
         };
-        let pattern = match FunctionPattern::parse(&function.node) {
+        if let Some(refused) = foreign_target(text(&target.node), target.span, provider) {
+            return refused;
+        }
+        let parsed = match of_cpp {
+            true => Ok(FunctionPattern::cpp(text(&function.node))),
+            false => FunctionPattern::parse(&function.node),
+        };
+        let pattern = match parsed {
             Ok(pattern) => pattern,
             Err(reason) => return wrong("E0107", function.span, reason, "", Vec::new()),
         };
@@ -456,6 +465,18 @@ impl<'a, 'b> Finder<'a, 'b> {
             _ => Vec::new(),
         };
         let near = match &asked.pattern {
+            FunctionPattern::Named { name: NamePattern::Cpp(name), .. } => {
+                let names = candidates.iter().filter_map(|symbol| cpp_name(symbol, name.contains('(')));
+                let names: HashSet<String> = names.collect();
+                let near = similar(name, names.iter().map(String::as_str));
+                return finding(
+                    "E0105",
+                    asked.at,
+                    format!("no C++ function `{}` in {paths}", asked.written),
+                    "not exported there",
+                    did_you_mean(&near),
+                );
+            }
             FunctionPattern::Named { name, .. } => nearest(name, asked.written, &sorted(candidates)),
             FunctionPattern::Address(_) => Vec::new(),
         };
@@ -548,10 +569,6 @@ pub(super) fn malformed(span: Span, message: String, provider: &'static Provider
 fn call_malformed(spec: &ProbeSpec, provider: &'static Provider) -> Spots {
     let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
     match parts.as_slice() {
-        [_, "cpp", _] => {
-            let help = vec!["use the mangled name, or a wildcard such as `*name*`".to_string()];
-            wrong("E0103", spec.span, "C++ names are not supported".into(), "", help)
-        }
         [one] => match library_by_symbol(one) {
             Some((library, _)) => {
                 let help = vec![format!("write `{}:{}:{one}`", provider.names[0], library.alias())];
@@ -561,6 +578,20 @@ fn call_malformed(spec: &ProbeSpec, provider: &'static Provider) -> Spots {
         },
         _ => malformed(spec.span, "expected a target and a function".into(), provider),
     }
+}
+
+/// What other tracers take for a target, and this one does not.
+fn foreign_target(target: &str, span: Span, provider: &Provider) -> Option<Spots> {
+    const SOURCES: [&str; 8] = [".c", ".cc", ".cpp", ".cu", ".cxx", ".h", ".rs", ".go"];
+    if target.contains(".apk!") || target.contains(".zip!") {
+        let help = vec!["unpack the file, and name it".to_string()];
+        return Some(wrong("E0103", span, "files inside of archives cannot be probed".into(), "", help));
+    }
+    let (file, source) = target.rsplit_once('@')?;
+    SOURCES.iter().any(|end| source.ends_with(end)).then(|| {
+        let help = vec![format!("name the function: `{}:{file}:FUNCTION`", provider.names[0])];
+        wrong("E0103", span, "lines of source code are no attach points".into(), "", help)
+    })
 }
 
 fn unknown_provider(spec: &ProbeSpec) -> Spots {

@@ -16,6 +16,8 @@ pub struct Usage {
     pub retval: Option<Span>,
     /// `span()`: the result code where there is one, which is no condition.
     pub result: bool,
+    /// `uaddr("x")`: what it is differs by function.
+    pub place: bool,
     /// Something about the calls around this one, with its first place.
     pub around: Option<Span>,
 }
@@ -63,6 +65,7 @@ impl Usage {
             ExprKind::Ident(name) => self.see_ident(name, expr.span),
             ExprKind::Call { name, .. } if name.node == "span" => self.result = true,
             ExprKind::Call { name, args } if args.is_empty() => self.see_ident(&name.node, expr.span),
+            ExprKind::Call { name, .. } => self.place |= name.node == "uaddr",
             _ => {}
         }
     }
@@ -80,6 +83,9 @@ impl Usage {
         if let Some(number) = arg_number(name) {
             self.highest_arg = self.highest_arg.max(Some(number));
         }
+        if let Some(number) = stack_arg_number(name) {
+            self.highest_arg = self.highest_arg.max(Some(number + argument_registers()));
+        }
     }
 }
 
@@ -94,6 +100,16 @@ pub fn arg_number(name: &str) -> Option<u32> {
     let canonical = digits == "0" || !digits.starts_with('0');
     let number = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())??;
     (canonical && number < 100).then_some(number)
+}
+
+/// The N of `sargN`, the N-th argument on the stack.
+pub fn stack_arg_number(name: &str) -> Option<u32> {
+    name.strip_prefix('s').and_then(arg_number)
+}
+
+/// Integer registers that hold arguments on this machine.
+pub fn argument_registers() -> u32 {
+    if std::env::consts::ARCH == "aarch64" { 8 } else { 6 }
 }
 
 /// Calls `see` on every expression of a block.

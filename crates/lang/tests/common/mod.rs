@@ -27,7 +27,7 @@ const LIBRARIES: &[Library] = &[
          cudaMalloc@libcudart.so.12 cudaMemcpy@libcudart.so.12",
     ),
     ("libc", "/usr/lib/libc.so.6", None, "free malloc=__libc_malloc"),
-    ("./app", "/home/me/app", None, "cudaMalloc main"),
+    ("./app", "/home/me/app", None, "cudaMalloc main _ZN2nn6Linear7forwardEl"),
 ];
 
 /// The machine.
@@ -99,6 +99,14 @@ impl Catalog for Machine {
 
     fn functions(&self, file: FileId) -> &[Function] {
         &self.functions[file.0 as usize]
+    }
+
+    fn symbol(&self, _: FileId, name: &str) -> Option<(u64, u64)> {
+        (name == "counter").then_some((0x9000, 4))
+    }
+
+    fn offset_to_address(&self, _: FileId, offset: u64) -> Option<u64> {
+        Some(offset + 0x100)
     }
 
     /// The program alone has markers.

@@ -102,6 +102,7 @@ impl Recorder {
                 return Some(self.exported(&mut parts, *what, name.as_deref()));
             }
             EventKind::Printf { format } => (Text::Output, formatted(format)),
+            EventKind::Message { what: Message::Join, format, .. } => (Text::Output, formatted(format)),
             EventKind::Message { what: Message::Error, format, .. } => (Text::Error, formatted(format)),
             EventKind::Message { format, .. } => (Text::Warning, formatted(format)),
             EventKind::Print => {

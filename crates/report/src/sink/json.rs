@@ -49,6 +49,9 @@ impl<W: Write> JsonSink<W> {
         let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
         match &event.kind {
             EventKind::Printf { format } => self.line("printf", &string(&printf(format, values, context))),
+            EventKind::Message { what: Message::Join, format, .. } => {
+                self.line("join", &string(&printf(format, values, context)))
+            }
             EventKind::Message { what: Message::Row, format, .. } => {
                 let text = printf(format, values.get(1..).unwrap_or_default(), context);
                 self.line("printf", &string(&text))

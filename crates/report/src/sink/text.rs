@@ -40,6 +40,9 @@ impl<W: Write, N: Write> TextSink<W, N> {
         let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
         match &event.kind {
             EventKind::Printf { format } => self.out.write_all(&printf(format, values, context)),
+            EventKind::Message { what: Message::Join, format, .. } => {
+                self.out.write_all(&[printf(format, values, context), b"\n".to_vec()].concat())
+            }
             EventKind::Message { what: Message::Row, format, .. } => {
                 self.out.write_all(&printf(format, values.get(1..).unwrap_or_default(), context))
             }

@@ -106,6 +106,7 @@ impl Meaning<'_> {
             K::Usym(address) => return Val::Usym(self.eval(run, address).num() as u64, moment.tgid),
             K::Stack => return self.stack(run, &e.ty),
             K::RecordStr { .. } => panic!("worlds have no tracepoints"),
+            K::Kernel(address) => self.eval(run, address).num(),
             K::Int(n) => *n,
             K::Param(n) => self.param(run, *n, 0),
             K::ParamField { param, offset } => self.param(run, *param, *offset),

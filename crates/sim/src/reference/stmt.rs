@@ -188,6 +188,7 @@ fn message(what: lang::hir::Message) -> manifest::Message {
         lang::hir::Message::Warning => manifest::Message::Warning,
         lang::hir::Message::Cat => manifest::Message::Cat,
         lang::hir::Message::System => manifest::Message::System,
+        lang::hir::Message::Join => manifest::Message::Join,
         lang::hir::Message::Row => manifest::Message::Row,
     }
 }
