@@ -49,6 +49,10 @@ pub struct Cli {
     #[arg(long)]
     pub no_children: bool,
 
+    /// Wait for libraries that no process has mapped yet; with -p or a command that is so anyway
+    #[arg(long)]
+    pub wait: bool,
+
     /// Trace this command
     #[arg(last = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,

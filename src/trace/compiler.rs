@@ -171,15 +171,16 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// A traced program may still map a library that is not there; nobody else will.
+    /// A traced program may still map a library that is not there; of others that is only so if the user says it.
     fn waits(&self) -> bool {
-        self.cli.check || !self.machine.scope().is_system_wide()
+        self.cli.check || self.cli.wait || !self.machine.scope().is_system_wide()
     }
 
     fn say_pending(&self, checked: &Checked) {
+        let whom = if self.machine.scope().is_system_wide() { "a process" } else { "the program" };
         for pending in &checked.pending {
             self.messages
-                .note(&format!("`{}` is not there yet: waiting for the program to map it", pending.target));
+                .note(&format!("`{}` is not there yet: waiting for {whom} to map it", pending.target));
             self.messages
                 .detail(|| format!("looked for `{}` in {}", pending.target, pending.looked_in.join(", ")));
         }

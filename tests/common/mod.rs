@@ -129,6 +129,11 @@ impl Running {
         }
     }
 
+    /// The lines that came until the last one that was waited for.
+    pub fn heard(&self) -> &[String] {
+        &self.heard
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: the child has not been waited for, so the pid is still its own.

@@ -1,0 +1,257 @@
+//! Metrics as their readers see them: Prometheus scrapes a run and answers with the workload's own counts, `promtool` and
+//! Prometheus' Python client find nothing wrong, and every query of the dashboard has an answer.
+//!
+//! What is not installed is skipped: `apt-get install prometheus`, `pip install prometheus_client`.
+
+mod common;
+
+use common::{Running, can_trace, cudatrace, example, missing, wait_for};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+
+/// A run whose workload has done its work; it stays until it is dropped.
+struct Traced {
+    trace: Running,
+    port: u16,
+    /// What the workload says of itself: `count cuMemAlloc_v2` is 36.
+    truth: HashMap<String, f64>,
+}
+
+impl Traced {
+    fn start(arguments: &[&str]) -> Traced {
+        let mut command = cudatrace();
+        command.args(arguments).args(["--export", "openmetrics=0", "--", "sh", "-c"]);
+        // It goes on living when it has counted, so that it can be asked.
+        command.arg(format!("{} --threads 2 --leak 12345; sleep 40", example("workload_driver")));
+        let mut trace = Running::start(&mut command);
+        trace.wait_for_line("== end ==");
+        let lines = trace.heard().to_vec();
+        let port = lines.iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
+        let port = port.and_then(|rest| rest.strip_suffix("/metrics")).expect("the address is said");
+        let truth = lines.iter().filter_map(|line| line.rsplit_once(' '));
+        let truth =
+            truth.filter_map(|(what, number)| Some((what.to_owned(), number.parse().ok()?))).collect();
+        Traced { port: port.parse().expect("a port"), truth, trace }
+    }
+
+    fn get(&self, path: &str, accept: &str) -> (String, String) {
+        request(self.port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n"))
+    }
+
+    fn truth(&self, what: &str) -> f64 {
+        *self
+            .truth
+            .get(what)
+            .unwrap_or_else(|| panic!("the workload says nothing of `{what}`: {:?}", self.truth))
+    }
+}
+
+/// Head and body of an answer.
+fn request(port: u16, head: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).expect("sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    let answer = String::from_utf8(answer).expect("text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.to_owned(), body.to_owned())
+}
+
+/// Whether a program can be run; says so if not.
+fn has(program: &str, arguments: &[&str]) -> bool {
+    let ran = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let there = ran.is_ok_and(|status| status.success());
+    if !there {
+        eprintln!("skipped: `{program} {}` does not work here", arguments.join(" "));
+    }
+    there
+}
+
+const SCRIPT: &[&str] = &["metrics", "--kernels"];
+
+#[test]
+fn text_is_what_the_reader_accepts() {
+    if !can_trace() {
+        return;
+    }
+    let traced = Traced::start(SCRIPT);
+    let (head, body) = traced.get("/metrics", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+    assert!(
+        head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{head}"
+    );
+    assert!(body.ends_with("# EOF\n"));
+    assert!(body.contains("# UNIT gpu_cuda_memory_copies_bytes bytes\n"));
+    let (head, body) = traced.get("/metrics", "*/*");
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    assert!(!body.contains("# EOF") && !body.contains("# UNIT"));
+    assert_eq!(traced.get("/healthz", "*/*").1, "ok\n");
+    assert!(traced.get("/elsewhere", "*/*").0.starts_with("HTTP/1.1 404"));
+    let (head, _) =
+        request(traced.port, "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n");
+    assert!(head.starts_with("HTTP/1.1 405"), "{head}");
+}
+
+#[test]
+fn the_checkers_of_others_find_nothing() {
+    if !can_trace() {
+        return;
+    }
+    // A name that is hard on every format: it becomes a label.
+    let hostile = r#"uprobe:libcuda:cuInit { @["a\"b\\c\n{}=,\x1b[31m\xff", "\xe6\xbc"] = count(); @sizes["x y"] = hist(1) }"#;
+    for arguments in [SCRIPT, &["-e", hostile]] {
+        let traced = Traced::start(arguments);
+        let open = traced.get("/metrics", "application/openmetrics-text").1;
+        let plain = traced.get("/metrics", "text/plain").1;
+        if has("promtool", &["--version"]) {
+            let (code, said) = feed(Command::new("promtool").args(["check", "metrics"]), &plain);
+            assert!(code == 0, "{said}\n{plain}");
+        }
+        if has("python3", &["-c", "import prometheus_client"]) {
+            let parse = "import sys; from prometheus_client.openmetrics.parser import text_string_to_metric_families as f; print(sum(len(m.samples) for m in f(sys.stdin.read())))";
+            let (code, said) = feed(Command::new("python3").args(["-c", parse]), &open);
+            let samples = open.lines().filter(|line| !line.starts_with('#')).count();
+            assert_eq!((code, said.trim()), (0, samples.to_string().as_str()), "{open}");
+        }
+    }
+}
+
+/// Exit status and all that is said of what is read.
+fn feed(command: &mut Command, input: &str) -> (i32, String) {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("it can be run");
+    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let said = format!("{}{}", common::stdout(&output), common::stderr(&output));
+    (output.status.code().unwrap_or(-1), said)
+}
+
+/// A Prometheus that scrapes one address.
+struct Prometheus {
+    _running: Running,
+    _data: tempfile::TempDir,
+    port: u16,
+}
+
+impl Prometheus {
+    fn scraping(port: u16) -> Prometheus {
+        let data = tempfile::tempdir().expect("a directory");
+        let config = format!(
+            "global: {{scrape_interval: 1s}}\nscrape_configs:\n  - job_name: cudatrace\n    static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n"
+        );
+        std::fs::write(data.path().join("prometheus.yml"), config).expect("written");
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+        let mut command = Command::new("prometheus");
+        command.arg(format!("--config.file={}", data.path().join("prometheus.yml").display()));
+        command.arg(format!("--storage.tsdb.path={}", data.path().join("data").display()));
+        command.arg(format!("--web.listen-address=127.0.0.1:{}", free.port()));
+        let mut running = Running::start(&mut command);
+        running.wait_for_line("Server is ready to receive web requests");
+        let prometheus = Prometheus { _running: running, _data: data, port: free.port() };
+        wait_for("two scrapes", || prometheus.value("count_over_time(up[1m])") >= Some(2.0));
+        assert_eq!(prometheus.value("up"), Some(1.0), "it cannot scrape");
+        prometheus
+    }
+
+    fn query(&self, query: &str) -> Value {
+        let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let head = format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\nHost: localhost\r\n");
+        let (_, body) = request(self.port, &head);
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{query}: {error}: {body}"))
+    }
+
+    /// The one number that a query has, if it has one.
+    fn value(&self, query: &str) -> Option<f64> {
+        let answer = self.query(query);
+        assert_eq!(answer["status"], "success", "{query}: {answer}");
+        let results = answer["data"]["result"].as_array()?;
+        assert!(results.len() <= 1, "{query}: {answer}");
+        results.first()?["value"][1].as_str()?.parse().ok()
+    }
+}
+
+#[test]
+fn prometheus_answers_with_the_counts_of_the_workload() {
+    if !can_trace() {
+        return;
+    }
+    if !has("prometheus", &["--version"]) {
+        return missing("prometheus is not installed (apt-get install prometheus)");
+    }
+    let mut traced = Traced::start(SCRIPT);
+    let prometheus = Prometheus::scraping(traced.port);
+    let is = |query: &str, truth: f64| assert_eq!(prometheus.value(query), Some(truth), "{query}");
+    let kernels = ["vector_add", "saxpy", "fill", "scale", "reduce_sum"];
+    let launches: f64 = kernels.iter().map(|kernel| traced.truth(&format!("launches {kernel}"))).sum();
+    is("sum(gpu_cuda_kernel_launch_calls_total)", launches);
+    for kernel in kernels {
+        let query = format!(
+            "gpu_cuda_kernel_launch_calls_by_kernel_total{{cuda_kernel_name=~\"_Z[0-9]+{kernel}[Pf].*\"}}"
+        );
+        is(&query, traced.truth(&format!("launches {kernel}")));
+    }
+    let device = "{cuda_memory_kind=\"device\", process_executable_name=\"workload_driver\"}";
+    is(&format!("gpu_cuda_memory_allocations_bytes_total{device}"), traced.truth("bytes allocated"));
+    is(&format!("gpu_cuda_memory_free_bytes_total{device}"), traced.truth("bytes freed"));
+    is(&format!("gpu_cuda_memory_live_bytes{device}"), traced.truth("bytes leaked"));
+    for (direction, truth) in [("HtoD", "h2d"), ("DtoH", "d2h"), ("DtoD", "d2d")] {
+        let sum = format!("gpu_cuda_memory_copies_bytes_sum{{cuda_memcpy_kind=\"{direction}\"}}");
+        is(&sum, traced.truth(&format!("bytes {truth}")));
+        let buckets = format!(
+            "gpu_cuda_memory_copies_bytes_bucket{{cuda_memcpy_kind=\"{direction}\",le=\"+Inf\"}} == on() gpu_cuda_memory_copies_bytes_count{{cuda_memcpy_kind=\"{direction}\"}}"
+        );
+        assert!(prometheus.value(&buckets) > Some(0.0), "{buckets}");
+    }
+    for function in ["cuMemAlloc_v2", "cuLaunchKernel", "cuStreamSynchronize"] {
+        let query = format!("gpu_cuda_call_duration_seconds_count{{cuda_function=\"{function}\"}}");
+        is(&query, traced.truth(&format!("count {function}")));
+    }
+    let failed =
+        "gpu_cuda_errors_total{cuda_function=\"cuMemAlloc_v2\",error_type=\"CUDA_ERROR_OUT_OF_MEMORY\"}";
+    is(failed, traced.truth("failed cuMemAlloc_v2 CUDA_ERROR_OUT_OF_MEMORY"));
+    is("cudatrace_events_lost_total", 0.0);
+    let launched = traced.truth("count cuLaunchKernel");
+    // Entry and return of a call are runs of one program where the kernel has sessions, else of two of the clause.
+    let hits =
+        prometheus.value("cudatrace_probe_hits_total{probe=\"cuda:launch\"}").expect("the kernel counts");
+    assert!(hits >= launched, "{hits} runs for {launched} launches");
+    assert!(prometheus.value("sum(cudatrace_probe_overhead_seconds_total)") > Some(0.0));
+    dashboard_has_answers(&prometheus);
+    traced.trace.signal(libc::SIGINT);
+    traced.trace.ended();
+}
+
+/// Each query of the dashboard, with Grafana's variables filled in.
+fn dashboard_has_answers(prometheus: &Prometheus) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/observability/grafana-dashboard.json");
+    let dashboard: Value =
+        serde_json::from_str(&std::fs::read_to_string(path).expect("there")).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let queries: Vec<&str> = targets.filter_map(|target| target["expr"].as_str()).collect();
+    assert!(queries.len() >= 20, "{queries:?}");
+    for query in queries {
+        let filled =
+            query.replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$function", ".*");
+        let answer = prometheus.query(&filled);
+        assert_eq!(answer["status"], "success", "{filled}: {answer}");
+        let results = answer["data"]["result"].as_array().expect("a list");
+        assert!(!results.is_empty(), "no answer: {filled}");
+    }
+}
+
+#[test]
+fn configuration_of_prometheus_is_accepted() {
+    if !has("promtool", &["--version"]) {
+        return;
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/observability");
+    for arguments in [["check", "rules", "alerts.yml"], ["check", "config", "prometheus.yml"]] {
+        let output = Command::new("promtool").args(arguments).current_dir(folder).output().expect("it runs");
+        let said = format!("{}{}", common::stdout(&output), common::stderr(&output));
+        assert!(output.status.success() && !said.contains("WARNING"), "{said}");
+    }
+}
