@@ -13,6 +13,8 @@ Examples:
       sizes and results of a program's allocations
   cudatrace latency -p 4242
       an embedded script, on a running process
+  cudatrace record -- python3 train.py, then cudatrace report traces/trace_*.jsonl --html trace.html
+      every call of a program, and a page to look through them
   cudatrace
       a prompt: clauses are attached as they are typed, `:help` says what else there is
   cudatrace -l 'uprobe:libcuda:cuMemcpy*'
@@ -24,7 +26,7 @@ Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wron
 #[derive(Debug, Parser)]
 #[command(name = "cudatrace", disable_version_flag = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// Subcommand (doctor, fmt, scripts), embedded script, script file or `-`; then the script's positional parameters and its own options
+    /// Subcommand (doctor, fmt, record, report, scripts), embedded script, script file or `-`; then the script's positional parameters and its own options
     /// (`--name=value`; `cudatrace SCRIPT --help` lists them)
     #[arg(value_name = "SCRIPT")]
     pub words: Vec<String>,
@@ -72,6 +74,34 @@ pub struct Cli {
     /// Send what the script says elsewhere too; may be given several times: jsonl=FILE, chrome=FILE.json[.gz]
     #[arg(long, value_name = "KIND=DEST", value_parser = crate::export::parse)]
     pub export: Vec<crate::export::Asked>,
+
+    /// With record: the kernel side too, which ioctls the driver is asked by name and for how long
+    #[arg(long)]
+    pub kernel: bool,
+
+    /// With record: the directory of the recording (default: traces)
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// With report: the recording as Chrome's trace events, for Perfetto and PyTorch's tools
+    #[arg(long, value_name = "FILE")]
+    pub chrome: Option<String>,
+
+    /// With report: the recording as a native trace of Perfetto
+    #[arg(long, value_name = "FILE")]
+    pub perfetto: Option<String>,
+
+    /// With report: the recording's stacks for flame graphs
+    #[arg(long, value_name = "FILE")]
+    pub folded: Option<String>,
+
+    /// With report: the recording's spans to an OpenTelemetry receiver, or as JSON lines
+    #[arg(long, value_name = "URL|file:FILE")]
+    pub otlp: Option<String>,
+
+    /// With report: a page that needs nothing else, with timeline, histograms, kernels, memory and errors
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 
     /// Begin another file after this size, for exports to files: 512MiB, 1GiB
     #[arg(long, value_name = "SIZE", value_parser = crate::export::rotate)]
@@ -195,10 +225,19 @@ pub enum Subcommand {
     Fmt,
     /// The embedded scripts.
     Scripts,
+    /// Records every CUDA call.
+    Record,
+    /// What a recording amounts to, and other formats of it.
+    Report,
 }
 
-const SUBCOMMANDS: &[(&str, Subcommand)] =
-    &[("doctor", Subcommand::Doctor), ("fmt", Subcommand::Fmt), ("scripts", Subcommand::Scripts)];
+const SUBCOMMANDS: &[(&str, Subcommand)] = &[
+    ("doctor", Subcommand::Doctor),
+    ("fmt", Subcommand::Fmt),
+    ("record", Subcommand::Record),
+    ("report", Subcommand::Report),
+    ("scripts", Subcommand::Scripts),
+];
 
 /// A word is a subcommand, else an embedded script, else a file; what looks like a path is always a file.
 pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> {

@@ -67,6 +67,10 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         Some(Word::Subcommand(Subcommand::Fmt)) => {
             commands::fmt::run(&cli.words[1..], cli.check, messages).map_err(Failure::wrong)
         }
+        Some(Word::Subcommand(Subcommand::Record)) => commands::record::run(cli, messages),
+        Some(Word::Subcommand(Subcommand::Report)) => {
+            commands::report::run(cli, messages).map_err(Failure::wrong)
+        }
         Some(Word::Subcommand(Subcommand::Scripts)) => commands::scripts::run().map_err(Failure::wrong),
         None if cli.execute.is_none() => repl::run(cli, messages),
         _ if cli.interactive => repl::run(cli, messages),

@@ -4,6 +4,8 @@ pub mod doctor;
 pub mod explain;
 pub mod fmt;
 pub mod list;
+pub mod record;
+pub mod report;
 pub mod script_help;
 pub mod scripts;
 pub mod trace;

@@ -1,10 +1,10 @@
 //! Runs a script: compile, load, attach, print until something ends it.
 
 use crate::cli::{Cli, Stage};
-use crate::export::{self, Exports, FlushOn};
+use crate::export::{self, Exports, FlushOn, Observer, Summary};
 use crate::messages::Messages;
 use crate::names::MachineNames;
-use crate::script;
+use crate::script::{self, Script};
 use crate::trace::compiler::Compiler;
 use crate::trace::late::{Asked, Extender, Heard};
 use crate::trace::scripts::Scripts;
@@ -30,9 +30,29 @@ use wire::manifest::{Attach, Compiled};
 
 /// Traces as the command line says; gives the exit status.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
-    let start = Instant::now();
     let script = script::load(cli, messages).map_err(Failure::wrong)?;
     script::check_given(&script, cli, messages).map_err(Failure::wrong)?;
+    run_script(script, cli, messages, None)
+}
+
+/// What is done beside the script's own output when a run is recorded.
+pub struct Recording {
+    /// Where records go.
+    pub exports: Vec<export::Asked>,
+    /// Sees all of them.
+    pub observer: Observer,
+    /// Looked at while it runs; it is given what has gone through.
+    pub live: Box<dyn FnOnce(Vec<Arc<Summary>>) -> anyhow::Result<Box<dyn Watch>>>,
+}
+
+/// Traces by this script. When it is recorded, what it says at the end is for `recording` alone.
+pub fn run_script(
+    script: Script,
+    cli: &Cli,
+    messages: &Messages,
+    recording: Option<Recording>,
+) -> Result<u8, Failure> {
+    let start = Instant::now();
     let argv = setup::command(cli).map_err(Failure::wrong)?;
     let pids = setup::pids(cli).map_err(Failure::wrong)?;
     let machine = Machine::new(Scope {
@@ -65,7 +85,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         .detail(|| format!("compiled after {:?}: {} bytes of object", start.elapsed(), compiled.elf.len()));
     let features = kernel.features;
     let job = Job { cli, messages, machine: &machine, features, argv, pids, by_link, start };
-    job.run(compiler, &compiled)
+    job.run(compiler, &compiled, recording)
 }
 
 struct Job<'a> {
@@ -81,13 +101,25 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn run(&self, compiler: Compiler<'a>, compiled: &Compiled) -> Result<u8, Failure> {
-        let flushing = if self.cli.export.is_empty() { Vec::new() } else { export::flushing() };
+    fn run(
+        &self,
+        compiler: Compiler<'a>,
+        compiled: &Compiled,
+        recording: Option<Recording>,
+    ) -> Result<u8, Failure> {
+        let flushing =
+            if self.cli.export.is_empty() && recording.is_none() { Vec::new() } else { export::flushing() };
         let signals = StopSignals::install_without(&flushing)
             .context("cannot catch signals")
             .map_err(Failure::loading)?;
         let epoch = Epoch::new(&SystemClock);
-        let mut sink = self.sink(&epoch, &compiled.manifest).map_err(Failure::wrong)?;
+        let asked = recording.as_ref().map_or(&self.cli.export[..], |recording| &recording.exports);
+        let mut sink =
+            self.sink(&epoch, &compiled.manifest, asked, recording.is_some()).map_err(Failure::wrong)?;
+        let live = recording.map(|recording| {
+            sink.observe(recording.observer);
+            (recording.live)(sink.summaries())
+        });
         let servers =
             if self.cli.dry_run { Vec::new() } else { metrics::bind(self.cli).map_err(Failure::wrong)? };
         let mut child = if self.cli.dry_run { None } else { self.spawn(&compiled.manifest)? };
@@ -133,6 +165,9 @@ impl<'a> Job<'a> {
         if nothing_more && targets.is_empty() {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }
+        if let Some(live) = live {
+            watches.push(live.map_err(Failure::loading)?);
+        }
         let control = Control { signals: Some(&signals), targets, watches, ..Control::default() };
         let ending = session.run(&mut sink, &names, control);
         if let Some(exported) = &exported {
@@ -144,11 +179,18 @@ impl<'a> Job<'a> {
     }
 
     /// Where the script's output goes, and what else hears of it.
-    fn sink(&self, epoch: &Epoch, manifest: &Manifest) -> anyhow::Result<Exports> {
-        let inner = setup::sink(self.cli, Box::new(io::stdout()), Box::new(io::stderr()), self.cli.quiet)?;
+    fn sink(
+        &self,
+        epoch: &Epoch,
+        manifest: &Manifest,
+        asked: &[export::Asked],
+        recorded: bool,
+    ) -> anyhow::Result<Exports> {
+        let out: Box<dyn io::Write> = if recorded { Box::new(io::sink()) } else { Box::new(io::stdout()) };
+        let inner = setup::sink(self.cli, out, Box::new(io::stderr()), self.cli.quiet || recorded)?;
         let argv = self.argv.as_deref().unwrap_or_default();
         let run = export::run(epoch, &manifest.source, argv);
-        let asked = if self.cli.dry_run { &[][..] } else { &self.cli.export };
+        let asked = if self.cli.dry_run { &[][..] } else { asked };
         Exports::open(asked, self.cli.rotate, &Arc::new(run), inner)
     }
 

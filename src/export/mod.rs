@@ -15,7 +15,7 @@ mod signals;
 use crate::messages::Messages;
 use anyhow::{Context as _, Result, anyhow, bail};
 use queue::Queue;
-use report::export::{Exporter, Recorder, Run};
+use report::export::{Exporter, Record, Recorder, Run};
 use report::value::Context;
 use report::{Names, Output, Sink};
 use std::io;
@@ -114,6 +114,14 @@ pub static KINDS: &[Kind] = &[
         metrics: false,
         optional: true,
     },
+    Kind {
+        name: "perfetto",
+        dest: "FILE",
+        doc: "a native trace of Perfetto, with stacks; smaller and faster to open than chrome",
+        open: Some(|dest, run| Ok(Box::new(report::export::perfetto::Perfetto::new(dest.create()?, run)?))),
+        metrics: false,
+        optional: false,
+    },
 ];
 
 /// `jsonl=trace.jsonl`
@@ -131,12 +139,17 @@ pub fn parse(text: &str) -> Result<Asked, String> {
     Ok(Asked { kind, dest: dest.into() })
 }
 
+/// Who looks at records as they come: quick, as the events wait.
+pub type Observer = Box<dyn FnMut(&Record)>;
+
 /// The sink of a run with exports: passes everything on, and makes records of it for them.
 pub struct Exports {
     inner: Box<dyn Sink>,
     recorder: Recorder,
     queues: Vec<Queue>,
-    batch: Vec<report::export::Record>,
+    batch: Vec<Record>,
+    /// Hears of every record on the reader's own thread.
+    observer: Option<Observer>,
     /// Somebody asked by a signal that everything be written out.
     flush_asked: Arc<AtomicBool>,
 }
@@ -160,7 +173,13 @@ impl Exports {
             queues.push(queue.with_context(|| format!("--export {}={}", kind.name, dest.path().display()))?);
         }
         let flush_asked = Arc::default();
-        Ok(Exports { inner, recorder: Recorder::new(run.clone()), queues, batch: Vec::new(), flush_asked })
+        let recorder = Recorder::new(run.clone());
+        Ok(Exports { inner, recorder, queues, batch: Vec::new(), observer: None, flush_asked })
+    }
+
+    /// Shows every record to somebody.
+    pub fn observe(&mut self, observer: Observer) {
+        self.observer = Some(observer);
     }
 
     /// Set it, and everything is written out at the next occasion.
@@ -216,11 +235,14 @@ impl Exports {
 
 impl Sink for Exports {
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
-        if self.queues.is_empty() {
+        if self.queues.is_empty() && self.observer.is_none() {
             return self.inner.output(manifest, names, output);
         }
-        let (batch, context) = (&mut self.batch, Context { manifest, names });
-        self.recorder.records(context, output, &mut |record| batch.push(record));
+        let (batch, observer) = (&mut self.batch, &mut self.observer);
+        self.recorder.records(Context { manifest, names }, output, &mut |record| {
+            observer.iter_mut().for_each(|observer| observer(&record));
+            batch.push(record);
+        });
         if self.batch.len() >= BATCH {
             self.send();
         }

@@ -3,14 +3,19 @@
 
 pub mod export;
 pub mod hist;
+pub mod html;
 pub mod kernel;
 pub mod metric;
 pub mod order;
 pub mod otlp;
 pub mod printf;
+pub mod recording;
 pub mod sink;
+pub mod summary;
 #[cfg(test)]
 mod testing;
+pub mod timeline;
+
 pub mod trouble;
 pub mod units;
 pub mod value;

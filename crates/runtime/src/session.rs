@@ -23,8 +23,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use wire::Manifest;
 use wire::manifest::{self, Attach, Compiled, EventKind, Program};
+use wire::{CounterKind, Manifest};
 
 /// How to load.
 #[derive(Clone, Debug, Default)]
@@ -295,6 +295,16 @@ impl Session {
     pub fn troubles(&self) -> io::Result<Vec<Trouble>> {
         let counts = self.core.counters()?;
         Ok(run::troubles(&self.core.manifest, &counts))
+    }
+
+    /// Records so far for which the ring buffer had no room; 0 if the counters cannot be read.
+    pub fn lost_events(&self) -> u64 {
+        let counts = self.core.counters().unwrap_or_default();
+        let counted = self.core.manifest.counters.iter().zip(counts);
+        counted
+            .filter(|(counter, _)| matches!(counter.kind, CounterKind::LostEvent(_)))
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// Silences the programs and takes them away.

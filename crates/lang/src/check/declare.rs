@@ -137,7 +137,9 @@ impl Checker<'_> {
     /// A tag that has no members yet.
     fn new_tag(&mut self, name: &Name) -> Option<StructId> {
         match self.types.tagged(&name.node) {
-            Some(Type::Struct(id)) if self.types.struct_def(*id).size == 0 => Some(*id),
+            Some(Type::Struct(id)) if self.types.struct_def(*id).size == 0 || self.types.is_recalled(*id) => {
+                Some(*id)
+            }
             Some(_) => {
                 let error = self.error("E0241", name.span, format!("`{}` is declared twice", name.node));
                 error.help("keep one of the two, or give one another name");
@@ -218,9 +220,7 @@ impl Checker<'_> {
                 self.error("E0222", name.span, format!("`{}` is {next}: an enum has 32 bits", name.node));
                 return None;
             }
-            if self.types.constant(&name.node).is_some()
-                || values.iter().any(|(known, _)| *known == name.node)
-            {
+            if values.iter().any(|(known, _)| *known == name.node) {
                 self.error("E0241", name.span, format!("constant `{}` is declared twice", name.node));
             }
             values.push((name.node.clone(), next));
@@ -230,6 +230,14 @@ impl Checker<'_> {
         }
         self.enumerators.clear();
         let name = e.name.as_ref().map_or("enum", |name| name.node.as_str());
+        if let Some(known) = self.types.recalled_enum(name, &values) {
+            return Some(Type::Enum(known));
+        }
+        for (name, _) in &e.values {
+            if self.types.constant(&name.node).is_some() {
+                self.error("E0241", name.span, format!("constant `{}` is declared twice", name.node));
+            }
+        }
         if let Some(name) = e.name.as_ref().filter(|name| self.types.tagged(&name.node).is_some()) {
             self.error("E0241", name.span, format!("`{}` is declared twice", name.node));
             return None;

@@ -20,6 +20,8 @@ pub struct Types {
     typedefs: HashMap<String, Type>,
     /// Constants of the script's enums.
     constants: HashMap<String, (EnumId, i64)>,
+    /// Structs and enums of a running program: its script is read again for libraries that appear late, and declares them again.
+    recalled: (usize, usize),
 }
 
 /// `char`
@@ -31,7 +33,8 @@ impl Types {
     /// Begins with the types of a running program, which keep their ids.
     pub fn new(enums: Vec<Enum>, structs: Vec<Struct>) -> Types {
         let origins = structs.iter().map(|s| cuda::find_struct(&s.name)).collect();
-        let mut types = Types { enums, structs, origins, ..Types::default() };
+        let recalled = (structs.len(), enums.len());
+        let mut types = Types { enums, structs, origins, recalled, ..Types::default() };
         types.recall_declared();
         types
     }
@@ -84,6 +87,19 @@ impl Types {
         let id = EnumId(self.enums.len() as u32 - 1);
         self.add_constants(id);
         id
+    }
+
+    /// The enum of a running program that is declared so.
+    pub fn recalled_enum(&self, name: &str, variants: &[(String, i64)]) -> Option<EnumId> {
+        let mut sorted = variants.to_vec();
+        sorted.sort_by_key(|(_, value)| *value);
+        let mut recalled = self.enums[..self.recalled.1].iter();
+        recalled.position(|known| known.name == name && known.variants == sorted).map(|at| EnumId(at as u32))
+    }
+
+    /// A struct of a running program.
+    pub fn is_recalled(&self, id: StructId) -> bool {
+        (id.0 as usize) < self.recalled.0
     }
 
     /// `typedef`

@@ -250,7 +250,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// kineto's categories for what it also has; the script's own word goes before.
-fn category(record: &Record) -> &str {
+pub(super) fn category(record: &Record) -> &str {
     if let Some(Data::Text(category)) = record.field("category") {
         return category;
     }

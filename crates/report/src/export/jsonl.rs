@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"type":"run","format":1,...,"boot_ns":5,"monotonic_ns":5,"wall_ns":"1700000000000000005"}
-//! {"type":"schema","id":0,"fields":{"bytes":"uint64","kind":"enum CUmemorytype"}}
+//! {"type":"schema","id":0,"fields":[["bytes","uint64"],["kind","enum CUmemorytype"]]}
 //! {"type":"span","ts":7,"dur":3,"pid":1,"tid":1,"comm":"a","name":"cuInit",...,"id":"0x1","parent":"0x0","status":"ok"}
 //! {"type":"end","dropped":0}
 //! ```
@@ -52,7 +52,10 @@ impl<W: Write + Send> Jsonl<W> {
             record.fields.iter().map(|(name, value)| (name.clone(), type_name(value))).collect();
         let id = self.schemas.len();
         let mut line = format!("{{\"type\":\"schema\",\"id\":{id},\"fields\":");
-        json::object(&mut line, fields.iter().map(|(name, ty)| (&**name, &**ty)), json::string);
+        // A list: the order of an object's members is lost on most readers.
+        json::list(&mut line, fields.iter(), |out, (name, ty)| {
+            json::list(out, [&**name, &**ty].into_iter(), json::string);
+        });
         line.push_str("}\n");
         self.out.write_all(line.as_bytes())?;
         self.schemas.push(fields);

@@ -10,6 +10,7 @@ pub mod chrome;
 pub mod folded;
 pub mod json;
 pub mod jsonl;
+pub mod perfetto;
 mod record;
 mod recorder;
 

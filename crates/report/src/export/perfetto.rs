@@ -1,0 +1,385 @@
+//! Perfetto's own format: a protobuf stream of TrackEvents. Field numbers are those of Perfetto's .proto files (trace_packet,
+//! track_descriptor, track_event, debug_annotation, clock_snapshot, interned_data).
+//!
+//! A record comes when its call has returned, so a call's begin and end are written together and are not in the order of time;
+//! the importer sorts. Where two have the same time the order in the file counts, and it is that of nesting: a call's end
+//! stands behind those of the calls in it, which are older records.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use super::record::{Data, Kind, Record, Span, Status, Text, Thread};
+use super::{End, Exporter, Run};
+
+/// The one writer in a file; without one, events are dropped in silence.
+const SEQUENCE: u64 = 1;
+/// Clocks by Perfetto's numbers.
+const REALTIME: u64 = 1;
+const MONOTONIC: u64 = 3;
+const BOOTTIME: u64 = 6;
+
+/// Field numbers, by message.
+mod field {
+    pub const TRACE_PACKET: u32 = 1;
+    pub mod packet {
+        pub const CLOCK_SNAPSHOT: u32 = 6;
+        pub const TIMESTAMP: u32 = 8;
+        pub const SEQUENCE_ID: u32 = 10;
+        pub const TRACK_EVENT: u32 = 11;
+        pub const SEQUENCE_FLAGS: u32 = 13;
+        pub const CLOCK_ID: u32 = 58;
+        pub const TRACK_DESCRIPTOR: u32 = 60;
+    }
+    pub mod snapshot {
+        pub const CLOCKS: u32 = 1;
+        pub const PRIMARY: u32 = 2;
+        pub const CLOCK_ID: u32 = 1;
+        pub const TIMESTAMP: u32 = 2;
+    }
+    pub mod descriptor {
+        pub const UUID: u32 = 1;
+        pub const NAME: u32 = 2;
+        pub const PROCESS: u32 = 3;
+        pub const THREAD: u32 = 4;
+        pub const PARENT: u32 = 5;
+        pub const COUNTER: u32 = 8;
+        pub const PROCESS_PID: u32 = 1;
+        pub const PROCESS_NAME: u32 = 6;
+        pub const THREAD_PID: u32 = 1;
+        pub const THREAD_TID: u32 = 2;
+        pub const THREAD_NAME: u32 = 5;
+    }
+    pub mod event {
+        pub const ANNOTATION: u32 = 4;
+        pub const TYPE: u32 = 9;
+        pub const TRACK: u32 = 11;
+        pub const CATEGORY: u32 = 22;
+        pub const NAME: u32 = 23;
+        pub const COUNTER: u32 = 30;
+        pub const CALLSTACK: u32 = 55;
+        pub const FRAME: u32 = 1;
+        pub const FUNCTION: u32 = 1;
+        pub const FILE: u32 = 2;
+        pub const LINE: u32 = 3;
+    }
+    pub mod annotation {
+        pub const BOOL: u32 = 2;
+        pub const UINT: u32 = 3;
+        pub const INT: u32 = 4;
+        pub const STRING: u32 = 6;
+        pub const POINTER: u32 = 7;
+        pub const NAME: u32 = 10;
+        pub const ENTRIES: u32 = 11;
+        pub const VALUES: u32 = 12;
+    }
+}
+
+const BEGIN: u64 = 1;
+const FINISH: u64 = 2;
+const INSTANT: u64 = 3;
+const COUNTER: u64 = 4;
+/// SEQ_INCREMENTAL_STATE_CLEARED
+const CLEARED: u64 = 1;
+
+/// A message under construction.
+#[derive(Clone, Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    fn uint(&mut self, field: u32, value: u64) {
+        self.varint(u64::from(field) << 3);
+        self.varint(value);
+    }
+
+    fn bytes(&mut self, field: u32, bytes: &[u8]) {
+        self.varint(u64::from(field) << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn text(&mut self, field: u32, text: &str) {
+        self.bytes(field, text.as_bytes());
+    }
+
+    fn message(&mut self, field: u32, fill: impl FnOnce(&mut Message)) {
+        let mut inner = Message::default();
+        fill(&mut inner);
+        self.bytes(field, &inner.0);
+    }
+}
+
+/// Packets to `out`.
+pub struct Perfetto<W> {
+    out: W,
+    /// Names of threads as they were last said.
+    threads: HashMap<(u32, u32), Arc<str>>,
+    /// Tracks of counters, by process and name with labels.
+    counters: HashMap<(u32, String), u64>,
+}
+
+impl<W: Write + Send> Perfetto<W> {
+    /// Writes the relation of the clocks.
+    pub fn new(out: W, run: &Run) -> io::Result<Perfetto<W>> {
+        let mut perfetto = Perfetto { out, threads: HashMap::new(), counters: HashMap::new() };
+        let boot = run.start_ns;
+        let clocks = [
+            (BOOTTIME, boot),
+            (MONOTONIC, boot.saturating_sub(run.suspended_ns)),
+            (REALTIME, run.wall_ns(boot).max(0) as u64),
+        ];
+        perfetto.packet(|packet| {
+            packet.message(field::packet::CLOCK_SNAPSHOT, |snapshot| {
+                for (clock, time) in clocks {
+                    snapshot.message(field::snapshot::CLOCKS, |message| {
+                        message.uint(field::snapshot::CLOCK_ID, clock);
+                        message.uint(field::snapshot::TIMESTAMP, time);
+                    });
+                }
+                snapshot.uint(field::snapshot::PRIMARY, BOOTTIME);
+            });
+            packet.uint(field::packet::SEQUENCE_FLAGS, CLEARED);
+        })?;
+        Ok(perfetto)
+    }
+
+    fn packet(&mut self, fill: impl FnOnce(&mut Message)) -> io::Result<()> {
+        let mut packet = Message::default();
+        fill(&mut packet);
+        packet.uint(field::packet::SEQUENCE_ID, SEQUENCE);
+        let mut framed = Message::default();
+        framed.bytes(field::TRACE_PACKET, &packet.0);
+        self.out.write_all(&framed.0)
+    }
+
+    /// An event on a track at a boot-clock time.
+    fn event(
+        &mut self,
+        time_ns: u64,
+        kind: u64,
+        track: u64,
+        fill: impl FnOnce(&mut Message),
+    ) -> io::Result<()> {
+        self.packet(|packet| {
+            packet.uint(field::packet::TIMESTAMP, time_ns);
+            packet.uint(field::packet::CLOCK_ID, BOOTTIME);
+            packet.message(field::packet::TRACK_EVENT, |event| {
+                event.uint(field::event::TYPE, kind);
+                event.uint(field::event::TRACK, track);
+                fill(event);
+            });
+        })
+    }
+
+    /// The track of a thread, described when it is new or has another name.
+    fn thread(&mut self, thread: &Thread) -> io::Result<u64> {
+        let Thread { pid, tid, comm } = thread;
+        let track = thread_track(*pid, *tid);
+        let known = self.threads.get(&(*pid, *tid));
+        if known.is_some_and(|known| known == comm || comm.is_empty()) {
+            return Ok(track);
+        }
+        if !self.threads.keys().any(|(process, _)| process == pid) {
+            self.packet(|packet| {
+                packet.message(field::packet::TRACK_DESCRIPTOR, |descriptor| {
+                    descriptor.uint(field::descriptor::UUID, process_track(*pid));
+                    descriptor.message(field::descriptor::PROCESS, |process| {
+                        process.uint(field::descriptor::PROCESS_PID, u64::from(*pid));
+                        process.text(field::descriptor::PROCESS_NAME, comm);
+                    });
+                });
+            })?;
+        }
+        self.packet(|packet| {
+            packet.message(field::packet::TRACK_DESCRIPTOR, |descriptor| {
+                descriptor.uint(field::descriptor::UUID, track);
+                descriptor.uint(field::descriptor::PARENT, process_track(*pid));
+                descriptor.message(field::descriptor::THREAD, |thread| {
+                    thread.uint(field::descriptor::THREAD_PID, u64::from(*pid));
+                    thread.uint(field::descriptor::THREAD_TID, u64::from(*tid));
+                    thread.text(field::descriptor::THREAD_NAME, comm);
+                });
+            });
+        })?;
+        self.threads.insert((*pid, *tid), comm.clone());
+        Ok(track)
+    }
+
+    fn span(&mut self, record: &Record, span: &Span, track: u64) -> io::Result<()> {
+        self.event(record.time_ns, BEGIN, track, |event| {
+            event.text(field::event::NAME, &record.name);
+            event.text(field::event::CATEGORY, category(record));
+            annotate(event, "span_id", &Data::Handle(span.span_id));
+            if span.parent_id != 0 {
+                annotate(event, "parent_id", &Data::Handle(span.parent_id));
+            }
+            if let Some(result) = &span.result {
+                annotate(event, if span.status == Status::Error { "error" } else { "result" }, result);
+            }
+            fields(event, record);
+        })?;
+        self.event(record.time_ns + span.duration_ns, FINISH, track, |_| {})
+    }
+
+    fn counter(&mut self, record: &Record, value: &Data) -> io::Result<()> {
+        let Some(value) = value.number() else { return Ok(()) };
+        let labels: Vec<String> =
+            record.fields.iter().map(|(key, value)| format!("{key}={}", value.label())).collect();
+        let name = if labels.is_empty() {
+            record.name.to_string()
+        } else {
+            format!("{} {{{}}}", record.name, labels.join(","))
+        };
+        self.count(record, name, value)
+    }
+
+    fn count(&mut self, record: &Record, name: String, value: i128) -> io::Result<()> {
+        let pid = record.thread.as_ref().map_or(0, |thread| thread.pid);
+        let track = match self.counters.get(&(pid, name.clone())) {
+            Some(track) => *track,
+            None => {
+                // Tracks of counters are numbered beyond those of threads, which have a process in the upper half.
+                let track = u64::MAX - self.counters.len() as u64;
+                self.packet(|packet| {
+                    packet.message(field::packet::TRACK_DESCRIPTOR, |descriptor| {
+                        descriptor.uint(field::descriptor::UUID, track);
+                        if pid != 0 {
+                            descriptor.uint(field::descriptor::PARENT, process_track(pid));
+                        }
+                        descriptor.text(field::descriptor::NAME, &name);
+                        descriptor.message(field::descriptor::COUNTER, |_| {});
+                    });
+                })?;
+                self.counters.insert((pid, name), track);
+                track
+            }
+        };
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        self.event(record.time_ns, COUNTER, track, |event| event.uint(field::event::COUNTER, value as u64))
+    }
+}
+
+fn process_track(pid: u32) -> u64 {
+    u64::from(pid) << 32 | 0xffff_ffff
+}
+
+fn thread_track(pid: u32, tid: u32) -> u64 {
+    u64::from(pid) << 32 | u64::from(tid)
+}
+
+fn category(record: &Record) -> &str {
+    super::chrome::category(record)
+}
+
+/// What the script added; the first stack as the stack of the event.
+fn fields(event: &mut Message, record: &Record) {
+    let mut has_stack = false;
+    for (name, value) in &record.fields {
+        match value {
+            Data::Stack(frames) if !has_stack => {
+                has_stack = true;
+                event.message(field::event::CALLSTACK, |stack| {
+                    // Outermost first.
+                    for frame in frames.iter().rev() {
+                        stack.message(field::event::FRAME, |message| {
+                            message.text(field::event::FUNCTION, &frame.label());
+                            if let Some((file, line)) = &frame.source {
+                                message.text(field::event::FILE, file);
+                                message.uint(field::event::LINE, u64::from(*line));
+                            } else if let Some(module) = &frame.module {
+                                message.text(field::event::FILE, module);
+                            }
+                        });
+                    }
+                });
+            }
+            value => annotate(event, name, value),
+        }
+    }
+}
+
+fn annotate(event: &mut Message, name: &str, value: &Data) {
+    event.message(field::event::ANNOTATION, |annotation| {
+        annotation.text(field::annotation::NAME, name);
+        annotation_value(annotation, value);
+    });
+}
+
+fn annotation_value(annotation: &mut Message, value: &Data) {
+    match value {
+        Data::None => {}
+        Data::Bool(value) => annotation.uint(field::annotation::BOOL, u64::from(*value)),
+        Data::Int(value) => annotation.uint(field::annotation::INT, *value as u64),
+        Data::Uint(value) => annotation.uint(field::annotation::UINT, *value),
+        Data::Handle(value) => annotation.uint(field::annotation::POINTER, *value),
+        Data::Enum { .. } | Data::Text(_) | Data::Stack(_) => {
+            annotation.text(field::annotation::STRING, &value.label());
+        }
+        Data::List(parts) => {
+            for part in parts {
+                annotation.message(field::annotation::VALUES, |inner| annotation_value(inner, part));
+            }
+        }
+        Data::Map(members) => {
+            for (name, value) in members {
+                annotation.message(field::annotation::ENTRIES, |inner| {
+                    inner.text(field::annotation::NAME, name);
+                    annotation_value(inner, value);
+                });
+            }
+        }
+    }
+}
+
+impl<W: Write + Send> Exporter for Perfetto<W> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        let track = record.thread.as_ref().map(|thread| self.thread(thread)).transpose()?;
+        match (&record.kind, track) {
+            (Kind::Span(span), Some(track)) => self.span(record, span, track),
+            (Kind::Instant { .. }, Some(track)) => self.event(record.time_ns, INSTANT, track, |event| {
+                event.text(field::event::NAME, &record.name);
+                event.text(field::event::CATEGORY, category(record));
+                fields(event, record);
+            }),
+            (Kind::Text(kind, text), Some(track)) => self.event(record.time_ns, INSTANT, track, |event| {
+                let name = match kind {
+                    Text::Output => "printf",
+                    Text::Warning => "warning",
+                    Text::Error => "error",
+                    Text::Trouble(_) => "trouble",
+                };
+                event.text(field::event::NAME, name);
+                event.text(field::event::CATEGORY, "cudatrace");
+                annotate(event, "text", &Data::Text(text.as_str().into()));
+            }),
+            (Kind::Counter { value }, _) => self.counter(record, value),
+            (Kind::Table(table), _) => {
+                for row in table.rows.iter().take(32) {
+                    let Some(value) = row.value.number() else { continue };
+                    let key: Vec<String> = row.key.iter().map(Data::label).collect();
+                    let key = if key.is_empty() { String::new() } else { format!("[{}]", key.join(",")) };
+                    self.count(record, format!("{}{key}", record.name), value)?;
+                }
+                Ok(())
+            }
+            // What is said of the run has no track.
+            (Kind::Span(_) | Kind::Instant { .. } | Kind::Text(..), None) => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    fn finish(&mut self, _: &End) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,248 @@
+//! A page about a recording that needs nothing else: data, styles and program in one file, no network.
+//!
+//! The page holds the longest spans, so many that a browser bears them; tables and the curve of memory are of all.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::export::{Data, Kind, Record, Status, json};
+use crate::recording::{Ended, Recording};
+use crate::summary::{Class, Stat, Summary, by_time, class_of};
+
+/// Spans that the page shows at most.
+const SPANS: usize = 200_000;
+/// Points of the curve of memory.
+const POINTS: usize = 4000;
+/// Rows of a table.
+const ROWS: usize = 200;
+/// Bytes of a span's details.
+const DETAILS: usize = 300;
+
+const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const PROGRAM: &str = include_str!("page.js");
+
+/// A span as the page has it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Shown {
+    duration_ns: u64,
+    start_ns: u64,
+    thread: u32,
+    name: u32,
+    class: u8,
+    failed: bool,
+    details: String,
+}
+
+/// Collects what the page shows.
+#[derive(Default)]
+pub struct Page {
+    names: Vec<Arc<str>>,
+    ids: HashMap<Arc<str>, u32>,
+    threads: Vec<(u32, u32, Arc<str>)>,
+    thread_ids: HashMap<(u32, u32), u32>,
+    /// The longest, the shortest of them on top.
+    spans: BinaryHeap<Reverse<Shown>>,
+    total: u64,
+    /// Boot-clock ns and live bytes of all processes, where they changed.
+    memory: Vec<(u64, u64)>,
+    blocks: HashMap<(u32, u64), u64>,
+    live: u64,
+}
+
+impl Page {
+    /// Takes a record in.
+    pub fn add(&mut self, record: &Record) {
+        let (Kind::Span(span), Some(thread)) = (&record.kind, &record.thread) else { return };
+        self.total += 1;
+        self.memory_of(record, span.status != Status::Error, thread.pid);
+        let class = Class::ALL.iter().position(|known| *known == class_of(record)).unwrap_or(0) as u8;
+        let is_short = |Reverse(shortest): &Reverse<Shown>| shortest.duration_ns >= span.duration_ns;
+        if self.spans.len() == SPANS && self.spans.peek().is_some_and(is_short) {
+            return;
+        }
+        let thread_id = self.thread(thread.pid, thread.tid, &thread.comm);
+        let shown = Shown {
+            duration_ns: span.duration_ns,
+            start_ns: record.time_ns,
+            thread: thread_id,
+            name: self.name(&record.name),
+            class,
+            failed: span.status == Status::Error,
+            details: details(record),
+        };
+        self.spans.push(Reverse(shown));
+        if self.spans.len() > SPANS {
+            self.spans.pop();
+        }
+    }
+
+    fn name(&mut self, name: &Arc<str>) -> u32 {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let id = self.names.len() as u32;
+        self.names.push(name.clone());
+        self.ids.insert(name.clone(), id);
+        id
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32, comm: &Arc<str>) -> u32 {
+        let next = self.threads.len() as u32;
+        let id = *self.thread_ids.entry((pid, tid)).or_insert(next);
+        if id == next {
+            self.threads.push((pid, tid, comm.clone()));
+        } else if !comm.is_empty() {
+            self.threads[id as usize].2 = comm.clone();
+        }
+        id
+    }
+
+    fn memory_of(&mut self, record: &Record, works: bool, pid: u32) {
+        if !works || class_of(record) != Class::Memory {
+            return;
+        }
+        let number =
+            |name: &str| record.field(name).and_then(Data::number).map(|number| number.max(0) as u64);
+        let Some(ptr) = number("ptr") else { return };
+        match number("bytes") {
+            Some(bytes) => {
+                let before = self.blocks.insert((pid, ptr), bytes).unwrap_or(0);
+                self.live = self.live.saturating_sub(before) + bytes;
+            }
+            None => self.live = self.live.saturating_sub(self.blocks.remove(&(pid, ptr)).unwrap_or(0)),
+        }
+        let end = record.time_ns + record.span().map_or(0, |span| span.duration_ns);
+        self.memory.push((end, self.live));
+        if self.memory.len() > 2 * POINTS {
+            thin(&mut self.memory);
+        }
+    }
+
+    /// The page.
+    pub fn html(&self, title: &str, recording: &Recording, summary: &Summary) -> String {
+        let mut data = String::new();
+        self.data(&mut data, title, recording, summary);
+        // Within a script element nothing may look like a tag; it stands in strings alone.
+        let data = data.replace('<', "\\u003c");
+        PAGE.replace("/*STYLE*/", STYLE).replace("/*PROGRAM*/", PROGRAM).replace("/*DATA*/", &data)
+    }
+
+    fn data(&self, out: &mut String, title: &str, recording: &Recording, summary: &Summary) {
+        let run = &recording.run;
+        let (first, last) = summary.window.unwrap_or((run.start_ns, run.start_ns));
+        out.push_str("{\"title\":");
+        json::string(out, title);
+        for (key, text) in [("tool", &run.tool), ("host", &run.host)] {
+            let _ = write!(out, ",\"{key}\":");
+            json::string(out, text);
+        }
+        out.push_str(",\"command\":");
+        json::list(out, run.command.iter(), |out, word| json::string(out, word));
+        let wall_ms = run.wall_ns(first) / 1_000_000;
+        let _ = write!(out, ",\"wall_ms\":{wall_ms},\"length\":{},\"total\":{}", last - first, self.total);
+        let cut = recording.ended == Ended::Cut;
+        let dropped = if let Ended::Whole { dropped } = recording.ended { dropped } else { 0 };
+        let _ = write!(out, ",\"cut\":{cut},\"dropped\":{dropped},\"troubles\":");
+        json::list(out, summary.troubles.iter(), |out, text| json::string(out, text));
+        out.push_str(",\"classes\":");
+        json::list(out, Class::ALL.iter(), |out, class| json::string(out, class.name()));
+        out.push_str(",\"names\":");
+        json::list(out, self.names.iter(), |out, name| json::string(out, name));
+        out.push_str(",\"threads\":");
+        json::list(out, self.threads.iter(), |out, (pid, tid, comm)| {
+            let _ = write!(out, "[{pid},{tid},");
+            json::string(out, comm);
+            out.push(']');
+        });
+        self.spans_by_start(out, first);
+        out.push_str(",\"memory\":");
+        json::list(out, self.memory.iter(), |out, (at, bytes)| {
+            let _ = write!(out, "[{},{bytes}]", at.saturating_sub(first));
+        });
+        self.tables(out, summary);
+        out.push('}');
+    }
+
+    /// Start, duration, thread, name, class with 8 added if it failed, details.
+    fn spans_by_start(&self, out: &mut String, first: u64) {
+        let mut spans: Vec<&Shown> = self.spans.iter().map(|Reverse(shown)| shown).collect();
+        spans.sort_by_key(|shown| (shown.thread, shown.start_ns, Reverse(shown.duration_ns)));
+        out.push_str(",\"spans\":");
+        json::list(out, spans.into_iter(), |out, shown| {
+            let Shown { duration_ns, start_ns, thread, name, class, failed, details } = shown;
+            let class = class + 8 * u8::from(*failed);
+            let _ = write!(out, "[{},{duration_ns},{thread},{name},{class},", start_ns.saturating_sub(first));
+            json::string(out, details);
+            out.push(']');
+        });
+    }
+
+    fn tables(&self, out: &mut String, summary: &Summary) {
+        out.push_str(",\"functions\":");
+        stats(out, by_time(&summary.functions));
+        out.push_str(",\"kernels\":");
+        stats(out, by_time(&summary.kernels));
+        out.push_str(",\"ioctls\":");
+        stats(out, by_time(&summary.ioctls));
+        out.push_str(",\"copies\":");
+        json::list(out, summary.copies.iter(), |out, (way, moved)| {
+            out.push('[');
+            json::string(out, way);
+            let _ = write!(out, ",{},{},{}]", moved.count, moved.bytes, moved.ns);
+        });
+        out.push_str(",\"errors\":");
+        json::list(out, summary.errors.iter(), |out, ((func, result), count)| {
+            out.push('[');
+            json::string(out, func);
+            out.push(',');
+            json::string(out, result);
+            let _ = write!(out, ",{count}]");
+        });
+        let _ = write!(
+            out,
+            ",\"calls\":[{},{}],\"launches\":{},\"allocations\":[{},{}],\"frees\":{},\"live\":[{},{}],\"leaked\":{}",
+            summary.calls.0,
+            summary.calls.1,
+            summary.launches(),
+            summary.allocations.count,
+            summary.allocations.bytes,
+            summary.frees,
+            summary.live.0,
+            summary.live.1,
+            summary.leaked()
+        );
+    }
+}
+
+/// Name, count, total, median, p99, longest, errors, buckets.
+fn stats(out: &mut String, stats: Vec<(&str, &Stat)>) {
+    json::list(out, stats.into_iter().take(ROWS), |out, (name, stat)| {
+        out.push('[');
+        json::string(out, name);
+        let Stat { count, total_ns, max_ns, errors, buckets, .. } = stat;
+        let (median, p99) = (stat.percentile_ns(50), stat.percentile_ns(99));
+        let _ = write!(out, ",{count},{total_ns},{median},{p99},{max_ns},{errors},");
+        let last = buckets.iter().rposition(|count| *count > 0).map_or(0, |at| at + 1);
+        json::list(out, buckets[..last].iter(), |out, count| _ = write!(out, "{count}"));
+        out.push(']');
+    });
+}
+
+/// `CUDA_ERROR_OUT_OF_MEMORY bytes=4096`
+fn details(record: &Record) -> String {
+    let span = record.span();
+    let failed = span.filter(|span| span.status == Status::Error).and_then(|span| span.result.as_ref());
+    let fields = record.fields.iter().map(|(key, value)| format!("{key}={}", value.label()));
+    let all: Vec<String> = failed.map(Data::label).into_iter().chain(fields).collect();
+    crate::summary::cut(&all.join(" "), DETAILS)
+}
+
+/// Of each pair the larger: peaks stay.
+fn thin(points: &mut Vec<(u64, u64)>) {
+    let kept =
+        points.chunks(2).filter_map(|pair| pair.iter().max_by_key(|(_, bytes)| *bytes)).copied().collect();
+    *points = kept;
+}

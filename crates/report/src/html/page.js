@@ -1,0 +1,430 @@
+"use strict";
+const $ = (id) => document.getElementById(id);
+const COLORS = ["#4e79d8", "#e08a2c", "#3f9e6c", "#8c6bc4", "#7a8793", "#5fb3c4", "#a9b4bf"];
+const FAILED = "#d64541";
+const [START, LENGTH, THREAD, NAME, CLASS, TEXT] = [0, 1, 2, 3, 4, 5];
+
+// ---- words
+
+function scaled(n, units) {
+  for (const [unit, one] of units) if (n >= one) return (Math.floor((n * 10) / one) / 10).toFixed(1) + " " + unit;
+  return null;
+}
+const time = (ns) => scaled(ns, [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) ?? Math.round(ns) + " ns";
+const size = (n) => scaled(n, [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024]]) ?? n + " B";
+const count = (n) => n.toLocaleString("en");
+function element(tag, text, attributes = {}) {
+  const made = document.createElement(tag);
+  if (text !== undefined && text !== null) made.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+// ---- head
+
+function head() {
+  document.title = DATA.title;
+  $("title").textContent = DATA.command.length ? DATA.command.join(" ") : DATA.title;
+  const when = new Date(DATA.wall_ms).toLocaleString();
+  $("about").textContent = `${DATA.title} · ${DATA.host} · ${when} · ${DATA.tool}`;
+  const warnings = [...DATA.troubles];
+  if (DATA.cut) warnings.unshift("The recording was cut off; this is what there is.");
+  if (DATA.dropped) warnings.push(`${count(DATA.dropped)} records were dropped while it was made.`);
+  if (DATA.spans.length < DATA.total)
+    warnings.push(`The timeline shows the ${count(DATA.spans.length)} longest of ${count(DATA.total)} calls; tables and memory are of all.`);
+  warnings.forEach((text) => $("warnings").append(element("div", text)));
+  const failed = DATA.errors.reduce((sum, row) => sum + row[2], 0);
+  const copied = DATA.copies.reduce((sum, row) => sum + row[2], 0);
+  const cards = [
+    ["time", time(DATA.length), `${DATA.threads.length} threads`],
+    ["API calls", count(DATA.calls[1]), `driver, ${count(DATA.calls[0])} runtime`],
+    ["launches", count(DATA.launches), `${DATA.kernels.length} kernels`],
+    ["allocated", size(DATA.allocations[1]), `in ${count(DATA.allocations[0])}, at most ${size(DATA.live[1])}`],
+    ["copied", size(copied), DATA.copies.map((row) => row[0]).join(" ")],
+    ["errors", count(failed), ""],
+  ];
+  for (const [name, value, more] of cards) {
+    const [box, dd] = [element("div"), element("dd", value)];
+    if (more) dd.append(" ", element("small", more));
+    box.append(element("dt", name), dd);
+    $("cards").append(box);
+  }
+}
+
+// ---- views
+
+const VIEWS = ["timeline", "functions", "kernels", "memory", "errors", "keys"];
+function show(view) {
+  for (const name of VIEWS) {
+    $(name).hidden = name !== view;
+    $("tab-" + name).setAttribute("aria-selected", name === view);
+    $("tab-" + name).tabIndex = name === view ? 0 : -1;
+  }
+  if (view === "timeline") timeline.resize();
+}
+
+// A table whose columns sort; `rows` are arrays of cells, a cell text, a number with its words, or an element.
+function table(place, heads, rows, empty) {
+  if (!rows.length) return place.append(element("p", empty));
+  const made = element("table"), body = element("tbody"), top = element("tr");
+  const value = (cell) => (cell && typeof cell === "object" && "sort" in cell ? cell.sort : cell);
+  const fill = () => {
+    body.replaceChildren(...rows.map((row) => {
+      const tr = element("tr");
+      row.forEach((cell) => {
+        const td = element("td");
+        if (cell instanceof Node) td.append(cell);
+        else if (cell && typeof cell === "object") td.append(cell.text, ...(cell.more ? [cell.more()] : []));
+        else td.textContent = typeof cell === "number" ? count(cell) : cell;
+        tr.append(td);
+      });
+      return tr;
+    }));
+  };
+  heads.forEach((text, at) => {
+    const th = element("th"), button = element("button", text);
+    button.onclick = () => {
+      const down = th.getAttribute("aria-sort") !== "descending";
+      top.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
+      th.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const sign = down ? -1 : 1;
+      rows.sort((a, b) => (value(a[at]) < value(b[at]) ? -sign : value(a[at]) > value(b[at]) ? sign : 0));
+      fill();
+    };
+    th.append(button);
+    top.append(th);
+  });
+  const thead = element("thead");
+  thead.append(top);
+  made.append(thead, body);
+  fill();
+  place.append(made);
+}
+
+// Counts by power of two of the nanoseconds.
+function histogram(buckets) {
+  const width = 4, height = 22, most = Math.max(...buckets, 1), first = buckets.findIndex((n) => n > 0);
+  const shown = buckets.slice(Math.max(first, 0));
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("width", shown.length * width);
+  svg.setAttribute("height", height);
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", `durations from ${time(2 ** first)} to ${time(2 ** buckets.length)}`);
+  shown.forEach((n, at) => {
+    const bar = document.createElementNS(svg.namespaceURI, "rect");
+    const tall = n ? Math.max(1, Math.round((n / most) * height)) : 0;
+    for (const [key, value] of [["x", at * width], ["y", height - tall], ["width", width - 1], ["height", tall]]) bar.setAttribute(key, value);
+    const title = document.createElementNS(svg.namespaceURI, "title");
+    title.textContent = `${time(2 ** (first + at))} to ${time(2 ** (first + at + 1))}: ${count(n)}`;
+    bar.append(title);
+    svg.append(bar);
+  });
+  return svg;
+}
+
+function stats(place, what, rows) {
+  const all = rows.reduce((sum, row) => sum + row[2], 0) || 1;
+  const cell = (ns) => ({ text: time(ns), sort: ns });
+  const cells = rows.map(([name, n, total, median, p99, longest, errors, buckets]) => [
+    name, n,
+    { text: time(total), sort: total, more: () => element("span", null, { class: "share", style: `width:${Math.max(1, (80 * total) / all)}px` }) },
+    cell(total / n), cell(median), cell(p99), cell(longest), errors, histogram(buckets),
+  ]);
+  table($(place), [what, "calls", "total", "mean", "median", "p99", "longest", "errors", "durations"], cells, "There are none.");
+}
+
+function memory() {
+  const place = $("memory"), points = DATA.memory;
+  place.append(element("p", `${count(DATA.allocations[0])} allocations of ${size(DATA.allocations[1])}, ${count(DATA.frees)} frees, at most ${size(DATA.live[1])} at a time; at the end ${count(DATA.leaked)} blocks of ${size(DATA.live[0])}.`));
+  if (points.length) {
+    const [width, height] = [1000, 240], most = Math.max(...points.map((p) => p[1]), 1);
+    const x = (t) => (t / Math.max(DATA.length, 1)) * width, y = (n) => height - (n / most) * (height - 20);
+    let path = `M0,${height}L0,${height}`, last = height;
+    for (const [t, n] of points) { path += `L${x(t).toFixed(2)},${last.toFixed(2)}L${x(t).toFixed(2)},${y(n).toFixed(2)}`; last = y(n); }
+    path += `L${width},${last.toFixed(2)}L${width},${height}Z`;
+    const holder = element("div");
+    holder.innerHTML = `<svg class="curve" viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img"><path d="${path}"/></svg>`;
+    holder.firstChild.setAttribute("aria-label", `Allocated memory over time, at most ${size(most)}`);
+    place.append(element("h2", `Allocated memory over time (${size(most)} at the top, ${time(DATA.length)} wide)`), holder);
+  }
+  place.append(element("h2", "Copies"));
+  table(place, ["direction", "copies", "bytes", "time in the calls"],
+    DATA.copies.map(([way, n, bytes, ns]) => [way, n, { text: size(bytes), sort: bytes }, { text: time(ns), sort: ns }]), "There are none.");
+}
+
+function errors() {
+  table($("errors"), ["function", "result", "times"], DATA.errors.map((row) => [...row]), "No call failed.");
+}
+
+// ---- timeline
+
+const timeline = (() => {
+  const canvas = $("canvas"), overview = $("overview"), ROW = 18, GAP = 10, LABEL = 18, AXIS = 22;
+  const lanes = DATA.threads.map((thread, at) => ({ thread, spans: [], depth: 1, y: 0, at }));
+  // Depth by nesting: spans are sorted by thread and start, the longer first.
+  const open = [];
+  DATA.spans.forEach((span) => {
+    const lane = lanes[span[THREAD]];
+    if (!lane.open) lane.open = [];
+    while (lane.open.length && lane.open[lane.open.length - 1] <= span[START]) lane.open.pop();
+    span.depth = lane.open.length;
+    lane.open.push(span[START] + Math.max(span[LENGTH], 1));
+    lane.depth = Math.max(lane.depth, lane.open.length);
+    lane.spans.push(span);
+  });
+  const used = lanes.filter((lane) => lane.spans.length);
+  let [from, to] = [0, Math.max(DATA.length, 1)], selected = null, query = "", width = 100;
+  const all = to;
+  let height = AXIS;
+  for (const lane of used) { lane.y = height; height += LABEL + lane.depth * ROW + GAP; }
+
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const matches = (span) => query && (DATA.names[span[NAME]].toLowerCase().includes(query) || span[TEXT].toLowerCase().includes(query));
+  const color = (span) => (span[CLASS] >= 8 ? FAILED : COLORS[span[CLASS] % 8]);
+  const x = (t) => ((t - from) / (to - from)) * width;
+
+  function resize() {
+    const ratio = window.devicePixelRatio || 1;
+    width = $("lanes").clientWidth || 800;
+    for (const [target, tall] of [[canvas, height], [overview, 36]]) {
+      target.width = width * ratio;
+      target.height = tall * ratio;
+      target.style.height = tall + "px";
+      target.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, 0);
+    }
+    draw();
+  }
+
+  // First span of a lane that may reach into the view: starts are sorted, and a parent comes before what is in it.
+  function firstIn(lane) {
+    let [low, high] = [0, lane.spans.length];
+    while (low < high) { const mid = (low + high) >> 1; if (lane.spans[mid][START] < from) low = mid + 1; else high = mid; }
+    // Whatever began before and is still open nests around the first: look back as far as the outermost of it.
+    let back = low;
+    while (back > 0 && lane.spans[back - 1].depth > 0) back--;
+    return Math.max(back - 1, 0);
+  }
+
+  function axis(g) {
+    const wanted = (to - from) / Math.max(width / 120, 1);
+    const step = [1, 2, 5, 10].map((n) => n * 10 ** Math.floor(Math.log10(wanted))).find((n) => n >= wanted);
+    g.fillStyle = style("--soft");
+    g.strokeStyle = style("--line");
+    for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
+      g.beginPath(); g.moveTo(x(t), AXIS - 6); g.lineTo(x(t), height); g.stroke();
+      g.fillText(time(t), x(t) + 3, 12);
+    }
+  }
+
+  function draw() {
+    const g = canvas.getContext("2d");
+    g.fillStyle = style("--back");
+    g.fillRect(0, 0, width, height);
+    g.font = "12px system-ui, sans-serif";
+    axis(g);
+    for (const lane of used) {
+      g.fillStyle = style("--soft");
+      const [pid, tid, comm] = lane.thread;
+      g.fillText(`${comm} ${pid}/${tid}`, 4, lane.y + 12);
+      const last = [];
+      for (let at = firstIn(lane); at < lane.spans.length; at++) {
+        const span = lane.spans[at];
+        if (span[START] > to) break;
+        const end = span[START] + span[LENGTH];
+        if (end < from) continue;
+        const left = Math.max(x(span[START]), -1), wide = Math.max(Math.min(x(end), width + 1) - left, 1);
+        // What lies within a pixel that is painted already would not be seen.
+        const strong = span === selected || matches(span);
+        if (!strong && wide <= 1 && last[span.depth] !== undefined && left - last[span.depth] < 1 && span[CLASS] < 8) continue;
+        last[span.depth] = left;
+        const top = lane.y + LABEL + span.depth * ROW;
+        g.globalAlpha = query && !strong ? 0.25 : 1;
+        g.fillStyle = color(span);
+        g.fillRect(left, top, wide, ROW - 2);
+        if (wide > 30) {
+          g.save(); g.beginPath(); g.rect(left, top, wide - 2, ROW); g.clip();
+          g.fillStyle = "#fff";
+          g.fillText(DATA.names[span[NAME]], Math.max(left, 0) + 3, top + 12);
+          g.restore();
+        }
+        g.globalAlpha = 1;
+        if (span === selected) { g.strokeStyle = style("--front"); g.lineWidth = 2; g.strokeRect(left, top, wide, ROW - 2); g.lineWidth = 1; }
+      }
+    }
+    drawOverview();
+  }
+
+  let busy = null;
+  function drawOverview() {
+    const g = overview.getContext("2d"), tall = 36;
+    if (!busy || busy.length !== width) {
+      busy = new Float64Array(width);
+      const slice = all / width;
+      for (const span of DATA.spans) {
+        if (span.depth) continue;
+        const [a, b] = [span[START] / slice, (span[START] + span[LENGTH]) / slice];
+        for (let at = Math.floor(a); at <= Math.min(Math.floor(b), width - 1); at++) busy[at] += Math.max(Math.min(b, at + 1) - Math.max(a, at), 0.02);
+      }
+    }
+    const most = Math.max(...busy, 1e-9);
+    g.fillStyle = style("--panel");
+    g.fillRect(0, 0, width, tall);
+    g.fillStyle = style("--accent");
+    busy.forEach((n, at) => { const h = (n / most) * (tall - 4); g.fillRect(at, tall - h, 1, h); });
+    g.fillStyle = "rgba(128,128,128,.35)";
+    const [a, b] = [(from / all) * width, (to / all) * width];
+    g.fillRect(0, 0, a, tall);
+    g.fillRect(b, 0, width - b, tall);
+  }
+
+  function view(a, b) {
+    const least = 50;
+    let length = Math.min(Math.max(b - a, least), all);
+    const middle = (a + b) / 2;
+    from = Math.min(Math.max(middle - length / 2, 0), all - length);
+    to = from + length;
+    draw();
+  }
+  const zoom = (factor, at = (from + to) / 2) => view(at - (at - from) * factor, at + (to - at) * factor);
+  const move = (part) => view(from + (to - from) * part, to + (to - from) * part);
+
+  function select(span, follow) {
+    selected = span;
+    const box = $("details");
+    if (!span) { box.replaceChildren(element("em", "Click a call, or press n.")); return draw(); }
+    const [pid, tid, comm] = DATA.threads[span[THREAD]];
+    const name = element("b", DATA.names[span[NAME]]);
+    if (span[CLASS] >= 8) name.className = "failed";
+    const where = ` took ${time(span[LENGTH])} at ${time(span[START])} in ${comm} ${pid}/${tid} (${DATA.classes[span[CLASS] % 8]})`;
+    box.replaceChildren(name, where, element("br"), span[TEXT]);
+    const end = span[START] + span[LENGTH];
+    if (follow && (span[START] < from || end > to)) {
+      const length = Math.max(to - from, span[LENGTH] * 1.5), middle = span[START] + span[LENGTH] / 2;
+      view(middle - length / 2, middle + length / 2);
+    } else draw();
+  }
+
+  function step(direction) {
+    const pool = query ? DATA.spans.filter(matches).sort((a, b) => a[START] - b[START]) : selected ? lanes[selected[THREAD]].spans : used.length ? used[0].spans : [];
+    if (!pool.length) return;
+    let at = selected ? pool.indexOf(selected) : -1;
+    if (at < 0) at = direction > 0 ? pool.findIndex((span) => span[START] >= from) - 1 : pool.length;
+    select(pool[(at + direction + pool.length) % pool.length], true);
+  }
+
+  function search(text) {
+    query = text.trim().toLowerCase();
+    $("found").textContent = query ? `${count(DATA.spans.filter(matches).length)} found` : "";
+    draw();
+  }
+
+  function hit(event) {
+    const box = canvas.getBoundingClientRect(), t = from + ((event.clientX - box.left) / width) * (to - from), y = event.clientY - box.top;
+    const slack = ((to - from) / width) * 2;
+    const lane = used.find((lane) => y >= lane.y && y < lane.y + LABEL + lane.depth * ROW + GAP);
+    if (!lane) return null;
+    const depth = Math.floor((y - lane.y - LABEL) / ROW);
+    let best = null;
+    for (let at = firstIn(lane); at < lane.spans.length && lane.spans[at][START] <= t + slack; at++) {
+      const span = lane.spans[at];
+      if (span.depth === depth && span[START] - slack <= t && span[START] + span[LENGTH] + slack >= t) best = span;
+    }
+    return best;
+  }
+
+  let grip = null;
+  canvas.onpointerdown = (event) => { grip = { x: event.clientX, from, to, moved: false, mark: event.shiftKey }; canvas.setPointerCapture(event.pointerId); };
+  canvas.onpointermove = (event) => {
+    if (!grip) return;
+    const by = event.clientX - grip.x;
+    grip.moved ||= Math.abs(by) > 3;
+    if (!grip.moved || grip.mark) return;
+    const part = (by / width) * (grip.to - grip.from);
+    view(grip.from - part, grip.to - part);
+  };
+  canvas.onpointerup = (event) => {
+    if (grip && grip.moved && grip.mark) {
+      const left = canvas.getBoundingClientRect().left, at = (client) => from + ((client - left) / width) * (to - from);
+      view(Math.min(at(grip.x), at(event.clientX)), Math.max(at(grip.x), at(event.clientX)));
+    } else if (grip && !grip.moved) select(hit(event), false);
+    grip = null;
+  };
+  canvas.addEventListener("wheel", (event) => {
+    if (event.altKey) return;
+    event.preventDefault();
+    if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) return move(event.deltaX / width);
+    const box = canvas.getBoundingClientRect();
+    zoom(event.deltaY > 0 ? 1.25 : 0.8, from + ((event.clientX - box.left) / width) * (to - from));
+  }, { passive: false });
+  overview.onpointerdown = (event) => { overview.setPointerCapture(event.pointerId); overview.onpointermove(event); };
+  overview.onpointermove = (event) => {
+    if (!event.buttons) return;
+    const at = ((event.clientX - overview.getBoundingClientRect().left) / width) * all, half = (to - from) / 2;
+    view(at - half, at + half);
+  };
+  $("zoom-in").onclick = () => zoom(0.5);
+  $("zoom-out").onclick = () => zoom(2);
+  $("zoom-all").onclick = () => view(0, all);
+  $("search").oninput = (event) => search(event.target.value);
+  DATA.classes.forEach((name, at) => {
+    const item = element("span");
+    item.append(element("i", null, { style: `background:${COLORS[at]}` }), name);
+    $("legend").append(item);
+  });
+  const bad = element("span");
+  bad.append(element("i", null, { style: `background:${FAILED}` }), "failed");
+  $("legend").append(bad);
+
+  const fill = () => selected && view(selected[START] - selected[LENGTH] * 0.1, selected[START] + selected[LENGTH] * 1.1);
+  return { resize, zoom, move, step, select, search, fill, all: () => view(0, all), view: () => [from, to], selected: () => selected };
+})();
+
+// ---- keys
+
+const KEYS = {
+  ArrowLeft: () => timeline.move(-0.2), a: () => timeline.move(-0.2),
+  ArrowRight: () => timeline.move(0.2), d: () => timeline.move(0.2),
+  "+": () => timeline.zoom(0.7), "=": () => timeline.zoom(0.7), w: () => timeline.zoom(0.7),
+  "-": () => timeline.zoom(1 / 0.7), s: () => timeline.zoom(1 / 0.7),
+  0: timeline.all, n: () => timeline.step(1), p: () => timeline.step(-1), f: timeline.fill,
+};
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = event.target === $("search");
+  if (event.key === "Escape") {
+    $("search").value = "";
+    timeline.search("");
+    timeline.select(null);
+    $("canvas").focus();
+  } else if (typing) {
+    if (event.key === "Enter") timeline.step(event.shiftKey ? -1 : 1);
+    return;
+  } else if (event.key === "/") {
+    show("timeline");
+    $("search").focus();
+  } else if (event.key >= "1" && event.key <= String(VIEWS.length)) {
+    show(VIEWS[event.key - 1]);
+    $("tab-" + VIEWS[event.key - 1]).focus();
+  } else if (event.target.getAttribute?.("role") === "tab" && event.key.startsWith("Arrow")) {
+    const at = VIEWS.indexOf(event.target.id.slice(4)) + (event.key === "ArrowRight" || event.key === "ArrowDown" ? 1 : -1);
+    const view = VIEWS[(at + VIEWS.length) % VIEWS.length];
+    show(view);
+    $("tab-" + view).focus();
+  } else if (!$("timeline").hidden && KEYS[event.key]) {
+    KEYS[event.key]();
+  } else return;
+  event.preventDefault();
+});
+
+// ---- begin
+
+head();
+stats("functions", "function", DATA.functions);
+stats("kernels", "kernel (host time of its launches)", DATA.kernels);
+if (DATA.ioctls.length) { $("functions").append(element("h2", "ioctls of the driver")); stats("functions", "ioctl", DATA.ioctls); }
+memory();
+errors();
+for (const view of VIEWS) $("tab-" + view).onclick = () => show(view);
+window.addEventListener("resize", timeline.resize);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", timeline.resize);
+show("timeline");

@@ -1,0 +1,330 @@
+//! Reads what [`crate::export::jsonl`] wrote, up to where it was cut off.
+
+use std::collections::{HashMap, HashSet};
+use std::io::BufRead;
+use std::sync::Arc;
+
+use serde_json::Value;
+use wire::map::Agg;
+
+use crate::Frame;
+use crate::export::{Data, Kind, Record, Row, Run, Site, Span, Status, Table, Text, Thread};
+
+/// How a recording ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Ended {
+    /// With its last line; so many records were dropped when it was made.
+    Whole {
+        /// Records that the writer was too slow for.
+        dropped: u64,
+    },
+    /// It stops: the program that wrote it did not end as usual.
+    #[default]
+    Cut,
+}
+
+/// What is known besides the records.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recording {
+    /// Its first line.
+    pub run: Run,
+    /// How it ends.
+    pub ended: Ended,
+    /// Lines that are no records: number and reason of the first, and how many.
+    pub unreadable: Option<(u64, String, u64)>,
+}
+
+/// Why a file is no recording.
+#[derive(Debug)]
+pub enum NoRecording {
+    /// It cannot be read.
+    Io(std::io::Error),
+    /// Its first line is something else.
+    FirstLine,
+    /// Another version wrote it.
+    Format(u64),
+}
+
+impl std::fmt::Display for NoRecording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NoRecording::Io(error) => write!(f, "{error}"),
+            NoRecording::FirstLine => write!(
+                f,
+                "this is no recording: its first line is not that of `--export jsonl=FILE` or `cudatrace record`"
+            ),
+            NoRecording::Format(version) => {
+                write!(
+                    f,
+                    "its format is {version}, and this cudatrace reads format {}",
+                    crate::export::jsonl::FORMAT
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoRecording {}
+
+/// Who reads a recording.
+pub trait Reader {
+    /// Once, before the first record.
+    fn begin(&mut self, run: &Run);
+    /// Each in its order.
+    fn record(&mut self, record: Record);
+}
+
+/// Hands out the records of a recording.
+///
+/// # Errors
+/// The file cannot be read at all. What is wrong further on is in the result.
+pub fn read(mut lines: impl BufRead, to: &mut dyn Reader) -> Result<Recording, NoRecording> {
+    let mut line = Vec::new();
+    lines.read_until(b'\n', &mut line).map_err(NoRecording::Io)?;
+    let run = first_line(&line)?;
+    to.begin(&run);
+    let mut reader = Lines::default();
+    let mut recording = Recording { run, ..Recording::default() };
+    let mut number = 1;
+    loop {
+        line.clear();
+        number += 1;
+        // A compressed file that was cut off ends with an error; what came before it is right.
+        let Ok(read) = lines.read_until(b'\n', &mut line) else { return Ok(recording) };
+        if read == 0 || line.last() != Some(&b'\n') {
+            return Ok(recording);
+        }
+        recording.ended = Ended::Cut;
+        match serde_json::from_slice(&line)
+            .map_err(|error| error.to_string())
+            .and_then(|json| reader.line(json))
+        {
+            Ok(Line::Record(record)) => to.record(*record),
+            Ok(Line::End(dropped)) => recording.ended = Ended::Whole { dropped },
+            Ok(Line::Known) => {}
+            Err(reason) => recording.unreadable.get_or_insert((number, reason, 0)).2 += 1,
+        }
+    }
+}
+
+fn first_line(line: &[u8]) -> Result<Run, NoRecording> {
+    let json: Value = serde_json::from_slice(line).map_err(|_| NoRecording::FirstLine)?;
+    let text = |key: &str| json[key].as_str().unwrap_or_default();
+    if text("type") != "run" {
+        return Err(NoRecording::FirstLine);
+    }
+    let format = integer(&json["format"]).unwrap_or(0) as u64;
+    if format != u64::from(crate::export::jsonl::FORMAT) {
+        return Err(NoRecording::Format(format));
+    }
+    let ns = |key: &str| integer(&json[key]).unwrap_or(0);
+    let boot = ns("boot_ns");
+    let words = json["command"].as_array().cloned().unwrap_or_default();
+    Ok(Run {
+        id: u128::from_str_radix(text("id"), 16).unwrap_or(0),
+        boot_at_wall_ns: ns("wall_ns") - boot,
+        suspended_ns: (boot - ns("monotonic_ns")).max(0) as u64,
+        start_ns: boot as u64,
+        tool: text("tool").into(),
+        host: text("host").into(),
+        command: words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect(),
+        script: text("script").into(),
+    })
+}
+
+/// A number, or digits in a string.
+fn integer(json: &Value) -> Option<i128> {
+    match json {
+        Value::Number(number) => number.as_i128(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn hex(json: &Value) -> Option<u64> {
+    u64::from_str_radix(json.as_str()?.strip_prefix("0x")?, 16).ok()
+}
+
+enum Line {
+    Record(Box<Record>),
+    End(u64),
+    /// Something about records to come, or of a kind that this version does not know.
+    Known,
+}
+
+/// Names and types of fields.
+type Schema = Vec<(Arc<str>, String)>;
+
+#[derive(Default)]
+struct Lines {
+    texts: HashSet<Arc<str>>,
+    schemas: HashMap<u64, Schema>,
+}
+
+impl Lines {
+    /// Equal texts are one.
+    fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return known.clone();
+        }
+        let made: Arc<str> = text.into();
+        self.texts.insert(made.clone());
+        made
+    }
+
+    fn member(&mut self, json: &Value, key: &str) -> Arc<str> {
+        self.text(json[key].as_str().unwrap_or_default())
+    }
+
+    fn line(&mut self, json: Value) -> Result<Line, String> {
+        let kind = json["type"].as_str().ok_or("it has no `type`")?;
+        let kind = match kind {
+            "run" => return Ok(Line::Known),
+            "end" => return Ok(Line::End(integer(&json["dropped"]).unwrap_or(0) as u64)),
+            "schema" => {
+                self.schema(&json);
+                return Ok(Line::Known);
+            }
+            "span" => Kind::Span(self.span(&json).ok_or("a span without duration or id")?),
+            "event" => Kind::Instant { parent_id: hex(&json["parent"]).unwrap_or(0) },
+            "counter" => Kind::Counter { value: self.data(&json["value"], None) },
+            "printf" => Kind::Text(Text::Output, said(&json)),
+            "warning" => Kind::Text(Text::Warning, said(&json)),
+            "error" => Kind::Text(Text::Error, said(&json)),
+            "trouble" => Kind::Text(Text::Trouble(integer(&json["count"]).unwrap_or(0) as u64), said(&json)),
+            "map" => Kind::Table(self.table(&json)),
+            _ => return Ok(Line::Known),
+        };
+        let time_ns = integer(&json["ts"]).ok_or("it has no time")? as u64;
+        let id = |key: &str| integer(&json[key]).unwrap_or(0) as u32;
+        let thread = json.get("pid").is_some().then(|| Thread {
+            pid: id("pid"),
+            tid: id("tid"),
+            comm: self.member(&json, "comm"),
+        });
+        let site = Site {
+            func: self.member(&json, "func"),
+            api: self.member(&json, "api"),
+            probe: self.member(&json, "probe"),
+        };
+        let (name, fields) = (self.member(&json, "name"), self.fields(&json));
+        Ok(Line::Record(Box::new(Record { kind, time_ns, thread, site, name, fields })))
+    }
+
+    fn schema(&mut self, json: &Value) {
+        let Some(fields) = json["fields"].as_array() else { return };
+        let text = |json: &Value| json.as_str().unwrap_or_default().to_owned();
+        let fields = fields.iter().map(|field| (self.text(&text(&field[0])), text(&field[1]))).collect();
+        self.schemas.insert(integer(&json["id"]).unwrap_or(0) as u64, fields);
+    }
+
+    /// In the order of the file: that of the script.
+    fn fields(&mut self, json: &Value) -> Vec<(Arc<str>, Data)> {
+        let Some(args) = json.get("args").and_then(Value::as_object) else { return Vec::new() };
+        let schema = integer(&json["schema"]).map(|id| id as u64);
+        let schema = schema.and_then(|id| self.schemas.get(&id)).cloned().unwrap_or_default();
+        let mut fields = Vec::with_capacity(args.len());
+        for (name, ty) in &schema {
+            if let Some(value) = args.get(&**name) {
+                fields.push((name.clone(), self.data(value, Some(ty))));
+            }
+        }
+        fields
+    }
+
+    fn span(&mut self, json: &Value) -> Option<Span> {
+        let status = match json["status"].as_str()? {
+            "ok" => Status::Ok,
+            "error" => Status::Error,
+            _ => Status::Unset,
+        };
+        let result = json.get("result").map(|result| Data::Enum {
+            ty: self.member(result, "enum"),
+            name: result["name"].as_str().map(|name| self.text(name)),
+            value: integer(&result["value"]).unwrap_or(0) as i64,
+        });
+        Some(Span {
+            duration_ns: integer(&json["dur"])? as u64,
+            span_id: hex(&json["id"])?,
+            parent_id: hex(&json["parent"]).unwrap_or(0),
+            status,
+            result,
+        })
+    }
+
+    fn table(&mut self, json: &Value) -> Table {
+        let agg = match json["made_by"].as_str().unwrap_or_default() {
+            "count" => Some(Agg::Count),
+            "sum" => Some(Agg::Sum { signed: true }),
+            "min" => Some(Agg::Min { signed: true }),
+            "max" => Some(Agg::Max { signed: true }),
+            "avg" => Some(Agg::Avg { signed: true }),
+            "stats" => Some(Agg::Stats { signed: true }),
+            "hist" => Some(Agg::Hist { bits: 0 }),
+            // Bounds stand in the rows.
+            "lhist" => Some(Agg::LHist { min: 0, max: 1, step: 1 }),
+            _ => None,
+        };
+        let rows = json["rows"].as_array().cloned().unwrap_or_default();
+        let row = |row: &Value, reader: &mut Lines| Row {
+            key: row["key"].as_array().into_iter().flatten().map(|part| reader.data(part, None)).collect(),
+            value: reader.data(&row["value"], None),
+        };
+        Table { agg, rows: rows.iter().map(|one| row(one, self)).collect() }
+    }
+
+    /// A value of a type, or of the one that it looks like.
+    fn data(&mut self, json: &Value, ty: Option<&str>) -> Data {
+        match (ty, json) {
+            (_, Value::Null) => Data::None,
+            (_, Value::Bool(value)) => Data::Bool(*value),
+            (Some("string"), Value::String(text)) => Data::Text(self.text(text)),
+            (Some("handle") | None, Value::String(_)) if hex(json).is_some() => {
+                Data::Handle(hex(json).unwrap_or(0))
+            }
+            (Some("uint64"), json) => Data::Uint(integer(json).unwrap_or(0) as u64),
+            (Some("int64"), json) => Data::Int(integer(json).unwrap_or(0) as i64),
+            (_, Value::Number(number)) => match number.as_u64() {
+                Some(value) => Data::Uint(value),
+                None => Data::Int(number.as_i64().unwrap_or(0)),
+            },
+            (_, Value::String(text)) => Data::Text(self.text(text)),
+            (Some("stack"), Value::Array(frames)) => Data::Stack(frames.iter().map(frame).collect()),
+            (_, Value::Array(parts)) => Data::List(parts.iter().map(|part| self.data(part, None)).collect()),
+            (ty, Value::Object(members)) => {
+                let ty = ty.and_then(|ty| ty.strip_prefix("enum "));
+                let is_enum =
+                    members.len() == 2 && members.contains_key("name") && members.contains_key("value");
+                match (ty, is_enum) {
+                    (Some(_), _) | (None, true) => Data::Enum {
+                        ty: self.text(ty.unwrap_or_default()),
+                        name: json["name"].as_str().map(|name| self.text(name)),
+                        value: integer(&json["value"]).unwrap_or(0) as i64,
+                    },
+                    _ => Data::Map(
+                        members
+                            .iter()
+                            .map(|(name, value)| (self.text(name), self.data(value, None)))
+                            .collect(),
+                    ),
+                }
+            }
+        }
+    }
+}
+
+fn said(json: &Value) -> String {
+    json["text"].as_str().unwrap_or_default().to_owned()
+}
+
+fn frame(json: &Value) -> Frame {
+    let text = |key: &str| json[key].as_str().map(str::to_owned);
+    Frame {
+        address: hex(&json["pc"]).unwrap_or(0),
+        symbol: text("symbol"),
+        offset: integer(&json["offset"]).unwrap_or(0) as u64,
+        module: text("module"),
+        source: text("file").map(|file| (file, integer(&json["line"]).unwrap_or(0) as u32)),
+        inlined: json["inlined"].as_bool().unwrap_or(false),
+    }
+}

@@ -1,0 +1,151 @@
+//! `cudatrace record`: every CUDA call of a program to a file, a live line meanwhile, a summary at the end.
+//!
+//! Underneath is a script like any other, with `span()` for all calls and more of those that say more; `--kernel` adds the
+//! ioctls of NVIDIA's driver. What `--export` asks for takes the place of the default file.
+
+use crate::cli::Cli;
+use crate::commands::trace::{self, Recording};
+use crate::export::{self, Asked, Summary};
+use crate::messages::Messages;
+use crate::script::Script;
+use crate::timer::Timer;
+use crate::{Failure, export::KINDS};
+use anyhow::{Context, Result, bail};
+use lang::Source;
+use report::summary;
+use runtime::Session;
+use runtime::run::{Next, Watch};
+use std::cell::RefCell;
+use std::io::{IsTerminal, Write};
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const SCRIPT: &str = include_str!("record.ct");
+const KERNEL: &str = include_str!("kernel.ct");
+/// Where recordings go unless told.
+const FOLDER: &str = "traces";
+/// Between two states of the live line.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Records as the command line says; gives the exit status.
+pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
+    if let Some(word) = cli.words.get(1) {
+        return Err(Failure::wrong(anyhow::anyhow!(
+            "record takes no `{word}`: write `cudatrace record -- {word} ...` to run a program, or `-p PID`"
+        )));
+    }
+    let exports = exports(cli).map_err(Failure::wrong)?;
+    let files: Vec<String> = exports.iter().map(|asked| asked.dest.clone()).collect();
+    let tally: Rc<RefCell<summary::Summary>> = Rc::default();
+    let (seen, shown) = (tally.clone(), tally.clone());
+    let show = std::io::stderr().is_terminal() && !cli.quiet;
+    let recording = Recording {
+        exports,
+        observer: Box::new(move |record| seen.borrow_mut().add(record)),
+        live: Box::new(move |summaries| Ok(Box::new(Live::new(shown, summaries, show)?) as Box<dyn Watch>)),
+    };
+    let text = if cli.kernel { format!("{SCRIPT}{KERNEL}") } else { SCRIPT.to_owned() };
+    let script = Script { source: Source::new("record", text), params: Vec::new() };
+    let status = trace::run_script(script, cli, messages, Some(recording))?;
+    if !cli.dry_run && !cli.check {
+        finish(&tally.borrow(), &files, cli.quiet);
+    }
+    Ok(status)
+}
+
+/// What was asked for, or a file named after the time.
+fn exports(cli: &Cli) -> Result<Vec<Asked>> {
+    if !cli.export.is_empty() {
+        if cli.out.is_some() {
+            bail!("--out is the folder of the default recording; with --export name the file there");
+        }
+        return Ok(cli.export.clone());
+    }
+    let folder = cli.out.as_deref().unwrap_or(Path::new(FOLDER));
+    if !cli.dry_run && !cli.check {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+    }
+    let now = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
+    let path = (0..).map(|number| match number {
+        0 => folder.join(format!("trace_{now}.jsonl")),
+        number => folder.join(format!("trace_{now}_{number}.jsonl")),
+    });
+    let path = path.into_iter().find(|path| !path.exists()).context("no name is left")?;
+    let kind = KINDS.iter().find(|kind| kind.name == "jsonl").context("jsonl is a kind of export")?;
+    Ok(vec![export::Asked { kind, dest: path.to_string_lossy().into_owned() }])
+}
+
+/// Says what there was, and what to do with it.
+fn finish(tally: &summary::Summary, files: &[String], quiet: bool) {
+    if quiet {
+        return;
+    }
+    let mut out = std::io::stderr().lock();
+    let _ = writeln!(out, "\n{}", tally.short().trim_end());
+    for file in files {
+        let _ = writeln!(out, "recording     {file}");
+    }
+    if let Some(file) = files.iter().find(|file| file.ends_with(".jsonl") || file.ends_with(".jsonl.gz")) {
+        let _ = writeln!(out, "look at it:   cudatrace report {file} --html trace.html");
+    }
+}
+
+/// The line that shows that something happens.
+struct Live {
+    timer: Timer,
+    tally: Rc<RefCell<summary::Summary>>,
+    summaries: Vec<Arc<Summary>>,
+    show: bool,
+    start: Instant,
+    last: (Instant, u64),
+}
+
+impl Live {
+    fn new(tally: Rc<RefCell<summary::Summary>>, summaries: Vec<Arc<Summary>>, show: bool) -> Result<Live> {
+        let timer = Timer::new(TICK, TICK).context("cannot make a timer")?;
+        Ok(Live { timer, tally, summaries, show, start: Instant::now(), last: (Instant::now(), 0) })
+    }
+
+    fn line(&mut self, session: &Session) -> String {
+        let records = self.tally.borrow().records;
+        let (then, before) = std::mem::replace(&mut self.last, (Instant::now(), records));
+        let rate = (records - before) as f64 / then.elapsed().as_secs_f64().max(1e-3);
+        let bytes: u64 = self.summaries.iter().map(|summary| summary.bytes()).sum();
+        let dropped: u64 = self.summaries.iter().map(|summary| summary.dropped()).sum();
+        let lost = dropped + session.lost_events();
+        let seconds = self.start.elapsed().as_secs();
+        format!(
+            "{:>3}:{:02}  {records} events  {rate:.0}/s  {lost} lost  {}",
+            seconds / 60,
+            seconds % 60,
+            summary::size(bytes)
+        )
+    }
+}
+
+impl Watch for Live {
+    fn fd(&self) -> RawFd {
+        self.timer.fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        self.timer.take();
+        if self.show {
+            let line = self.line(session);
+            // A terminal that cannot be written to is no reason to stop.
+            let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
+        }
+        Next::Continue
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if self.show {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

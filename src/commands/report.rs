@@ -1,0 +1,208 @@
+//! `cudatrace report FILE`: what a recording amounts to, as text; and the same recording in other formats.
+
+use crate::cli::Cli;
+use crate::export::{Asked, Destination, KINDS};
+use crate::messages::Messages;
+use anyhow::{Context, Result, anyhow, bail};
+use flate2::read::MultiGzDecoder;
+use report::export::{End, Exporter, Record, Run};
+use report::html::Page;
+use report::recording::{self, Ended, Reader, Recording};
+use report::summary::{Summary, time};
+use report::timeline::Timeline;
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Rows of a table, threads of the timeline.
+const ROWS: usize = 20;
+/// Calls that are listed by their length.
+const SLOWEST: usize = 15;
+
+/// Reports on the file that the command line names.
+///
+/// # Errors
+/// It cannot be read, is no recording, or what is to be made of it cannot be written.
+pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
+    let [_, file] = &cli.words[..] else {
+        bail!("report reads one recording: cudatrace report traces/trace_20260101_120000.jsonl");
+    };
+    let path = Path::new(file);
+    let mut reading =
+        Reading { outputs: outputs(cli), page: cli.html.is_some().then(Page::default), ..Reading::default() };
+    let recording = recording::read(open(path)?, &mut reading).with_context(|| file.clone())?;
+    let Reading { report, page, outputs, mut made, failure } = reading;
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let dropped = if let Ended::Whole { dropped } = recording.ended { dropped } else { 0 };
+    made.iter_mut().try_for_each(|exporter| exporter.finish(&End { dropped, goes_on: false }))?;
+    if let (Some(page), Some(html)) = (&page, &cli.html) {
+        let title = path.file_name().map_or(file.clone(), |name| name.to_string_lossy().into_owned());
+        let text = page.html(&title, &recording, &report.summary);
+        std::fs::write(html, text).with_context(|| format!("cannot write `{}`", html.display()))?;
+    }
+    if !cli.quiet {
+        report.print(&recording)?;
+    }
+    let files = outputs.iter().map(|asked| asked.dest.clone());
+    for file in files.chain(cli.html.iter().map(|html| html.display().to_string())) {
+        messages.note(&format!("wrote {file}"));
+    }
+    Ok(0)
+}
+
+/// All that is made of a recording while it is read once.
+#[derive(Default)]
+struct Reading {
+    report: Report,
+    page: Option<Page>,
+    outputs: Vec<Asked>,
+    made: Vec<Box<dyn Exporter>>,
+    /// The first one.
+    failure: Option<anyhow::Error>,
+}
+
+impl Reader for Reading {
+    fn begin(&mut self, run: &Run) {
+        self.report.timeline = Timeline::new(run.start_ns);
+        match open_all(&self.outputs, run) {
+            Ok(opened) => self.made = opened,
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    fn record(&mut self, record: Record) {
+        self.report.add(&record);
+        self.page.iter_mut().for_each(|page| page.add(&record));
+        for exporter in &mut self.made {
+            if let Err(error) = exporter.record(&record) {
+                self.failure.get_or_insert(error.into());
+            }
+        }
+    }
+}
+
+/// What is to be made besides.
+fn outputs(cli: &Cli) -> Vec<Asked> {
+    let kind = |name: &str| KINDS.iter().find(|kind| kind.name == name);
+    let named =
+        [("chrome", &cli.chrome), ("perfetto", &cli.perfetto), ("folded", &cli.folded), ("otlp", &cli.otlp)];
+    let named =
+        named.into_iter().filter_map(|(name, dest)| Some(Asked { kind: kind(name)?, dest: dest.clone()? }));
+    cli.export.iter().cloned().chain(named).collect()
+}
+
+fn open_all(outputs: &[Asked], run: &Run) -> Result<Vec<Box<dyn Exporter>>> {
+    let run = Arc::new(run.clone());
+    let open = |asked: &Asked| {
+        let open = asked.kind.open.context("a recording that is over has no metrics to be asked for");
+        open.and_then(|open| open(&Destination::new(&asked.dest, None), &run))
+            .with_context(|| format!("{}={}", asked.kind.name, asked.dest))
+    };
+    outputs.iter().map(open).collect()
+}
+
+/// The lines of a file, compressed or not; `-` is standard input.
+fn open(path: &Path) -> Result<Box<dyn BufRead>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(BufReader::new(std::io::stdin())));
+    }
+    let file = File::open(path).map_err(|error| anyhow!("{}: {error}", path.display()))?;
+    Ok(match path.extension().is_some_and(|extension| extension == "gz") {
+        true => Box::new(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file))),
+        false => Box::new(BufReader::with_capacity(1 << 18, file)),
+    })
+}
+
+/// What text says of a recording.
+#[derive(Default)]
+struct Report {
+    summary: Summary,
+    timeline: Timeline,
+    slowest: Vec<Record>,
+}
+
+impl Report {
+    fn add(&mut self, record: &Record) {
+        self.summary.add(record);
+        let Some(span) = record.span() else { return };
+        self.timeline.add(record);
+        let length = |record: &Record| record.span().map_or(0, |span| span.duration_ns);
+        if self.slowest.len() < SLOWEST
+            || self.slowest.last().is_some_and(|last| span.duration_ns > length(last))
+        {
+            let at = self.slowest.partition_point(|known| length(known) >= span.duration_ns);
+            self.slowest.insert(at, record.clone());
+            self.slowest.truncate(SLOWEST);
+        }
+    }
+
+    fn print(&self, recording: &Recording) -> Result<()> {
+        let mut out = String::new();
+        let Recording { run, ended, unreadable } = recording;
+        let started = jiff::Timestamp::from_nanosecond(run.wall_ns(run.start_ns)).ok();
+        let started = started.map_or(String::new(), |time| {
+            time.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T").to_string()
+        });
+        out += &format!("{} on {}, {started}, {}\n", run.tool, run.host, words(&run.command));
+        match ended {
+            Ended::Cut => out += "the recording was cut off; what follows is what there is\n",
+            Ended::Whole { dropped: 0 } => {}
+            Ended::Whole { dropped } => out += &format!("{dropped} records were dropped while it was made\n"),
+        }
+        if let Some((line, reason, count)) = unreadable {
+            out += &format!("{count} lines cannot be read, the first is line {line}: {reason}\n");
+        }
+        self.summary.troubles.iter().for_each(|trouble| out += &format!("warning: {trouble}\n"));
+        out += "\n";
+        out += &self.summary.tables(ROWS);
+        out += &self.slowest_calls(run);
+        out += "\nTIMELINE\n";
+        out += &self.timeline.draw(columns(), ROWS);
+        match std::io::stdout().lock().write_all(out.as_bytes()) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            result => result.context("cannot write the report"),
+        }
+    }
+
+    fn slowest_calls(&self, run: &Run) -> String {
+        let mut out = String::from("\nSLOWEST CALLS\n");
+        out += &format!("{:>12} {:>10}  {:<17} {:<32} DETAILS\n", "AT", "TOOK", "THREAD", "FUNCTION");
+        for record in &self.slowest {
+            let (Some(span), Some(thread)) = (record.span(), &record.thread) else { continue };
+            let fields: Vec<String> =
+                record.fields.iter().map(|(key, value)| format!("{key}={}", value.label())).collect();
+            let result = span.result.as_ref().filter(|_| span.status == report::export::Status::Error);
+            let result = result.map_or(String::new(), |result| format!("{} ", result.label()));
+            let details = report::value::escape(format!("{result}{}", fields.join(" ")).as_bytes());
+            out += &format!(
+                "{:>12} {:>10}  {:<17} {:<32} {}\n",
+                time(record.time_ns.saturating_sub(run.start_ns)),
+                time(span.duration_ns),
+                format!("{}/{}", thread.pid, thread.tid),
+                report::summary::cut(&record.name, 32),
+                report::summary::cut(&details, 100),
+            );
+        }
+        out
+    }
+}
+
+fn words(command: &[String]) -> String {
+    if command.is_empty() { "running processes".into() } else { shell_words::join(command) }
+}
+
+/// Columns of the timeline: what is left of the terminal behind the names.
+fn columns() -> usize {
+    // SAFETY: writes a struct of plain numbers.
+    let width = unsafe {
+        let mut size: libc::winsize = std::mem::zeroed();
+        match libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) {
+            0 if std::io::stdout().is_terminal() => usize::from(size.ws_col),
+            _ => 0,
+        }
+    };
+    if width == 0 { 100 } else { width.saturating_sub(34).clamp(20, 200) }
+}
