@@ -77,6 +77,13 @@ impl Timeline {
         }
     }
 
+    /// The first in which anything was done.
+    fn first_slice(&self) -> usize {
+        let is_busy = |slice: &[u32; Class::ALL.len()]| slice.iter().any(|ns| *ns > 0);
+        let firsts = self.threads.values().filter_map(|(_, slices)| slices.iter().position(is_busy));
+        firsts.min().unwrap_or(0)
+    }
+
     /// The rows with their legend; threads that were busy longest, so many at most.
     pub fn draw(&self, columns: usize, rows: usize) -> String {
         let mut out = String::new();
@@ -90,12 +97,10 @@ impl Timeline {
         let used = (self.end_ns / self.slice_ns.max(1) + 1) as usize - first;
         for ((pid, tid), (comm, slices)) in threads {
             let name = crate::value::escape(cut(comm, 15).as_bytes());
+            let slice = |column: usize| first + column * used / columns;
             let row: String = (0..columns)
                 .map(|column| {
-                    let (from, to) = (
-                        column * used / columns,
-                        ((column + 1) * used / columns).max(column * used / columns + 1),
-                    );
+                    let (from, to) = (slice(column), slice(column + 1).max(slice(column) + 1));
                     letter(&slices[from.min(SLICES)..to.min(SLICES)], self.slice_ns)
                 })
                 .collect();
@@ -106,8 +111,8 @@ impl Timeline {
         }
         let legend: Vec<String> =
             Class::ALL.iter().map(|class| format!("{} {}", class.letter(), class.name())).collect();
-        let _ =
-            writeln!(out, "{:<31} |0{:>width$}|", "", time(self.end_ns), width = columns.saturating_sub(1));
+        let length = time(self.end_ns.saturating_sub(first as u64 * self.slice_ns));
+        let _ = writeln!(out, "{:<31} |0{length:>width$}|", "", width = columns.saturating_sub(1));
         let _ = writeln!(out, "{}; small: less than half of the column", legend.join(", "));
         out
     }
