@@ -71,7 +71,8 @@ pub struct Cli {
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Send what the script says elsewhere too; may be given several times: jsonl=FILE, chrome=FILE.json[.gz]
+    /// Send what the script says elsewhere too; may be given several times: jsonl=FILE, chrome=FILE, perfetto=FILE, folded=FILE, otlp=URL,
+    /// openmetrics=ADDR; `--export help` lists them
     #[arg(long, value_name = "KIND=DEST", value_parser = crate::export::parse)]
     pub export: Vec<crate::export::Asked>,
 

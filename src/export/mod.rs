@@ -126,13 +126,15 @@ pub static KINDS: &[Kind] = &[
 
 /// `jsonl=trace.jsonl`
 pub fn parse(text: &str) -> Result<Asked, String> {
-    let names =
-        || KINDS.iter().map(|kind| format!("{}={}", kind.name, kind.dest)).collect::<Vec<_>>().join(", ");
+    let names = || {
+        let row = |kind: &Kind| format!("\n  {:<24} {}", format!("{}={}", kind.name, kind.dest), kind.doc);
+        KINDS.iter().map(row).collect::<String>()
+    };
     let (kind, dest) = text.split_once('=').unwrap_or((text, ""));
     let kind = KINDS
         .iter()
         .find(|known| known.name == kind)
-        .ok_or_else(|| format!("no kind `{kind}`: {}", names()))?;
+        .ok_or_else(|| format!("no kind `{kind}`; there are{}", names()))?;
     if dest.is_empty() && !kind.optional {
         return Err(format!("expected KIND=DEST: {}={}", kind.name, kind.dest));
     }
