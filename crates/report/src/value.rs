@@ -101,13 +101,11 @@ impl Context<'_> {
     /// A stack as flame graphs take it, outermost frame first: `main;f;cuInit`. None if the value is no stack.
     pub fn folded(&self, value: &Value) -> Option<String> {
         let Value::Stack { map, id, tgid, .. } = value else { return None };
-        let mut frames: Vec<String> = self.frames(*map, *id, *tgid).iter().map(folded_frame).collect();
-        frames.reverse();
-        Some(frames.join(";"))
+        Some(folded(&self.frames(*map, *id, *tgid)))
     }
 
     /// Frames with their names, innermost first.
-    pub fn frames(&self, map: u32, id: u32, tgid: u32) -> Vec<Frame> {
+    fn frames(&self, map: u32, id: u32, tgid: u32) -> Vec<Frame> {
         let addresses = if id == u32::MAX { Vec::new() } else { self.names.stack_addresses(map, id) };
         let user = self.manifest.stacks.get(map as usize).is_none_or(|stack| stack.user);
         self.names.stack(user, tgid, &addresses)
@@ -176,16 +174,6 @@ fn frame_line(frame: &Frame, mode: StackMode, indent: usize) -> String {
             format!("\t{:x} {} ({})", frame.address, frame_name(frame), escape(module.as_bytes()))
         }
     }
-}
-
-/// The function alone. What divides frames and counts in the format stands in no frame.
-fn folded_frame(frame: &Frame) -> String {
-    let name = match (Stop::of(frame.address), &frame.symbol) {
-        (Some(stop), _) => format!("[stack cut: {}]", stop.words()),
-        (None, Some(symbol)) => escape(symbol.as_bytes()),
-        (None, None) => format!("{:#x}", frame.address),
-    };
-    name.replace(';', ":")
 }
 
 /// `symbol+17@file.c:3`, `[inlined] f@file.c:9`, or the address.
