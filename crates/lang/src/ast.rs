@@ -2,6 +2,7 @@
 //!
 //! Each variant shows the text that makes it. Every node has its span.
 
+use crate::forms::labels::Labels;
 use crate::span::{Span, Spanned};
 
 /// A name with its place.
@@ -12,6 +13,8 @@ pub type Name = Spanned<String>;
 pub struct Script {
     /// In source order.
     pub items: Vec<Item>,
+    /// Names for the parts of maps' keys, once forms are expanded.
+    pub labels: Labels,
 }
 
 /// A thing at the top level.

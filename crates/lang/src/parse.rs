@@ -19,6 +19,7 @@ use pest::error::{ErrorVariant, InputLocation};
 
 use crate::ast::{Expr, ExprKind, Item, Script, UnaryOp};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::forms::labels::Labels;
 use crate::span::{Source, Span};
 use build::Builder;
 use explain::Broken;
@@ -77,7 +78,7 @@ fn read<'d>(src: &Source, params: &[String], diags: &'d mut Diagnostics) -> (Scr
     let items = files.flat_map(|file| parse_file(src, file, params, diags)).collect();
     let new = &mut diags.list[errors_before..];
     new.sort_by_key(|diag| diag.span.start);
-    (Script { items }, new)
+    (Script { items, labels: Labels::new() }, new)
 }
 
 /// The items of one file of the source.

@@ -30,7 +30,6 @@ impl Checker<'_> {
     /// The map and the parts of the key of `@m[k]`; the key widens, or is refused.
     pub fn cell(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Option<(MapId, Vec<Expr>)> {
         let map = self.map_id(name, span);
-        self.label_parts(map, keys.unwrap_or_default());
         let parts: Vec<Expr> = keys.unwrap_or_default().iter().map(|key| self.expr(key)).collect();
         let parts = flatten(parts);
         if parts.iter().any(is_unknown) {

@@ -1,8 +1,4 @@
-//! Maps as metrics: what `metric @m = { ... }` says, and names of labels where it says nothing.
-//!
-//! ```text
-//! @[func, args.kind, $x / 2]    labels func, kind, key2
-//! ```
+//! Maps as metrics: what `metric @m = { ... }` says. Where it says nothing of labels, `forms::labels` has names for them.
 
 use crate::ast::{self, ConfigEntry, ExprKind, Name};
 use crate::check::Checker;
@@ -101,16 +97,11 @@ impl Checker<'_> {
         }
     }
 
-    /// Names the parts of a map's key by their expressions, at its first use.
-    pub fn label_parts(&mut self, map: MapId, keys: &[ast::Expr]) {
-        let metric = &mut self.maps[map.0 as usize].metric;
-        if metric.labels.is_empty() && !keys.is_empty() {
-            metric.labels = labels(keys);
-        }
-    }
-
     /// Holds declarations against the maps, once the rounds are over.
     pub fn check_metrics(&mut self) {
+        for map in self.maps.iter_mut().filter(|map| map.metric.labels.is_empty()) {
+            map.metric.labels = self.labels.get(&map.name).cloned().unwrap_or_default();
+        }
         for declared in std::mem::take(&mut self.metrics) {
             let Some(at) = self.maps.iter().position(|map| map.name == declared.map.node) else {
                 // What should put something into it may be wrong itself.
@@ -188,31 +179,5 @@ impl Checker<'_> {
                 None
             }
         }
-    }
-}
-
-/// A name for each part of a key; none twice.
-fn labels(keys: &[ast::Expr]) -> Vec<String> {
-    let parts = match keys {
-        [ast::Expr { kind: ExprKind::Tuple(parts), .. }] => parts,
-        keys => keys,
-    };
-    let mut names: Vec<String> = Vec::new();
-    for (at, part) in parts.iter().enumerate() {
-        let name = label(part).filter(|name| !names.contains(name));
-        names.push(name.unwrap_or_else(|| format!("key{at}")));
-    }
-    names
-}
-
-/// `func`; `kind` of `args.kind`; `kernel_name` of `kernel_name(args.kernel)`; none for what has no name.
-fn label(e: &ast::Expr) -> Option<String> {
-    match &e.kind {
-        ExprKind::Ident(name) | ExprKind::Var(name) => Some(name.clone()),
-        ExprKind::Field { name, .. } => Some(name.node.clone()),
-        ExprKind::Call { name, args } if name.node == "str" => args.first().and_then(label),
-        ExprKind::Call { name, .. } => Some(name.node.clone()),
-        ExprKind::Cast { expr, .. } | ExprKind::Unary { expr, .. } => label(expr),
-        _ => None,
     }
 }

@@ -46,6 +46,7 @@ use crate::check::scope::{Scope, VarState};
 use crate::check::types::Types;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::forms::getopt::Given;
+use crate::forms::labels::Labels;
 use crate::forms::macros::written;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
 use crate::resolve::names::Interner;
@@ -184,6 +185,7 @@ pub(crate) struct Checker<'a> {
     declared: HashMap<String, DeclaredMap>,
     /// `metric @m = { ... }`
     metrics: Vec<metric::Declared>,
+    labels: Labels,
     pub maps: Vec<MapState>,
     /// Constants of the enum that is being declared.
     pub enumerators: HashMap<String, i64>,
@@ -216,6 +218,7 @@ impl<'a> Checker<'a> {
             defines,
             declared,
             metrics,
+            labels: Labels::new(),
             maps,
             enumerators,
             refused: false,
@@ -229,6 +232,7 @@ impl<'a> Checker<'a> {
     }
 
     fn top_level(&mut self, script: &'a Script, diags: &mut Diagnostics) {
+        self.labels.clone_from(&script.labels);
         for item in &script.items {
             match item {
                 Item::Define { name, value } => {

@@ -13,6 +13,7 @@ pub mod codes;
 pub mod getopt;
 pub mod import;
 pub mod kernels;
+pub mod labels;
 pub mod macros;
 pub mod operations;
 pub mod walk;
@@ -25,6 +26,7 @@ use getopt::Given;
 pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> Script {
     macros::expand(&mut script, diags);
     getopt::expand(&mut script, given, diags);
+    script.labels = labels::find(&mut script);
     operations::expand(&mut script, diags);
     kernels::expand(&mut script);
     script

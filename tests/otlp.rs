@@ -1,0 +1,224 @@
+//! Spans and metrics as an OpenTelemetry receiver gets them: one made of OpenTelemetry's own Python packages (`pip install
+//! opentelemetry-proto grpcio`; skipped where they are missing), by gRPC and HTTP, and a file of JSON lines.
+
+mod common;
+
+use common::{Running, can_trace, cudatrace, example, missing};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const SCRIPT: &str = "
+    uretprobe:libcudart:cuda*, uretprobe:libcuda:cu* { span(size = 3) }
+    cuda:launch { @launches[kernel_name(args.kernel)] = count(); @ns = hist(args.duration) }";
+
+struct Receiver {
+    running: Running,
+    grpc: u16,
+    http: u16,
+    folder: tempfile::TempDir,
+}
+
+impl Receiver {
+    /// The first so many requests of each kind are answered with.
+    fn start(refusals: u32) -> Option<Receiver> {
+        let needs = "import grpc, opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc";
+        let has = Command::new("python3").args(["-c", needs]).stderr(Stdio::null()).status();
+        if !has.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: python3 has no opentelemetry-proto and grpcio");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a directory");
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/otlp_receiver.py");
+        let mut command = Command::new("python3");
+        command.arg(program).arg(folder.path().join("got")).arg(refusals.to_string());
+        let mut running = Running::start(&mut command);
+        running.wait_for_line(" ");
+        let ports = running.heard()[0].split_once(' ').expect("two ports");
+        let (grpc, http) = (ports.0.parse().expect("a port"), ports.1.parse().expect("a port"));
+        Some(Receiver { running, grpc, http, folder })
+    }
+
+    fn got(&self, signal: &str, way: &str) -> Vec<Value> {
+        let of = |line: &&Value| line["signal"] == signal && line["way"] == way;
+        lines(&self.folder.path().join("got")).iter().filter(of).cloned().collect()
+    }
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+/// Runs the workload under `SCRIPT`; what is said of it.
+fn trace(exports: &[&str], environment: &[(&str, &str)]) -> String {
+    let mut command = cudatrace();
+    command.args(["-e", SCRIPT]).envs(environment.iter().copied());
+    exports.iter().for_each(|export| _ = command.args(["--export", export]));
+    let output = command.arg("--").arg(example("workload_runtime12")).output().expect("it runs");
+    assert!(output.status.success(), "{}", common::stderr(&output));
+    common::stdout(&output) + &common::stderr(&output)
+}
+
+/// All spans of requests, with their resource.
+fn spans(bodies: &[Value]) -> Vec<(Value, Value)> {
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let mut all = Vec::new();
+    for of_resource in bodies.iter().flat_map(|body| list(body, "resourceSpans")) {
+        for span in list(&of_resource, "scopeSpans").iter().flat_map(|scope| list(scope, "spans")) {
+            all.push((of_resource["resource"].clone(), span));
+        }
+    }
+    all
+}
+
+fn attribute(of: &Value, key: &str) -> Option<Value> {
+    let attribute = of["attributes"].as_array()?.iter().find(|attribute| attribute["key"] == key)?;
+    attribute["value"].as_object()?.values().next().cloned()
+}
+
+fn ns(span: &Value, key: &str) -> u64 {
+    span[key].as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{key}: {span}"))
+}
+
+/// Counts of calls that the workload says.
+fn truth(said: &str) -> HashMap<String, usize> {
+    let counts = said.lines().filter_map(|line| line.strip_prefix("count ")?.split_once(' '));
+    // What a compiler calls is not named `cuda*`.
+    let counts = counts.filter(|(name, _)| !name.starts_with("__"));
+    counts.map(|(name, count)| (name.to_owned(), count.parse().expect("a number"))).collect()
+}
+
+fn check_spans(spans: &[(Value, Value)], said: &str) {
+    let by_id: HashMap<&str, &Value> =
+        spans.iter().map(|(_, span)| (span["spanId"].as_str().expect("an id"), span)).collect();
+    assert_eq!(by_id.len(), spans.len(), "an id twice");
+    for (name, count) in truth(said) {
+        let named = spans.iter().filter(|(_, span)| span["name"] == name.as_str()).count();
+        assert_eq!(named, count, "{name}");
+    }
+    let mut children = 0;
+    for (resource, span) in spans {
+        assert_eq!(attribute(span, "code.function.name").as_ref(), Some(&span["name"]));
+        assert!(
+            attribute(resource, "process.pid").is_some() && attribute(resource, "service.name").is_some()
+        );
+        let driver = span["name"].as_str().is_some_and(|name| !name.starts_with("cuda"));
+        assert_eq!(attribute(span, "cuda.api"), Some(if driver { "driver" } else { "runtime" }.into()));
+        assert_eq!(attribute(span, "cuda.size"), Some("3".into()));
+        let Some(parent) = span["parentSpanId"].as_str().and_then(|id| by_id.get(id)) else { continue };
+        children += 1;
+        assert_eq!(parent["traceId"], span["traceId"]);
+        assert!(ns(parent, "startTimeUnixNano") <= ns(span, "startTimeUnixNano"));
+        assert!(ns(span, "endTimeUnixNano") <= ns(parent, "endTimeUnixNano"));
+    }
+    assert!(children > 100, "{children} of {} spans have a parent", spans.len());
+    let launches = spans.iter().filter(|(_, span)| span["name"] == "cuLaunchKernel");
+    let parents =
+        launches.map(|(_, span)| by_id[span["parentSpanId"].as_str().expect("a parent")]["name"].clone());
+    assert!(parents.into_iter().all(|name| name == "cudaLaunchKernel"));
+    let failed = |(_, span): &&(Value, Value)| {
+        let code = &span["status"]["code"];
+        *code == 2 || *code == "STATUS_CODE_ERROR"
+    };
+    let failed: Vec<_> = spans.iter().filter(failed).collect();
+    let out_of_memory = failed.iter().find(|(_, span)| span["name"] == "cuMemAlloc_v2").expect("one fails");
+    assert_eq!(attribute(&out_of_memory.1, "error.type"), Some("CUDA_ERROR_OUT_OF_MEMORY".into()));
+    assert_eq!(out_of_memory.1["status"]["message"], "CUDA_ERROR_OUT_OF_MEMORY");
+}
+
+fn check_metrics(bodies: &[Value]) {
+    let last = bodies.last().expect("metrics came");
+    let metrics = last["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array().expect("a list");
+    let named = |name: &str| metrics.iter().find(|metric| metric["name"] == name).expect("it is there");
+    let launches = &named("cudatrace_launches")["sum"];
+    let cumulative = [Value::from(2), "AGGREGATION_TEMPORALITY_CUMULATIVE".into()];
+    assert!(cumulative.contains(&launches["aggregationTemporality"]) && launches["isMonotonic"] == true);
+    let points = launches["dataPoints"].as_array().expect("points");
+    let of = |kernel: &str| {
+        let point = points.iter().find(|point| attribute(point, "kernel_name") == Some(kernel.into()));
+        point.map(|point| {
+            point["asInt"].as_str().and_then(|count| count.parse::<u64>().ok()).expect("a number")
+        })
+    };
+    assert_eq!((of("saxpy"), of("vector_add")), (Some(8), Some(8)), "{points:?}");
+    let point = &named("cudatrace_ns")["histogram"]["dataPoints"][0];
+    let list = |key: &str| point[key].as_array().expect("a list").clone();
+    assert_eq!(list("bucketCounts").len(), list("explicitBounds").len() + 1);
+    let bounds: Vec<f64> = list("explicitBounds").iter().filter_map(Value::as_f64).collect();
+    assert!(bounds.iter().all(|bound| (*bound as u64 + 1).is_power_of_two()), "{bounds:?}");
+    let total: u64 =
+        list("bucketCounts").iter().filter_map(|count| count.as_str()?.parse::<u64>().ok()).sum();
+    assert_eq!(point["count"].as_str().and_then(|count| count.parse().ok()), Some(total));
+    assert!(ns(point, "startTimeUnixNano") < ns(point, "timeUnixNano"));
+}
+
+#[test]
+fn a_receiver_gets_spans_and_metrics_by_grpc_and_http() {
+    if !can_trace() {
+        return;
+    }
+    let Some(receiver) = Receiver::start(2) else { return missing("there is no OTLP receiver") };
+    let environment = [("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=a%20b"), ("OTEL_SERVICE_NAME", "training")];
+    let ways = [
+        (format!("otlp=grpc://127.0.0.1:{}", receiver.grpc), "grpc"),
+        (format!("otlp=http://127.0.0.1:{}", receiver.http), "http/protobuf"),
+        (format!("otlp=http://127.0.0.1:{}/", receiver.http), "http/json"),
+    ];
+    for (export, way) in ways {
+        let protocol = if way == "http/json" { way } else { "" };
+        let environment = [&environment[..], &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)]].concat();
+        let said = trace(&[&export], &environment);
+        assert!(!said.contains("not delivered") && !said.contains("dropped"), "{said}");
+        let requests = receiver.got("traces", way);
+        let header = |line: &Value| {
+            let headers = line["headers"].as_object().expect("headers").iter();
+            headers.filter(|(name, _)| name.eq_ignore_ascii_case("x-tenant")).any(|(_, value)| value == "a b")
+        };
+        assert!(!requests.is_empty() && requests.iter().all(header), "{way}");
+        let bodies: Vec<Value> = requests.iter().map(|line| line["body"].clone()).collect();
+        let spans = spans(&bodies);
+        check_spans(&spans, &said);
+        assert_eq!(attribute(&spans[0].0, "service.name"), Some("training".into()), "{way}");
+        let metrics: Vec<Value> =
+            receiver.got("metrics", way).iter().map(|line| line["body"].clone()).collect();
+        check_metrics(&metrics);
+    }
+    drop(receiver.running);
+}
+
+#[test]
+fn a_file_has_a_request_a_line() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("trace.json");
+    let parent = ("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let said = trace(&[&format!("otlp=file:{}", path.display())], &[parent]);
+    let lines = lines(&path);
+    let traces: Vec<Value> = lines.iter().filter(|line| !line["resourceSpans"].is_null()).cloned().collect();
+    let metrics: Vec<Value> =
+        lines.iter().filter(|line| !line["resourceMetrics"].is_null()).cloned().collect();
+    let spans = spans(&traces);
+    check_spans(&spans, &said);
+    check_metrics(&metrics);
+    assert!(spans.iter().all(|(_, span)| span["traceId"] == "0af7651916cd43dd8448eb211c80319c"));
+    assert!(spans.iter().any(|(_, span)| span["parentSpanId"] == "b7ad6b7169203331"));
+    assert!(spans.iter().all(|(_, span)| span["kind"] == 1));
+}
+
+#[test]
+fn what_nobody_takes_is_counted_and_keeps_nobody_waiting() {
+    if !can_trace() {
+        return;
+    }
+    let free =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let begun = std::time::Instant::now();
+    let environment = [("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")];
+    let said = trace(&[&format!("otlp=http://{free}")], &environment);
+    assert!(said.contains("were not delivered") && said.contains("refused"), "{said}");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
+}
