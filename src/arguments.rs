@@ -26,6 +26,9 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
+/// Seconds between what a script prints.
+const INTERVAL: &str = "--interval";
+
 /// Whose each word is.
 #[derive(Debug, Default)]
 struct Split {
@@ -46,11 +49,21 @@ impl Split {
                 split.behind_dashes(args);
                 break;
             }
+            if split.script && word == INTERVAL {
+                split.interval(args.next());
+                continue;
+            }
             if split.word(command, word) {
                 split.ours.extend(args.next());
             }
         }
         split
+    }
+
+    /// The one option of scripts whose value may stand behind a blank, as that of ours: all that print now and then have it.
+    fn interval(&mut self, seconds: Option<OsString>) {
+        let seconds = seconds.unwrap_or_default();
+        self.given.push(option(&format!("{}={}", &INTERVAL[2..], seconds.to_string_lossy())));
     }
 
     /// Sorts a word; true if the next one is its value.

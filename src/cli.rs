@@ -26,7 +26,7 @@ Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wron
 #[derive(Debug, Parser)]
 #[command(name = "cudatrace", disable_version_flag = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// Subcommand (doctor, fmt, record, report, scripts), embedded script, script file or `-`; then the script's positional parameters and its own options
+    /// Subcommand (doctor, fmt, record, report, scripts), embedded script, script file or `-`; more scripts may follow; then positional parameters, and the scripts' own options
     /// (`--name=value`; `cudatrace SCRIPT --help` lists them)
     #[arg(value_name = "SCRIPT")]
     pub words: Vec<String>,

@@ -12,11 +12,14 @@ use lang::{Diagnostics, Source};
 use std::io::Read;
 
 /// A script and the parameters that follow it.
+#[derive(Clone)]
 pub struct Script {
     /// Name and text.
     pub source: Source,
     /// `$1`, `$2`, ...
     pub params: Vec<String>,
+    /// What its maps are called by beside those of other scripts.
+    pub scope: Option<String>,
 }
 
 /// Finds the script that the command line names.
@@ -41,9 +44,54 @@ pub fn import(mut script: Script, messages: &Messages) -> Result<Script> {
     }
 }
 
+/// All scripts that the command line names. Behind the first one other embedded scripts and files of scripts may stand, and
+/// before `-e` embedded ones; the words behind them are parameters of the last.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
+    let is_script = |word: &&String| match cli::classify(word, |name| embedded::find(name).is_some()) {
+        Word::Embedded(_) => true,
+        Word::File(path) => cli.execute.is_none() && (path.ends_with(".ct") || path.ends_with(".bt")),
+        Word::Subcommand(_) => false,
+    };
+    let least = usize::from(cli.execute.is_none());
+    let named = cli.words.iter().skip(least).take_while(is_script).count() + least;
+    if cli.words.is_empty() || named + usize::from(cli.execute.is_some()) < 2 {
+        return Ok(vec![load(cli, messages)?]);
+    }
+    let (names, params) = cli.words.split_at(named);
+    let mut scripts: Vec<Script> = Vec::new();
+    for word in names {
+        let mut script = open(word, &[])?;
+        script.scope = Some(scope(word, &scripts));
+        scripts.push(script);
+    }
+    if let Some(text) = &cli.execute {
+        scripts.push(Script { source: Source::new("stdin", text.as_str()), params: Vec::new(), scope: None });
+    }
+    if let Some(last) = scripts.last_mut() {
+        last.params = params.to_vec();
+    }
+    scripts.into_iter().map(|script| import(script, messages)).collect()
+}
+
+/// A script's name without folder and ending; with a number if another one is called so.
+fn scope(word: &str, others: &[Script]) -> String {
+    let stem = std::path::Path::new(word).file_stem().map_or(word.into(), |stem| stem.to_string_lossy());
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let name: String = stem.chars().map(plain).collect();
+    let same = others.iter().filter(|other| other.source.name == format!("{name}.ct")).count();
+    if same == 0 { name } else { format!("{name}{}", same + 1) }
+}
+
 fn find(cli: &Cli) -> Result<Script> {
     if let Some(text) = &cli.execute {
-        return Ok(Script { source: Source::new("stdin", text.as_str()), params: cli.words.clone() });
+        return Ok(Script {
+            source: Source::new("stdin", text.as_str()),
+            params: cli.words.clone(),
+            scope: None,
+        });
     }
     let Some((word, params)) = cli.words.split_first() else {
         bail!("no script: give -e 'PROGRAM', a file, or one of `cudatrace scripts`; --help shows examples");
@@ -53,7 +101,7 @@ fn find(cli: &Cli) -> Result<Script> {
 
 /// Reads a script by its name, as the command line's first word.
 pub fn open(word: &str, params: &[String]) -> Result<Script> {
-    Ok(Script { source: read(word)?, params: params.to_vec() })
+    Ok(Script { source: read(word)?, params: params.to_vec(), scope: None })
 }
 
 fn read(word: &str) -> Result<Source> {
@@ -110,7 +158,7 @@ pub fn settings() -> impl Iterator<Item = (String, String)> {
 ///
 /// # Errors
 /// A value is none for its setting, or the script has no such option.
-pub fn check_given(script: &Script, cli: &Cli, messages: &Messages) -> Result<()> {
+pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result<()> {
     for (name, value) in settings() {
         match config::variable(&name, &value, &mut Config::default()) {
             Ok(()) => {}
@@ -118,8 +166,13 @@ pub fn check_given(script: &Script, cli: &Cli, messages: &Messages) -> Result<()
             Err(BadVariable::Value(said)) => bail!("environment: {said}"),
         }
     }
-    let parsed = lang::parse::parse(&script.source, &script.params, &mut Diagnostics::default());
-    match parsed.and_then(|ast| getopt::unknown(&cli.given, &getopt::known(&ast))) {
+    let mut known = Vec::new();
+    for script in scripts {
+        let parsed = lang::parse::parse(&script.source, &script.params, &mut Diagnostics::default());
+        let Some(ast) = parsed else { return Ok(()) };
+        known.extend(getopt::known(&ast));
+    }
+    match getopt::unknown(&cli.given, &known) {
         Some(said) => bail!(said),
         None => Ok(()),
     }

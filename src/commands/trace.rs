@@ -30,9 +30,9 @@ use wire::manifest::{Attach, Compiled};
 
 /// Traces as the command line says; gives the exit status.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
-    let script = script::load(cli, messages).map_err(Failure::wrong)?;
-    script::check_given(&script, cli, messages).map_err(Failure::wrong)?;
-    run_script(script, cli, messages, None)
+    let scripts = script::load_all(cli, messages).map_err(Failure::wrong)?;
+    script::check_given(&scripts, cli, messages).map_err(Failure::wrong)?;
+    run_scripts(scripts, cli, messages, None)
 }
 
 /// What is done beside the script's own output when a run is recorded.
@@ -45,9 +45,9 @@ pub struct Recording {
     pub live: Box<dyn FnOnce(Vec<Arc<Summary>>) -> anyhow::Result<Box<dyn Watch>>>,
 }
 
-/// Traces by this script. When it is recorded, what it says at the end is for `recording` alone.
-pub fn run_script(
-    script: Script,
+/// Traces by these scripts. When it is recorded, what it says at the end is for `recording` alone.
+pub fn run_scripts(
+    scripts: Vec<Script>,
     cli: &Cli,
     messages: &Messages,
     recording: Option<Recording>,
@@ -62,8 +62,13 @@ pub fn run_script(
         ..Scope::default()
     })
     .with_kernel(&crate::kernel::Running);
-    let mut compiler = Compiler::new(script, &machine, cli, messages);
-    compiler.front(Known::default()).map_err(Failure::wrong)?;
+    let mut compilers: Vec<Compiler> = Vec::new();
+    for script in scripts {
+        let mut compiler = Compiler::new(script, &machine, cli, messages);
+        let known = compilers.last().map_or_else(Known::default, Compiler::known);
+        compiler.front(known).map_err(Failure::wrong)?;
+        compilers.push(compiler);
+    }
     if cli.check {
         if cli.debug.iter().any(|stage| !matches!(stage, Stage::Ast | Stage::Hir)) {
             messages.warning("--check stops before code is made: with --dry-run, -d shows all stages");
@@ -72,9 +77,19 @@ pub fn run_script(
     }
     let kernel = setup::kernel(cli)?;
     let traced = pids.len() + usize::from(argv.is_some());
-    let by_link =
-        cli.no_children && traced == 1 && compiler.runs_by_calls_alone() && setup::link_filters(&kernel);
-    let compiled = compiler.compile(&kernel.features, by_link, None).map_err(Failure::wrong)?;
+    let by_link = cli.no_children
+        && traced == 1
+        && compilers.iter().all(Compiler::runs_by_calls_alone)
+        && setup::link_filters(&kernel);
+    let mut modules: Vec<Compiled> = Vec::new();
+    for compiler in &mut compilers {
+        let before = modules.last().map(|module| &module.manifest);
+        modules.push(compiler.compile(&kernel.features, by_link, before).map_err(Failure::wrong)?);
+    }
+    let compiled = &modules[0];
+    if cli.emit.is_some() && modules.len() > 1 {
+        return Err(Failure::wrong(anyhow::anyhow!("--emit writes the object of one script")));
+    }
     if let Some(path) = &cli.emit {
         std::fs::write(path, &compiled.elf)
             .with_context(|| path.display().to_string())
@@ -85,7 +100,7 @@ pub fn run_script(
         .detail(|| format!("compiled after {:?}: {} bytes of object", start.elapsed(), compiled.elf.len()));
     let features = kernel.features;
     let job = Job { cli, messages, machine: &machine, features, argv, pids, by_link, start };
-    job.run(compiler, &compiled, recording)
+    job.run(compilers, &modules, recording)
 }
 
 struct Job<'a> {
@@ -101,12 +116,14 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
+    /// Runs the scripts, each a module that was compiled behind those before it.
     fn run(
         &self,
-        compiler: Compiler<'a>,
-        compiled: &Compiled,
+        compilers: Vec<Compiler<'a>>,
+        modules: &[Compiled],
         recording: Option<Recording>,
     ) -> Result<u8, Failure> {
+        let (compiled, all) = (&modules[0], &modules[modules.len() - 1].manifest);
         let flushing =
             if self.cli.export.is_empty() && recording.is_none() { Vec::new() } else { export::flushing() };
         let signals = StopSignals::install_without(&flushing)
@@ -114,15 +131,14 @@ impl<'a> Job<'a> {
             .map_err(Failure::loading)?;
         let epoch = Epoch::new(&SystemClock);
         let asked = recording.as_ref().map_or(&self.cli.export[..], |recording| &recording.exports);
-        let mut sink =
-            self.sink(&epoch, &compiled.manifest, asked, recording.is_some()).map_err(Failure::wrong)?;
+        let mut sink = self.sink(&epoch, all, asked, recording.is_some()).map_err(Failure::wrong)?;
         let live = recording.map(|recording| {
             sink.observe(recording.observer);
             (recording.live)(sink.summaries())
         });
         let servers =
             if self.cli.dry_run { Vec::new() } else { metrics::bind(self.cli).map_err(Failure::wrong)? };
-        let mut child = if self.cli.dry_run { None } else { self.spawn(&compiled.manifest)? };
+        let mut child = if self.cli.dry_run { None } else { self.spawn(all)? };
         let mut traced = self.pids.clone();
         let started = child.as_ref().map(Child::pid);
         traced.extend(started);
@@ -143,8 +159,16 @@ impl<'a> Job<'a> {
         self.attached(&session);
         let targets = self.targets(child.as_ref()).map_err(Failure::wrong)?;
         let names = MachineNames::with_epoch(session.stacks(), epoch);
-        let scripts = Scripts::new(compiler, self.machine, self.messages, self.features, link_pid);
+        let mut compilers = compilers.into_iter();
+        let first = compilers.next().expect("one script at least");
+        let scripts = Scripts::new(first, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
+        for ((number, compiler), module) in (1..).zip(compilers).zip(&modules[1..]) {
+            scripts.add_compiled(&mut session, number, compiler, module).map_err(Failure::loading)?;
+        }
+        if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
+            extender.walk_stacks(maps).start_with(&self.pids);
+        }
         let mut exported = metrics::Exported::new(servers, &sink, &names);
         let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(self.messages));
         let measuring = measuring.map_err(Failure::loading)?;
@@ -160,8 +184,8 @@ impl<'a> Job<'a> {
             let flush = FlushOn::signals(&flushing, sink.flush_flag()).context("cannot catch signals");
             watches.push(Box::new(flush.map_err(Failure::loading)?));
         }
-        let nothing_more =
-            compiled.manifest.programs.iter().all(|p| matches!(p.attach, Attach::Begin | Attach::End));
+        let mut programs = modules.iter().flat_map(|module| &module.manifest.programs);
+        let nothing_more = programs.all(|p| matches!(p.attach, Attach::Begin | Attach::End));
         if nothing_more && targets.is_empty() {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }

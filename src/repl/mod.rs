@@ -157,7 +157,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
 
 /// The session begins with no clause.
 fn nothing() -> Script {
-    Script { source: Source::new("repl", ""), params: Vec::new() }
+    Script { source: Source::new("repl", ""), params: Vec::new(), scope: None }
 }
 
 fn on_terminal(facts: Facts, messages: &Messages) -> Result<(Inputs, Mouth)> {

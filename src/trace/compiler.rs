@@ -78,6 +78,9 @@ impl<'a> Compiler<'a> {
             return Err(wrong(&diags));
         };
         self.ast = lang::forms::expand(ast, &self.cli.given, &mut diags);
+        if let Some(scope) = &self.script.scope {
+            lang::forms::scope::maps(&mut self.ast, scope);
+        }
         self.check(known, diags)
     }
 

@@ -63,6 +63,23 @@ impl<'a> Scripts<'a> {
         Ok(module)
     }
 
+    /// Attaches a script that was compiled behind all that the session has, under a number of its own.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn add_compiled(
+        &self,
+        session: &mut Session,
+        number: u32,
+        compiler: Compiler<'a>,
+        compiled: &Compiled,
+    ) -> Result<()> {
+        let files = |id| self.machine.open_path(id).into();
+        let module = self.join(session, compiled, compiler.known(), &files)?;
+        self.attached.borrow_mut().insert(number, Attached { compiler, modules: vec![module.id] });
+        Ok(())
+    }
+
     /// Lets a module join. What it brought stays known if it was loaded, even if it could not be attached.
     fn join(
         &self,

@@ -279,7 +279,10 @@ fn maps_at_end(manifest: &Manifest) -> Vec<u32> {
     if !manifest.print_maps_on_exit {
         return Vec::new();
     }
-    let shown = |index: &u32| !manifest.maps[*index as usize].is_hidden();
+    let shown = |index: &u32| {
+        let map = &manifest.maps[*index as usize];
+        !map.is_hidden() && !manifest.unprinted.contains(&map.name)
+    };
     let mut indices: Vec<u32> = (0..manifest.maps.len() as u32).filter(shown).collect();
     indices.sort_by_key(|index| &manifest.maps[*index as usize].name);
     indices

@@ -97,6 +97,9 @@ pub struct Manifest {
     pub pid_filter: bool,
     /// Print the maps at the end.
     pub print_maps_on_exit: bool,
+    /// Names of maps that are not, as their own script has it.
+    #[serde(default)]
+    pub unprinted: Vec<String>,
     /// Bytes that `cat` prints of a file at most.
     pub cat_bytes: u32,
     /// What follows a cut string.

@@ -48,8 +48,8 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         live: Box::new(move |summaries| Ok(Box::new(Live::new(shown, summaries, show)?) as Box<dyn Watch>)),
     };
     let text = if cli.kernel { format!("{SCRIPT}{KERNEL}") } else { SCRIPT.to_owned() };
-    let script = Script { source: Source::new("record", text), params: Vec::new() };
-    let status = trace::run_script(script, cli, messages, Some(recording))?;
+    let script = Script { source: Source::new("record", text), params: Vec::new(), scope: None };
+    let status = trace::run_scripts(vec![script], cli, messages, Some(recording))?;
     if !cli.dry_run && !cli.check {
         finish(&tally.borrow(), &files, cli.quiet);
     }

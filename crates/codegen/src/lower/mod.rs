@@ -248,6 +248,16 @@ impl<'p> Cx<'p> {
         index_or_push(&mut self.manifest.stacks, manifest::StackMap { symbol, user, limit, walked })
     }
 
+    /// Stacks may be in keys alone, of maps whose clauses have no place yet.
+    fn all_stack_maps(&mut self) {
+        let known = self.options.base.as_ref().map_or(0, |base| base.stacks.len());
+        let new: Vec<_> =
+            self.manifest.stacks[known..].iter().map(|stack| (stack.user, stack.limit)).collect();
+        for (user, limit) in new {
+            self.stack_map_ref(user, limit);
+        }
+    }
+
     /// Whether programs walk such stacks themselves.
     fn walks(&self, user: bool) -> bool {
         user && self.options.unwind.is_some()
@@ -260,6 +270,7 @@ impl<'p> Cx<'p> {
     fn finish(mut self) -> (ir::Module, Manifest) {
         self.ring();
         self.control();
+        self.all_stack_maps();
         if self.options.pid_filter {
             self.pids();
         }
@@ -289,7 +300,11 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
     };
     manifest.metrics = program.maps.iter().map(metric).collect();
     manifest.pid_filter = options.pid_filter;
-    manifest.print_maps_on_exit = program.config.print_maps_on_exit;
+    let known = options.base.as_ref().map_or(0, |base| base.maps.len());
+    manifest.print_maps_on_exit |= program.config.print_maps_on_exit;
+    if !program.config.print_maps_on_exit {
+        manifest.unprinted.extend(program.maps.iter().skip(known).map(|map| map.name.clone()));
+    }
     manifest.cat_bytes = program.config.max_cat_bytes;
     manifest.truncation_trailer = program.config.str_trunc_trailer.clone();
     manifest.ring_bytes = program.config.ring_bytes;

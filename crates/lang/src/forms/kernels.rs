@@ -25,6 +25,8 @@ use crate::parse::parse;
 use crate::span::{Source, Span, Spanned};
 
 const NAME: &str = "kernel_name";
+/// Names of the maps that hold names begin so.
+pub const MAPS: &str = "__kernel_";
 /// Map of texts by id: values are strings of [`BYTES`].
 pub const TEXTS: &str = "__kernel_texts";
 /// Bytes of a name that are kept, the NUL included.

@@ -16,6 +16,7 @@ pub mod kernels;
 pub mod labels;
 pub mod macros;
 pub mod operations;
+pub mod scope;
 pub mod walk;
 
 use crate::ast::Script;

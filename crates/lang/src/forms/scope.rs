@@ -1,0 +1,66 @@
+//! Several scripts in one run: each has maps of its own.
+//!
+//! ```text
+//! @live[args.ptr] = 1     in `memleak`, beside others:  @memleak.live[args.ptr] = 1
+//! ```
+//!
+//! Works on expanded scripts. What forms brought along is shared: names of kernels are the same for all.
+
+use crate::ast::{Expr, ExprKind, Item, Name, Script};
+use crate::forms::kernels;
+use crate::forms::walk::{self, Visit};
+
+/// Puts the name of a script before the names of its maps.
+pub fn maps(script: &mut Script, scope: &str) {
+    let mut scoped = Scoped { scope };
+    walk::script(script, &mut scoped);
+    for item in &mut script.items {
+        if let Item::MapDecl { name, .. } | Item::Metric { map: name, .. } = item {
+            scoped.rename(&mut name.node);
+        }
+    }
+}
+
+struct Scoped<'s> {
+    scope: &'s str,
+}
+
+impl Scoped<'_> {
+    fn rename(&self, name: &mut String) {
+        if name.starts_with(kernels::MAPS) {
+            return;
+        }
+        *name = if name.is_empty() { self.scope.to_owned() } else { format!("{}.{name}", self.scope) };
+    }
+}
+
+impl Visit for Scoped<'_> {
+    fn expr(&mut self, e: &mut Expr) {
+        if let ExprKind::Map { name, .. } = &mut e.kind {
+            self.rename(name);
+        }
+    }
+
+    fn map(&mut self, name: &mut Name) {
+        self.rename(&mut name.node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostic::Diagnostics;
+    use crate::parse::parse;
+    use crate::span::Source;
+
+    #[test]
+    fn all_maps_but_those_of_names_are_scoped() {
+        let text = "let @d = hash(10); BEGIN { @a[@b] = 1; for ($kv : @c) { print(@) } @__kernel_texts[1] = \"x\"; @d[1] = 1; }";
+        let mut script = parse(&Source::new("x", text), &[], &mut Diagnostics::default()).unwrap();
+        maps(&mut script, "s");
+        let shown = crate::printer::print(&script);
+        for name in ["@s.a[@s.b]", "@s.c", "print(@s)", "@__kernel_texts", "let @s.d", "@s.d[1]"] {
+            assert!(shown.contains(name), "{name} in {shown}");
+        }
+    }
+}
