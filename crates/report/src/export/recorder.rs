@@ -103,6 +103,10 @@ impl Recorder {
             }
             EventKind::Printf { format } => (Text::Output, formatted(format)),
             EventKind::Message { what: Message::Join, format, .. } => (Text::Output, formatted(format)),
+            EventKind::Message { what: Message::Row, format, .. } => {
+                let text = printf(format, values.get(1..).unwrap_or_default(), context);
+                (Text::Output, String::from_utf8_lossy(&text).into_owned())
+            }
             EventKind::Message { what: Message::Error, format, .. } => (Text::Error, formatted(format)),
             EventKind::Message { format, .. } => (Text::Warning, formatted(format)),
             EventKind::Print => {
