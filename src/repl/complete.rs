@@ -7,7 +7,7 @@ use cuda::operations::{OPERATIONS, operation};
 use lang::builtin::{self, BUILTINS, Kind as BuiltinKind};
 use lang::catalog::{Catalog, Tracepoint};
 use lang::parse::tokens::{self, Kind, Token};
-use lang::resolve::providers::{self, Found, PROVIDERS, ProviderKind};
+use lang::resolve::providers::{self, Found, PROVIDERS, ProviderKind, SIGNALS};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -164,6 +164,8 @@ fn probe(before: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
 fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
     match kind(provider) {
         Some(ProviderKind::Interval | ProviderKind::Profile) => UNITS.map(|unit| format!("{unit}:")).into(),
+        Some(ProviderKind::Usdt) => targets(facts).collect(),
+        Some(ProviderKind::Signal) => SIGNALS.iter().map(|(name, _)| format!("signal:{name}")).collect(),
         Some(ProviderKind::Cuda) => OPERATIONS.iter().map(|operation| operation.name.to_owned()).collect(),
         Some(ProviderKind::RawTracepoint) => facts.catalog.raw_tracepoints(),
         Some(ProviderKind::Tracepoint) => {
@@ -175,11 +177,21 @@ fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
 
 /// Tracepoints of a category.
 fn events(provider: &str, category: &str, facts: &Facts) -> Vec<String> {
-    if kind(provider) != Some(ProviderKind::Tracepoint) {
-        return Vec::new();
+    match kind(provider) {
+        Some(ProviderKind::Tracepoint) => {}
+        Some(ProviderKind::Usdt) => return markers_of(category, facts),
+        Some(ProviderKind::Signal) => return SIGNALS.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        _ => return Vec::new(),
     }
     let all = facts.catalog.tracepoints().into_iter();
     all.filter(|(known, _)| known == category).map(|(_, event)| event).collect()
+}
+
+/// Markers of a target, as `provider:name`.
+fn markers_of(target: &str, facts: &Facts) -> Vec<String> {
+    let files = facts.catalog.files(target).unwrap_or_default();
+    let markers = files.iter().flat_map(|file| facts.catalog.markers(file.id));
+    markers.map(|marker| format!("{}:{}", marker.provider, marker.name)).collect()
 }
 
 fn kind(provider: &str) -> Option<ProviderKind> {
@@ -285,7 +297,8 @@ fn parameters(spec: &str, facts: &Facts) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lang::catalog::{File, FileId, Function, Place as Site, TargetError};
+    use lang::catalog::{File, FileId, Function, Marker, Place as Site, TargetError};
+    use std::sync::LazyLock;
 
     struct Driver(Vec<Function>);
 
@@ -299,6 +312,13 @@ mod tests {
         }
         fn functions(&self, _: FileId) -> &[Function] {
             &self.0
+        }
+        fn markers(&self, _: FileId) -> &[Marker] {
+            static MARKERS: LazyLock<Vec<Marker>> = LazyLock::new(|| {
+                let (provider, name) = ("nv".to_owned(), "launch".to_owned());
+                vec![Marker { provider, name, offset: 0, semaphore: 0, args: Vec::new() }]
+            });
+            &MARKERS
         }
         fn entry_place(&self, _: FileId, offset: u64) -> Site {
             Site { offset, stack_shift: 0 }
@@ -349,6 +369,10 @@ mod tests {
         assert_eq!(completed("uprobe:libcuda:").len(), 5, "symbols and families");
         assert_eq!(completed("tracepoint:t"), ["tracepoint:task:"]);
         assert_eq!(completed("rt:s"), ["rt:sched_switch"]);
+        assert_eq!(completed("self:signal:SIGUSR1"), ["self:signal:SIGUSR1"]);
+        assert_eq!(completed("self:").len(), SIGNALS.len());
+        assert_eq!(completed("usdt:li"), ["usdt:libcuda:"]);
+        assert_eq!(completed("usdt:libcuda:n"), ["usdt:libcuda:nv:launch"]);
         assert_eq!(completed("t:sched:sched_sw"), ["t:sched:sched_switch"]);
         assert!(completed("uprobe:libcuda:cuInit:").is_empty());
     }

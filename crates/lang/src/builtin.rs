@@ -756,6 +756,14 @@ pub static BUILTINS: &[Builtin] = &[
         "histogram with buckets of one width",
         "uretprobe:libcuda:cuMemAlloc { @us = lhist(duration / 1000, 0, 100, 10) }",
     ),
+    call(
+        Aggregation,
+        "tseries",
+        (3, 4),
+        "@map = tseries(n, interval, intervals[, \"avg|max|min|sum\"])",
+        "values over time: of each interval the last one, or what the last argument says",
+        "uprobe:libcuda:cuMemAlloc { @ = tseries(args.bytesize, 100ms, 20, \"sum\") }",
+    ),
 ];
 
 /// Other names for the same.
@@ -789,7 +797,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("pton", "write the number in network order: 127.0.0.1 is `0x0100007f`"),
     ("skboutput", "packets are not written; trace the functions that send them"),
     ("socket_cookie", "use the address of the socket as a key"),
-    ("tseries", "use `interval:s:1 { print(@x); clear(@x) }`"),
     ("unwatch", "there are no watchpoints; probe the function that writes there"),
 ];
 

@@ -374,6 +374,38 @@ pub enum Agg {
         /// Width of a bucket.
         step: i64,
     },
+    /// `tseries(n, interval, count, "sum")`
+    TSeries {
+        /// ns.
+        interval: u64,
+        /// Intervals kept.
+        count: u32,
+        /// What an interval keeps of its samples.
+        keeps: Keeps,
+        /// Signed samples.
+        signed: bool,
+    },
+}
+
+/// What an interval of a `tseries` keeps of its samples.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    /// The last one.
+    Last,
+    /// Their sum.
+    Sum,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// Their mean, rounded to zero.
+    Avg,
+}
+
+impl Keeps {
+    /// All, as scripts write them; the last sample is kept where nothing is written.
+    pub const NAMES: [(&'static str, Keeps); 4] =
+        [("avg", Keeps::Avg), ("max", Keeps::Max), ("min", Keeps::Min), ("sum", Keeps::Sum)];
 }
 
 /// Parameters and result of a probed function as the body sees them.

@@ -412,6 +412,9 @@ fn aggregation(agg: &Agg) -> String {
         Agg::Stats { signed } => format!("stats({})", sign(signed)),
         Agg::Hist { bits } => format!("hist({bits})"),
         Agg::LHist { min, max, step } => format!("lhist({min}, {max}, {step})"),
+        Agg::TSeries { interval, count, keeps, signed } => {
+            format!("tseries({}, {count} of {interval} ns, {keeps:?})", sign(signed))
+        }
     }
 }
 

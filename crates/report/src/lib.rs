@@ -10,6 +10,7 @@ pub mod order;
 pub mod otlp;
 pub mod printf;
 pub mod recording;
+pub mod series;
 pub mod sink;
 pub mod summary;
 #[cfg(test)]
@@ -62,6 +63,19 @@ pub enum Cell {
     },
     /// `hist` and `lhist`: samples in each bucket, as `wire::map` orders them.
     Buckets(Vec<u64>),
+    /// `tseries`: the intervals that have a sample, in order.
+    Series(Vec<Point>),
+}
+
+/// An interval of a `tseries`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Its beginning, boot-clock ns.
+    pub start_ns: u64,
+    /// Bits of its value.
+    pub bits: i64,
+    /// How to read them.
+    pub signed: bool,
 }
 
 /// A counter that is not zero, summed over CPUs.

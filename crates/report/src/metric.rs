@@ -313,6 +313,10 @@ impl Shape<'_> {
                 let number = wide(*total, *signed);
                 Some(Tally { number, count: *count, ..Tally::default() })
             }
+            Cell::Series(points) => {
+                let last = points.last()?;
+                Some(Tally { number: wide(last.bits, last.signed), ..Tally::default() })
+            }
             Cell::Buckets(buckets) => Some(Tally { buckets: buckets.clone(), ..Tally::default() }),
         }
     }
@@ -399,6 +403,8 @@ fn kind(map: &Map, metric: &Metric) -> Option<Kind> {
         MapValue::Agg(Agg::Count | Agg::Sum { signed: false }) => Kind::Counter,
         // A sum of signed numbers that falls is still a sum of what happened; a script that knows it falls says `gauge`.
         MapValue::Agg(Agg::Sum { signed: true }) => Kind::Counter,
+        // The value of the last interval.
+        MapValue::Agg(Agg::TSeries { .. }) => Kind::Gauge,
         MapValue::Agg(Agg::Min { .. } | Agg::Max { .. } | Agg::Avg { .. }) => Kind::Gauge,
         MapValue::Agg(Agg::Stats { .. }) => Kind::Summary,
         MapValue::Agg(Agg::Hist { .. } | Agg::LHist { .. }) => Kind::Histogram,

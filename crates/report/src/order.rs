@@ -35,6 +35,7 @@ fn weight(cell: &Cell) -> Option<i128> {
         Cell::Plain(Value::Uint(value, _)) => Some(i128::from(*value)),
         Cell::Plain(_) => None,
         Cell::Number { bits, signed } | Cell::Stats { total: bits, signed, .. } => Some(wide(*bits, *signed)),
+        Cell::Series(points) => points.last().map(|point| i128::from(point.start_ns)),
         Cell::Buckets(counts) => Some(counts.iter().map(|&count| i128::from(count)).sum()),
     }
 }

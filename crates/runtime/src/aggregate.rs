@@ -5,11 +5,12 @@
 
 use crate::sys;
 use libbpf_sys as bpf;
-use report::{Cell, Snapshot};
+use report::{Cell, Point, Snapshot};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::decode::{self, DecodeError, Value};
-use wire::map::{Agg, Map, MapValue};
+use wire::map::{Agg, Keeps, Map, MapValue, SERIES_CLAIMED, SERIES_WORDS};
 use wire::types::Type;
 
 /// Bytes of values that one batch may take.
@@ -250,7 +251,37 @@ fn merge(agg: &Agg, words: &[u64], width: usize) -> Cell {
         Agg::Avg { signed } => number(mean(sum(0), sum(1), signed), signed),
         Agg::Stats { signed } => Cell::Stats { count: sum(0), total: sum(1) as i64, signed },
         Agg::Hist { .. } | Agg::LHist { .. } => Cell::Buckets((0..width).map(sum).collect()),
+        Agg::TSeries { interval, count, keeps, signed } => {
+            Cell::Series(series(words, interval, u64::from(count), (keeps, signed)))
+        }
     }
+}
+
+/// The last intervals that have a sample, in order, each merged over CPUs.
+fn series(words: &[u64], interval: u64, count: u64, (keeps, signed): (Keeps, bool)) -> Vec<Point> {
+    let mut intervals: BTreeMap<u64, Vec<&[u64]>> = BTreeMap::new();
+    for one in words.chunks_exact(SERIES_WORDS as usize).filter(|one| !matches!(one[0], 0 | SERIES_CLAIMED)) {
+        intervals.entry(one[0] - 1).or_default().push(&one[1..]);
+    }
+    let last = intervals.keys().next_back().copied().unwrap_or(0);
+    let shown = intervals.into_iter().filter(|(number, _)| number + count > last);
+    let value = |parts: Vec<&[u64]>| {
+        let sum = |at: usize| parts.iter().fold(0u64, |sum, part| sum.wrapping_add(part[at]));
+        match keeps {
+            Keeps::Last => parts.iter().max_by_key(|part| part[2]).map_or(0, |part| part[1]),
+            Keeps::Sum => sum(1),
+            Keeps::Avg => mean(sum(0), sum(1), signed),
+            Keeps::Min => extreme(parts.into_iter(), signed, |new, old| new < old),
+            Keeps::Max => extreme(parts.into_iter(), signed, |new, old| new > old),
+        }
+    };
+    shown
+        .map(|(number, parts)| Point {
+            start_ns: number.wrapping_mul(interval),
+            bits: value(parts) as i64,
+            signed,
+        })
+        .collect()
 }
 
 /// The best of the cells that have a sample.
@@ -416,6 +447,24 @@ mod tests {
         let stats = Cell::Stats { count: 3, total: 12, signed: true };
         assert_eq!(merge(&Agg::Stats { signed }, &two([1, 5], [2, 7]), 2), stats);
         assert_eq!(merge(&Agg::Hist { bits: 0 }, &[1, 2, 3, 4, 5, 6], 3), Cell::Buckets(vec![5, 7, 9]));
+    }
+
+    #[test]
+    fn series_of_all_cpus_are_merged_by_interval() {
+        let series = |keeps| Agg::TSeries { interval: 10, count: 2, keeps, signed: true };
+        // Two CPUs with two intervals each: number plus one, samples, value, time of the last sample.
+        let words = [5, 2, 7, 41, 6, 1, 3, 55, 5, 1, -9i64 as u64, 45, 2, 4, 100, 12];
+        let shown = |keeps| match merge(&series(keeps), &words, 8) {
+            Cell::Series(points) => points.iter().map(|p| (p.start_ns, p.bits)).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(shown(Keeps::Last), [(40, -9), (50, 3)], "what is older than two intervals is gone");
+        assert_eq!(shown(Keeps::Sum), [(40, -2), (50, 3)]);
+        assert_eq!(shown(Keeps::Min), [(40, -9), (50, 3)]);
+        assert_eq!(shown(Keeps::Max), [(40, 7), (50, 3)]);
+        assert_eq!(shown(Keeps::Avg), [(40, 0), (50, 3)]);
+        let empty = [0, 0, 0, 0, SERIES_CLAIMED, 1, 1, 1];
+        assert_eq!(merge(&series(Keeps::Sum), &empty, 8), Cell::Series(vec![]));
     }
 
     fn create(key: Vec<Type>, value: MapValue, storage: Storage, max_entries: u32) -> ScriptMap {

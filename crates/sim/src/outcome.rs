@@ -262,6 +262,7 @@ pub fn merge(agg: &Agg, cells: &[Vec<u64>]) -> Option<Cell> {
             let buckets: Vec<u64> = (0..agg.words() as usize).map(total).collect();
             Cell::Buckets(Some(buckets).filter(|b| b.iter().any(|n| *n > 0))?)
         }
+        Agg::TSeries { .. } => panic!("the reference keeps no series"),
         Agg::Sum { .. } | Agg::Avg { .. } | Agg::Stats { .. } => return None,
     })
 }

@@ -11,6 +11,7 @@
 //! avg, stats              n, total
 //! hist                    buckets, see hist_buckets
 //! lhist                   below min, buckets..., from max on
+//! tseries                 intervals, each of SERIES_WORDS; that with the number n at n modulo their count
 //! ```
 
 use crate::types::Type;
@@ -132,7 +133,38 @@ pub enum Agg {
         /// Width.
         step: i64,
     },
+    /// A value for each of the last intervals.
+    TSeries {
+        /// ns of the boot clock.
+        interval: u64,
+        /// Intervals kept.
+        count: u32,
+        /// What an interval keeps of its samples.
+        keeps: Keeps,
+        /// Of signed samples.
+        signed: bool,
+    },
 }
+
+/// What an interval keeps of its samples.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Keeps {
+    /// The last one.
+    Last,
+    /// Their sum.
+    Sum,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// Their mean, rounded to zero.
+    Avg,
+}
+
+/// Words of an interval: one more than its number since boot (0: none yet), samples, value, time of the last sample.
+pub const SERIES_WORDS: u32 = 4;
+/// Stands for the number of an interval while its words are made ready.
+pub const SERIES_CLAIMED: u64 = u64::MAX;
 
 impl Agg {
     /// Words (u64) of a cell.
@@ -142,6 +174,7 @@ impl Agg {
             Agg::Sum { .. } | Agg::Min { .. } | Agg::Max { .. } | Agg::Avg { .. } | Agg::Stats { .. } => 2,
             Agg::Hist { bits } => hist_buckets(*bits),
             Agg::LHist { min, max, step } => lhist_steps(*min, *max, *step) + 2,
+            Agg::TSeries { count, .. } => SERIES_WORDS * count,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::bpf::helper;
 use crate::ir::{AtomicOp, Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Expr, MapId};
 use wire::CounterKind;
-use wire::map::{Agg, MapValue, hist_buckets, lhist_steps};
+use wire::map::{Agg, Keeps, MapValue, SERIES_CLAIMED, SERIES_WORDS, hist_buckets, lhist_steps};
 
 /// Multiplied with 2^(n+1) - 1, its top six bits differ for each n.
 const DE_BRUIJN: u64 = 0x03f7_9d71_b4cb_0a89;
@@ -67,6 +67,70 @@ impl Body<'_, '_> {
                 let bucket = self.lhist_bucket(sample, min, max, step);
                 self.add_to_bucket(cell, bucket, lhist_steps(min, max, step) + 2);
             }
+            Agg::TSeries { interval, count, keeps, signed } => {
+                self.add_to_series(cell, sample, (interval, count), (keeps, signed));
+            }
+        }
+    }
+
+    /// Adds a sample to the interval of now. Its words may still be those of an interval that is over: whoever comes first
+    /// claims them and makes them ready. A body that interrupts that one cannot wait, so its sample is left out, and counted.
+    fn add_to_series(
+        &mut self,
+        cell: VReg,
+        sample: Operand,
+        (interval, count): (u64, u32),
+        (keeps, signed): (Keeps, bool),
+    ) {
+        let [inside, claim, ready, keep, left_out, after] = [false, false, false, false, true, false]
+            .map(|cold| if cold { self.b().cold_block() } else { self.b().block() });
+        let b = self.b();
+        let now = b.call(helper::KTIME_GET_BOOT_NS, &[]);
+        let number = b.bin(Bin::Div, now, interval as i64);
+        let index = b.bin(Bin::Rem, number, i64::from(count));
+        let epoch = b.bin(Bin::Add, number, 1);
+        // Always inside; the verifier cannot know.
+        b.branch(Cmp::Ult, index, i64::from(count), inside, after);
+        b.switch_to(inside);
+        let offset = b.bin(Bin::Mul, index, i64::from(8 * SERIES_WORDS));
+        let at = b.bin(Bin::Add, cell, offset);
+        let old = b.load(at, 0, Width::B64, false);
+        b.branch(Cmp::Eq, old, epoch, keep, claim);
+        b.switch_to(claim);
+        let claimed = b.reg(Operand::Const(SERIES_CLAIMED as i64));
+        let taken = b.block();
+        b.branch(Cmp::Eq, old, claimed, left_out, taken);
+        b.switch_to(taken);
+        let found = b.cmpxchg(at, 0, old, claimed);
+        b.branch(Cmp::Eq, found, old, ready, left_out);
+        b.switch_to(ready);
+        for word in 1..SERIES_WORDS {
+            self.store(Place::behind(at).plus(8 * word), Width::B64, 0);
+        }
+        self.store(Place::behind(at), Width::B64, epoch);
+        self.b().fall_into(keep);
+        self.keep_in_interval(at, sample, now, (keeps, signed));
+        self.b().jump(after);
+        self.b().switch_to(left_out);
+        self.count(CounterKind::LoopLimit);
+        self.b().fall_into(after);
+    }
+
+    fn keep_in_interval(&mut self, at: VReg, sample: Operand, now: VReg, (keeps, signed): (Keeps, bool)) {
+        // Samples and value lie as in the cell of another aggregation.
+        let samples = self.b().bin(Bin::Add, at, 8);
+        match keeps {
+            Keeps::Last => {
+                self.add(samples, 0, 1.into());
+                self.store(Place::behind(samples).plus(8), Width::B64, sample);
+                self.store(Place::behind(samples).plus(16), Width::B64, now);
+            }
+            Keeps::Sum | Keeps::Avg => {
+                self.add(samples, 0, 1.into());
+                self.add(samples, 8, sample);
+            }
+            Keeps::Min => self.extreme(samples, sample, if signed { Cmp::Sle } else { Cmp::Ule }),
+            Keeps::Max => self.extreme(samples, sample, if signed { Cmp::Sge } else { Cmp::Uge }),
         }
     }
 
@@ -212,7 +276,9 @@ impl Body<'_, '_> {
             Agg::Min { signed } => self.read_extreme(map, key, if signed { Cmp::Sle } else { Cmp::Ule }),
             Agg::Max { signed } => self.read_extreme(map, key, if signed { Cmp::Sge } else { Cmp::Uge }),
             Agg::Avg { signed } | Agg::Stats { signed } => self.mean(map, key, signed),
-            Agg::Hist { .. } | Agg::LHist { .. } => unreachable!("checked: a histogram has no one value"),
+            Agg::Hist { .. } | Agg::LHist { .. } | Agg::TSeries { .. } => {
+                unreachable!("checked: a histogram has no one value")
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::bpf::helper;
 use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
 use lang::hir::{self, BinaryOp, Expr, ExprKind, MapId, StmtKind, Type, Yields};
-use wire::map::{Agg, Map, MapValue, Storage};
+use wire::map::{Agg, Keeps, Map, MapValue, Storage};
 use wire::{CounterKind, layout};
 
 /// bpf_map_update_elem: only if the key is new.
@@ -177,6 +177,16 @@ fn symbol(id: MapId, name: &str) -> String {
     symbol.chars().take(15).collect()
 }
 
+fn wire_keeps(keeps: hir::Keeps) -> Keeps {
+    match keeps {
+        hir::Keeps::Last => Keeps::Last,
+        hir::Keeps::Sum => Keeps::Sum,
+        hir::Keeps::Min => Keeps::Min,
+        hir::Keeps::Max => Keeps::Max,
+        hir::Keeps::Avg => Keeps::Avg,
+    }
+}
+
 fn wire_agg(agg: &hir::Agg) -> Agg {
     match *agg {
         hir::Agg::Count => Agg::Count,
@@ -187,6 +197,9 @@ fn wire_agg(agg: &hir::Agg) -> Agg {
         hir::Agg::Stats { signed } => Agg::Stats { signed },
         hir::Agg::Hist { bits } => Agg::Hist { bits },
         hir::Agg::LHist { min, max, step } => Agg::LHist { min, max, step },
+        hir::Agg::TSeries { interval, count, keeps, signed } => {
+            Agg::TSeries { interval, count, keeps: wire_keeps(keeps), signed }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::builtin::{self, Builtin, Kind};
 use crate::check::Checker;
 use crate::check::build::{convert, unknown};
 use crate::check::limits;
-use crate::hir::{Agg, Expr, Type};
+use crate::hir::{Agg, Expr, Keeps, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
 use crate::span::Span;
@@ -95,6 +95,7 @@ impl Checker<'_> {
             "avg" => Agg::Avg { signed },
             "stats" => Agg::Stats { signed },
             "hist" => Agg::Hist { bits: self.hist_bits(args) },
+            "tseries" => self.series(args, signed),
             _ => self.linear(args).unwrap_or(Agg::LHist { min: 0, max: 1, step: 1 }),
         };
         if self.builtin_call(name, args, e.span).is_none() {
@@ -114,6 +115,38 @@ impl Checker<'_> {
             }
             None => 0,
         }
+    }
+
+    /// `tseries(n, interval, count[, "sum"])`
+    fn series(&mut self, args: &[ast::Expr], signed: bool) -> Agg {
+        let keeps = args.get(3).and_then(|arg| self.series_keeps(arg)).unwrap_or(Keeps::Last);
+        let mut whole = Agg::TSeries { interval: 1, count: 1, keeps, signed };
+        let [_, period, number, ..] = args else { return whole };
+        let wanted = self.constant(period, "the interval of `tseries`");
+        let most = limits::SERIES_INTERVALS;
+        let kept = self.constant(number, "the number of intervals of `tseries`");
+        if wanted.is_some_and(|ns| ns < 1) {
+            self.error("E0222", period.span, "an interval of `tseries` is 1 ns at least");
+        }
+        if kept.is_some_and(|kept| !(1..=most).contains(&kept)) {
+            let message = format!("`tseries` keeps from 1 to {most} intervals");
+            self.error("E0222", number.span, message);
+        }
+        if let (Agg::TSeries { interval, count, .. }, Some(ns @ 1..), Some(kept)) = (&mut whole, wanted, kept)
+        {
+            (*interval, *count) = (ns as u64, kept.clamp(1, most) as u32);
+        }
+        whole
+    }
+
+    fn series_keeps(&mut self, arg: &ast::Expr) -> Option<Keeps> {
+        let text = self.text(arg, "what `tseries` keeps of an interval")?;
+        let found = Keeps::NAMES.iter().find(|(name, _)| name.as_bytes() == text).map(|(_, keeps)| *keeps);
+        if found.is_none() {
+            let error = self.error("E0210", arg.span, "unknown way to keep the samples of an interval");
+            error.help("write \"avg\", \"max\", \"min\" or \"sum\"; without it the last sample is kept");
+        }
+        found
     }
 
     fn linear(&mut self, args: &[ast::Expr]) -> Option<Agg> {

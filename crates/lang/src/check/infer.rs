@@ -218,7 +218,7 @@ pub fn agg_type(agg: &Agg) -> Option<Type> {
         Agg::Sum { signed } | Agg::Min { signed } | Agg::Max { signed } | Agg::Avg { signed } => {
             Some(Type::Int { bytes: 8, signed: *signed })
         }
-        Agg::Stats { .. } | Agg::Hist { .. } | Agg::LHist { .. } => None,
+        Agg::Stats { .. } | Agg::Hist { .. } | Agg::LHist { .. } | Agg::TSeries { .. } => None,
     }
 }
 
@@ -233,6 +233,7 @@ pub fn agg_name(agg: &Agg) -> &'static str {
         Agg::Stats { .. } => "stats",
         Agg::Hist { .. } => "hist",
         Agg::LHist { .. } => "lhist",
+        Agg::TSeries { .. } => "tseries",
     }
 }
 
@@ -245,6 +246,9 @@ pub fn join_aggs(a: &Agg, b: &Agg) -> Option<Agg> {
         (Max { signed: x }, Max { signed: y }) => Max { signed: x | y },
         (Avg { signed: x }, Avg { signed: y }) => Avg { signed: x | y },
         (Stats { signed: x }, Stats { signed: y }) => Stats { signed: x | y },
+        (TSeries { signed: x, .. }, TSeries { interval, count, keeps, signed: y }) if matches!(a, TSeries { interval: i, count: c, keeps: k, .. } if (i, c, k) == (interval, count, keeps)) => {
+            TSeries { interval: *interval, count: *count, keeps: *keeps, signed: x | y }
+        }
         (a, b) if a == b => a.clone(),
         _ => return None,
     })

@@ -20,3 +20,5 @@ pub const MAP_ENTRIES: i64 = 1 << 26;
 pub const STRUCT_BYTES: u32 = 1 << 20;
 /// Bytes that `memcmp` compares.
 pub const MEMCMP_BYTES: i64 = 128;
+/// Intervals of `tseries`.
+pub const SERIES_INTERVALS: i64 = 500;

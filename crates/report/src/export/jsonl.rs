@@ -197,6 +197,7 @@ pub fn agg_name(agg: &Agg) -> &'static str {
         Agg::Stats { .. } => "stats",
         Agg::Hist { .. } => "hist",
         Agg::LHist { .. } => "lhist",
+        Agg::TSeries { .. } => "tseries",
     }
 }
 

@@ -270,6 +270,12 @@ impl Recorder {
                     [("count", Data::Uint(*count)), ("average", average), ("total", number(*total, *signed))];
                 Data::Map(members.map(|(name, value)| (self.shared(name.as_bytes()), value)).to_vec())
             }
+            Cell::Series(points) => {
+                let point = |point: &crate::Point| {
+                    Data::List(vec![Data::Uint(point.start_ns), number(point.bits, point.signed)])
+                };
+                Data::List(points.iter().map(point).collect())
+            }
             Cell::Buckets(buckets) => {
                 let rows = agg.map_or(Vec::new(), |agg| hist::rows(agg, buckets));
                 let scale = if matches!(agg, Some(Agg::Hist { .. })) { u64::from(div) } else { 1 };

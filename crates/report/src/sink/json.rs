@@ -196,6 +196,7 @@ fn kind(map: &Map) -> &'static str {
     match map.value {
         MapValue::Agg(Agg::Avg { .. } | Agg::Stats { .. }) => "stats",
         MapValue::Agg(Agg::Hist { .. } | Agg::LHist { .. }) => "hist",
+        MapValue::Agg(Agg::TSeries { .. }) => "tseries",
         _ => "map",
     }
 }
@@ -222,6 +223,15 @@ fn cell_json(context: Context, map: &Map, cell: &Cell, div: u32) -> String {
             format!("[{}]", rows.join(","))
         }
         (Cell::Buckets(_), MapValue::Plain(_)) => "[]".into(),
+        (Cell::Series(points), _) => {
+            let point = |point: &crate::Point| {
+                let wall = context.names.wall_clock_ns(point.start_ns);
+                let start = context.names.strftime("%Y-%m-%d %H:%M:%S.%f", wall);
+                let value = number(divided(point.bits, point.signed));
+                format!("{{\"interval_start\":\"{start}{:03}\",\"value\":{value}}}", wall.rem_euclid(1000))
+            };
+            format!("[{}]", points.iter().map(point).collect::<Vec<_>>().join(","))
+        }
     }
 }
 

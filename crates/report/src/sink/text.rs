@@ -13,6 +13,7 @@ use super::exported::Exported;
 use crate::hist;
 use crate::order::{shown, wide};
 use crate::printf::printf;
+use crate::series;
 use crate::trouble::findings;
 use crate::value::{Context, escape};
 use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
@@ -151,6 +152,7 @@ fn entry(context: Context, map: &Map, key: &[Value], cell: Option<&Cell>, div: u
             }
             format!("{name}:\n{}\n", hist::draw(agg, &rows))
         }
+        (Cell::Series(points), _) => format!("{name}:\n{}\n", series::draw(points, div, context.names)),
         _ => format!("{name}: {}\n", cell_text(context, cell, div)),
     }
 }
@@ -175,7 +177,7 @@ fn cell_text(context: Context, cell: &Cell, div: u32) -> String {
             let average = total / i128::from((*count).max(1));
             format!("{{ .count = {count}, .average = {average}, .total = {total} }}")
         }
-        Cell::Buckets(_) => String::new(),
+        Cell::Buckets(_) | Cell::Series(_) => String::new(),
     }
 }
 

@@ -39,6 +39,7 @@ fn agg(agg: &hir::Agg) -> Agg {
         hir::Agg::Stats { signed } => Agg::Stats { signed },
         hir::Agg::Hist { bits } => Agg::Hist { bits },
         hir::Agg::LHist { min, max, step } => Agg::LHist { min, max, step },
+        hir::Agg::TSeries { .. } => panic!("the reference keeps no series"),
     }
 }
 
@@ -112,6 +113,7 @@ fn add(agg: &Agg, words: &mut [u64], sample: i64) {
             }
             words[0] += 1;
         }
+        Agg::TSeries { .. } => panic!("the reference keeps no series"),
         Agg::Hist { bits } => words[wire::map::hist_bucket(sample, bits) as usize] += 1,
         Agg::LHist { min, max, step } => {
             let past = i128::from(sample) - i128::from(min);
