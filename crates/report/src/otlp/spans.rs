@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! span(...)     a span; children name the call around them on the same thread
-//! event(...)    an event of the call in which it was said, as a span of no duration with that parent
+//! event(...)    a span of no duration, below the call in which it was said
 //! ```
 //!
 //! Attributes have OpenTelemetry's names where it has some (`thread.id`, `error.type`, `code.function.name`), those of its eBPF
@@ -240,4 +240,119 @@ fn value(data: &Data) -> Option<Value> {
 /// A frame a line, innermost first.
 fn stack(frames: &[Frame]) -> String {
     frames.iter().map(Frame::label).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::{Site, Thread};
+    use serde_json::json;
+
+    fn record(name: &str, kind: Kind, fields: Vec<(Arc<str>, Data)>) -> Record {
+        let thread = Some(Thread { pid: 7, tid: 8, comm: "py\"th\non".into() });
+        let site = Site { func: "cuMemAlloc_v2".into(), ..Site::default() };
+        Record { kind, time_ns: 100, thread, site, name: name.into(), fields }
+    }
+
+    fn call(span_id: u64, parent_id: u64, status: Status) -> Kind {
+        let result =
+            Data::Enum { ty: "CUresult".into(), name: Some("CUDA_ERROR_OUT_OF_MEMORY".into()), value: 2 };
+        Kind::Span(Span { duration_ns: 50, span_id, parent_id, status, result: Some(result) })
+    }
+
+    fn requests(parent: Option<&str>, records: &[Record]) -> (serde_json::Value, ExportTraceServiceRequest) {
+        let run = Arc::new(Run { id: 5, boot_at_wall_ns: 1_700_000_000_000_000_000, ..Run::default() });
+        let parent = parent.map(|parent| Parent::parse(parent).expect("well formed"));
+        let one = |encoding| {
+            let mut batch =
+                Batch::new(run.clone(), vec![("service.name".into(), "train".into())], parent, encoding);
+            records.iter().for_each(|record| batch.add(record));
+            let request = batch.take();
+            assert!(batch.is_empty() && batch.bytes() == 0);
+            request.body
+        };
+        let json = serde_json::from_slice(&one(Encoding::Json)).expect("JSON");
+        let protobuf = one(Encoding::Protobuf);
+        (json, ExportTraceServiceRequest::decode(protobuf.as_slice()).expect("protobuf"))
+    }
+
+    fn attributes_of(span: &serde_json::Value) -> HashMap<String, serde_json::Value> {
+        let pairs = span["attributes"].as_array().expect("a list").iter();
+        pairs.map(|pair| (pair["key"].as_str().expect("a key").to_owned(), pair["value"].clone())).collect()
+    }
+
+    #[test]
+    fn a_call_with_names_that_are_hard_to_write() {
+        let hostile = "a\"b\\c\n\u{1b}[31m\u{fffd}漢";
+        let frame = |name: &str| Frame { symbol: Some(name.into()), ..Frame::default() };
+        let fields: Vec<(Arc<str>, Data)> = vec![
+            ("kernel".into(), Data::Text(hostile.into())),
+            ("bytes".into(), Data::Uint(u64::MAX)),
+            ("stream".into(), Data::Handle(0x7f00_0000_0000_0001)),
+            ("grid".into(), Data::List(vec![Data::Uint(1), Data::Uint(2)])),
+            ("stack".into(), Data::Stack([frame("f;g"), frame("main")].into())),
+            (hostile.into(), Data::Bool(true)),
+        ];
+        let records = [record(hostile, call(0xab, 0xcd, Status::Error), fields)];
+        let (json, protobuf) = requests(None, &records);
+        let of = &json["resourceSpans"][0];
+        let span = &of["scopeSpans"][0]["spans"][0];
+        assert_eq!((&span["name"], &span["kind"]), (&json!(hostile), &json!(1)));
+        assert_eq!(
+            (&span["spanId"], &span["parentSpanId"]),
+            (&json!("00000000000000ab"), &json!("00000000000000cd"))
+        );
+        assert_eq!(span["traceId"].as_str().map(str::len), Some(32));
+        assert_eq!(span["startTimeUnixNano"], "1700000000000000100");
+        assert_eq!(span["endTimeUnixNano"], "1700000000000000150");
+        assert_eq!(
+            (&span["status"]["code"], &span["status"]["message"]),
+            (&json!(2), &json!("CUDA_ERROR_OUT_OF_MEMORY"))
+        );
+        let attributes = attributes_of(span);
+        assert_eq!(attributes["cuda.kernel.name"]["stringValue"], hostile);
+        assert_eq!(attributes["cuda.size"]["stringValue"], "18446744073709551615", "beyond int64 it is text");
+        assert_eq!(attributes["cuda.stream"]["stringValue"], "0x7f00000000000001");
+        assert_eq!(attributes["cuda.grid"]["arrayValue"]["values"][1]["intValue"], "2");
+        assert_eq!(attributes["code.stacktrace"]["stringValue"], "f;g\nmain");
+        assert_eq!(attributes[hostile]["boolValue"], true);
+        assert_eq!(attributes["thread.name"]["stringValue"], "py\"th\non");
+        assert_eq!(attributes["error.type"]["stringValue"], "CUDA_ERROR_OUT_OF_MEMORY");
+        assert_eq!(attributes["cuda.result"]["intValue"], "2");
+        let resource = attributes_of(&of["resource"]);
+        assert_eq!(
+            (&resource["service.name"]["stringValue"], &resource["process.pid"]["intValue"]),
+            (&json!("train"), &json!("7"))
+        );
+        let same = &protobuf.resource_spans[0].scope_spans[0].spans[0];
+        assert_eq!((same.name.as_str(), same.span_id.as_slice()), (hostile, &0xab_u64.to_be_bytes()[..]));
+        assert_eq!(same.attributes.len(), attributes.len());
+    }
+
+    #[test]
+    fn who_runs_in_a_trace_finds_the_calls_below_it() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let records = [
+            record("inner", call(2, 1, Status::Ok), vec![]),
+            record("outer", call(1, 0, Status::Ok), vec![]),
+            record("moment", Kind::Instant { parent_id: 1 }, vec![]),
+            record("text", Kind::Counter { value: Data::Uint(1) }, vec![]),
+        ];
+        let (json, _) = requests(Some(parent), &records);
+        let spans = json["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().expect("a list");
+        let parents: Vec<_> =
+            spans.iter().map(|span| span["parentSpanId"].as_str().expect("an id")).collect();
+        assert_eq!(parents, ["0000000000000001", "b7ad6b7169203331", "0000000000000001"]);
+        assert!(spans.iter().all(|span| span["traceId"] == "0af7651916cd43dd8448eb211c80319c"));
+        assert_eq!(spans[2]["startTimeUnixNano"], spans[2]["endTimeUnixNano"]);
+        assert_eq!(spans[0]["status"]["code"], 0, "whether a call was fine is for the program to say");
+        for bad in [
+            "",
+            "00-0-1-01",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            &parent.replace("b7ad6b7169203331", "0000000000000000"),
+        ] {
+            assert_eq!(Parent::parse(bad), None, "{bad}");
+        }
+    }
 }
