@@ -7,7 +7,7 @@
 mod common;
 
 use codegen::Passes;
-use common::number;
+use common::{number, progress};
 use lang::Source;
 use sim::World;
 use sim::agree::{self, Variant};
@@ -74,6 +74,7 @@ fn generated_scripts_do_what_they_mean() {
     let count = number("AGREE_PROGRAMS").unwrap_or(if first.is_some() { 1 } else { PROGRAMS });
     let first = first.unwrap_or(0);
     for seed in first..first + count {
+        progress("AGREE_SEED", seed);
         let text = generate::script(seed);
         let found =
             disagreements(&Source::new("generated", text.clone()), seed, FEW_STEPS, &some_variants(seed));

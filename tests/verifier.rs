@@ -7,7 +7,7 @@
 mod common;
 
 use codegen::{Arch, Options, Passes, Unwind};
-use common::{can_trace, number};
+use common::{can_trace, number, progress};
 use lang::Source;
 use lang::hir::Program;
 use runtime::{Kernel, LoadError, Loaded};
@@ -55,6 +55,7 @@ fn generated_scripts_are_accepted() {
     let first = first.unwrap_or(0);
     let mut refused = Vec::new();
     for seed in first..first + count {
+        progress("VERIFY_SEED", seed);
         let src = Source::new("generated", generate::script(seed));
         let program = agree::check(&src, &catalog).unwrap_or_else(|findings| panic!("{findings}"));
         let (name, features) = kernels[seed as usize % kernels.len()];

@@ -33,6 +33,13 @@ pub fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("`{variable}` is `{text}`, expected a number")))
 }
 
+/// Says now and then how far a long run has come.
+pub fn progress(variable: &str, seed: u64) {
+    if seed > 0 && seed.is_multiple_of(500) {
+        eprintln!("{variable}={seed}");
+    }
+}
+
 /// Root can trace.
 pub fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions.

@@ -374,6 +374,10 @@ impl Meaning<'_> {
             lang::hir::MapValue::Plain(ty) => is_signed(ty, self.program),
             lang::hir::MapValue::Agg(_) => panic!("the checker updates plain maps only"),
         };
+        // Where there is no room nothing is computed.
+        if !self.make(map, &key) {
+            return 0;
+        }
         let old = self.get(map, &key).num();
         let new = self.arithmetic(op, old, value, signed);
         self.set(map, key, Val::Num(new));

@@ -156,6 +156,11 @@ impl Meaning<'_> {
         }
     }
 
+    /// Makes a key with the value 0 if it is not there; whether it is there then.
+    pub(super) fn make(&mut self, map: MapId, key: &[Val]) -> bool {
+        self.touch(map, key.to_vec(), || Slot::Plain(Val::Num(0))).is_some()
+    }
+
     /// Adds a sample.
     pub(super) fn aggregate(&mut self, map: MapId, key: Vec<Val>, sample: i64) {
         let agg =
