@@ -107,7 +107,7 @@ pub enum Stage {
 
 /// Compiles a checked program. Fails only if a probe is too large for the kernel: its stack, or its code.
 pub fn compile(program: &hir::Program, src: &Source, options: &Options) -> Result<Compiled, Error> {
-    let (module, manifest) = optimised(program, src, options);
+    let (module, manifest) = optimised(program, src, options)?;
     let assembly = bpf::asm::assemble(&module)?;
     Ok(Compiled { elf: object::write(&assembly, &manifest, src), manifest })
 }
@@ -116,16 +116,21 @@ pub fn compile(program: &hir::Program, src: &Source, options: &Options) -> Resul
 pub fn dump(program: &hir::Program, src: &Source, options: &Options, stage: Stage) -> Result<String, Error> {
     Ok(match stage {
         Stage::Ir => lower::lower(program, src, options).0.to_string(),
-        Stage::Opt => optimised(program, src, options).0.to_string(),
+        Stage::Opt => optimised(program, src, options)?.0.to_string(),
         Stage::Bpf => {
-            let assembly = bpf::asm::assemble(&optimised(program, src, options).0)?;
+            let assembly = bpf::asm::assemble(&optimised(program, src, options)?.0)?;
             bpf::disasm::listing(&assembly, src)
         }
     })
 }
 
-fn optimised(program: &hir::Program, src: &Source, options: &Options) -> (ir::Module, Manifest) {
+fn optimised(
+    program: &hir::Program,
+    src: &Source,
+    options: &Options,
+) -> Result<(ir::Module, Manifest), Error> {
     let (mut module, manifest) = lower::lower(program, src, options);
+    bpf::asm::check_size(&module)?;
     opt::run(&mut module, options.optimise);
-    (module, manifest)
+    Ok((module, manifest))
 }

@@ -25,6 +25,18 @@ pub enum AsmError {
         /// Its script text.
         span: Span,
     },
+    /// A body of so many operations that no jump reaches over it; nobody wants to wait for their registers.
+    #[error(
+        "this probe's code is too long: {operations} operations, and a jump reaches over {MAX_JUMP} instructions; split the body"
+    )]
+    Size {
+        /// Function.
+        name: String,
+        /// Operations, before any was found superfluous.
+        operations: usize,
+        /// Its script text.
+        span: Span,
+    },
     /// A body of tens of thousands of instructions.
     #[error(
         "this probe's code is too long: a jump over {distance} instructions does not fit; split the body"
@@ -43,9 +55,28 @@ impl AsmError {
     /// The script text that is too large.
     pub fn span(&self) -> Span {
         match self {
-            AsmError::Stack { span, .. } | AsmError::Length { span, .. } => *span,
+            AsmError::Stack { span, .. } | AsmError::Size { span, .. } | AsmError::Length { span, .. } => {
+                *span
+            }
         }
     }
+}
+
+/// Instructions that a jump reaches over.
+const MAX_JUMP: i64 = i16::MAX as i64;
+
+/// Operations that cannot become so few instructions.
+const MAX_OPERATIONS: usize = 4 * MAX_JUMP as usize;
+
+/// Refuses functions that are far too long before time and memory are spent on them.
+pub fn check_size(module: &Module) -> Result<(), AsmError> {
+    for func in &module.funcs {
+        let operations = func.blocks.iter().map(|block| block.ops.len() + 1).sum();
+        if operations > MAX_OPERATIONS {
+            return Err(AsmError::Size { name: func.name.clone(), operations, span: func.span });
+        }
+    }
+    Ok(())
 }
 
 /// What an instruction refers to beyond itself; the linker fills it in.

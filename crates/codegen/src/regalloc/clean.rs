@@ -8,16 +8,24 @@ use crate::ir::SlotId;
 /// See the module. What registers hold is known from a block's only predecessor, if that lies before it.
 pub fn remove_superfluous_moves(function: &mut Function) {
     let predecessors = only_predecessors(function);
-    let mut known: Vec<Values> = Vec::with_capacity(function.blocks.len());
+    // Until the last block that comes of it; a long function has many blocks and many spilled registers.
+    let mut last_use = vec![0; function.blocks.len()];
+    for (at, before) in predecessors.iter().enumerate() {
+        before.iter().for_each(|before| last_use[*before] = at);
+    }
+    let mut known: Vec<Option<Values>> = vec![None; function.blocks.len()];
     let mut fresh = 0;
     let spills = function.spills_from..function.slots.len();
     for (at, block) in function.blocks.iter_mut().enumerate() {
-        let before = predecessors[at].filter(|&before| before < at);
-        let mut values = before.map_or_else(|| Values::new(spills.len()), |before| known[before].clone());
+        let before = predecessors[at].filter(|&before| before < at).and_then(|before| {
+            let values = &mut known[before];
+            if last_use[before] == at { values.take() } else { values.clone() }
+        });
+        let mut values = before.unwrap_or_else(|| Values::new(spills.len()));
         values.fresh = fresh;
         block.insts.retain_mut(|placed| values.step(placed, spills.start));
         fresh = values.fresh;
-        known.push(values);
+        known[at] = Some(values).filter(|_| last_use[at] > at);
     }
 }
 
