@@ -1,0 +1,301 @@
+//! One list of records through every format that shows them in time: what each says of a call is the same, calls nest, names that mean
+//! harm do none, and a recording that was cut off is read up to there.
+
+mod protobuf;
+
+use report::export::chrome::Chrome;
+use report::export::jsonl::Jsonl;
+use report::export::perfetto::Perfetto;
+use report::export::{Data, End, Exporter, Kind, Record, Run, Site, Span, Status, Text, Thread};
+use report::recording::{self, Ended, Reader, Recording};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+/// Bytes that outlive their writer.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn run() -> Run {
+    Run {
+        id: 0x1234_5678_9abc_def0_1122_3344_5566_7788,
+        boot_at_wall_ns: 1_795_320_000_123_456_789,
+        suspended_ns: 42_000_000,
+        start_ns: 5_000_000_000_123,
+        tool: "cudatrace 0".into(),
+        host: "h\"o\\st".into(),
+        command: vec!["./a b".into()],
+        script: "t.ct".into(),
+    }
+}
+
+/// Quotes, ends of lines, escapes of terminals, marks of direction, a cut character as the reader replaced it, tags.
+const HOSTILE: &str = "a\"b\\c\nd\u{1b}[2J\u{202e}\u{9b}漢\u{fffd}</script><!--";
+
+fn thread(tid: u32) -> Thread {
+    Thread { pid: 77, tid, comm: if tid == 78 { HOSTILE.into() } else { "worker".into() } }
+}
+
+/// A call from `start` for `ns`, in the call that began at `parent`; times count from the start of the run.
+fn call(tid: u32, func: &str, (start, ns): (u64, u64), parent: Option<u64>) -> Record {
+    let run = run();
+    let id = |at: u64| run.span_id(77, tid, run.start_ns - run.suspended_ns + at);
+    let failed = func == "cuMemAlloc_v2";
+    let result = Data::Enum {
+        ty: "CUresult".into(),
+        name: Some(if failed { "CUDA_ERROR_OUT_OF_MEMORY" } else { "CUDA_SUCCESS" }.into()),
+        value: if failed { 2 } else { 0 },
+    };
+    let status = if failed { Status::Error } else { Status::Ok };
+    let span = Span {
+        duration_ns: ns,
+        span_id: id(start),
+        parent_id: parent.map_or(0, id),
+        status,
+        result: Some(result),
+    };
+    let site = Site {
+        func: func.into(),
+        api: func.trim_end_matches("_v2").into(),
+        probe: format!("uretprobe:/lib/libcuda.so.1:{func}").into(),
+    };
+    let fields = vec![
+        ("bytes".into(), Data::Uint(u64::MAX)),
+        ("stream".into(), Data::Handle(0xffff_8000_1234_5678)),
+        ("delta".into(), Data::Int(-3)),
+        ("name".into(), Data::Text(HOSTILE.into())),
+        ("0x10".into(), Data::Text("0x10".into())),
+        ("grid".into(), Data::Map(vec![("x".into(), Data::Uint(1)), ("y".into(), Data::Uint(2))])),
+        ("async".into(), Data::Bool(true)),
+    ];
+    Record {
+        kind: Kind::Span(span),
+        time_ns: run.start_ns + start,
+        thread: Some(thread(tid)),
+        site,
+        name: func.into(),
+        fields,
+    }
+}
+
+/// As they come: inner calls before the calls around them, threads mixed, ends and starts at the same ns.
+fn records() -> Vec<Record> {
+    vec![
+        call(77, "cuInit", (101, 1), Some(100)),
+        call(78, "cuMemAlloc_v2", (150, 999_999_999), None),
+        call(77, "cuCtxCreate", (102, 7), Some(100)),
+        call(77, "cuCtxGetDevice", (109, 1), Some(100)),
+        call(77, "cudaMalloc", (100, 10), None),
+        call(77, "cudaFree", (110, 1), None),
+        Record {
+            kind: Kind::Instant { parent_id: 0 },
+            name: HOSTILE.into(),
+            ..call(77, "cuInit", (120, 0), None)
+        },
+        Record { kind: Kind::Counter { value: Data::Int(-5) }, ..call(77, "live", (121, 0), None) },
+        Record {
+            kind: Kind::Text(Text::Output, HOSTILE.into()),
+            fields: vec![],
+            ..call(77, "", (122, 0), None)
+        },
+    ]
+}
+
+fn written<E: Exporter>(make: impl FnOnce(Shared) -> E) -> Vec<u8> {
+    let out = Shared::default();
+    let mut exporter = make(out.clone());
+    records().iter().for_each(|record| exporter.record(record).unwrap());
+    exporter.finish(&End { dropped: 3, goes_on: false }).unwrap();
+    out.0.lock().unwrap().clone()
+}
+
+#[derive(Default)]
+struct Kept(Vec<Record>);
+
+impl Reader for Kept {
+    fn begin(&mut self, run: &Run) {
+        assert_eq!(*run, self::run());
+    }
+
+    fn record(&mut self, record: Record) {
+        self.0.push(record);
+    }
+}
+
+fn read(bytes: &[u8]) -> (Vec<Record>, Recording) {
+    let mut kept = Kept::default();
+    let recording = recording::read(bytes, &mut kept).unwrap();
+    (kept.0, recording)
+}
+
+#[test]
+fn what_a_recording_says_is_read_back() {
+    let bytes = written(|out| Jsonl::new(out, &run()).unwrap());
+    let (back, recording) = read(&bytes);
+    assert_eq!(back, records());
+    assert_eq!(recording.ended, Ended::Whole { dropped: 3 });
+    assert_eq!(recording.unreadable, None);
+    assert!(
+        bytes.split(|b| *b == b'\n').all(|line| !line.contains(&0x1b)),
+        "no control character is in the file"
+    );
+}
+
+#[test]
+fn a_recording_that_was_cut_off_is_read_up_to_there() {
+    let bytes = written(|out| Jsonl::new(out, &run()).unwrap());
+    let first = bytes.iter().position(|b| *b == b'\n').unwrap();
+    let (mut most, all) = (0, records());
+    for end in first + 1..bytes.len() - 1 {
+        let (back, recording) = read(&bytes[..end]);
+        assert_eq!(recording.ended, Ended::Cut);
+        assert_eq!(recording.unreadable, None);
+        assert_eq!(back, all[..back.len()]);
+        assert!(back.len() >= most, "a longer file has no fewer records");
+        most = back.len();
+    }
+    assert_eq!(most, all.len());
+    assert!(recording::read(&b"{\"type\": \"map\"}\n"[..], &mut Kept::default()).is_err());
+    assert!(recording::read(&b""[..], &mut Kept::default()).is_err());
+}
+
+/// What a format says of a call: name, process, thread, wall-clock start, ns, id, parent. Ids as far as the format keeps them.
+type Said = (String, u64, u64, i128, u64, u64, u64);
+
+const CORRELATION: u64 = (1 << 53) - 1;
+
+fn meant() -> Vec<Said> {
+    let said = |record: &Record| {
+        let (span, thread) = (record.span()?, record.thread.as_ref()?);
+        Some((
+            record.name.to_string(),
+            u64::from(thread.pid),
+            u64::from(thread.tid),
+            run().wall_ns(record.time_ns),
+            span.duration_ns,
+            span.span_id & CORRELATION,
+            span.parent_id & CORRELATION,
+        ))
+    };
+    let mut all: Vec<Said> = records().iter().filter_map(said).collect();
+    all.sort();
+    all
+}
+
+/// Microseconds as they are written, in ns, without going through a double.
+fn micros(text: &str, key: &str) -> i128 {
+    let at = text.find(key).unwrap_or_else(|| panic!("{key} in {text}")) + key.len();
+    let number: String = text[at..].chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    let (whole, decimals) = number.split_once('.').unwrap();
+    assert_eq!(decimals.len(), 3, "{number}");
+    whole.parse::<i128>().unwrap() * 1000 + decimals.parse::<i128>().unwrap()
+}
+
+#[test]
+fn chrome_says_the_same_and_nests() {
+    let bytes = written(|out| Chrome::new(out, Arc::new(run())).unwrap());
+    let text = String::from_utf8(bytes).unwrap();
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert!(text.contains("\"rank\": 0"), "readers of torch's traces look for it with a blank");
+    let base = i128::from(json["baseTimeNanoseconds"].as_i64().unwrap());
+    assert_eq!(base % (7_889_238 * 1_000_000_000), 0);
+    let events = json["traceEvents"].as_array().unwrap();
+    let mut said = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with("{\"ph\": \"X\"")) {
+        let event: Value = serde_json::from_str(line.trim_end_matches(',')).unwrap();
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        assert!(event["args"].get("stream").is_none(), "a host row with a stream is taken for the GPU's");
+        assert_eq!(event["args"]["name"], HOSTILE);
+        said.push((
+            event["name"].as_str().unwrap().to_owned(),
+            number(&event["pid"]),
+            number(&event["tid"]),
+            base + micros(line, "\"ts\": "),
+            micros(line, "\"dur\": ") as u64,
+            number(&event["args"]["correlation"]),
+            number(&event["args"]["parent_correlation"]),
+        ));
+    }
+    said.sort();
+    assert_eq!(said, meant());
+    assert_nested(said.iter().map(|said| (said.2, said.3, said.4)).collect());
+    let failed = events.iter().find(|event| event["name"] == "cuMemAlloc_v2").unwrap();
+    assert_eq!(
+        (&failed["cname"], &failed["args"]["error"]),
+        (&"terrible".into(), &"CUDA_ERROR_OUT_OF_MEMORY".into())
+    );
+    assert!(events.iter().any(|e| e["ph"] == "M" && e["args"]["name"] == format!("thread 78 ({HOSTILE})")));
+    assert!(events.iter().all(|event| event["cat"] != "kernel" && event["cat"] != "gpu_memcpy"));
+    assert_eq!(events.last().unwrap()["name"], "Record Window End");
+}
+
+/// Calls of a thread lie in one another or apart.
+fn assert_nested(mut calls: Vec<(u64, i128, u64)>) {
+    calls.sort_by_key(|(tid, start, ns)| (*tid, *start, std::cmp::Reverse(*ns)));
+    let mut open: Vec<(u64, i128)> = Vec::new();
+    for (tid, start, ns) in calls {
+        open.retain(|(other, end)| *other == tid && *end > start);
+        let end = start + i128::from(ns);
+        assert!(open.last().is_none_or(|(_, around)| end <= *around), "a call crosses the one around it");
+        open.push((tid, end));
+    }
+}
+
+#[test]
+fn perfetto_says_the_same_and_nests() {
+    let bytes = written(|out| Perfetto::new(out, &run()).unwrap());
+    let trace = protobuf::Trace::of(&bytes);
+    let wall_at = |boot: u64| trace.wall_ns(boot);
+    let mut said: Vec<Said> = Vec::new();
+    for slice in trace.slices() {
+        let id = |name: &str| slice.pointers.get(name).copied().unwrap_or(0) & CORRELATION;
+        let (pid, tid) = trace.threads[&slice.track];
+        let (start, ns) = (wall_at(slice.start), slice.end - slice.start);
+        assert_eq!(slice.texts["name"], HOSTILE);
+        said.push((slice.name.clone(), pid, tid, start, ns, id("span_id"), id("parent_id")));
+    }
+    said.sort();
+    assert_eq!(said, meant());
+    let names: HashMap<u64, String> = trace.thread_names.clone();
+    assert!(names.values().any(|name| name == HOSTILE));
+    assert_eq!(
+        trace.counters,
+        [(
+            "live {bytes=18446744073709551615,stream=0xffff800012345678,delta=-3,name=".to_owned()
+                + HOSTILE
+                + ",0x10=0x10,grid=x=1 y=2,async=true}",
+            -5
+        )]
+    );
+}
+
+#[test]
+fn the_page_has_no_tag_of_a_hostile_name() {
+    let mut page = report::html::Page::default();
+    let mut summary = report::summary::Summary::default();
+    for record in records() {
+        page.add(&record);
+        summary.add(&record);
+    }
+    let recording = Recording { run: run(), ended: Ended::Cut, unreadable: None };
+    let html = page.html(HOSTILE, &recording, &summary);
+    assert_eq!(html.matches("</script>").count(), 2, "those of the page itself");
+    assert!(!html.contains("<!--") && !html.contains('\u{202e}') && !html.contains('\u{1b}'));
+    let data = html.lines().find_map(|line| line.strip_prefix("<script>const DATA = ")).unwrap();
+    let json: Value = serde_json::from_str(data.strip_suffix(";</script>").unwrap()).unwrap();
+    assert_eq!(json["title"], HOSTILE);
+    assert_eq!(json["spans"].as_array().unwrap().len(), 6);
+    assert_eq!(json["errors"][0], serde_json::json!(["cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY", 1]));
+    assert!(!html.contains("http:") && !html.contains("https:") || html.contains("www.w3.org"));
+}
