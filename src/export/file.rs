@@ -102,11 +102,16 @@ impl Destination {
         let file = File::create(&path).map_err(at(&path))?;
         self.size.store(0, Ordering::Relaxed);
         let counted = Counted { file, size: self.size.clone(), total: self.total.clone() };
-        let buffered = BufWriter::with_capacity(BUFFER, counted);
+        let buffered = BufWriter::with_capacity(self.buffer(), counted);
         match path.extension().is_some_and(|extension| extension == "gz") {
             true => Ok(Box::new(GzEncoder::new(buffered, Compression::fast()))),
             false => Ok(Box::new(buffered)),
         }
+    }
+
+    /// Small beside the size at which files rotate: that is looked at in the file.
+    fn buffer(&self) -> usize {
+        self.limit.map_or(BUFFER, |limit| (limit / 8).clamp(4096, BUFFER as u64) as usize)
     }
 
     /// The file in hand has its size: another is to be opened.

@@ -173,21 +173,26 @@ struct Writer {
 impl Writer {
     fn run(mut self, receiver: &Receiver<Message>) {
         let result = self.write_all(receiver);
-        if let Err(error) = result {
-            self.summary.fail(error.to_string());
-            // The trace goes on without us; what we do not write is counted.
-            while let Ok(message) = receiver.recv() {
-                match message {
-                    Message::Records(batch) => {
-                        self.summary.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
-                    }
-                    Message::Metrics(..) | Message::Flush => {}
-                    Message::End => return,
+        let Err(error) = result else {
+            if let Err(error) = self.finish(false) {
+                self.summary.fail(error.to_string());
+            }
+            return;
+        };
+        self.summary.fail(error.to_string());
+        // The trace goes on without us; what we do not write is counted.
+        while let Ok(message) = receiver.recv() {
+            match message {
+                Message::Records(batch) => {
+                    self.summary.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 }
+                Message::Metrics(..) | Message::Flush => {}
+                Message::End => return,
             }
         }
     }
 
+    /// Writes what comes, up to the end.
     fn write_all(&mut self, receiver: &Receiver<Message>) -> io::Result<()> {
         loop {
             match receiver.recv_timeout(QUIET) {
@@ -199,7 +204,7 @@ impl Writer {
                     self.dirty = false;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return self.finish(false),
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
         }
     }
