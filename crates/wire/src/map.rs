@@ -35,14 +35,14 @@ pub struct Map {
 }
 
 /// Maps that scripts do not have themselves begin so.
-const HIDDEN: &str = "__kernel_";
+const HIDDEN: [&str; 2] = ["__kernel_", "__alloc_"];
 /// The map with the texts of kernels' names by their numbers.
 pub const KERNEL_TEXTS: &str = "__kernel_texts";
 
 impl Map {
     /// It is the compiler's own: nobody wants to see it.
     pub fn is_hidden(&self) -> bool {
-        self.name.starts_with(HIDDEN)
+        HIDDEN.iter().any(|start| self.name.starts_with(start))
     }
 }
 

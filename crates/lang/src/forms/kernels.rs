@@ -115,7 +115,7 @@ pub(super) fn expand(script: &mut Script) {
 }
 
 /// Elsewhere there is no process whose kernels could be meant; the checker says so.
-fn is_call(spec: &ProbeSpec) -> bool {
+pub(super) fn is_call(spec: &ProbeSpec) -> bool {
     let provider = spec.provider.node.to_lowercase();
     ["uprobe", "u", "uretprobe", "ur", "cuda"].contains(&provider.as_str())
 }
@@ -157,7 +157,7 @@ fn known_to_the_checker(e: &mut Expr) {
 }
 
 /// What the script does not have has no place in it.
-fn nowhere(clause: &mut Clause) {
+pub(super) fn nowhere(clause: &mut Clause) {
     clause.span = Span::default();
     clause.body.span = Span::default();
     for spec in &mut clause.probes {

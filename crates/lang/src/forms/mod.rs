@@ -9,6 +9,7 @@
 //! Works on the text's tree alone: types and probes are not known yet. What is expanded keeps the places of what was
 //! written.
 
+pub mod blocks;
 pub mod codes;
 pub mod getopt;
 pub mod import;
@@ -28,6 +29,7 @@ pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> S
     macros::expand(&mut script, diags);
     getopt::expand(&mut script, given, diags);
     script.labels = labels::find(&mut script);
+    blocks::expand(&mut script);
     operations::expand(&mut script, diags);
     kernels::expand(&mut script);
     script

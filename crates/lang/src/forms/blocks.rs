@@ -1,0 +1,173 @@
+//! `alloc_size(p)` and its like: which allocation an address lies in.
+//!
+//! ```text
+//! cuda:memcpy { @[alloc_size(args.dst)] = count() }
+//!
+//! cuda:memcpy { @[{ BASE looked up in @__alloc_pieces; @__alloc_bytes[pid, BASE] }] = count() }
+//! cuda:alloc  { enters the block's pieces }
+//! cuda:free   { takes them out again }
+//! ```
+//!
+//! A block is kept as pieces, powers of two large and aligned to their size: few, however large it is. An address is looked
+//! for once for each size that a piece may have; one piece at most has it. Blocks end at multiples of 512 bytes.
+
+use crate::ast::{Expr, ExprKind, Item, Name, Script};
+use crate::diagnostic::Diagnostics;
+use crate::forms::kernels;
+use crate::forms::operations::{At, expression};
+use crate::forms::walk::{self, Visit};
+use crate::parse::parse;
+use crate::span::{Source, Span};
+
+/// Names of the maps that know blocks begin so.
+pub const MAPS: &str = "__alloc_";
+
+/// The functions, and what is said of the block at `$base`.
+static FUNCTIONS: &[(&str, &str)] = &[
+    ("alloc_base", "(uint64)$base"),
+    ("alloc_size", "@__alloc_bytes[pid, (uint64)$base]"),
+    ("alloc_site", "@__alloc_site[pid, (uint64)$base]"),
+];
+
+const LOOKED_UP: &str = "{
+    let $p = (int64)(uint64)ADDRESS;
+    let $base = 0;
+    for $k : 9..41 {
+        if (has_key(@__alloc_pieces, (pid, $k, $p >> $k))) { $base = @__alloc_pieces[pid, $k, $p >> $k] }
+    }
+    SAID
+}";
+
+/// What goes through the pieces of a block of so many bytes at `args.ptr`.
+const PIECES: &str = "
+    $at = (int64)args.ptr;
+    $end = $at + (((int64)BYTES + 511) & ~511);
+    while ($at < $end) {
+        $k = 9;
+        while ($k < 40 && ($at & ((2 << $k) - 1)) == 0 && $at + (2 << $k) <= $end) { $k++ }
+        EACH;
+        $at += 1 << $k;
+    }";
+
+/// Maps and clauses of a script that asks: arrays and physical memory have handles and no addresses.
+const KEPT: &str = "
+let @__alloc_pieces = hash(262144);
+let @__alloc_bytes = hash(65536);
+let @__alloc_site = hash(65536);
+cuda:alloc / args.result == CUDA_SUCCESS && args.kind != \"physical\" && args.kind != \"array\" / {
+    @__alloc_bytes[pid, args.ptr] = args.bytes;
+    KEEP_SITE
+    ENTER
+}
+cuda:free / args.result == CUDA_SUCCESS && has_key(@__alloc_bytes, (pid, args.ptr)) / {
+    LEAVE
+    delete(@__alloc_bytes, (pid, args.ptr));
+    FORGET_SITE
+}";
+
+/// Replaces all calls, and adds what they need.
+pub(super) fn expand(script: &mut Script) {
+    let mut asked = Asked { count: 0, sites: false };
+    for item in &mut script.items {
+        match item {
+            Item::Clause(clause) if clause.probes.iter().any(kernels::is_call) => {
+                clause.predicate.iter_mut().for_each(|e| walk::expr(e, &mut asked));
+                walk::block(&mut clause.body, &mut asked);
+            }
+            Item::Define { value, .. } => walk::expr(value, &mut asked),
+            _ => {}
+        }
+    }
+    if asked.count > 0 {
+        script.items.extend(kept(asked.sites));
+    }
+}
+
+fn kept(sites: bool) -> Vec<Item> {
+    let pieces = |bytes: &str, each: &str| PIECES.replace("BYTES", bytes).replace("EACH", each);
+    let site = |text: &'static str| if sites { text } else { "" };
+    let text = KEPT
+        .replace("ENTER", &pieces("args.bytes", "@__alloc_pieces[pid, $k, $at >> $k] = (int64)args.ptr"))
+        .replace(
+            "LEAVE",
+            &pieces("@__alloc_bytes[pid, args.ptr]", "delete(@__alloc_pieces, (pid, $k, $at >> $k))"),
+        )
+        .replace("KEEP_SITE", site("@__alloc_site[pid, args.ptr] = ustack(16);"))
+        .replace("FORGET_SITE", site("delete(@__alloc_site, (pid, args.ptr));"));
+    let text = if sites { text } else { text.replace("let @__alloc_site = hash(65536);", "") };
+    let mut script = parse(&Source::new("alloc", text), &[], &mut Diagnostics::default()).unwrap_or_default();
+    walk::script(&mut script, &mut At(Span::default()));
+    for item in &mut script.items {
+        match item {
+            Item::Clause(clause) => kernels::nowhere(clause),
+            Item::MapDecl { name, kind, .. } => {
+                (name.span, kind.span) = (Span::default(), Span::default());
+            }
+            _ => {}
+        }
+    }
+    script.items
+}
+
+/// Puts the lookup where a block is asked for.
+struct Asked {
+    count: u32,
+    sites: bool,
+}
+
+impl Visit for Asked {
+    fn expr(&mut self, e: &mut Expr) {
+        let ExprKind::Call { name, args } = &mut e.kind else { return };
+        let Some((function, said)) = FUNCTIONS.iter().find(|(known, _)| *known == name.node) else { return };
+        if args.len() != 1 {
+            return;
+        }
+        let address = args.remove(0);
+        self.count += 1;
+        self.sites |= *function == "alloc_site";
+        let mut lookup = expression(&LOOKED_UP.replace("SAID", said), e.span);
+        walk::expr(&mut lookup, &mut Own { address, number: self.count });
+        e.kind = lookup.kind;
+    }
+}
+
+/// Gives a lookup its address, and variables that no script has.
+struct Own {
+    address: Expr,
+    number: u32,
+}
+
+impl Own {
+    fn rename(&self, name: &mut String) {
+        *name = format!("{name}@alloc{}", self.number);
+    }
+}
+
+impl Visit for Own {
+    fn expr(&mut self, e: &mut Expr) {
+        match &mut e.kind {
+            ExprKind::Ident(name) if name == "ADDRESS" => *e = self.address.clone(),
+            ExprKind::Var(name) => self.rename(name),
+            _ => {}
+        }
+    }
+
+    fn var(&mut self, name: &mut Name) {
+        self.rename(&mut name.node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_can_be_read() {
+        for (_, said) in FUNCTIONS {
+            expression(&LOOKED_UP.replace("SAID", said), Span::default());
+        }
+        let clauses = |items: Vec<Item>| items.iter().filter(|item| matches!(item, Item::Clause(_))).count();
+        assert_eq!((clauses(kept(false)), clauses(kept(true))), (2, 2));
+        assert_eq!((kept(false).len(), kept(true).len()), (4, 5));
+    }
+}
