@@ -8,8 +8,8 @@
 //!
 //! Behind the script a long option that is none of ours is the script's; before it, it is a mistake that clap names.
 
-use crate::cli::Cli;
-use clap::{Arg, Command, CommandFactory, FromArgMatches};
+use crate::cli::{self, Cli, RecordOptions, ReportOptions, Subcommand, Word};
+use clap::{Arg, Args, Command, CommandFactory, FromArgMatches};
 use lang::forms::getopt::Given;
 use std::ffi::OsString;
 
@@ -18,12 +18,34 @@ use std::ffi::OsString;
 /// # Errors
 /// Clap's: an option is wrong, or help is asked for.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let mut command = Cli::command();
-    command.build();
-    let split = Split::of(&command, args);
-    let mut cli = Cli::from_arg_matches(&command.try_get_matches_from(split.ours)?)?;
+    let args: Vec<OsString> = args.collect();
+    let mut split = Split::of(&command(None), args.iter().cloned());
+    let subcommand = split.subcommand();
+    let command = command(subcommand);
+    if subcommand.is_some() {
+        split = Split::of(&command, args.into_iter());
+    }
+    let matches = command.try_get_matches_from(split.ours)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    match subcommand {
+        Some(Subcommand::Record) => cli.record = RecordOptions::from_arg_matches(&matches)?,
+        Some(Subcommand::Report) => cli.report = ReportOptions::from_arg_matches(&matches)?,
+        _ => {}
+    }
     (cli.given, cli.script_help) = (split.given, split.help);
     Ok(cli)
+}
+
+/// Our options, with those that a subcommand has besides.
+pub fn command(subcommand: Option<Subcommand>) -> Command {
+    let command = Cli::command();
+    let mut command = match subcommand {
+        Some(Subcommand::Record) => RecordOptions::augment_args(command),
+        Some(Subcommand::Report) => ReportOptions::augment_args(command),
+        _ => command,
+    };
+    command.build();
+    command
 }
 
 /// Seconds between what a script prints.
@@ -38,6 +60,8 @@ struct Split {
     help: bool,
     /// A script was named.
     script: bool,
+    /// The first word, unless `-e` stood before it.
+    first: Option<String>,
 }
 
 impl Split {
@@ -58,6 +82,14 @@ impl Split {
             }
         }
         split
+    }
+
+    /// What the first word is, if it is a subcommand.
+    fn subcommand(&self) -> Option<Subcommand> {
+        match cli::classify(self.first.as_deref()?, |_| false) {
+            Word::Subcommand(subcommand) => Some(subcommand),
+            _ => None,
+        }
     }
 
     /// The one option of scripts whose value may stand behind a blank, as that of ours: all that print now and then have it.
@@ -89,6 +121,9 @@ impl Split {
     fn short(&mut self, command: &Command, word: OsString) -> bool {
         let text = word.to_string_lossy().into_owned();
         let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+            if !self.script {
+                self.first = Some(text);
+            }
             self.script = true;
             self.ours.push(word);
             return false;
@@ -180,6 +215,20 @@ mod tests {
         let cli = read("cudatrace x.ct -- --pid=3");
         assert_eq!((cli.given.len(), cli.argv.len()), (1, 0));
         assert_eq!(read("cudatrace x.ct -- ./prog --its=own").argv, ["./prog", "--its=own"]);
+    }
+
+    #[test]
+    fn options_of_report_are_options_of_scripts_elsewhere() {
+        assert_eq!(given("cudatrace memleak --folded -o leaks.folded"), ["folded=<none>"]);
+        let cli = read("cudatrace -q report --folded leaks.folded trace.jsonl --html=a.html");
+        assert_eq!(
+            (cli.report.folded.as_deref(), cli.report.html),
+            (Some("leaks.folded"), Some("a.html".into()))
+        );
+        assert_eq!((cli.words, cli.given.len()), (vec!["report".into(), "trace.jsonl".into()], 0));
+        let cli = read("cudatrace record --kernel --out dir -- ./app --out other");
+        assert_eq!((cli.record.kernel, cli.record.out), (true, Some("dir".into())));
+        assert_eq!(cli.argv, ["./app", "--out", "other"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The command line's definitions, and which kind of thing its first word is.
 
-use clap::{ArgAction, Parser, ValueEnum};
+use clap::{ArgAction, Args, Parser, ValueEnum};
 use lang::forms::getopt::Given;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wron
 #[command(name = "cudatrace", disable_version_flag = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// Subcommand (doctor, fmt, record, report, scripts), embedded script, script file or `-`; more scripts may follow; then positional parameters, and the scripts' own options
-    /// (`--name=value`; `cudatrace SCRIPT --help` lists them)
+    /// (`--name=value`; `cudatrace SCRIPT --help` lists them, `cudatrace record --help` those of `record`)
     #[arg(value_name = "SCRIPT")]
     pub words: Vec<String>,
 
@@ -75,34 +75,6 @@ pub struct Cli {
     /// openmetrics=ADDR; `--export help` lists them
     #[arg(long, value_name = "KIND=DEST", value_parser = crate::export::parse)]
     pub export: Vec<crate::export::Asked>,
-
-    /// With record: the kernel side too, which ioctls the driver is asked by name and for how long
-    #[arg(long)]
-    pub kernel: bool,
-
-    /// With record: the directory of the recording (default: traces)
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-
-    /// With report: the recording as Chrome's trace events, for Perfetto and PyTorch's tools
-    #[arg(long, value_name = "FILE")]
-    pub chrome: Option<String>,
-
-    /// With report: the recording as a native trace of Perfetto
-    #[arg(long, value_name = "FILE")]
-    pub perfetto: Option<String>,
-
-    /// With report: the recording's stacks for flame graphs
-    #[arg(long, value_name = "FILE")]
-    pub folded: Option<String>,
-
-    /// With report: the recording's spans to an OpenTelemetry receiver, or as JSON lines
-    #[arg(long, value_name = "URL|file:FILE")]
-    pub otlp: Option<String>,
-
-    /// With report: a page that needs nothing else, with timeline, histograms, kernels, memory and errors
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
 
     /// Begin another file after this size, for exports to files: 512MiB, 1GiB
     #[arg(long, value_name = "SIZE", value_parser = crate::export::rotate)]
@@ -167,6 +139,52 @@ pub struct Cli {
     /// `--help` stands behind a script: its own help is wanted.
     #[arg(skip)]
     pub script_help: bool,
+
+    /// What stands behind `record`.
+    #[arg(skip)]
+    pub record: RecordOptions,
+
+    /// What stands behind `report`.
+    #[arg(skip)]
+    pub report: ReportOptions,
+}
+
+/// Options that only `record` has: elsewhere their names are free for scripts.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Options of record")]
+pub struct RecordOptions {
+    /// The kernel side too: which ioctls the driver is asked by name and for how long
+    #[arg(long)]
+    pub kernel: bool,
+
+    /// The directory of the recording (default: traces)
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Options that only `report` has: elsewhere their names are free for scripts.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Options of report")]
+pub struct ReportOptions {
+    /// The recording as Chrome's trace events, for Perfetto and PyTorch's tools
+    #[arg(long, value_name = "FILE")]
+    pub chrome: Option<String>,
+
+    /// The recording as a native trace of Perfetto
+    #[arg(long, value_name = "FILE")]
+    pub perfetto: Option<String>,
+
+    /// The recording's stacks for flame graphs
+    #[arg(long, value_name = "FILE")]
+    pub folded: Option<String>,
+
+    /// The recording's spans to an OpenTelemetry receiver, or as JSON lines
+    #[arg(long, value_name = "URL|file:FILE")]
+    pub otlp: Option<String>,
+
+    /// A page that needs nothing else, with timeline, histograms, kernels, memory and errors
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Formats of `-f`.

@@ -29,8 +29,11 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
         bail!("report reads one recording: cudatrace report traces/trace_20260101_120000.jsonl");
     };
     let path = Path::new(file);
-    let mut reading =
-        Reading { outputs: outputs(cli), page: cli.html.is_some().then(Page::default), ..Reading::default() };
+    let mut reading = Reading {
+        outputs: outputs(cli),
+        page: cli.report.html.is_some().then(Page::default),
+        ..Reading::default()
+    };
     let recording = recording::read(open(path)?, &mut reading).with_context(|| file.clone())?;
     let Reading { report, page, outputs, mut made, failure } = reading;
     if let Some(error) = failure {
@@ -38,7 +41,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     }
     let dropped = if let Ended::Whole { dropped } = recording.ended { dropped } else { 0 };
     made.iter_mut().try_for_each(|exporter| exporter.finish(&End { dropped, goes_on: false }))?;
-    if let (Some(page), Some(html)) = (&page, &cli.html) {
+    if let (Some(page), Some(html)) = (&page, &cli.report.html) {
         let title = path.file_name().map_or(file.clone(), |name| name.to_string_lossy().into_owned());
         let text = page.html(&title, &recording, &report.summary);
         std::fs::write(html, text).with_context(|| format!("cannot write `{}`", html.display()))?;
@@ -47,7 +50,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
         report.print(&recording)?;
     }
     let files = outputs.iter().map(|asked| asked.dest.clone());
-    for file in files.chain(cli.html.iter().map(|html| html.display().to_string())) {
+    for file in files.chain(cli.report.html.iter().map(|html| html.display().to_string())) {
         messages.note(&format!("wrote {file}"));
     }
     Ok(0)
@@ -87,8 +90,12 @@ impl Reader for Reading {
 /// What is to be made besides.
 fn outputs(cli: &Cli) -> Vec<Asked> {
     let kind = |name: &str| KINDS.iter().find(|kind| kind.name == name);
-    let named =
-        [("chrome", &cli.chrome), ("perfetto", &cli.perfetto), ("folded", &cli.folded), ("otlp", &cli.otlp)];
+    let named = [
+        ("chrome", &cli.report.chrome),
+        ("perfetto", &cli.report.perfetto),
+        ("folded", &cli.report.folded),
+        ("otlp", &cli.report.otlp),
+    ];
     let named =
         named.into_iter().filter_map(|(name, dest)| Some(Asked { kind: kind(name)?, dest: dest.clone()? }));
     cli.export.iter().cloned().chain(named).collect()

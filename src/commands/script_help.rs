@@ -2,9 +2,8 @@
 
 use crate::cli::{self, Cli, Word};
 use crate::messages::Messages;
-use crate::{embedded, script};
+use crate::{arguments, embedded, script};
 use anyhow::{Result, bail};
-use clap::CommandFactory;
 use lang::Diagnostics;
 use lang::forms::getopt::{self, Known};
 use std::io::Write;
@@ -12,10 +11,10 @@ use std::io::Write;
 /// Prints the help of the script that the command line names; of a subcommand, ours.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     let word = cli.words.first().filter(|_| cli.execute.is_none());
-    if let Some(Word::Subcommand(_)) =
+    if let Some(Word::Subcommand(subcommand)) =
         word.map(|word| cli::classify(word, |name| embedded::find(name).is_some()))
     {
-        Cli::command().print_help()?;
+        arguments::command(Some(subcommand)).print_help()?;
         return Ok(0);
     }
     let script = script::load(cli, messages)?;

@@ -22,13 +22,29 @@ pub struct Stat {
     pub max_ns: u64,
     /// Those that failed.
     pub errors: u64,
-    /// By power of two of the ns.
-    pub buckets: [u32; 64],
+    /// By the ns: [`PARTS`] for each power of two.
+    buckets: Vec<u32>,
+}
+
+/// Buckets of one power of two: what a percentile is off by at most is a sixteenth.
+const PARTS: u64 = 16;
+
+/// The bucket of a duration. Below [`PARTS`] each ns has its own.
+fn bucket(ns: u64) -> usize {
+    let power = ns.max(PARTS).ilog2() - PARTS.ilog2();
+    (u64::from(power) * PARTS + (ns >> power)) as usize
+}
+
+/// The longest duration of a bucket, ns.
+fn bucket_end(at: usize) -> u64 {
+    let at = at as u64;
+    let power = (at / PARTS).saturating_sub(1);
+    ((u128::from(at - power * PARTS + 1) << power) - 1) as u64
 }
 
 impl Default for Stat {
     fn default() -> Stat {
-        Stat { count: 0, total_ns: 0, min_ns: u64::MAX, max_ns: 0, errors: 0, buckets: [0; 64] }
+        Stat { count: 0, total_ns: 0, min_ns: u64::MAX, max_ns: 0, errors: 0, buckets: Vec::new() }
     }
 }
 
@@ -40,7 +56,11 @@ impl Stat {
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
         self.errors += u64::from(span.status == Status::Error);
-        self.buckets[ns.max(1).ilog2() as usize] += 1;
+        let at = bucket(ns);
+        if at >= self.buckets.len() {
+            self.buckets.resize(at + 1, 0);
+        }
+        self.buckets[at] += 1;
     }
 
     /// ns that so many of a hundred calls do not exceed, by the upper end of its bucket.
@@ -50,10 +70,19 @@ impl Stat {
         for (at, count) in self.buckets.iter().enumerate() {
             seen += u64::from(*count);
             if seen >= wanted && seen > 0 {
-                return (2u64 << at.min(62)).saturating_sub(1).min(self.max_ns);
+                return bucket_end(at).min(self.max_ns);
             }
         }
         self.max_ns
+    }
+
+    /// Calls by power of two of their ns, the last one not empty.
+    pub fn powers(&self) -> Vec<u64> {
+        let mut powers = vec![0; self.max_ns.max(1).ilog2() as usize + 1];
+        for (at, count) in self.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
+            powers[bucket_end(at).max(1).ilog2() as usize] += u64::from(*count);
+        }
+        powers
     }
 }
 
@@ -384,4 +413,32 @@ pub fn time(ns: u64) -> String {
 /// `512 B`, `4.7 MiB`
 pub fn size(bytes: u64) -> String {
     crate::units::size(i64::try_from(bytes).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_tile_all_durations() {
+        let ends: Vec<u64> = (0..=bucket(u64::MAX)).map(bucket_end).collect();
+        assert_eq!(ends.last(), Some(&u64::MAX));
+        for (at, end) in ends.iter().enumerate() {
+            assert_eq!(bucket(*end), at, "{end}");
+            assert_eq!(bucket(end.saturating_add(1)), (at + 1).min(ends.len() - 1), "{end}");
+        }
+    }
+
+    #[test]
+    fn percentiles_are_off_by_a_sixteenth_at_most() {
+        let mut stat = Stat::default();
+        let span =
+            |duration_ns| Span { duration_ns, span_id: 1, parent_id: 0, status: Status::Ok, result: None };
+        (1..=10_000).for_each(|ns| stat.add(&span(ns * 1000)));
+        for (percent, exact) in [(50, 5_000_000), (99, 9_900_000), (100, 10_000_000)] {
+            let found = stat.percentile_ns(percent);
+            assert!((exact..=exact + exact / 16).contains(&found), "{percent} %: {found}");
+        }
+        assert_eq!(stat.powers().iter().sum::<u64>(), 10_000);
+    }
 }

@@ -47,7 +47,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         observer: Box::new(move |record| seen.borrow_mut().add(record)),
         live: Box::new(move |summaries| Ok(Box::new(Live::new(shown, summaries, show)?) as Box<dyn Watch>)),
     };
-    let text = if cli.kernel { format!("{SCRIPT}{KERNEL}") } else { SCRIPT.to_owned() };
+    let text = if cli.record.kernel { format!("{SCRIPT}{KERNEL}") } else { SCRIPT.to_owned() };
     let script = Script { source: Source::new("record", text), params: Vec::new(), scope: None };
     let status = trace::run_scripts(vec![script], cli, messages, Some(recording))?;
     if !cli.dry_run && !cli.check {
@@ -59,12 +59,12 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
 /// What was asked for, or a file named after the time.
 fn exports(cli: &Cli) -> Result<Vec<Asked>> {
     if !cli.export.is_empty() {
-        if cli.out.is_some() {
+        if cli.record.out.is_some() {
             bail!("--out is the folder of the default recording; with --export name the file there");
         }
         return Ok(cli.export.clone());
     }
-    let folder = cli.out.as_deref().unwrap_or(Path::new(FOLDER));
+    let folder = cli.record.out.as_deref().unwrap_or(Path::new(FOLDER));
     if !cli.dry_run && !cli.check {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
     }

@@ -173,7 +173,7 @@ impl Recorder {
                 time_ns = start + suspended;
                 let result = parts.hidden(Hidden::Result).map(|value| self.data(parts.context, value));
                 let status = match &result {
-                    Some(Data::Enum { name, value, .. }) => status_of(name.as_deref(), *value),
+                    Some(Data::Enum { name, value, .. }) => status_of(&site.func, name.as_deref(), *value),
                     _ => Status::Unset,
                 };
                 let span_id = self.run.span_id(pid, tid, start);

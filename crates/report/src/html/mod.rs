@@ -222,11 +222,10 @@ fn stats(out: &mut String, stats: Vec<(&str, &Stat)>) {
     json::list(out, stats.into_iter().take(ROWS), |out, (name, stat)| {
         out.push('[');
         json::string(out, name);
-        let Stat { count, total_ns, max_ns, errors, buckets, .. } = stat;
+        let Stat { count, total_ns, max_ns, errors, .. } = stat;
         let (median, p99) = (stat.percentile_ns(50), stat.percentile_ns(99));
         let _ = write!(out, ",{count},{total_ns},{median},{p99},{max_ns},{errors},");
-        let last = buckets.iter().rposition(|count| *count > 0).map_or(0, |at| at + 1);
-        json::list(out, buckets[..last].iter(), |out, count| _ = write!(out, "{count}"));
+        json::list(out, stat.powers().iter(), |out, count| _ = write!(out, "{count}"));
         out.push(']');
     });
 }
