@@ -75,8 +75,8 @@ fn null_test(elf: &[u8]) -> usize {
     let code = file.sections().find(|section| section.name() == Ok("raw_tp")).expect("the program's section");
     let (start, length) = code.file_range().expect("it has bytes");
     let slots = (start as usize..(start + length) as usize).step_by(8);
-    let tests = slots.filter(|&at| elf[at..at + 2] == JUMP_IF_ZERO && elf[at + 4..at + 8] == [0; 4]);
-    tests.last().expect("a lookup that is tested")
+    let mut tests = slots.filter(|&at| elf[at..at + 2] == JUMP_IF_ZERO && elf[at + 4..at + 8] == [0; 4]);
+    tests.next_back().expect("a lookup that is tested")
 }
 
 #[test]
