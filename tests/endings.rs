@@ -216,7 +216,11 @@ fn what_cannot_be_shown_is_said_and_not_left_out() {
     let cases: [(&[&str], i32, &str); 5] = [
         (&no_file, 1, "no such file: `/no/such/file`"),
         (&["-l", "interval:*"], 1, "`interval:s:1`"),
-        (&["-l", "kprobe:vfs_*"], 1, "use `uprobe:LIBRARY:FUNCTION`"),
+        (
+            &["-l", "kprobe:vfs_*"],
+            1,
+            "functions of the kernel cannot be probed; use `tracepoint:CATEGORY:EVENT`",
+        ),
         (&["-l", "-e", "BEGIN { exit() }"], 1, "cannot be used with"),
         (&["-d", "bpf", "--check", "-e", "BEGIN { exit() }"], 0, "--dry-run"),
     ];

@@ -42,8 +42,11 @@ pub struct Recording {
     /// Sees all of them.
     pub observer: Observer,
     /// Looked at while it runs; it is given what has gone through.
-    pub live: Box<dyn FnOnce(Vec<Arc<Summary>>) -> anyhow::Result<Box<dyn Watch>>>,
+    pub live: OpenLive,
 }
+
+/// Makes what is looked at while a recording runs, of the exports' counts.
+pub type OpenLive = Box<dyn FnOnce(Vec<Arc<Summary>>) -> anyhow::Result<Box<dyn Watch>>>;
 
 /// Traces by these scripts. When it is recorded, what it says at the end is for `recording` alone.
 pub fn run_scripts(

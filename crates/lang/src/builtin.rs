@@ -489,7 +489,7 @@ pub static BUILTINS: &[Builtin] = &[
         (1, 1),
         "uaddr(\"symbol\")",
         "address of a variable or function of the probed file, a pointer to an integer of the symbol's size; in a `uprobe`",
-        "uprobe:./train:main { print(*uaddr(\"counter\")) }",
+        "uprobe:./app:main { print(*uaddr(\"counter\")) }",
     )),
     call(
         Function,
@@ -497,7 +497,7 @@ pub static BUILTINS: &[Builtin] = &[
         (1, 1),
         "uptr(address)",
         "an address of the process, as addresses are anyway",
-        "uprobe:libc:open { print(str(uptr(arg0))) }",
+        "uprobe:libcuda:cuModuleGetFunction { print(str(uptr(arg2))) }",
     ),
     call(
         Function,

@@ -748,7 +748,8 @@ impl<'a> Builder<'a> {
 
     fn positional(&mut self, text: &str, span: Span) -> ExprKind {
         let Some(given) = text[1..].parse().ok().and_then(|number| self.parameter(number)) else {
-            return hole(span).kind;
+            // What is not given is 0.
+            return ExprKind::Int { value: 0, unsigned: false };
         };
         match literal::parameter(given) {
             Some((false, kind)) => kind,

@@ -26,7 +26,7 @@ const LIBRARIES: &[Library] = &[
         "cudaCreateChannelDesc@libcudart.so.12 cudaGetErrorString@libcudart.so.12 cudaLaunchKernel@libcudart.so.12 \
          cudaMalloc@libcudart.so.12 cudaMemcpy@libcudart.so.12",
     ),
-    ("libc", "/usr/lib/libc.so.6", None, "free malloc=__libc_malloc"),
+    ("libc", "/usr/lib/libc.so.6", None, "execvp free malloc=__libc_malloc"),
     ("./app", "/home/me/app", None, "cudaMalloc main _ZN2nn6Linear7forwardEl"),
 ];
 
