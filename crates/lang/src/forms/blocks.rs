@@ -11,13 +11,10 @@
 //! A block is kept as pieces, powers of two large and aligned to their size: few, however large it is. An address is looked
 //! for once for each size that a piece may have; one piece at most has it. Blocks end at multiples of 512 bytes.
 
-use crate::ast::{Expr, ExprKind, Item, Name, Script};
-use crate::diagnostic::Diagnostics;
-use crate::forms::kernels;
-use crate::forms::operations::{At, expression};
+use crate::ast::{Expr, ExprKind, Item, Script};
+use crate::forms::lookup::{self, Own};
+use crate::forms::operations::expression;
 use crate::forms::walk::{self, Visit};
-use crate::parse::parse;
-use crate::span::{Source, Span};
 
 /// Names of the maps that know blocks begin so.
 pub const MAPS: &str = "__alloc_";
@@ -68,16 +65,7 @@ cuda:free / args.result == CUDA_SUCCESS && has_key(@__alloc_bytes, (pid, args.pt
 /// Replaces all calls, and adds what they need.
 pub(super) fn expand(script: &mut Script) {
     let mut asked = Asked { count: 0, sites: false };
-    for item in &mut script.items {
-        match item {
-            Item::Clause(clause) if clause.probes.iter().any(kernels::is_call) => {
-                clause.predicate.iter_mut().for_each(|e| walk::expr(e, &mut asked));
-                walk::block(&mut clause.body, &mut asked);
-            }
-            Item::Define { value, .. } => walk::expr(value, &mut asked),
-            _ => {}
-        }
-    }
+    lookup::askers(script, &mut asked);
     if asked.count > 0 {
         script.items.extend(kept(asked.sites));
     }
@@ -95,18 +83,7 @@ fn kept(sites: bool) -> Vec<Item> {
         .replace("KEEP_SITE", site("@__alloc_site[pid, args.ptr] = ustack(16);"))
         .replace("FORGET_SITE", site("delete(@__alloc_site, (pid, args.ptr));"));
     let text = if sites { text } else { text.replace("let @__alloc_site = hash(65536);", "") };
-    let mut script = parse(&Source::new("alloc", text), &[], &mut Diagnostics::default()).unwrap_or_default();
-    walk::script(&mut script, &mut At(Span::default()));
-    for item in &mut script.items {
-        match item {
-            Item::Clause(clause) => kernels::nowhere(clause),
-            Item::MapDecl { name, kind, .. } => {
-                (name.span, kind.span) = (Span::default(), Span::default());
-            }
-            _ => {}
-        }
-    }
-    script.items
+    lookup::items("alloc", &text)
 }
 
 /// Puts the lookup where a block is asked for.
@@ -122,44 +99,20 @@ impl Visit for Asked {
         if args.len() != 1 {
             return;
         }
-        let address = args.remove(0);
+        let given = args.remove(0);
         self.count += 1;
         self.sites |= *function == "alloc_site";
         let mut lookup = expression(&LOOKED_UP.replace("SAID", said), e.span);
-        walk::expr(&mut lookup, &mut Own { address, number: self.count });
+        let suffix = format!("alloc{}", self.count);
+        walk::expr(&mut lookup, &mut Own { word: "ADDRESS", given, suffix });
         e.kind = lookup.kind;
-    }
-}
-
-/// Gives a lookup its address, and variables that no script has.
-struct Own {
-    address: Expr,
-    number: u32,
-}
-
-impl Own {
-    fn rename(&self, name: &mut String) {
-        *name = format!("{name}@alloc{}", self.number);
-    }
-}
-
-impl Visit for Own {
-    fn expr(&mut self, e: &mut Expr) {
-        match &mut e.kind {
-            ExprKind::Ident(name) if name == "ADDRESS" => *e = self.address.clone(),
-            ExprKind::Var(name) => self.rename(name),
-            _ => {}
-        }
-    }
-
-    fn var(&mut self, name: &mut Name) {
-        self.rename(&mut name.node);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::span::Span;
 
     #[test]
     fn what_is_put_in_can_be_read() {

@@ -16,13 +16,12 @@
 //! name is none, and where the driver is seen being asked, what is read there is compared with what it was asked for: after
 //! the first difference nothing is read there any more.
 
-use crate::ast::{Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart};
-use crate::diagnostic::Diagnostics;
-use crate::forms::operations::{At, expression};
+use crate::ast::{Expr, ExprKind, Item, Script, SpecPart};
+use crate::forms::lookup::{self, Own};
+use crate::forms::operations::expression;
 use crate::forms::walk::{self, Visit};
-use crate::hir::Lookup;
-use crate::parse::parse;
-use crate::span::{Source, Span, Spanned};
+use crate::hir;
+use crate::span::{Span, Spanned};
 
 const NAME: &str = "kernel_name";
 /// Names of the maps that hold names begin so.
@@ -35,10 +34,10 @@ pub const BYTES: u32 = 2048;
 pub const COMPARED: u32 = 256;
 
 /// Ways in which a name prints: the word in a script, the function by which the checker knows it, and what prints.
-pub static FORMS: &[(&str, &str, Lookup)] = &[
-    ("short", "@kernel_short", Lookup::Kernel),
-    ("full", "@kernel_full", Lookup::KernelFull),
-    ("mangled", "@kernel_mangled", Lookup::KernelMangled),
+pub static FORMS: &[(&str, &str, hir::Lookup)] = &[
+    ("short", "@kernel_short", hir::Lookup::Kernel),
+    ("full", "@kernel_full", hir::Lookup::KernelFull),
+    ("mangled", "@kernel_mangled", hir::Lookup::KernelMangled),
 ];
 /// The function by which the checker knows a text's number.
 pub const HASH: &str = "@text_hash";
@@ -98,26 +97,11 @@ const ALWAYS: &str =
 /// Replaces all calls, and adds the clauses that they need.
 pub(super) fn expand(script: &mut Script) {
     let mut looked_up = LookedUp { count: 0 };
-    for item in &mut script.items {
-        match item {
-            Item::Clause(clause) if clause.probes.iter().any(is_call) => {
-                clause.predicate.iter_mut().for_each(|e| walk::expr(e, &mut looked_up));
-                walk::block(&mut clause.body, &mut looked_up);
-            }
-            Item::Define { value, .. } => walk::expr(value, &mut looked_up),
-            _ => {}
-        }
-    }
+    lookup::askers(script, &mut looked_up);
     if looked_up.count > 0 {
         script.items.extend(TOLD.iter().flat_map(|(function, handle, kept)| told(function, handle, kept)));
         script.items.extend(items(ALWAYS));
     }
-}
-
-/// Elsewhere there is no process whose kernels could be meant; the checker says so.
-pub(super) fn is_call(spec: &ProbeSpec) -> bool {
-    let provider = spec.provider.node.to_lowercase();
-    ["uprobe", "u", "uretprobe", "ur", "cuda"].contains(&provider.as_str())
 }
 
 /// The clause that listens to a function, which older drivers need not have.
@@ -134,14 +118,8 @@ fn told(function: &str, handle: &str, kept: &str) -> Vec<Item> {
 }
 
 fn items(text: &str) -> Vec<Item> {
-    let mut script = parse(&Source::new(NAME, text), &[], &mut Diagnostics::default()).unwrap_or_default();
-    walk::script(&mut script, &mut At(Span::default()));
+    let mut script = Script { items: lookup::items(NAME, text), ..Script::default() };
     walk::script(&mut script, &mut walk::Exprs(known_to_the_checker));
-    for item in &mut script.items {
-        if let Item::Clause(clause) = item {
-            nowhere(clause);
-        }
-    }
     script.items
 }
 
@@ -153,17 +131,6 @@ fn known_to_the_checker(e: &mut Expr) {
             "TEXT" => TEXT.into(),
             _ => return,
         };
-    }
-}
-
-/// What the script does not have has no place in it.
-pub(super) fn nowhere(clause: &mut Clause) {
-    clause.span = Span::default();
-    clause.body.span = Span::default();
-    for spec in &mut clause.probes {
-        spec.span = Span::default();
-        spec.provider.span = Span::default();
-        spec.parts.iter_mut().for_each(|part| part.span = Span::default());
     }
 }
 
@@ -179,10 +146,18 @@ impl Visit for LookedUp {
             return;
         }
         let Some(shown) = form(args) else { return };
-        let handle = args.remove(0);
+        let given = args.remove(0);
         self.count += 1;
         let mut lookup = expression(LOOKED_UP, e.span);
-        walk::expr(&mut lookup, &mut Own { handle, number: self.count, shown });
+        walk::expr(
+            &mut lookup,
+            &mut walk::Exprs(|e: &mut Expr| {
+                known_to_the_checker(e);
+                show_by(e, shown);
+            }),
+        );
+        let suffix = format!("kernel{}", self.count);
+        walk::expr(&mut lookup, &mut Own { word: "HANDLE", given, suffix });
         e.kind = lookup.kind;
     }
 }
@@ -197,32 +172,12 @@ fn form(args: &[Expr]) -> Option<&'static str> {
     FORMS.iter().find(|(known, ..)| *known == word).map(|(_, function, _)| *function)
 }
 
-/// Gives a lookup its handle, and variables that no script has.
-struct Own {
-    handle: Expr,
-    number: u32,
-    shown: &'static str,
-}
-
-impl Own {
-    fn rename(&self, name: &mut String) {
-        *name = format!("{name}@kernel{}", self.number);
-    }
-}
-
-impl Visit for Own {
-    fn expr(&mut self, e: &mut Expr) {
-        match &mut e.kind {
-            ExprKind::Ident(name) if name == "HANDLE" => *e = self.handle.clone(),
-            ExprKind::Var(name) => self.rename(name),
-            ExprKind::Call { name, .. } if name.node == "SHOWN" => name.node = self.shown.into(),
-            ExprKind::Call { .. } => known_to_the_checker(e),
-            _ => {}
-        }
-    }
-
-    fn var(&mut self, name: &mut Name) {
-        self.rename(&mut name.node);
+/// Which form of the name is shown.
+fn show_by(e: &mut Expr, shown: &str) {
+    if let ExprKind::Call { name, .. } = &mut e.kind
+        && name.node == "SHOWN"
+    {
+        name.node = shown.into();
     }
 }
 

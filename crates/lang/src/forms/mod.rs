@@ -15,6 +15,7 @@ pub mod getopt;
 pub mod import;
 pub mod kernels;
 pub mod labels;
+mod lookup;
 pub mod macros;
 pub mod operations;
 pub mod scope;

@@ -1,0 +1,84 @@
+//! What is put in place of a call that asks for something of the process it is in: `kernel_name(h)`, `alloc_size(p)`.
+
+use crate::ast::{Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script};
+use crate::diagnostic::Diagnostics;
+use crate::forms::operations::At;
+use crate::forms::walk::{self, Visit};
+use crate::parse::parse;
+use crate::span::{Source, Span};
+
+/// Visits what may ask: bodies and conditions of clauses that see a process's call, and constants.
+pub(super) fn askers(script: &mut Script, visit: &mut impl Visit) {
+    for item in &mut script.items {
+        match item {
+            Item::Clause(clause) if clause.probes.iter().any(is_call) => {
+                clause.predicate.iter_mut().for_each(|e| walk::expr(e, visit));
+                walk::block(&mut clause.body, visit);
+            }
+            Item::Define { value, .. } => walk::expr(value, visit),
+            _ => {}
+        }
+    }
+}
+
+/// Elsewhere there is no process that could be meant; the checker says so.
+fn is_call(spec: &ProbeSpec) -> bool {
+    let provider = spec.provider.node.to_lowercase();
+    ["uprobe", "u", "uretprobe", "ur", "cuda"].contains(&provider.as_str())
+}
+
+/// Clauses and maps that a script gets besides. What the script does not have has no place in it.
+pub(super) fn items(name: &str, text: &str) -> Vec<Item> {
+    let mut script = parse(&Source::new(name, text), &[], &mut Diagnostics::default()).unwrap_or_default();
+    walk::script(&mut script, &mut At(Span::default()));
+    for item in &mut script.items {
+        match item {
+            Item::Clause(clause) => nowhere(clause),
+            Item::MapDecl { name, kind, .. } => {
+                (name.span, kind.span) = (Span::default(), Span::default());
+            }
+            _ => {}
+        }
+    }
+    script.items
+}
+
+fn nowhere(clause: &mut Clause) {
+    clause.span = Span::default();
+    clause.body.span = Span::default();
+    for spec in &mut clause.probes {
+        spec.span = Span::default();
+        spec.provider.span = Span::default();
+        spec.parts.iter_mut().for_each(|part| part.span = Span::default());
+    }
+}
+
+/// Gives a lookup what it is asked with, and variables that no script has.
+pub(super) struct Own {
+    /// The word that stands for it.
+    pub word: &'static str,
+    /// What it is asked with.
+    pub given: Expr,
+    /// Put behind the names of variables: not the same for two lookups.
+    pub suffix: String,
+}
+
+impl Own {
+    fn rename(&self, name: &mut String) {
+        *name = format!("{name}@{}", self.suffix);
+    }
+}
+
+impl Visit for Own {
+    fn expr(&mut self, e: &mut Expr) {
+        match &mut e.kind {
+            ExprKind::Ident(name) if name == self.word => *e = self.given.clone(),
+            ExprKind::Var(name) => self.rename(name),
+            _ => {}
+        }
+    }
+
+    fn var(&mut self, name: &mut Name) {
+        self.rename(&mut name.node);
+    }
+}
