@@ -7,7 +7,7 @@
 mod common;
 
 use codegen::{Arch, Options, Passes, Unwind};
-use common::{can_trace, number, progress};
+use common::{can_load, seeds};
 use lang::Source;
 use lang::hir::Program;
 use runtime::{Kernel, LoadError, Loaded};
@@ -47,15 +47,12 @@ fn kernels() -> [(&'static str, Features); 2] {
 
 #[test]
 fn generated_scripts_are_accepted() {
-    if !can_trace() {
+    if !can_load() {
         return;
     }
-    let (first, kernels, catalog) = (number("VERIFY_SEED"), kernels(), TestCatalog::of_cuda());
-    let count = number("VERIFY_PROGRAMS").unwrap_or(if first.is_some() { 1 } else { PROGRAMS });
-    let first = first.unwrap_or(0);
+    let (kernels, catalog) = (kernels(), TestCatalog::of_cuda());
     let mut refused = Vec::new();
-    for seed in first..first + count {
-        progress("VERIFY_SEED", seed);
+    for seed in seeds("VERIFY", PROGRAMS) {
         let src = Source::new("generated", generate::script(seed));
         let program = agree::check(&src, &catalog).unwrap_or_else(|findings| panic!("{findings}"));
         let (name, features) = kernels[seed as usize % kernels.len()];
@@ -81,7 +78,7 @@ fn null_test(elf: &[u8]) -> usize {
 
 #[test]
 fn a_refused_program_is_our_bug_and_says_where() {
-    if !can_trace() {
+    if !can_load() {
         return;
     }
     let src = Source::new("spoilt.ct", "// one line\nBEGIN { @seen[1] = 2; print(@seen[1]); }\n");

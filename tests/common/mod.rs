@@ -33,11 +33,18 @@ pub fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("`{variable}` is `{text}`, expected a number")))
 }
 
-/// Says now and then how far a long run has come.
-pub fn progress(variable: &str, seed: u64) {
-    if seed > 0 && seed.is_multiple_of(500) {
-        eprintln!("{variable}={seed}");
-    }
+/// Seeds of generated scripts: `AGREE_SEED` is the first, `AGREE_PROGRAMS` says how many; only the first of them stands for
+/// itself, none for `usual`. Says now and then how far it has come.
+pub fn seeds(test: &str, usual: u64) -> impl Iterator<Item = u64> {
+    let first = number(&format!("{test}_SEED"));
+    let count = number(&format!("{test}_PROGRAMS")).unwrap_or(if first.is_some() { 1 } else { usual });
+    let first = first.unwrap_or(0);
+    let test = test.to_owned();
+    (first..first + count).inspect(move |&seed| {
+        if seed > first && seed.is_multiple_of(500) {
+            eprintln!("{test}_SEED={seed}");
+        }
+    })
 }
 
 /// Root can trace.
@@ -60,6 +67,14 @@ pub fn obstacle() -> Option<String> {
 pub fn missing(what: &str) {
     assert!(!is_required(), "live tests are required here, but {what}");
     eprintln!("skipped: {what}");
+}
+
+/// Whether a test that loads programs, and attaches none, can run; says why not.
+pub fn can_load() -> bool {
+    is_root() || {
+        missing("they need root");
+        false
+    }
 }
 
 /// Whether a test that traces can run; says why not.
