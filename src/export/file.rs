@@ -25,6 +25,10 @@ pub struct Destination {
     size: Arc<AtomicU64>,
     /// Bytes in all files.
     total: Arc<AtomicU64>,
+    /// Bytes that were to be written to the file in hand, before they are buffered and compressed.
+    offered: Arc<AtomicU64>,
+    /// So many of them are in the file.
+    arrived: Arc<AtomicU64>,
     /// What could not be delivered.
     lost: Arc<Mutex<Lost>>,
     /// The run has ended.
@@ -49,6 +53,8 @@ impl Destination {
             number: Arc::default(),
             size: Arc::default(),
             total: Arc::default(),
+            offered: Arc::default(),
+            arrived: Arc::default(),
             lost: Arc::default(),
             closing: Arc::default(),
         }
@@ -100,13 +106,27 @@ impl Destination {
     pub fn create(&self) -> Result<Box<dyn Write + Send>> {
         let path = self.path();
         let file = File::create(&path).map_err(at(&path))?;
-        self.size.store(0, Ordering::Relaxed);
-        let counted = Counted { file, size: self.size.clone(), total: self.total.clone() };
-        let buffered = BufWriter::with_capacity(self.buffer(), counted);
-        match path.extension().is_some_and(|extension| extension == "gz") {
-            true => Ok(Box::new(GzEncoder::new(buffered, Compression::fast()))),
-            false => Ok(Box::new(buffered)),
+        for count in [&self.size, &self.offered, &self.arrived] {
+            count.store(0, Ordering::Relaxed);
         }
+        let arrived = (!self.is_compressed()).then(|| self.arrived.clone());
+        let counted = Counted { file, size: self.size.clone(), total: self.total.clone(), arrived };
+        let buffered = BufWriter::with_capacity(self.buffer(), counted);
+        let out: Box<dyn Write + Send> = match self.is_compressed() {
+            true => Box::new(GzEncoder::new(buffered, Compression::fast())),
+            false => Box::new(buffered),
+        };
+        Ok(Box::new(Offered { out, offered: self.offered.clone(), arrived: self.arrived.clone() }))
+    }
+
+    /// Its name ends in `.gz`. What is in such a file is known when it is flushed.
+    pub fn is_compressed(&self) -> bool {
+        self.path().extension().is_some_and(|extension| extension == "gz")
+    }
+
+    /// Bytes that were to be written to the file in hand, and how many of them are in it.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.offered.load(Ordering::Relaxed), self.arrived.load(Ordering::Relaxed))
     }
 
     /// Small beside the size at which files rotate: that is looked at in the file.
@@ -131,11 +151,34 @@ impl Destination {
     }
 }
 
+/// What stands before the buffer.
+struct Offered {
+    out: Box<dyn Write + Send>,
+    offered: Arc<AtomicU64>,
+    arrived: Arc<AtomicU64>,
+}
+
+impl Write for Offered {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = self.out.write(bytes)?;
+        self.offered.fetch_add(taken as u64, Ordering::Relaxed);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()?;
+        self.arrived.store(self.offered.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
 /// A file that knows its size.
 struct Counted {
     file: File,
     size: Arc<AtomicU64>,
     total: Arc<AtomicU64>,
+    /// What it gets is what was to be written.
+    arrived: Option<Arc<AtomicU64>>,
 }
 
 impl Write for Counted {
@@ -143,6 +186,7 @@ impl Write for Counted {
         let written = self.file.write(bytes)?;
         self.size.fetch_add(written as u64, Ordering::Relaxed);
         self.total.fetch_add(written as u64, Ordering::Relaxed);
+        self.arrived.iter().for_each(|arrived| _ = arrived.fetch_add(written as u64, Ordering::Relaxed));
         Ok(written)
     }
 

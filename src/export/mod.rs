@@ -213,15 +213,16 @@ impl Exports {
         self.send();
         let closed: Vec<_> = std::mem::take(&mut self.queues).into_iter().map(Queue::close).collect();
         for summary in closed {
+            let (dropped, written) = (summary.dropped(), summary.written());
+            let all = dropped + written;
             if let Some(error) = summary.failure() {
-                messages.warning(&format!("export {} ended: {error}", summary.what));
-            }
-            let dropped = summary.dropped();
-            if dropped > 0 {
+                let what = &summary.what;
+                messages
+                    .warning(&format!("export {what} ended: {error}; {written} of {all} records are in it"));
+            } else if dropped > 0 {
                 messages.warning(&format!(
-                    "export {}: {dropped} of {} records were dropped, as it was slower than the events",
+                    "export {}: {dropped} of {all} records were dropped, as it was slower than the events",
                     summary.what,
-                    dropped + summary.written(),
                 ));
             }
             let lost = summary.lost();

@@ -5,6 +5,7 @@ use super::{Destination, Kind, Open};
 use anyhow::Result;
 use report::export::{End, Exporter, Record, Run};
 use report::metric::Family;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -39,12 +40,12 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Records written.
+    /// Records that have arrived, in a file or at a receiver.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Records for which there was no room, or that came after a failure.
+    /// Records for which there was no room, or that a failure took.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -85,7 +86,9 @@ impl Queue {
             failure: Mutex::default(),
         });
         let (sender, receiver) = sync_channel(WAITING);
-        let writer = Writer { open, run, summary: summary.clone(), exporter, dirty: false };
+        let ledger = Ledger::default();
+        let writer =
+            Writer { open, run, summary: summary.clone(), exporter: Some(exporter), dirty: false, ledger };
         let thread = std::thread::Builder::new()
             .name(format!("ct-{}", kind.name))
             .spawn(move || writer.run(&receiver))?;
@@ -161,25 +164,73 @@ impl Summary {
     }
 }
 
+fn ended() -> io::Error {
+    io::Error::other("the export has ended")
+}
+
 /// The thread's side.
 struct Writer {
     open: Open,
     run: Arc<Run>,
     summary: Arc<Summary>,
-    exporter: Box<dyn Exporter>,
+    /// None when it has failed.
+    exporter: Option<Box<dyn Exporter>>,
     dirty: bool,
+    ledger: Ledger,
+}
+
+/// Which records are in the file, as buffers lie between it and their exporter.
+#[derive(Default)]
+struct Ledger {
+    /// Records that the exporter took.
+    taken: u64,
+    /// So many of them are in the file.
+    arrived: u64,
+    /// In a row: so many records are in the file when it has so many bytes.
+    marks: VecDeque<(u64, u64)>,
+}
+
+impl Ledger {
+    /// The exporter has taken another record; it keeps `pending` back.
+    fn take(&mut self, pending: u64, dest: &Destination) {
+        self.taken += 1;
+        let (records, (bytes, _)) = (self.taken.saturating_sub(pending), dest.progress());
+        match self.marks.back_mut() {
+            // What is compressed arrives as a whole.
+            Some(last) if last.1 == bytes || dest.is_compressed() => *last = (records, bytes),
+            _ => self.marks.push_back((records, bytes)),
+        }
+    }
+
+    /// Looks how far the file has come.
+    fn settle(&mut self, dest: &Destination) -> u64 {
+        let (_, arrived) = dest.progress();
+        while let Some((records, _)) = self.marks.front().copied().filter(|(_, bytes)| *bytes <= arrived) {
+            self.arrived = self.arrived.max(records);
+            self.marks.pop_front();
+        }
+        self.arrived
+    }
+
+    /// A file is complete, and with it all that was taken.
+    fn close(&mut self) -> u64 {
+        self.marks.clear();
+        self.arrived = self.taken;
+        self.arrived
+    }
 }
 
 impl Writer {
     fn run(mut self, receiver: &Receiver<Message>) {
-        let result = self.write_all(receiver);
-        let Err(error) = result else {
-            if let Err(error) = self.finish(false) {
-                self.summary.fail(error.to_string());
+        match self.write_all(receiver) {
+            Ok(()) => {
+                if let Err(error) = self.finish(false) {
+                    self.fail(&error);
+                }
+                return;
             }
-            return;
-        };
-        self.summary.fail(error.to_string());
+            Err(error) => self.fail(&error),
+        }
         // The trace goes on without us; what we do not write is counted.
         while let Ok(message) = receiver.recv() {
             match message {
@@ -197,12 +248,9 @@ impl Writer {
         loop {
             match receiver.recv_timeout(QUIET) {
                 Ok(Message::Records(batch)) => self.write(&batch)?,
-                Ok(Message::Metrics(families, boot_ns)) => self.exporter.metrics(&families, boot_ns)?,
-                Ok(Message::Flush) => self.exporter.flush()?,
-                Err(RecvTimeoutError::Timeout) if self.dirty => {
-                    self.exporter.flush()?;
-                    self.dirty = false;
-                }
+                Ok(Message::Metrics(families, boot_ns)) => self.exporter()?.metrics(&families, boot_ns)?,
+                Ok(Message::Flush) => self.flush()?,
+                Err(RecvTimeoutError::Timeout) if self.dirty => self.flush()?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -211,23 +259,54 @@ impl Writer {
 
     fn write(&mut self, batch: &[Record]) -> io::Result<()> {
         for (at, record) in batch.iter().enumerate() {
-            self.exporter.record(record).inspect_err(|_| {
+            let exporter = self.exporter.as_mut().ok_or_else(ended)?;
+            exporter.record(record).inspect_err(|_| {
                 self.summary.dropped.fetch_add((batch.len() - at) as u64, Ordering::Relaxed);
             })?;
-            self.summary.written.fetch_add(1, Ordering::Relaxed);
+            self.ledger.take(exporter.pending(), &self.summary.dest);
         }
         self.dirty = true;
+        self.settle();
         if self.summary.dest.is_full() { self.rotate() } else { Ok(()) }
+    }
+
+    fn exporter(&mut self) -> io::Result<&mut Box<dyn Exporter>> {
+        self.exporter.as_mut().ok_or_else(ended)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.exporter()?.flush()?;
+        self.dirty = false;
+        self.settle();
+        Ok(())
+    }
+
+    fn settle(&mut self) {
+        self.summary.written.store(self.ledger.settle(&self.summary.dest), Ordering::Relaxed);
     }
 
     fn rotate(&mut self) -> io::Result<()> {
         self.finish(true)?;
+        self.exporter = None;
         self.summary.dest.next();
-        self.exporter = (self.open)(&self.summary.dest, &self.run).map_err(io::Error::other)?;
+        self.exporter = Some((self.open)(&self.summary.dest, &self.run).map_err(io::Error::other)?);
         Ok(())
     }
 
     fn finish(&mut self, goes_on: bool) -> io::Result<()> {
-        self.exporter.finish(&End { dropped: self.summary.dropped(), goes_on })
+        let end = End { dropped: self.summary.dropped(), goes_on };
+        self.exporter()?.finish(&end)?;
+        self.summary.written.store(self.ledger.close(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends the export. What it had taken and is not in the file is dropped with it.
+    fn fail(&mut self, error: &io::Error) {
+        self.summary.fail(error.to_string());
+        // Buffers are written once more when they go.
+        self.exporter = None;
+        self.settle();
+        let taken = self.ledger.taken - self.ledger.arrived;
+        self.summary.dropped.fetch_add(taken, Ordering::Relaxed);
     }
 }

@@ -140,6 +140,10 @@ impl Exporter for Otlp {
         self.flush()
     }
 
+    fn pending(&self) -> u64 {
+        self.batch.len()
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.send_spans()?;
         match &mut self.way {

@@ -3,7 +3,7 @@
 //! ```text
 //! otlp=http://host:4318         a base: /v1/traces and /v1/metrics are appended
 //! otlp=grpc://host:4317         gRPC; so is http://host:4317, OpenTelemetry's port for it
-//! otlp=file:trace.json          a request a line
+//! otlp=file:trace.json          a request a line; so is what looks like a path, `trace.json`, `./trace`
 //! otlp                          what OTEL_EXPORTER_OTLP_ENDPOINT says, else http://localhost:4318
 //! ```
 //!
@@ -84,15 +84,23 @@ impl Destination {
     /// # Errors
     /// The destination or a variable does not say what it must.
     pub fn new(dest: &str, variables: Variables<'_>) -> Result<Destination> {
-        if let Some(path) = dest.strip_prefix("file:") {
-            return match path.is_empty() {
-                true => Err(anyhow!("otlp=file: expects a path, `otlp=file:trace.json`")),
-                false => Ok(Destination::File),
-            };
+        if dest == "file:" {
+            bail!("otlp=file: expects a path, `otlp=file:trace.json`");
+        }
+        if is_file(dest) {
+            return Ok(Destination::File);
         }
         let target = |signal| target(dest, signal, variables).map(Box::new);
         Ok(Destination::Server { traces: target(Signal::Traces)?, metrics: target(Signal::Metrics)? })
     }
+}
+
+/// `file:FILE`, or what looks like a path and like no host.
+fn is_file(dest: &str) -> bool {
+    let ends = [".json", ".jsonl", ".gz"];
+    dest.starts_with("file:")
+        || dest.starts_with(['/', '.'])
+        || !dest.contains("://") && ends.iter().any(|end| dest.ends_with(end))
 }
 
 /// The variable of a signal, else the one for all.

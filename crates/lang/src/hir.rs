@@ -26,24 +26,26 @@ pub struct Program {
     pub probes: Vec<Probe>,
     /// Settings.
     pub config: Config,
-    /// A clause asks for the calls around the one in hand, so each thread's stack of calls is kept, see [`Around`].
+    /// A clause names the calls around the one in hand, so all that return probes see are on their thread's stack of calls, see
+    /// [`Around`].
     pub tracks_calls: bool,
 }
 
 impl Program {
-    /// Whether the calls of a probe are on their thread's stack of calls: those that are probed at return, and those of
-    /// bodies that ask for the calls around.
+    /// Whether the calls of a probe are on their thread's stack of calls: those that are spans; where a clause names the calls
+    /// around its own, also all that are probed at return, and its own.
     pub fn is_tracked(&self, probe: &Probe) -> bool {
-        let asks = || {
-            let mut asks = false;
-            let mut see = |e: &Expr| asks |= matches!(e.kind, ExprKind::Around(_));
-            probe.predicate.iter().for_each(|e| crate::hir_visit::visit_expr(e, &mut see));
-            crate::hir_visit::visit_block(&probe.body, &mut see);
-            asks
+        let (mut names, mut sends) = (false, false);
+        let mut see = |e: &Expr| match e.kind {
+            ExprKind::Around(Around::Depth | Around::Func { .. }) => names = true,
+            ExprKind::Started => sends = true,
+            _ => {}
         };
+        probe.predicate.iter().for_each(|e| crate::hir_visit::visit_expr(e, &mut see));
+        crate::hir_visit::visit_block(&probe.body, &mut see);
         match probe.attach {
-            Attach::Return(_) => self.tracks_calls,
-            Attach::Entry(_) => self.tracks_calls && asks(),
+            Attach::Return(_) => sends || self.tracks_calls,
+            Attach::Entry(_) => sends || self.tracks_calls && names,
             _ => false,
         }
     }
@@ -704,7 +706,7 @@ pub enum Hidden {
     BootStart,
     /// ns
     Duration,
-    /// Start of the traced call around it on the thread, monotonic ns; 0 if there is none.
+    /// Start of the call that it lies in, monotonic ns; 0 if there is none.
     ParentStart,
     /// `func`
     Func,
@@ -872,9 +874,9 @@ pub enum ExprKind {
     /// `duration`: ns of this call, uint64.
     Duration,
     /// When this call began: ns of the monotonic clock, uint64. Where calls are tracked it is what calls inside of it find
-    /// as [`Around::Start`]. Of a return probe.
+    /// as [`Around::Start`]. Of a probe whose call is tracked.
     Started,
-    /// `call_depth`, `parent_func`: of the tracked calls of this thread that the one in hand lies in.
+    /// `call_depth`, `parent_func`: of the tracked calls of this thread that the one in hand, or the system call, lies in.
     Around(Around),
     /// `pid`: tgid, uint32.
     Pid,

@@ -267,6 +267,7 @@ fn perfetto_says_the_same_and_nests() {
     }
     said.sort();
     assert_eq!(said, meant());
+    assert_eq!(trace.moments().len(), 2, "text and an event");
     let names: HashMap<u64, String> = trace.thread_names.clone();
     assert!(names.values().any(|name| name == HOSTILE));
     assert_eq!(

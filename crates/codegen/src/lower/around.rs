@@ -12,6 +12,8 @@
 //! function, and use its start. Each has a bit in `seen`: who finds his own bit was here before, at a call that never
 //! returned. Nobody else writes a thread's stack.
 //!
+//! What is no tracked call itself, a system call say, looks at the stack and leaves it as it is.
+//!
 //! Threads take their stack along when they end ([`Cx::forget_stacks`]).
 
 use super::body::{Body, Pro};
@@ -22,7 +24,7 @@ use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, Cmp, FuncKind, MapDef, MapRef, Operand, ProgramInfo, VReg, Width};
 use lang::Span;
-use lang::hir::{Around, Expr, ExprKind, NameKind, Probe, Site};
+use lang::hir::{Around, Attach, Expr, ExprKind, NameKind, Probe, Site};
 use wire::CounterKind;
 use wire::manifest::{self, Side};
 
@@ -127,7 +129,8 @@ impl<'p> Body<'_, 'p> {
         self.new_side(body::Entry::Direct { shift });
         self.side(Parts {
             before: &mut |body, _| {
-                body.enter_call();
+                let started = body.enter_call();
+                body.give(Pro::Started, started);
             },
             predicate: probe.predicate.iter().collect(),
             body: &mut |body| body.statements(&probe.body),
@@ -239,6 +242,42 @@ impl<'p> Body<'_, 'p> {
         self.b().switch_to(after);
         let around = self.look_around(stack, depth);
         self.nothing_around(&around, outside, None);
+    }
+
+    /// When the call in hand began.
+    pub(super) fn start_of_call(&mut self, expr: &Expr) -> VReg {
+        match self.entry {
+            body::Entry::Saved(_) => self.argument(expr),
+            body::Entry::Direct { .. } => self.pro(Pro::Started),
+        }
+    }
+
+    /// When the innermost tracked call around began, 0 if there is none: for who is not on the stack.
+    pub(super) fn start_around(&mut self) -> VReg {
+        let start = self.b().copy(0);
+        let none = self.b().block();
+        let stack = self.known_stack(none);
+        let sp = self.sp_here();
+        let depth = self.calls_above(stack, sp);
+        self.go_on_unless(Cmp::Ult, depth, 1, none);
+        let last = self.b().bin(Bin::Sub, depth, 1);
+        let call = self.call_at(stack, last);
+        let found = self.b().load(call, START, Width::B64, false);
+        self.b().set(start, found);
+        self.b().fall_into(none);
+        start
+    }
+
+    /// The stack pointer of the program, above which the calls around lie.
+    fn sp_here(&mut self) -> VReg {
+        match self.probe.attach {
+            Attach::Entry(_) => self.entry_sp(),
+            Attach::Return(_) => self.sp_at_entry_of_this(),
+            _ => {
+                let (regs, sp) = (self.kernel_entry_regs(), self.machine().sp);
+                self.b().load(regs, sp, Width::B64, false)
+            }
+        }
     }
 
     /// The thread's stack, which is made when it makes its first call; leaves for `outside` if there is no room for one.

@@ -34,6 +34,8 @@ pub(super) enum Pro {
     Scratch,
     /// `duration`
     Duration,
+    /// When the call in hand began, at its entry.
+    Started,
     /// Of the calls around.
     Around(hir::Around),
 }

@@ -26,7 +26,7 @@ impl Body<'_, '_> {
             ExprKind::Reg(name) => self.register(name).into(),
             ExprKind::Retval => self.retval(ty).into(),
             ExprKind::Duration => self.pro(Pro::Duration).into(),
-            ExprKind::Started => self.argument(expr).into(),
+            ExprKind::Started => self.start_of_call(expr).into(),
             ExprKind::Around(around) => self.pro(Pro::Around(*around)).into(),
             ExprKind::Name(kind) => self.name(*kind),
             ExprKind::NameIn { kind, ids } => self.name_in(*kind, ids),

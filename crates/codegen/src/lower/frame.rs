@@ -8,7 +8,7 @@ use super::body::{Body, Entry, Pro, Stage};
 use super::{BPF_MAP_TYPE_ARRAY, Cx};
 use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, MapDef, Operand, SlotId, VReg, Width};
-use lang::hir::Type;
+use lang::hir::{self, Type};
 use wire::CounterKind;
 
 /// Bytes of stack for temporaries of a program; the rest of the 512 is for spills and callbacks.
@@ -390,7 +390,8 @@ impl Body<'_, '_> {
                     self.b().call(helper::GET_ATTACH_COOKIE, &[ctx.into()])
                 }
                 Pro::Scratch => self.claim_scratch(),
-                Pro::Ctx | Pro::Entry(_) | Pro::Duration | Pro::Around(_) => {
+                Pro::Around(hir::Around::Start) => self.start_around(),
+                Pro::Ctx | Pro::Entry(_) | Pro::Duration | Pro::Started | Pro::Around(_) => {
                     unreachable!("given where the side begins")
                 }
             };

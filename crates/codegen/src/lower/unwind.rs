@@ -230,9 +230,14 @@ impl Body<'_, '_> {
 
     /// What the program had when it entered the kernel.
     fn kernel_entry_registers(&mut self, walk: Walk) {
-        let task = self.b().call(helper::GET_CURRENT_TASK_BTF, &[]);
-        let regs = self.b().call(helper::TASK_PT_REGS, &[task.into()]);
+        let regs = self.kernel_entry_regs();
         self.take_registers(walk, regs);
+    }
+
+    /// The registers that the program had when it entered the kernel.
+    pub(super) fn kernel_entry_regs(&mut self) -> VReg {
+        let task = self.b().call(helper::GET_CURRENT_TASK_BTF, &[]);
+        self.b().call(helper::TASK_PT_REGS, &[task.into()])
     }
 
     /// The kernel's list of replaced return addresses, innermost first.

@@ -50,6 +50,7 @@ impl Checker<'_> {
             Export::Counter => hidden.push((Hidden::Number, self.number(&written.plain[1], "a counter"))),
             Export::Instant => {}
         }
+        hidden.extend(self.parent(what, &hidden, span));
         hidden.extend(self.export_place(span));
         let all = hidden.iter().map(|(_, e)| e).chain(fields.iter().map(|(_, e)| e));
         if all.into_iter().any(is_unknown) {
@@ -104,8 +105,19 @@ impl Checker<'_> {
         }
         let start = (Hidden::Start, expr(ExprKind::Started, Type::U64, span));
         let duration = (Hidden::Duration, expr(ExprKind::Duration, Type::U64, span));
-        let parent = (Hidden::ParentStart, expr(ExprKind::Around(Around::Start), Type::U64, span));
-        Some([start, duration, parent].into_iter().chain(self.status_of(span)).collect())
+        Some([start, duration].into_iter().chain(self.status_of(span)).collect())
+    }
+
+    /// The call around: of spans of calls and of the kernel, and of moments, for which [`super::spans`] knows better where
+    /// they are of a call that is a span itself.
+    fn parent(&self, what: Export, hidden: &[(Hidden, Expr)], span: Span) -> Option<(Hidden, Expr)> {
+        let is_call = hidden.iter().any(|(kind, _)| *kind == Hidden::Start);
+        let lies_in_one = match (what, self.scope.at) {
+            (Export::Span, At::Record) | (Export::Instant, At::Entry | At::Return | At::Record) => true,
+            _ => is_call,
+        };
+        let parent = || (Hidden::ParentStart, expr(ExprKind::Around(Around::Start), Type::U64, span));
+        (lies_in_one && self.sends_calls).then(parent)
     }
 
     /// The call's result, if it tells how the call ended.

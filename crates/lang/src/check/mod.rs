@@ -123,6 +123,7 @@ pub fn check(
     let resolved = resolve::resolve(script, &setting, &mut types, &mut names, diags);
     let mut checker = Checker::new(src, (options, catalog), types, names, config);
     checker.refused = diags.has_errors();
+    checker.sends_calls = resolve::sends_calls(script);
     checker.known_maps(&known.maps);
     checker.top_level(script, diags);
     let tracks_calls = resolve::asks_around(script);
@@ -191,6 +192,8 @@ pub(crate) struct Checker<'a> {
     pub enumerators: HashMap<String, i64>,
     /// Stages before this one found errors, which may be why something is not known.
     pub refused: bool,
+    /// The script sends calls as spans, which what lies in them names.
+    pub sends_calls: bool,
     /// Findings of this round.
     pub diags: Diagnostics,
     /// Of the probe that is being checked.
@@ -222,6 +225,7 @@ impl<'a> Checker<'a> {
             maps,
             enumerators,
             refused: false,
+            sends_calls: false,
             diags,
             scope,
         }

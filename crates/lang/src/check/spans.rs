@@ -7,6 +7,8 @@
 //!
 //! Attach points decide, not conditions: a call whose clause has a condition that does not hold has no span. A clause that
 //! does nothing else is not attached to functions whose spans are others'.
+//!
+//! A moment lies in the span of the call at whose begin or end it is said, or else in that of the call around.
 
 use crate::hir::{
     Attach, Export, Expr, ExprKind, Hidden, NameId, NameKind, Probe, Site, Stmt, StmtKind, Type,
@@ -16,9 +18,14 @@ use std::collections::HashMap;
 /// A place in a file.
 type Where = (u32, u64);
 
-/// Takes the spans out that others send.
+/// Takes the spans out that others send, and tells moments of what they lie in.
 pub fn settle(probes: &mut Vec<Probe>) {
     let first = first_clauses(probes);
+    silence_others(probes, &first);
+    *probes = std::mem::take(probes).into_iter().flat_map(|probe| place_moments(probe, &first)).collect();
+}
+
+fn silence_others(probes: &mut Vec<Probe>, first: &HashMap<Where, u32>) {
     for probe in &mut *probes {
         let clause = probe.clause;
         let Attach::Return(sites) = &mut probe.attach else { continue };
@@ -42,12 +49,43 @@ pub fn settle(probes: &mut Vec<Probe>) {
     probes.retain(|probe| !matches!(&probe.attach, Attach::Return(sites) if sites.is_empty()));
 }
 
+/// A probe with moments as two: at calls that are spans, and at others.
+fn place_moments(probe: Probe, first: &HashMap<Where, u32>) -> Vec<Probe> {
+    let (Attach::Entry(sites) | Attach::Return(sites)) = &probe.attach else { return vec![probe] };
+    let is_span = |site: &&Site| of(site).is_some_and(|at| first.contains_key(&at));
+    let (spans, others): (Vec<Site>, Vec<Site>) = sites.iter().cloned().partition(|site| is_span(&site));
+    if spans.is_empty() || !any(&probe.body, &is_moment) {
+        return vec![probe];
+    }
+    let at = |sites: Vec<Site>, probe: &Probe| match probe.attach {
+        Attach::Entry(_) => Attach::Entry(sites),
+        _ => Attach::Return(sites),
+    };
+    let mut of_spans = Probe { attach: at(spans, &probe), ..probe.clone() };
+    name_own_call(&mut of_spans.body);
+    let of_others = (!others.is_empty()).then(|| Probe { attach: at(others, &probe), ..probe });
+    [Some(of_spans), of_others].into_iter().flatten().collect()
+}
+
+/// Makes the call itself what moments lie in.
+fn name_own_call(body: &mut [Stmt]) {
+    for stmt in body {
+        match &mut stmt.kind {
+            StmtKind::Export { what: Export::Instant, hidden, .. } => {
+                let parent = hidden.iter_mut().filter(|(kind, _)| *kind == Hidden::ParentStart);
+                parent.for_each(|(_, start)| start.kind = ExprKind::Started);
+            }
+            kind => inner_mut(kind).into_iter().for_each(name_own_call),
+        }
+    }
+}
+
 /// By place: the first clause that sends a span of its calls.
 fn first_clauses(probes: &[Probe]) -> HashMap<Where, u32> {
     let mut first = HashMap::new();
     for probe in probes {
         let Attach::Return(sites) = &probe.attach else { continue };
-        if !any_span(&probe.body) {
+        if !any(&probe.body, &is_span) {
             continue;
         }
         for at in sites.iter().filter_map(of) {
@@ -72,12 +110,27 @@ fn is_span(stmt: &Stmt) -> bool {
     }
 }
 
-fn any_span(body: &[Stmt]) -> bool {
-    body.iter().any(|stmt| is_span(stmt) || inner(stmt).into_iter().any(any_span))
+fn is_moment(stmt: &Stmt) -> bool {
+    matches!(stmt.kind, StmtKind::Export { what: Export::Instant, .. })
+}
+
+fn any(body: &[Stmt], is: &dyn Fn(&Stmt) -> bool) -> bool {
+    body.iter().any(|stmt| is(stmt) || inner(stmt).into_iter().any(|body| any(body, is)))
 }
 
 fn inner(stmt: &Stmt) -> Vec<&[Stmt]> {
     match &stmt.kind {
+        StmtKind::If { then, otherwise, .. } => vec![then, otherwise],
+        StmtKind::While { body, .. }
+        | StmtKind::Unroll { body, .. }
+        | StmtKind::ForRange { body, .. }
+        | StmtKind::ForMap { body, .. } => vec![body],
+        _ => vec![],
+    }
+}
+
+fn inner_mut(kind: &mut StmtKind) -> Vec<&mut [Stmt]> {
+    match kind {
         StmtKind::If { then, otherwise, .. } => vec![then, otherwise],
         StmtKind::While { body, .. }
         | StmtKind::Unroll { body, .. }
@@ -98,16 +151,6 @@ fn silence(body: &mut [Stmt], ids: &[NameId]) {
             stmt.kind = StmtKind::If { cond, then: Vec::new(), otherwise: vec![inside] };
             continue;
         }
-        match &mut stmt.kind {
-            StmtKind::If { then, otherwise, .. } => {
-                silence(then, ids);
-                silence(otherwise, ids);
-            }
-            StmtKind::While { body, .. }
-            | StmtKind::Unroll { body, .. }
-            | StmtKind::ForRange { body, .. }
-            | StmtKind::ForMap { body, .. } => silence(body, ids),
-            _ => {}
-        }
+        inner_mut(&mut stmt.kind).into_iter().for_each(|body| silence(body, ids));
     }
 }

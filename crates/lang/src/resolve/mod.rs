@@ -23,6 +23,7 @@ use crate::diagnostic::Diagnostics;
 use crate::hir::{self, NameId};
 use crate::resolve::layout::Layout;
 use crate::resolve::names::Interner;
+use crate::resolve::providers::ProviderKind;
 use crate::resolve::usage::Usage;
 use crate::similar::similar;
 use crate::span::Span;
@@ -117,14 +118,16 @@ pub fn resolve<'a>(
 ) -> Resolved<'a> {
     let mut finder = probes::Finder::new(setting, names, diags);
     let defined = defines_ask(script);
+    let sends = sends_calls(script);
     let clauses = script.items.iter().filter_map(|item| match item {
         ast::Item::Clause(clause) => Some(clause),
         _ => None,
     });
     let mut found = Vec::new();
     for (index, clause) in clauses.enumerate() {
-        let around = Usage::of(clause).around.or(defined);
-        found.push((index as u32, clause, finder.clause(clause, around)));
+        let usage = Usage::of(clause);
+        let asked = probes::Around { named: usage.around.or(defined), parent: usage.event && sends };
+        found.push((index as u32, clause, finder.clause(clause, asked)));
     }
     let (files, pending) = finder.finish();
     let clauses = found
@@ -135,6 +138,20 @@ pub fn resolve<'a>(
         })
         .collect();
     Resolved { clauses, files, pending }
+}
+
+/// Whether a script sends calls as spans, in which others then lie.
+pub fn sends_calls(script: &ast::Script) -> bool {
+    let returns = |spec: &ast::ProbeSpec| {
+        let provider = providers::PROVIDERS
+            .iter()
+            .find(|known| known.names.iter().any(|name| name.eq_ignore_ascii_case(&spec.provider.node)));
+        provider.is_some_and(|known| matches!(known.kind, ProviderKind::Uretprobe | ProviderKind::Cuda))
+    };
+    script.items.iter().any(|item| match item {
+        ast::Item::Clause(clause) => clause.probes.iter().any(returns) && Usage::of(clause).result,
+        _ => false,
+    })
 }
 
 /// Whether a script asks for the calls around the one in hand.

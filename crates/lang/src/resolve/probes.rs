@@ -60,8 +60,17 @@ pub struct Finder<'a, 'b> {
     pub(super) files: Vec<File>,
     pub(super) pending: Vec<Pending>,
     exported: HashMap<FileId, HashSet<&'a str>>,
-    /// The clause in hand asks for the calls around its own, which begin and end at one place.
-    around: Option<Span>,
+    /// What the clause in hand asks of the calls around its own, which begin and end at one place.
+    around: Around,
+}
+
+/// What a clause asks of the calls around its own.
+#[derive(Clone, Copy, Default)]
+pub struct Around {
+    /// The first place where it names them: `call_depth`.
+    pub named: Option<Span>,
+    /// It names the span that it lies in, where there is one.
+    pub parent: bool,
 }
 
 /// Why an attach point yields nothing.
@@ -91,7 +100,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     /// A finder that adds to `names` and `diags`.
     pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
         let (files, pending, exported) = (Vec::new(), Vec::new(), HashMap::new());
-        Finder { setting, names, diags, files, pending, exported, around: None }
+        Finder { setting, names, diags, files, pending, exported, around: Around::default() }
     }
 
     /// The files that sites lie in, and the targets that are missing.
@@ -99,8 +108,8 @@ impl<'a, 'b> Finder<'a, 'b> {
         (self.files, self.pending)
     }
 
-    /// All places where a clause runs, each once; `around` is where it asks for the calls around its own.
-    pub fn clause(&mut self, clause: &Clause, around: Option<Span>) -> Vec<Spot> {
+    /// All places where a clause runs, each once.
+    pub fn clause(&mut self, clause: &Clause, around: Around) -> Vec<Spot> {
         self.around = around;
         let (mut spots, mut absent) = (Vec::new(), Vec::new());
         for spec in &clause.probes {
@@ -278,7 +287,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             let message = "a return probe needs the name of a function, without offset".to_string();
             return wrong("E0103", function.span, message, "", Vec::new());
         }
-        if self.around.is_some() && !matches!(pattern, FunctionPattern::Named { offset: 0, .. }) {
+        if self.around.named.is_some() && !matches!(pattern, FunctionPattern::Named { offset: 0, .. }) {
             let message = "what asks for the calls around it needs the name of a function, without offset";
             return wrong("E0103", function.span, message.to_string(), "", Vec::new());
         }
@@ -392,7 +401,8 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     fn spot(&mut self, asked: &Asked, file: &File, function: &Function, symbol: &str, offset: u64) -> Spot {
-        let place = match (offset, asked.returns || self.around.is_some()) {
+        let one_place = asked.returns || self.around.named.is_some() || self.around.parent;
+        let place = match (offset, one_place) {
             (0, true) => self.setting.catalog.return_place(file.id, function.offset),
             (0, false) => self.setting.catalog.entry_place(file.id, function.offset),
             (offset, _) => Place { offset: function.offset + offset, stack_shift: 0 },

@@ -20,20 +20,18 @@ pub struct Usage {
     pub place: bool,
     /// Something about the calls around this one, with its first place.
     pub around: Option<Span>,
+    /// `event()`: it lies in a call whose span it names.
+    pub event: bool,
 }
 
 /// Variables that ask for the calls around the one in hand.
 const AROUND: &[&str] = &["call_depth", "outermost", "parent_func"];
-/// Functions that do.
-const CALLS_AROUND: &[&str] = &["span"];
 
 /// Whether an expression asks for the calls around the one in hand; those in it are not looked at.
 pub fn asks_around(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::Ident(name) => AROUND.contains(&name.as_str()),
-        ExprKind::Call { name, .. } => {
-            AROUND.contains(&name.node.as_str()) || CALLS_AROUND.contains(&name.node.as_str())
-        }
+        ExprKind::Call { name, .. } => AROUND.contains(&name.node.as_str()),
         _ => false,
     }
 }
@@ -64,6 +62,7 @@ impl Usage {
             ExprKind::Field { base, name, .. } if is_args(base) => self.see_arg(&name.node, name.span),
             ExprKind::Ident(name) => self.see_ident(name, expr.span),
             ExprKind::Call { name, .. } if name.node == "span" => self.result = true,
+            ExprKind::Call { name, .. } if name.node == "event" => self.event = true,
             ExprKind::Call { name, args } if args.is_empty() => self.see_ident(&name.node, expr.span),
             ExprKind::Call { name, .. } => self.place |= name.node == "uaddr",
             _ => {}

@@ -23,6 +23,11 @@ const SERIES: usize = 32;
 /// Numbers beyond lose bits in a reader's double.
 const EXACT: u64 = (1 << 53) - 1;
 
+/// The number of a call: the lower bits of its id.
+fn correlation(id: u64) -> u64 {
+    id & EXACT
+}
+
 /// Rows to `out`.
 pub struct Chrome<W> {
     out: W,
@@ -89,10 +94,8 @@ impl<W: Write + Send> Chrome<W> {
         if span.status == Status::Error {
             self.row.push_str(", \"cname\": \"terrible\"");
         }
-        let _ = write!(self.row, ", \"args\": {{\"correlation\": {}", span.span_id & EXACT);
-        if span.parent_id != 0 {
-            let _ = write!(self.row, ", \"parent_correlation\": {}", span.parent_id & EXACT);
-        }
+        let _ = write!(self.row, ", \"args\": {{\"correlation\": {}", correlation(span.span_id));
+        self.parent(span.parent_id);
         if let Some(result) = &span.result {
             let key = if span.status == Status::Error { "error" } else { "result" };
             self.arg(key, result);
@@ -100,6 +103,12 @@ impl<W: Write + Send> Chrome<W> {
         self.args(record);
         self.row.push('}');
         self.end_row()
+    }
+
+    fn parent(&mut self, id: u64) {
+        if id != 0 {
+            let _ = write!(self.row, ", \"parent_correlation\": {}", correlation(id));
+        }
     }
 
     fn args(&mut self, record: &Record) {
@@ -132,6 +141,9 @@ impl<W: Write + Send> Chrome<W> {
         if let Some(text) = text {
             self.row.push_str(", \"text\": ");
             json::string(&mut self.row, text.trim_end_matches('\n'));
+        }
+        if let Kind::Instant { parent_id } = &record.kind {
+            self.parent(*parent_id);
         }
         self.args(record);
         self.row.push('}');

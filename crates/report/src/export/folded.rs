@@ -1,19 +1,22 @@
 //! Stacks as flame graphs take them: `python;main;f;cuMemAlloc 4096`, one line for each, with its weight.
 //!
 //! From maps that have a stack in their key: the key's parts become frames in their order, counts and sums weights. If there is no
-//! such map, from spans that carry a stack: the span is the innermost frame and its ns are the weight. A map that is printed
-//! several times counts once, as it was the last time.
+//! such map, from spans that carry a stack: the span is the innermost frame and its ns are the weight. If none does, from how calls
+//! lie in each other, each weighing the ns that are not of calls in it. A map that is printed several times counts once, as it was
+//! the last time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use super::record::{Data, Kind, Record, Row, Table};
+use super::record::{Data, Kind, Record, Row, Span, Table};
 use super::{End, Exporter};
 use crate::value::escape;
 
 /// Different stacks of spans that are kept; the rest are one line.
 const STACKS: usize = 1 << 20;
+/// Calls that have not come yet, with what lies in them.
+const OPEN: usize = 1 << 16;
 /// The line of the rest.
 const OTHERS: &str = "[other stacks]";
 
@@ -21,40 +24,90 @@ const OTHERS: &str = "[other stacks]";
 pub struct Folded<W> {
     out: W,
     maps: BTreeMap<Arc<str>, Table>,
-    spans: BTreeMap<String, u128>,
+    spans: Lines,
+    calls: Lines,
+    /// By the id of a call that has not come yet: what lies in it.
+    inside: HashMap<u64, Inside>,
+    taken: u64,
+}
+
+type Lines = BTreeMap<String, u128>;
+
+/// What lies in a call.
+#[derive(Default)]
+struct Inside {
+    ns: u64,
+    lines: Lines,
 }
 
 impl<W: Write + Send> Folded<W> {
     /// Nothing is written before the end.
     pub fn new(out: W) -> Folded<W> {
-        Folded { out, maps: BTreeMap::new(), spans: BTreeMap::new() }
+        let (maps, spans, calls, inside) = Default::default();
+        Folded { out, maps, spans, calls, inside, taken: 0 }
     }
 
-    fn span(&mut self, record: &Record, duration_ns: u64) {
+    fn span(&mut self, record: &Record, span: &Span) {
         let stacks = record.fields.iter().map(|(_, value)| value);
-        let Some(stack) = stacks.into_iter().find(|value| matches!(value, Data::Stack(_))) else { return };
-        let mut frames: Vec<String> = Vec::new();
-        frames
-            .extend(record.thread.as_ref().map(|thread| frame(&thread.comm)).filter(|comm| !comm.is_empty()));
-        frames.extend(part(stack));
-        frames.push(frame(&record.name));
-        let line = frames.join(";");
-        let is_full = self.spans.len() >= STACKS && !self.spans.contains_key(&line);
-        *self.spans.entry(if is_full { OTHERS.into() } else { line }).or_default() += u128::from(duration_ns);
+        let Some(stack) = stacks.into_iter().find(|value| matches!(value, Data::Stack(_))) else {
+            return self.call(record, span);
+        };
+        let frames = comm(record).into_iter().chain(part(stack)).chain([frame(&record.name)]);
+        let line = frames.collect::<Vec<_>>().join(";");
+        add(&mut self.spans, line, u128::from(span.duration_ns));
+    }
+
+    /// Puts what lies in a call below it. A call comes when it has returned, so those in it came before.
+    fn call(&mut self, record: &Record, span: &Span) {
+        let inside = self.inside.remove(&span.span_id).unwrap_or_default();
+        let name = frame(&record.name);
+        let own = u128::from(span.duration_ns.saturating_sub(inside.ns));
+        let below = inside.lines.into_iter().map(|(line, ns)| (format!("{name};{line}"), ns));
+        let lines = below.chain((own > 0).then(|| (name.clone(), own)));
+        // Where the call around never comes, too many would wait for theirs.
+        if span.parent_id == 0 || self.inside.len() >= OPEN {
+            let root = comm(record).map_or(String::new(), |comm| format!("{comm};"));
+            lines.for_each(|(line, ns)| add(&mut self.calls, format!("{root}{line}"), ns));
+            return;
+        }
+        let around = self.inside.entry(span.parent_id).or_default();
+        around.ns += span.duration_ns;
+        lines.for_each(|(line, ns)| add(&mut around.lines, line, ns));
+    }
+
+    /// What there is to write, the best of it.
+    fn lines(&mut self) -> Lines {
+        if let Some(lines) = lines(&self.maps) {
+            return lines;
+        }
+        if !self.spans.is_empty() {
+            return std::mem::take(&mut self.spans);
+        }
+        let orphans = std::mem::take(&mut self.inside).into_values().flat_map(|inside| inside.lines);
+        orphans.for_each(|(line, ns)| add(&mut self.calls, line, ns));
+        std::mem::take(&mut self.calls)
     }
 
     fn write(&mut self) -> io::Result<()> {
-        for (line, weight) in lines(&self.maps).unwrap_or_else(|| std::mem::take(&mut self.spans)) {
-            writeln!(self.out, "{line} {weight}")?;
-        }
-        Ok(())
+        self.lines().iter().try_for_each(|(line, weight)| writeln!(self.out, "{line} {weight}"))
     }
+}
+
+/// The root of what a thread did.
+fn comm(record: &Record) -> Option<String> {
+    record.thread.as_ref().map(|thread| frame(&thread.comm)).filter(|comm| !comm.is_empty())
+}
+
+fn add(lines: &mut Lines, line: String, weight: u128) {
+    let is_full = lines.len() >= STACKS && !lines.contains_key(&line);
+    *lines.entry(if is_full { OTHERS.into() } else { line }).or_default() += weight;
 }
 
 impl<W: Write + Send> Exporter for Folded<W> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.taken += 1;
         match &record.kind {
-            Kind::Span(span) => self.span(record, span.duration_ns),
+            Kind::Span(span) => self.span(record, span),
             Kind::Table(table) if table.rows.iter().any(has_stack) => {
                 self.maps.insert(record.name.clone(), table.clone());
             }
@@ -63,12 +116,17 @@ impl<W: Write + Send> Exporter for Folded<W> {
         Ok(())
     }
 
+    fn pending(&self) -> u64 {
+        self.taken
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
     fn finish(&mut self, _: &End) -> io::Result<()> {
         self.write()?;
+        self.taken = 0;
         self.out.flush()
     }
 }
@@ -117,7 +175,7 @@ fn frame(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::Frame;
-    use crate::export::{Site, Span, Status, Thread};
+    use crate::export::{Site, Status, Thread};
 
     fn stack(frames: &[&str]) -> Data {
         let frame = |name: &&str| Frame { symbol: Some((*name).into()), ..Frame::default() };
@@ -162,6 +220,25 @@ mod tests {
         let two = table("@b", vec![(vec![stack(&["f"])], Data::Uint(3))]);
         let plain = table("@c", vec![(vec![Data::Uint(1)], Data::Uint(5))]);
         assert_eq!(folded(&[one, two, plain, span("x", 1, &["f"])]), "@a;f 9\n@b;f 3\n");
+    }
+
+    fn call(name: &str, duration_ns: u64, span_id: u64, parent_id: u64) -> Record {
+        let span = Span { duration_ns, span_id, parent_id, status: Status::Ok, result: None };
+        record(name, Kind::Span(span), vec![])
+    }
+
+    #[test]
+    fn calls_without_stacks_by_how_they_lie_in_each_other() {
+        let records = [
+            call("ioctl", 2, 3, 2),
+            call("cuMemAlloc", 5, 2, 1),
+            call("cuMemAlloc", 4, 4, 1),
+            call("cudaMalloc", 10, 1, 0),
+            call("cuInit", 7, 5, 99),
+        ];
+        let expected = "cuInit 7\npy\\nthon;cudaMalloc 1\npy\\nthon;cudaMalloc;cuMemAlloc 7\n\
+                        py\\nthon;cudaMalloc;cuMemAlloc;ioctl 2\n";
+        assert_eq!(folded(&records), expected);
     }
 
     #[test]

@@ -30,6 +30,10 @@ pub trait Exporter: Send {
         let _ = (families, boot_ns);
         Ok(())
     }
+    /// Records that were taken in and are not written yet, as they travel together.
+    fn pending(&self) -> u64 {
+        0
+    }
     /// Brings what is buffered out.
     fn flush(&mut self) -> io::Result<()>;
     /// Writes what the format has at its end. Called once, and nothing after it.

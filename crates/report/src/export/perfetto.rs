@@ -218,9 +218,7 @@ impl<W: Write + Send> Perfetto<W> {
             event.text(field::event::NAME, &record.name);
             event.text(field::event::CATEGORY, category(record));
             annotate(event, "span_id", &Data::Handle(span.span_id));
-            if span.parent_id != 0 {
-                annotate(event, "parent_id", &Data::Handle(span.parent_id));
-            }
+            parent(event, span.parent_id);
             if let Some(result) = &span.result {
                 annotate(event, if span.status == Status::Error { "error" } else { "result" }, result);
             }
@@ -306,6 +304,12 @@ fn fields(event: &mut Message, record: &Record) {
     }
 }
 
+fn parent(event: &mut Message, id: u64) {
+    if id != 0 {
+        annotate(event, "parent_id", &Data::Handle(id));
+    }
+}
+
 fn annotate(event: &mut Message, name: &str, value: &Data) {
     event.message(field::event::ANNOTATION, |annotation| {
         annotation.text(field::annotation::NAME, name);
@@ -344,11 +348,14 @@ impl<W: Write + Send> Exporter for Perfetto<W> {
         let track = record.thread.as_ref().map(|thread| self.thread(thread)).transpose()?;
         match (&record.kind, track) {
             (Kind::Span(span), Some(track)) => self.span(record, span, track),
-            (Kind::Instant { .. }, Some(track)) => self.event(record.time_ns, INSTANT, track, |event| {
-                event.text(field::event::NAME, &record.name);
-                event.text(field::event::CATEGORY, category(record));
-                fields(event, record);
-            }),
+            (Kind::Instant { parent_id }, Some(track)) => {
+                self.event(record.time_ns, INSTANT, track, |event| {
+                    event.text(field::event::NAME, &record.name);
+                    event.text(field::event::CATEGORY, category(record));
+                    parent(event, *parent_id);
+                    fields(event, record);
+                })
+            }
             (Kind::Text(kind, text), Some(track)) => self.event(record.time_ns, INSTANT, track, |event| {
                 let name = match kind {
                     Text::Output => "printf",

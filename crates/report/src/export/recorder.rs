@@ -152,14 +152,13 @@ impl Recorder {
             (None, None) => site.func.clone(),
         };
         let parent = parts.number(Hidden::ParentStart).filter(|start| *start != 0);
-        let parent_id = parent.map_or(0, |start| self.run.span_id(pid, tid, start));
         let (mut time_ns, mut fields) = (parts.header.time_ns, Vec::with_capacity(parts.keys.len()));
         for (key, value) in parts.keys.iter().zip(&parts.values[parts.hidden.len().min(parts.values.len())..])
         {
             fields.push((self.shared(key.as_bytes()), self.data(parts.context, value)));
         }
         let kind = match what {
-            Export::Instant => Kind::Instant { parent_id },
+            Export::Instant => Kind::Instant { parent_id: self.call_id(parts.header, parent) },
             Export::Counter => {
                 let value = parts.hidden(Hidden::Number).map(|value| self.data(parts.context, value));
                 Kind::Counter { value: value.unwrap_or(Data::None) }
@@ -177,11 +176,18 @@ impl Recorder {
                     _ => Status::Unset,
                 };
                 let span_id = self.run.span_id(pid, tid, start);
+                // What began before the call lies in none.
+                let parent_id = self.call_id(parts.header, parent.filter(|parent| *parent < start));
                 let duration_ns = parts.number(Hidden::Duration).unwrap_or(0);
                 Kind::Span(Span { duration_ns, span_id, parent_id, status, result })
             }
         };
         Record { kind, time_ns, thread: Some(Thread { pid, tid, comm }), site, name, fields }
+    }
+
+    /// The id of the call of this thread that began then; 0 is that of none.
+    fn call_id(&self, header: &Header, start: Option<u64>) -> u64 {
+        start.map_or(0, |start| self.run.span_id(header.tgid, header.tid, start))
     }
 
     fn site(&mut self, parts: &Parts) -> Site {

@@ -4,10 +4,9 @@
 //! {"type": "map", "data": {"@x": {"k,2": 3}}}
 //! ```
 //!
-//! Integers that a double cannot hold exactly are strings. Strings of the traced process keep their control characters
+//! Integers beyond 2^53, of which a double holds some, are strings. Strings of the traced process keep their control characters
 //! as JSON escapes; bytes that are not UTF-8 become U+FFFD, so that every line is valid JSON.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use wire::decode::Header;
@@ -16,6 +15,7 @@ use wire::map::{Agg, Map, MapValue};
 use wire::{Manifest, Value};
 
 use super::exported::Exported;
+use crate::export::json;
 use crate::hist::{self, Row};
 use crate::order::{shown, wide};
 use crate::printf::printf;
@@ -292,26 +292,15 @@ fn join(context: Context, parts: &[Value]) -> Vec<u8> {
 
 /// An integer, as a string if a double would change it.
 fn number(value: i128) -> String {
-    if (value as f64) as i128 == value { value.to_string() } else { format!("\"{value}\"") }
+    let mut out = String::new();
+    json::integer(&mut out, value);
+    out
 }
 
 /// A JSON string.
 fn string(bytes: &[u8]) -> String {
-    let mut out = String::from("\"");
-    for c in String::from_utf8_lossy(bytes).chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
+    let mut out = String::new();
+    json::string(&mut out, &String::from_utf8_lossy(bytes));
     out
 }
 

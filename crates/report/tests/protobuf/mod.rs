@@ -152,6 +152,12 @@ impl Trace {
         assert!(open.values().all(Vec::is_empty), "a begin has an end");
         done
     }
+
+    /// Moments, as calls that take no time.
+    pub fn moments(&self) -> Vec<Slice> {
+        let moments = self.events.iter().filter(|(.., kind, _)| *kind == 3);
+        moments.map(|(time, _, _, slice)| Slice { start: *time, end: *time, ..slice.clone() }).collect()
+    }
 }
 
 fn slice(track: u64, event: &[u8]) -> Slice {

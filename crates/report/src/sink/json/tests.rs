@@ -88,7 +88,11 @@ fn values() {
     let data =
         |value| print(value).replace(r#"{"type": "value", "data": "#, "").trim_end_matches('}').to_owned();
     assert_eq!(data(Value::Uint(u64::MAX, 8)), r#""18446744073709551615""#);
-    assert_eq!(data(Value::Uint(1 << 60, 8)), "1152921504606846976");
+    assert_eq!(
+        data(Value::Uint(1 << 60, 8)),
+        "\"1152921504606846976\"",
+        "beyond 2^53, whatever its lower bits"
+    );
     assert_eq!(data(Value::Enum(0, 2)), "2");
     assert_eq!(data(Value::Pointer(16)), "16");
     assert_eq!(data(Value::Tuple(vec![int(1), text("a"), Value::Bool(true)])), r#"[1,"a",true]"#);

@@ -1,0 +1,343 @@
+//! What leaves a run through several exports: each says the same of a call, counts what has really arrived when a disk is full, and
+//! brings out what it has buffered when it is told to.
+
+mod common;
+#[path = "../crates/report/tests/protobuf/mod.rs"]
+mod protobuf;
+
+use common::{Running, can_trace, cudatrace, example, stderr, wait_for};
+use regex::Regex;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A call or a moment as every format knows it: name, process, thread, wall-clock ns, ns, id, id of the call around. Chrome has
+/// only this much of an id, and moments have none.
+type Said = (String, u64, u64, i128, u64, u64, u64);
+
+const CORRELATION: u64 = (1 << 53) - 1;
+
+/// Calls CUDA, and the kernel from inside of a call and from outside.
+const PROGRAM: &str = "
+import ctypes, fcntl, sys
+runtime, null = ctypes.CDLL(sys.argv[1]), open('/dev/null')
+def ask():
+    try: fcntl.ioctl(null, 0xc020462a)
+    except OSError: pass
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def host(_): ask()
+runtime.cudaMalloc(ctypes.byref(ctypes.c_void_p()), 4096)
+runtime.cudaLaunchHostFunc(None, host, None)
+runtime.cudaDeviceSynchronize()
+ask()
+";
+
+const SCRIPT: &str = r#"
+tracepoint:syscalls:sys_enter_ioctl / args.cmd == 0xc020462a / { @at[tid] = nsecs; event("asks") }
+tracepoint:syscalls:sys_exit_ioctl / @at[tid] / { span("ioctl", start = @at[tid]); delete(@at, tid) }
+uprobe:libcuda:cuMemAlloc, uprobe:libcuda:cuCtxSynchronize { event("begins", of = func) }
+uretprobe:libcuda:cuMemAlloc, uretprobe:libcuda:cuLaunchHostFunc { span() }
+uretprobe:libcudart:cuda* { span() }
+"#;
+
+#[test]
+fn a_call_is_the_same_in_every_export() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let exports = [
+        ("jsonl", "t.jsonl"),
+        ("chrome", "t.json"),
+        ("perfetto", "t.pftrace"),
+        ("otlp", "otlp.json"),
+        ("folded", "t.folded"),
+    ];
+    let mut command = cudatrace();
+    command.args(["-e", SCRIPT]).env_remove("TRACEPARENT");
+    for (kind, name) in exports {
+        command.args(["--export", &format!("{kind}={}", path(name).display())]);
+    }
+    let output =
+        command.args(["--", "python3", "-c", PROGRAM, &example("libcudart.so.12")]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+
+    let said = of_jsonl(&path("t.jsonl"));
+    assert_eq!(of_chrome(&path("t.json")), said);
+    assert_eq!(of_perfetto(&path("t.pftrace")), said);
+    assert_eq!(of_otlp(&path("otlp.json")), said);
+    check_parents(&said);
+    let outermost: u64 = said.iter().filter(|said| said.6 == 0).map(|said| said.4).sum();
+    assert_eq!(of_folded(&path("t.folded")), outermost, "each ns of a call belongs to one line");
+}
+
+/// By name and the name of what it lies in.
+fn check_parents(said: &[Said]) {
+    let calls: HashMap<u64, &Said> =
+        said.iter().filter(|said| said.5 != 0).map(|said| (said.5, said)).collect();
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    for one in said {
+        let parent = calls.get(&one.6);
+        assert_eq!(parent.is_some(), one.6 != 0, "{one:?} lies in a call that is not there");
+        if let Some(parent) = parent {
+            assert_eq!((one.1, one.2), (parent.1, parent.2));
+            assert!(
+                parent.3 <= one.3 && one.3 + i128::from(one.4) <= parent.3 + i128::from(parent.4),
+                "{one:?}"
+            );
+        }
+        found.push((&one.0, parent.map_or("", |parent| &parent.0)));
+    }
+    found.sort();
+    let expected = [
+        ("asks", ""),
+        ("asks", "cuLaunchHostFunc"),
+        ("begins", "cuMemAlloc_v2"),
+        // This one is no span itself.
+        ("begins", "cudaDeviceSynchronize"),
+        ("cuLaunchHostFunc", "cudaLaunchHostFunc"),
+        ("cuMemAlloc_v2", "cudaMalloc"),
+        ("cudaDeviceSynchronize", ""),
+        ("cudaLaunchHostFunc", ""),
+        ("cudaMalloc", ""),
+        ("ioctl", ""),
+        ("ioctl", "cuLaunchHostFunc"),
+    ];
+    assert_eq!(found, expected);
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn sorted(mut said: Vec<Said>) -> Vec<Said> {
+    said.sort();
+    said
+}
+
+fn hex(value: &Value) -> u64 {
+    value.as_str().map_or(0, |text| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap())
+}
+
+fn of_jsonl(path: &Path) -> Vec<Said> {
+    let lines = lines(path);
+    let wall: i128 = lines[0]["wall_ns"].as_str().unwrap().parse().unwrap();
+    let wall_at_boot = wall - i128::from(lines[0]["boot_ns"].as_u64().unwrap());
+    let said = |line: &Value| {
+        let number = |key: &str| line[key].as_u64().unwrap_or(0);
+        let id = |key: &str| if line[key].is_null() { 0 } else { hex(&line[key]) & CORRELATION };
+        let name = line["name"].as_str().unwrap().to_owned();
+        let time = wall_at_boot + i128::from(number("ts"));
+        (name, number("pid"), number("tid"), time, number("dur"), id("id"), id("parent"))
+    };
+    let is_said = |line: &&Value| line["type"] == "span" || line["type"] == "event";
+    sorted(lines.iter().filter(is_said).map(said).collect())
+}
+
+/// Microseconds as they are written, in ns: a double would round them.
+fn micros(row: &str, key: &str) -> i128 {
+    let Some(at) = row.find(key) else { return 0 };
+    let number: String =
+        row[at + key.len()..].chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    number.replace('.', "").parse().unwrap()
+}
+
+fn of_chrome(path: &Path) -> Vec<Said> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let base: Value = serde_json::from_str::<Value>(&text).unwrap()["baseTimeNanoseconds"].clone();
+    let rows = text.lines().filter_map(|line| {
+        let row: Value = serde_json::from_str(line.trim_end_matches(',')).ok()?;
+        let moment = row["ph"] == "i" && row["name"] != "Record Window End";
+        (row["ph"] == "X" || moment).then(|| {
+            let number = |value: &Value| value.as_u64().unwrap_or(0);
+            (
+                row["name"].as_str().unwrap().to_owned(),
+                number(&row["pid"]),
+                number(&row["tid"]),
+                i128::from(base.as_i64().unwrap()) + micros(line, "\"ts\": "),
+                micros(line, "\"dur\": ") as u64,
+                number(&row["args"]["correlation"]),
+                number(&row["args"]["parent_correlation"]),
+            )
+        })
+    });
+    sorted(rows.collect())
+}
+
+fn of_perfetto(path: &Path) -> Vec<Said> {
+    let trace = protobuf::Trace::of(&std::fs::read(path).unwrap());
+    let said = |slice: &protobuf::Slice| {
+        let id = |name: &str| slice.pointers.get(name).copied().unwrap_or(0) & CORRELATION;
+        let (pid, tid) = trace.threads[&slice.track];
+        let name = slice.name.clone();
+        (name, pid, tid, trace.wall_ns(slice.start), slice.end - slice.start, id("span_id"), id("parent_id"))
+    };
+    sorted(trace.slices().iter().chain(&trace.moments()).map(said).collect())
+}
+
+fn of_otlp(path: &Path) -> Vec<Said> {
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let attribute = |of: &Value, key: &str| -> u64 {
+        let all = list(of, "attributes");
+        let value = &all.iter().find(|one| one["key"] == key).unwrap()["value"]["intValue"];
+        value.as_str().unwrap().parse().unwrap()
+    };
+    let mut said = Vec::new();
+    for of in lines(path).iter().flat_map(|line| list(line, "resourceSpans")) {
+        for span in list(&of, "scopeSpans").iter().flat_map(|scope| list(scope, "spans")) {
+            let ns = |key: &str| span[key].as_str().unwrap().parse::<i128>().unwrap();
+            let (start, end) = (ns("startTimeUnixNano"), ns("endTimeUnixNano"));
+            let id = |key: &str| match span[key].as_str() {
+                Some("") | None => 0,
+                Some(id) => u64::from_str_radix(id, 16).unwrap() & CORRELATION,
+            };
+            said.push((
+                span["name"].as_str().unwrap().to_owned(),
+                attribute(&of["resource"], "process.pid"),
+                attribute(&span, "thread.id"),
+                start,
+                (end - start) as u64,
+                if start == end { 0 } else { id("spanId") },
+                id("parentSpanId"),
+            ));
+        }
+    }
+    sorted(said)
+}
+
+/// All ns.
+fn of_folded(path: &Path) -> u64 {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+}
+
+/// A disk of so many KiB, until it is dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mounted(kib: u32) -> SmallDisk {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={kib}k"), "small"])
+            .arg(folder.path())
+            .status();
+        assert!(mount.unwrap().success(), "root can mount a tmpfs");
+        SmallDisk(folder)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        std::fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// Runs a program that makes so many calls on each of two threads, each a span; gives what is said of it.
+fn hammered(calls: u32, exports: &[String], more: &[&str]) -> String {
+    let script = format!(
+        "config = {{ perf_rb_pages = 16384 }} uretprobe:{}:hammer_push {{ span() }}",
+        example("libhammer.so")
+    );
+    let mut command = cudatrace();
+    command.args(["-e", &script]).args(more);
+    exports.iter().for_each(|export| _ = command.args(["--export", export]));
+    let calls = calls.to_string();
+    let program = [&example("hammer"), "--function", "push", "--threads", "2", "--calls", &calls];
+    let output = command.arg("--").args(program).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    stderr(&output)
+}
+
+#[test]
+fn of_a_full_disk_that_is_counted_which_is_on_it() {
+    if !can_trace() {
+        return;
+    }
+    let count = Regex::new(r"ended: No space left on device[^;]*; (\d+) of (\d+) records are in it").unwrap();
+    for (kind, mark, more) in [
+        ("jsonl", "{\"type\":\"span\"", &[][..]),
+        ("chrome", "{\"ph\": \"X\"", &[]),
+        ("jsonl", "{\"type\":\"span\"", &["--rotate", "64KiB"]),
+    ] {
+        let disk = SmallDisk::mounted(300);
+        let export = format!("{kind}={}", disk.0.path().join("t.json").display());
+        let said = hammered(5000, &[export], more);
+        let count = count.captures(&said).unwrap_or_else(|| panic!("{kind} {more:?}: {said}"));
+        let [written, all] = [1, 2].map(|at| count[at].parse::<usize>().unwrap());
+        let whole = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).unwrap();
+            // A row of chrome ends where the next one begins.
+            text.split_inclusive('\n').filter(|line| line.starts_with(mark) && line.ends_with('\n')).count()
+        };
+        let files = disk.files();
+        let found: usize = files.iter().map(whole).sum();
+        let unclear = if kind == "chrome" { 1 } else { 0 };
+        assert!((found..=found + unclear).contains(&written), "{kind} {more:?}: {found} and not {written}");
+        assert!(all >= 10_000 && found > 100, "{said}");
+        assert_eq!(files.len() > 1, !more.is_empty());
+    }
+}
+
+#[test]
+fn a_signal_brings_out_what_is_buffered() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.jsonl");
+    // A hundred spans a second fill no buffer for seconds, and leave no pause in which it would be written.
+    let program = "
+import ctypes, sys, time
+driver = ctypes.CDLL(sys.argv[1])
+for at in range(6000):
+    driver.cuInit(0)
+    if at % 20 == 0: print('made', at, 'calls', flush=True)
+    time.sleep(0.01)";
+    let mut command = cudatrace();
+    command.args([
+        "-e",
+        "uretprobe:libcuda:cuInit { span() }",
+        "--export",
+        &format!("jsonl={}", file.display()),
+    ]);
+    command.args(["--", "python3", "-c", program, &example("libcuda.so.1")]);
+    let mut trace = Running::start(&mut command);
+    let spans = || std::fs::read_to_string(&file).unwrap().matches("\"type\":\"span\"").count();
+    for (signal, calls) in [(libc::SIGUSR1, 20), (libc::SIGHUP, 100)] {
+        trace.wait_for_line(&format!("made {calls} calls"));
+        let (before, begun) = (spans(), Instant::now());
+        trace.signal(signal);
+        wait_for("spans in the file", || spans() > before);
+        assert!(begun.elapsed() < Duration::from_secs(4), "signal {signal}: {:?}", begun.elapsed());
+        assert!(trace.runs());
+    }
+}
+
+#[test]
+fn every_export_holds_fifty_thousand_spans() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let kinds = ["jsonl", "chrome", "perfetto", "otlp", "folded"];
+    let exports = kinds.map(|kind| format!("{kind}={}", path(&format!("{kind}.json")).display()));
+    let said = hammered(25_000, &exports, &[]);
+    assert!(!said.contains("lost") && !said.contains("dropped"), "{said}");
+    let text = |kind: &str| std::fs::read_to_string(path(&format!("{kind}.json"))).unwrap();
+    let expected = 50_000;
+    assert_eq!(text("jsonl").matches("\"type\":\"span\"").count(), expected);
+    assert_eq!(text("chrome").matches("{\"ph\": \"X\"").count(), expected);
+    assert_eq!(text("otlp").matches("\"spanId\":").count(), expected);
+    let perfetto = protobuf::Trace::of(&std::fs::read(path("perfetto.json")).unwrap());
+    assert_eq!(perfetto.slices().len(), expected);
+    assert_eq!(text("folded").lines().count(), 1, "one thread is named as the other");
+}
