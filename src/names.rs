@@ -55,6 +55,15 @@ impl MachineNames {
     }
 }
 
+/// As `nvidia-smi -L` writes the UUID of a GPU.
+fn uuid(bytes: Option<[u8; 16]>) -> String {
+    let Some(bytes) = bytes else { return lookup::UNKNOWN.into() };
+    let number = u128::from_be_bytes(bytes);
+    let part = |from: u32, digits: u32| (number >> from) & ((1 << (4 * digits)) - 1);
+    let (a, b, c, d, e) = (part(96, 8), part(80, 4), part(64, 4), part(48, 4), part(0, 12));
+    format!("GPU-{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
+}
+
 fn frame(found: target::Frame) -> Frame {
     let target::Frame { symbol, offset, address, module, source, inlined } = found;
     Frame { address, symbol, offset, module, source, inlined }
@@ -102,6 +111,7 @@ impl Names for MachineNames {
             Lookup::Kernel => self.kernel(number, report::kernel::short),
             Lookup::KernelFull => self.kernel(number, report::kernel::full),
             Lookup::KernelMangled => self.kernel(number, str::to_owned),
+            Lookup::DeviceUuid => uuid(self.stacks.device_uuid(number as u64)),
             _ => lookup::text(what, number),
         }
     }

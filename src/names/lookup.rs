@@ -9,6 +9,9 @@ use wire::types::Lookup;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
+/// What scripts asked for and no program told.
+pub const UNKNOWN: &str = "?";
+
 /// The text of a number; nothing for processes and cgroups that are no more, the digits for others that nobody knows.
 pub fn text(what: Lookup, number: i64) -> String {
     match what {
@@ -23,6 +26,8 @@ pub fn text(what: Lookup, number: i64) -> String {
         Lookup::Size => report::units::size(number),
         Lookup::Time => report::units::time(number),
         Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled => format!("<kernel {number:#x}>"),
+        Lookup::DeviceUuid => UNKNOWN.into(),
+        Lookup::DevicePci => pci(number),
         Lookup::User => user(number).unwrap_or_else(|| number.to_string()),
     }
 }
@@ -30,6 +35,15 @@ pub fn text(what: Lookup, number: i64) -> String {
 /// Of an address in memory the first byte comes first.
 fn inet(number: i64) -> String {
     std::net::Ipv4Addr::from((number as u32).to_le_bytes()).to_string()
+}
+
+/// `0000:1b:00.0`
+fn pci(number: i64) -> String {
+    if number < 0 {
+        return UNKNOWN.into();
+    }
+    let (domain, bus, slot) = (number >> 16, number >> 8 & 0xff, number & 0xff);
+    format!("{domain:04x}:{bus:02x}:{:02x}.{}", slot >> 3, slot & 7)
 }
 
 fn comm(pid: i64) -> String {
@@ -103,6 +117,9 @@ mod tests {
             (Lookup::CgroupPath, -1, ""),
             (Lookup::Inet, 0x0100_007f, "127.0.0.1"),
             (Lookup::Inet, -1, "255.255.255.255"),
+            (Lookup::DevicePci, 0x0001_1b00, "0001:1b:00.0"),
+            (Lookup::DevicePci, 0x0a, "0000:00:01.2"),
+            (Lookup::DevicePci, -1, "?"),
         ];
         for (what, number, expected) in cases {
             assert_eq!(text(what, number), expected, "{what:?} {number}");

@@ -376,7 +376,8 @@ const STAGES: [(codegen::Stage, Stage); 3] =
 /// What a probe is on: a file, or a library by name.
 fn target(probe: &ast::ProbeSpec) -> Option<&str> {
     if let Found::Known(Provider { kind: ProviderKind::Cuda, .. }) = providers::find(&probe.provider.node) {
-        return Some(cuda::Library::Driver.alias());
+        let function = lang::forms::operations::functions(probe).next();
+        return Some(function.map_or(cuda::Library::Driver, lang::forms::operations::library).alias());
     }
     match &probe.parts.first()?.node {
         SpecPart::Text(target) | SpecPart::Quoted(target) => Some(target),

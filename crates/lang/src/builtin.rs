@@ -212,6 +212,30 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcudart:*, uretprobe:libcuda:* { @[parent_func, func] = count() }",
     ),
     variable(
+        "device",
+        "device of the thread's current context, as CUDA numbers it in this process, int64; -1 if unknown",
+        Calls,
+        "cuda:launch { @launches[device] = count() }",
+    ),
+    variable(
+        "device_name",
+        "what that device calls itself, string; `?` if the program never asked",
+        Calls,
+        "cuda:alloc { @bytes[device, device_name] = sum(args.bytes) }",
+    ),
+    variable(
+        "device_uuid",
+        "its UUID, printed as `GPU-...`; `?` if the program never asked",
+        Calls,
+        "cuda:launch { @launches[device_uuid] = count() }",
+    ),
+    variable(
+        "device_pci",
+        "its address on the PCI bus, printed as `0000:1b:00.0`; `?` if the program never asked",
+        Calls,
+        "cuda:launch { @launches[device_pci] = count() }",
+    ),
+    variable(
         "rand",
         "random number, uint32",
         Anywhere,

@@ -191,6 +191,10 @@ pub enum Lookup {
     KernelFull,
     /// `kernel_name(h, mangled)`: as the driver knows it.
     KernelMangled,
+    /// `device_uuid`: of a UUID's number.
+    DeviceUuid,
+    /// `device_pci`: of an address of PCI as a number.
+    DevicePci,
 }
 
 impl Lookup {
@@ -200,6 +204,8 @@ impl Lookup {
             Lookup::Comm => "comm",
             Lookup::Error => "strerror",
             Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled => "kernel_name",
+            Lookup::DeviceUuid => "device_uuid",
+            Lookup::DevicePci => "device_pci",
             Lookup::DriverResult | Lookup::RuntimeResult => "error_text",
             Lookup::Signal => "signal_name",
             Lookup::Syscall => "syscall_name",

@@ -20,6 +20,8 @@ struct Inner {
     /// The map with the names of kernels, and bytes of a name.
     kernels: Option<(OwnedFd, usize)>,
     kernels_seen: HashMap<u64, Vec<u8>>,
+    /// The map with the UUIDs of devices.
+    uuids: Option<OwnedFd>,
 }
 
 impl StackStore {
@@ -64,21 +66,39 @@ impl StackStore {
         Some(name)
     }
 
+    /// Makes the UUIDs of devices known: a map from their numbers to 16 bytes.
+    pub(crate) fn add_uuids(&self, map: OwnedFd) {
+        self.lock().uuids = Some(map);
+    }
+
+    /// The UUID of a device by its number.
+    pub fn device_uuid(&self, id: u64) -> Option<[u8; 16]> {
+        let inner = self.lock();
+        let mut uuid = [0; 16];
+        read_value(inner.uuids.as_ref()?, id, &mut uuid).then_some(uuid)
+    }
+
     /// A panic while it was held leaves a cache, at worst without the last entry.
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-fn read_text(map: &OwnedFd, bytes: usize, id: u64) -> Option<Vec<u8>> {
-    let mut text = vec![0u8; bytes.next_multiple_of(8)];
+/// Reads the value of a map whose keys are 8 bytes; `value` is as large as the map's, in whole words.
+fn read_value(map: &OwnedFd, id: u64, value: &mut [u8]) -> bool {
     // SAFETY: the key is 8 bytes and the value so many, as the map was made.
     let result = unsafe {
-        libbpf_sys::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const id).cast(), text.as_mut_ptr().cast())
+        libbpf_sys::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const id).cast(), value.as_mut_ptr().cast())
     };
+    result >= 0
+}
+
+fn read_text(map: &OwnedFd, bytes: usize, id: u64) -> Option<Vec<u8>> {
+    let mut text = vec![0u8; bytes.next_multiple_of(8)];
+    let is_there = read_value(map, id, &mut text);
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(bytes);
     text.truncate(end);
-    (result >= 0).then_some(text)
+    is_there.then_some(text)
 }
 
 fn read_stack(map: &OwnedFd, declared: &StackMap, id: u32) -> Vec<u64> {

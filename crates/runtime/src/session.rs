@@ -422,6 +422,9 @@ impl Core {
                 let names = self.duplicate(&map.symbol)?.0;
                 self.stacks.add_kernels(names, map.value_size() as usize);
             }
+            if map.name == wire::map::DEVICE_UUIDS {
+                self.stacks.add_uuids(self.duplicate(&map.symbol)?.0);
+            }
             self.scripts.push(ScriptMap::new(fd, map.clone(), self.cpus, max_entries));
         }
         for stack in &self.manifest.stacks[self.stacks.len()..] {

@@ -35,9 +35,11 @@ pub struct Map {
 }
 
 /// Maps that scripts do not have themselves begin so.
-const HIDDEN: [&str; 2] = ["__kernel_", "__alloc_"];
+const HIDDEN: [&str; 3] = ["__kernel_", "__alloc_", "__device_"];
 /// The map with the texts of kernels' names by their numbers.
 pub const KERNEL_TEXTS: &str = "__kernel_texts";
+/// The map with the UUIDs of devices, 16 bytes each, by their numbers.
+pub const DEVICE_UUIDS: &str = "__device_uuids";
 
 impl Map {
     /// It is the compiler's own: nobody wants to see it.

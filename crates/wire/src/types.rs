@@ -101,6 +101,10 @@ pub enum Lookup {
     KernelFull,
     /// Number of a kernel's name: as the driver knows it.
     KernelMangled,
+    /// Number of a device's UUID: the UUID.
+    DeviceUuid,
+    /// Domain, bus, device and function of PCI in 16, 8, 5 and 3 bits: `0000:1b:00.0`.
+    DevicePci,
     /// Result of a call of the driver: what it means.
     DriverResult,
     /// Result of a call of the runtime: likewise.

@@ -1,7 +1,7 @@
 /*
  * Initialisation and contexts: who is current on a thread, the primary context and its count of holders.
  *
- * One device. When the last context goes, all device memory goes with it.
+ * CUDASIM_DEVICES devices (default 1), all alike and with one memory: when the last context goes, all of it goes.
  */
 #include <pthread.h>
 
@@ -11,8 +11,8 @@ enum { MAX_DEPTH = 16, PRIORITY_LOW = 0, PRIORITY_HIGH = -5 };
 
 static atomic_bool initialised;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct context *primary;
-static unsigned primary_flags, live_contexts;
+static struct context *primaries[MAX_DEVICES];
+static unsigned primary_flags[MAX_DEVICES], live_contexts;
 
 static _Thread_local struct {
     struct context *at[MAX_DEPTH];
@@ -23,9 +23,22 @@ CUresult need_init(void) {
     return atomic_load_explicit(&initialised, memory_order_relaxed) ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+static int devices;
+
+static void count_devices(void) {
+    uint64_t wanted = env_bytes("CUDASIM_DEVICES", 1);
+    devices = wanted < 1 ? 1 : wanted > MAX_DEVICES ? MAX_DEVICES : (int)wanted;
+}
+
+int device_count(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, count_devices);
+    return devices;
+}
+
 CUresult need_device(CUdevice device) {
     TRY(need_init());
-    return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    return device >= 0 && device < device_count() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 struct context *context_current(void) {
@@ -44,9 +57,10 @@ void context_wait(struct context *context) {
     wait_until_ns(atomic_load(&context->ready_at));
 }
 
-static CUresult context_new(struct context **out, unsigned flags, unsigned version) {
+static CUresult context_new(struct context **out, CUdevice device, unsigned flags, unsigned version) {
     struct context *context = object_new(CONTEXT);
     if (!context) return CUDA_ERROR_OUT_OF_MEMORY;
+    context->device = device;
     context->flags = flags;
     context->version = version;
     stream_init(&context->legacy, context, CU_STREAM_DEFAULT, PRIORITY_LOW);
@@ -87,13 +101,14 @@ CUresult SIM(cuInit)(unsigned flags) {
 CUresult SIM(cuDevicePrimaryCtxRetain)(CUcontext *out, CUdevice device) {
     TRY(need_device(device));
     if (!out) return CUDA_ERROR_INVALID_VALUE;
+    struct context **primary = &primaries[device];
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&lock);
-    if (!primary) result = context_new(&primary, primary_flags, 3020);
+    if (!*primary) result = context_new(primary, device, primary_flags[device], 3020);
     if (!result) {
-        primary->primary = true;
-        primary->retained++;
-        *out = (CUcontext)primary;
+        (*primary)->primary = true;
+        (*primary)->retained++;
+        *out = (CUcontext)*primary;
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -101,13 +116,14 @@ CUresult SIM(cuDevicePrimaryCtxRetain)(CUcontext *out, CUdevice device) {
 
 CUresult SIM(cuDevicePrimaryCtxRelease_v2)(CUdevice device) {
     TRY(need_device(device));
+    struct context **primary = &primaries[device];
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&lock);
-    if (!primary) {
+    if (!*primary) {
         result = CUDA_ERROR_INVALID_CONTEXT;
-    } else if (--primary->retained == 0) {
-        context_delete(primary);
-        primary = NULL;
+    } else if (--(*primary)->retained == 0) {
+        context_delete(*primary);
+        *primary = NULL;
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -115,6 +131,7 @@ CUresult SIM(cuDevicePrimaryCtxRelease_v2)(CUdevice device) {
 
 CUresult SIM(cuDevicePrimaryCtxReset_v2)(CUdevice device) {
     TRY(need_device(device));
+    struct context *primary = primaries[device];
     pthread_mutex_lock(&lock);
     if (primary) {
         context_wait(primary);
@@ -128,15 +145,15 @@ CUresult SIM(cuDevicePrimaryCtxReset_v2)(CUdevice device) {
 CUresult SIM(cuDevicePrimaryCtxGetState)(CUdevice device, unsigned *flags, int *active) {
     TRY(need_device(device));
     if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
-    *flags = primary ? primary->flags : primary_flags;
-    *active = primary != NULL;
+    *flags = primaries[device] ? primaries[device]->flags : primary_flags[device];
+    *active = primaries[device] != NULL;
     return CUDA_SUCCESS;
 }
 
 CUresult SIM(cuDevicePrimaryCtxSetFlags_v2)(CUdevice device, unsigned flags) {
     TRY(need_device(device));
-    primary_flags = flags;
-    if (primary) primary->flags = flags;
+    primary_flags[device] = flags;
+    if (primaries[device]) primaries[device]->flags = flags;
     return CUDA_SUCCESS;
 }
 
@@ -145,7 +162,7 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice device, unsigned
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     struct context *context;
     pthread_mutex_lock(&lock);
-    CUresult result = context_new(&context, flags, version);
+    CUresult result = context_new(&context, device, flags, version);
     pthread_mutex_unlock(&lock);
     TRY(result);
     *out = (CUcontext)context;
@@ -215,7 +232,7 @@ CUresult SIM(cuCtxGetDevice_v2)(CUdevice *out, CUcontext handle) {
     struct context *context;
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     TRY(context_of(handle, &context));
-    *out = 0;
+    *out = context->device;
     return CUDA_SUCCESS;
 }
 

@@ -1,5 +1,6 @@
 /*
- * The one device and what it says of itself: the properties of a small GPU of compute capability 9.0.
+ * The devices and what they say of themselves: the properties of small GPUs of compute capability 9.0, that differ in their
+ * addresses and UUIDs.
  */
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,11 @@
 #include "sim.h"
 
 static const char NAME[] = "Simulated GPU (no hardware)";
-static const char BUS_ID[] = "0000:01:00.0";
+enum { PCI_BUS = 33, FIRST_BUS = 0x1a, BUS_ID_BYTES = sizeof "0000:1a:00.0" };
+
+static void bus_id(char out[BUS_ID_BYTES], CUdevice device) {
+    snprintf(out, BUS_ID_BYTES, "0000:%02x:00.0", (FIRST_BUS + (unsigned)device) & 0xff);
+}
 
 /* By CUdevice_attribute. What is not listed is 0: absent. */
 static const int ATTRIBUTES[] = {
@@ -16,7 +21,7 @@ static const int ATTRIBUTES[] = {
     [8] = 49152, [9] = 65536, [10] = 32, [11] = 0x7fffffff,  /* shared, constant, warp, pitch */
     [12] = 65536, [13] = 1500000, [14] = 512, [15] = 1,      /* registers, clock kHz, texture alignment, overlap */
     [16] = 16, [19] = 1, [31] = 1,                           /* processors, can map host memory, concurrent kernels */
-    [33] = 1, [36] = 2000000, [37] = 1024, [38] = 8 << 20,   /* PCI bus, memory clock, bus width, L2 */
+    [36] = 2000000, [37] = 1024, [38] = 8 << 20,   /* memory clock, bus width, L2 */
     [39] = 2048, [40] = 2, [41] = 1,                         /* threads per processor, copy engines, unified addresses */
     [75] = 9, [76] = 0, [78] = 1, [79] = 1, [80] = 1,        /* capability, stream priorities, L1 for globals, locals */
     [81] = 233472, [82] = 65536, [83] = 1,                   /* per processor: shared, registers; managed memory */
@@ -34,7 +39,7 @@ CUresult SIM(cuDriverGetVersion)(int *out) {
 CUresult SIM(cuDeviceGetCount)(int *out) {
     TRY(need_init());
     if (!out) return CUDA_ERROR_INVALID_VALUE;
-    *out = 1;
+    *out = device_count();
     return CUDA_SUCCESS;
 }
 
@@ -56,6 +61,7 @@ CUresult SIM(cuDeviceGetUuid_v2)(CUuuid *out, CUdevice device) {
     TRY(need_device(device));
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     memcpy(out->bytes, "simulated-gpu-00", sizeof out->bytes);
+    out->bytes[sizeof out->bytes - 1] = (char)('0' + device);
     return CUDA_SUCCESS;
 }
 
@@ -80,7 +86,8 @@ CUresult SIM(cuDeviceTotalMem)(unsigned *out, CUdevice device) {
 CUresult SIM(cuDeviceGetAttribute)(int *out, int attribute, CUdevice device) {
     TRY(need_device(device));
     if (!out || attribute <= 0 || attribute >= KNOWN_ATTRIBUTES) return CUDA_ERROR_INVALID_VALUE;
-    *out = (size_t)attribute < sizeof ATTRIBUTES / sizeof *ATTRIBUTES ? ATTRIBUTES[attribute] : 0;
+    if (attribute == PCI_BUS) *out = FIRST_BUS + device;
+    else *out = (size_t)attribute < sizeof ATTRIBUTES / sizeof *ATTRIBUTES ? ATTRIBUTES[attribute] : 0;
     return CUDA_SUCCESS;
 }
 
@@ -95,16 +102,21 @@ CUresult SIM(cuDeviceComputeCapability)(int *major, int *minor, CUdevice device)
 CUresult SIM(cuDeviceGetPCIBusId)(char *out, int length, CUdevice device) {
     TRY(need_device(device));
     if (!out || length <= 0) return CUDA_ERROR_INVALID_VALUE;
-    snprintf(out, (size_t)length, "%s", BUS_ID);
+    char id[BUS_ID_BYTES];
+    bus_id(id, device);
+    snprintf(out, (size_t)length, "%s", id);
     return CUDA_SUCCESS;
 }
 
-CUresult SIM(cuDeviceGetByPCIBusId)(CUdevice *out, const char *bus_id) {
+CUresult SIM(cuDeviceGetByPCIBusId)(CUdevice *out, const char *wanted) {
     TRY(need_init());
-    if (!out || !bus_id) return CUDA_ERROR_INVALID_VALUE;
-    if (strcmp(bus_id, BUS_ID)) return CUDA_ERROR_INVALID_DEVICE;
-    *out = 0;
-    return CUDA_SUCCESS;
+    if (!out || !wanted) return CUDA_ERROR_INVALID_VALUE;
+    for (*out = 0; *out < device_count(); ++*out) {
+        char id[BUS_ID_BYTES];
+        bus_id(id, *out);
+        if (!strcmp(wanted, id)) return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult SIM(cuDeviceCanAccessPeer)(int *out, CUdevice device, CUdevice peer) {

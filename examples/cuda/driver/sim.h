@@ -73,12 +73,15 @@ struct stream {
 struct context {
     struct object head;
     unsigned flags, version;
+    CUdevice device;
     int retained; /* primary context only */
     bool primary;
     _Atomic CUresult broken;      /* sticky error of a kernel */
     _Atomic uint64_t ready_at;    /* when all its streams will be done */
     struct stream legacy, per_thread;
 };
+enum { MAX_DEVICES = 8 };
+int device_count(void);
 CUresult need_init(void);
 CUresult need_device(CUdevice device);
 CUresult need_context(struct context **out); /* the thread's, initialised and unbroken */

@@ -125,6 +125,9 @@ struct driver {
 cudaError_t open_driver(void);                                  /* without a context */
 cudaError_t enter(bool per_thread, const struct driver **out);  /* with the primary context current on this thread */
 
+cudaError_t choose_device(int device);                          /* for this thread */
+int chosen_device(void);
+
 /* ---- error.c ---- */
 cudaError_t finish(int code); /* a driver or runtime code: remembered for cudaGetLastError, and returned */
 

@@ -20,9 +20,7 @@ API cudaError_t cudaGetDevice(int *device) {
 }
 
 API cudaError_t cudaSetDevice(int device) {
-    CUdevice found;
-    ENTER;
-    return finish(d->cuDeviceGet(&found, device));
+    return finish((int)choose_device(device));
 }
 
 API cudaError_t cudaDeviceSynchronize(void) {
@@ -36,7 +34,7 @@ API cudaError_t cudaDeviceSynchronize(void) {
 
 API cudaError_t cudaDeviceReset(void) {
     ENTER;
-    return finish(d->cuDevicePrimaryCtxReset(0));
+    return finish(d->cuDevicePrimaryCtxReset(chosen_device()));
 }
 
 API cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device) {

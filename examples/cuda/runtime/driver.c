@@ -1,5 +1,5 @@
 /*
- * Finds the driver and its functions, once, and makes the primary context current on each thread that calls.
+ * Finds the driver and its functions, once, and makes the primary context of the thread's device current.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,9 +10,14 @@
 enum { LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 };
 
 static struct driver legacy, per_thread;
-static pthread_once_t opened = PTHREAD_ONCE_INIT, retained = PTHREAD_ONCE_INIT;
-static cudaError_t open_result, context_result;
-static CUcontext primary;
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
+static pthread_mutex_t retaining = PTHREAD_MUTEX_INITIALIZER;
+static cudaError_t open_result;
+
+enum { MAX_DEVICES = 8 };
+static CUcontext primaries[MAX_DEVICES];
+static _Thread_local int chosen;             /* by cudaSetDevice */
+static _Thread_local int current_plus_1;     /* the device whose context was made current, plus 1 */
 
 typedef CUresult (*lookup_fn)(const char *name, void **out, int version, uint64_t flags, int *status);
 
@@ -34,8 +39,12 @@ static void open_once(void) {
     if (!open_result) open_result = (cudaError_t)legacy.cuInit(0);
 }
 
-static void retain_once(void) {
-    context_result = (cudaError_t)legacy.cuDevicePrimaryCtxRetain(&primary, 0);
+static cudaError_t retain(int device) {
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&retaining);
+    if (!primaries[device]) result = legacy.cuDevicePrimaryCtxRetain(&primaries[device], device);
+    pthread_mutex_unlock(&retaining);
+    return (cudaError_t)result;
 }
 
 cudaError_t open_driver(void) {
@@ -44,13 +53,26 @@ cudaError_t open_driver(void) {
 }
 
 cudaError_t enter(bool own_stream, const struct driver **out) {
-    static _Thread_local bool current;
     cudaError_t result = open_driver();
     *out = own_stream ? &per_thread : &legacy;
-    if (result || current) return result;
-    pthread_once(&retained, retain_once);
-    if (context_result) return context_result;
-    result = (cudaError_t)legacy.cuCtxSetCurrent(primary);
-    current = result == cudaSuccess;
+    if (result || current_plus_1 == chosen + 1) return result;
+    result = retain(chosen);
+    if (!result) result = (cudaError_t)legacy.cuCtxSetCurrent(primaries[chosen]);
+    if (!result) current_plus_1 = chosen + 1;
     return result;
+}
+
+/* Since CUDA 12 the device is initialised at once. */
+cudaError_t choose_device(int device) {
+    const struct driver *d;
+    CUdevice found;
+    cudaError_t result = open_driver();
+    if (!result) result = (cudaError_t)legacy.cuDeviceGet(&found, device);
+    if (result) return result;
+    chosen = device;
+    return enter(false, &d);
+}
+
+int chosen_device(void) {
+    return chosen;
 }

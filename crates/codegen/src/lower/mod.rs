@@ -345,6 +345,8 @@ pub fn wire_lookup(lookup: hir::Lookup) -> wire::types::Lookup {
         hir::Lookup::Kernel => wire::types::Lookup::Kernel,
         hir::Lookup::KernelFull => wire::types::Lookup::KernelFull,
         hir::Lookup::KernelMangled => wire::types::Lookup::KernelMangled,
+        hir::Lookup::DeviceUuid => wire::types::Lookup::DeviceUuid,
+        hir::Lookup::DevicePci => wire::types::Lookup::DevicePci,
         hir::Lookup::Error => wire::types::Lookup::Error,
         hir::Lookup::DriverResult => wire::types::Lookup::DriverResult,
         hir::Lookup::RuntimeResult => wire::types::Lookup::RuntimeResult,

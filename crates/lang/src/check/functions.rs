@@ -4,7 +4,7 @@ use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, int, is_unknown, not, unknown};
 use crate::check::limits;
-use crate::forms::kernels;
+use crate::forms::{devices, kernels};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, MapId, StackMode, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
@@ -141,7 +141,7 @@ impl Checker<'_> {
         if is_unknown(&value) {
             return unknown(span);
         }
-        match kernels::FORMS.iter().find(|(_, function, _)| *function == name) {
+        match kernels::FORMS.iter().chain(devices::SHOWN).find(|(_, function, _)| *function == name) {
             Some((.., lookup)) => {
                 let id = Box::new(convert(value, &Type::I64));
                 expr(ExprKind::Lookup(id), Type::Lookup(*lookup), span)

@@ -7,7 +7,7 @@ use crate::check::build::{binary, convert, expr, int, unknown};
 use crate::check::config::stack_mode;
 use crate::check::limits;
 use crate::check::scope::At;
-use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, NameKind, Type};
+use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::{arg_number, argument_registers, stack_arg_number};
 use crate::similar::similar;
@@ -141,6 +141,7 @@ impl<'a> Checker<'a> {
             "probe" => self.probe_name(span),
             "probetype" => self.probe_type(span),
             "parent_func" => self.parent_func(span),
+            "device" | "device_name" | "device_uuid" | "device_pci" => self.unknown_device(name, span),
             "outermost" => {
                 let depth = expr(ExprKind::Around(Around::Depth), Type::U64, span);
                 binary(BinaryOp::Eq, depth, int(0, Type::U64, span), Type::Bool, span)
@@ -198,6 +199,20 @@ impl<'a> Checker<'a> {
     fn parent_func(&mut self, span: Span) -> Expr {
         let none = self.names.intern(NameKind::Func, "");
         expr(ExprKind::Around(Around::Func { none }), Type::Name(NameKind::Func), span)
+    }
+
+    /// Forms have put lookups where calls may ask for a device. Elsewhere none is known.
+    fn unknown_device(&mut self, name: &str, span: Span) -> Expr {
+        let of_number = |number: i64, lookup| {
+            let number = Box::new(int(number, Type::I64, span));
+            expr(ExprKind::Lookup(number), Type::Lookup(lookup), span)
+        };
+        match name {
+            "device_name" => expr(ExprKind::Str(b"?".to_vec()), Type::Str(64), span),
+            "device_uuid" => of_number(0, Lookup::DeviceUuid),
+            "device_pci" => of_number(-1, Lookup::DevicePci),
+            _ => int(-1, Type::I64, span),
+        }
     }
 
     pub fn probe_name(&mut self, span: Span) -> Expr {

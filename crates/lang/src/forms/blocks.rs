@@ -104,7 +104,7 @@ impl Visit for Asked {
         self.sites |= *function == "alloc_site";
         let mut lookup = expression(&LOOKED_UP.replace("SAID", said), e.span);
         let suffix = format!("alloc{}", self.count);
-        walk::expr(&mut lookup, &mut Own { word: "ADDRESS", given, suffix });
+        walk::expr(&mut lookup, &mut Own { given: Some(("ADDRESS", given)), suffix });
         e.kind = lookup.kind;
     }
 }

@@ -16,12 +16,11 @@
 //! name is none, and where the driver is seen being asked, what is read there is compared with what it was asked for: after
 //! the first difference nothing is read there any more.
 
-use crate::ast::{Expr, ExprKind, Item, Script, SpecPart};
-use crate::forms::lookup::{self, Own};
+use crate::ast::{Expr, ExprKind, Item, Script};
+use crate::forms::lookup::{self, Listener, Own};
 use crate::forms::operations::expression;
 use crate::forms::walk::{self, Visit};
 use crate::hir;
-use crate::span::{Span, Spanned};
 
 const NAME: &str = "kernel_name";
 /// Names of the maps that hold names begin so.
@@ -83,12 +82,20 @@ const TOLD_HANDLE: &str = "
     let $id = @__kernel_ids[pid, (uint64)args.kernel];
     if ($id != 0) { @__kernel_ids[pid, (uint64)*HANDLE] = $id }";
 
-/// Functions of the driver that tell names, where they put the handle, and what is kept of them.
-static TOLD: &[(&str, &str, &str)] = &[
-    ("cuModuleGetFunction", "args.hfunc", TOLD_NAME),
-    ("cuLibraryGetKernel", "args.pKernel", TOLD_NAME),
-    ("cuKernelGetFunction", "args.pFunc", TOLD_HANDLE),
+/// Functions of the driver that tell names.
+static TOLD: &[Listener] = &[
+    told(&["cuModuleGetFunction"], TOLD_NAME, &[("HANDLE", "args.hfunc")]),
+    told(&["cuLibraryGetKernel"], TOLD_NAME, &[("HANDLE", "args.pKernel")]),
+    told(&["cuKernelGetFunction"], TOLD_HANDLE, &[("HANDLE", "args.pFunc")]),
 ];
+
+const fn told(
+    functions: &'static [&'static str],
+    then: &'static str,
+    given: &'static [(&'static str, &'static str)],
+) -> Listener {
+    Listener { functions, start: false, when: Some("retval == CUDA_SUCCESS"), then, given }
+}
 
 /// Names for what has none.
 const ALWAYS: &str =
@@ -99,26 +106,14 @@ pub(super) fn expand(script: &mut Script) {
     let mut looked_up = LookedUp { count: 0 };
     lookup::askers(script, &mut looked_up);
     if looked_up.count > 0 {
-        script.items.extend(TOLD.iter().flat_map(|(function, handle, kept)| told(function, handle, kept)));
-        script.items.extend(items(ALWAYS));
+        script.items.extend(told_items());
     }
 }
 
-/// The clause that listens to a function, which older drivers need not have.
-fn told(function: &str, handle: &str, kept: &str) -> Vec<Item> {
-    let kept = kept.replace("*HANDLE", &format!("*{handle}"));
-    let mut items = items(&format!("cuda:{NAME} / retval == CUDA_SUCCESS / {{ {kept} }}"));
-    for item in &mut items {
-        if let Item::Clause(clause) = item {
-            let node = SpecPart::Quoted(function.to_string());
-            clause.probes[0].parts.push(Spanned { node, span: Span::default() });
-        }
-    }
-    items
-}
-
-fn items(text: &str) -> Vec<Item> {
-    let mut script = Script { items: lookup::items(NAME, text), ..Script::default() };
+/// What listens to names, and the names for what has none.
+fn told_items() -> Vec<Item> {
+    let told = TOLD.iter().flat_map(|listener| listener.clauses(NAME));
+    let mut script = Script { items: told.chain(lookup::items(NAME, ALWAYS)).collect(), ..Script::default() };
     walk::script(&mut script, &mut walk::Exprs(known_to_the_checker));
     script.items
 }
@@ -157,7 +152,7 @@ impl Visit for LookedUp {
             }),
         );
         let suffix = format!("kernel{}", self.count);
-        walk::expr(&mut lookup, &mut Own { word: "HANDLE", given, suffix });
+        walk::expr(&mut lookup, &mut Own { given: Some(("HANDLE", given)), suffix });
         e.kind = lookup.kind;
     }
 }
@@ -184,13 +179,11 @@ fn show_by(e: &mut Expr, shown: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::span::Span;
 
     #[test]
     fn what_is_put_in_can_be_read() {
         expression(LOOKED_UP, Span::default());
-        for (function, handle, kept) in TOLD {
-            assert_eq!(told(function, handle, kept).len(), 1, "{function}");
-        }
-        assert_eq!(items(ALWAYS).len(), 1);
+        assert_eq!(told_items().len(), TOLD.len() + 1);
     }
 }

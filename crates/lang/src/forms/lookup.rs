@@ -1,11 +1,11 @@
 //! What is put in place of a call that asks for something of the process it is in: `kernel_name(h)`, `alloc_size(p)`.
 
-use crate::ast::{Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script};
+use crate::ast::{Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart};
 use crate::diagnostic::Diagnostics;
 use crate::forms::operations::At;
 use crate::forms::walk::{self, Visit};
 use crate::parse::parse;
-use crate::span::{Source, Span};
+use crate::span::{Source, Span, Spanned};
 
 /// Visits what may ask: bodies and conditions of clauses that see a process's call, and constants.
 pub(super) fn askers(script: &mut Script, visit: &mut impl Visit) {
@@ -25,6 +25,42 @@ pub(super) fn askers(script: &mut Script, visit: &mut impl Visit) {
 fn is_call(spec: &ProbeSpec) -> bool {
     let provider = spec.provider.node.to_lowercase();
     ["uprobe", "u", "uretprobe", "ur", "cuda"].contains(&provider.as_str())
+}
+
+/// Functions that tell what scripts ask for, and what is kept of it. A driver, or a program, need not have them.
+#[derive(Debug)]
+pub(super) struct Listener {
+    /// Symbols, all of one library.
+    pub functions: &'static [&'static str],
+    /// Listens when a call begins, not when it has returned.
+    pub start: bool,
+    /// A predicate.
+    pub when: Option<&'static str>,
+    /// The body.
+    pub then: &'static str,
+    /// Words of the body, and what stands for them.
+    pub given: &'static [(&'static str, &'static str)],
+}
+
+impl Listener {
+    /// Its clause; `name` is what the attach point says of itself: `cuda:kernel_name`.
+    pub fn clauses(&self, name: &str) -> Vec<Item> {
+        let start = if self.start { ":start" } else { "" };
+        let when = self.when.map_or(String::new(), |when| format!("/ {when} /"));
+        let then =
+            self.given.iter().fold(self.then.to_owned(), |text, (word, given)| text.replace(word, given));
+        let mut items = items(name, &format!("cuda:{name}{start} {when} {{ {then} }}"));
+        for item in &mut items {
+            if let Item::Clause(clause) = item {
+                let part = |function: &&str| Spanned {
+                    node: SpecPart::Quoted(function.to_string()),
+                    span: Span::default(),
+                };
+                clause.probes[0].parts.extend(self.functions.iter().map(part));
+            }
+        }
+        items
+    }
 }
 
 /// Clauses and maps that a script gets besides. What the script does not have has no place in it.
@@ -55,10 +91,8 @@ fn nowhere(clause: &mut Clause) {
 
 /// Gives a lookup what it is asked with, and variables that no script has.
 pub(super) struct Own {
-    /// The word that stands for it.
-    pub word: &'static str,
-    /// What it is asked with.
-    pub given: Expr,
+    /// What it is asked with, and the word that stands for that.
+    pub given: Option<(&'static str, Expr)>,
     /// Put behind the names of variables: not the same for two lookups.
     pub suffix: String,
 }
@@ -72,7 +106,11 @@ impl Own {
 impl Visit for Own {
     fn expr(&mut self, e: &mut Expr) {
         match &mut e.kind {
-            ExprKind::Ident(name) if name == self.word => *e = self.given.clone(),
+            ExprKind::Ident(name) => {
+                if let Some((_, given)) = self.given.as_ref().filter(|(word, _)| word == name) {
+                    *e = given.clone();
+                }
+            }
             ExprKind::Var(name) => self.rename(name),
             _ => {}
         }

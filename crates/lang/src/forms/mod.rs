@@ -11,6 +11,7 @@
 
 pub mod blocks;
 pub mod codes;
+pub mod devices;
 pub mod getopt;
 pub mod import;
 pub mod kernels;
@@ -33,5 +34,6 @@ pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> S
     blocks::expand(&mut script);
     operations::expand(&mut script, diags);
     kernels::expand(&mut script);
+    devices::expand(&mut script);
     script
 }

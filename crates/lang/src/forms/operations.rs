@@ -19,6 +19,7 @@ use crate::ast::{
 use crate::diagnostic::Diagnostics;
 use crate::forms::walk::{self, Visit};
 use crate::parse::parse;
+use crate::resolve::pattern::{FunctionPattern, NamePattern};
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::is_args;
 use crate::similar::similar;
@@ -54,6 +55,20 @@ pub fn functions(spec: &ProbeSpec) -> impl Iterator<Item = &str> {
         SpecPart::Quoted(name) => Some(name.as_str()),
         _ => None,
     })
+}
+
+/// How such a function is looked for: an operation's by its family, one that a form listens to by its symbol.
+pub fn pattern(spec: &ProbeSpec, function: &str) -> FunctionPattern {
+    let name = match asked(spec) {
+        Some(_) => NamePattern::from_text(function),
+        None => NamePattern::Exact(function.to_owned()),
+    };
+    FunctionPattern::Named { name, version: None, offset: 0 }
+}
+
+/// The library of such a function.
+pub fn library(function: &str) -> cuda::Library {
+    if function.starts_with("cuda") { cuda::Library::Runtime } else { cuda::Library::Driver }
 }
 
 fn as_text(part: &SpecPart) -> Option<&str> {

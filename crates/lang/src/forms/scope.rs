@@ -8,7 +8,7 @@
 
 use crate::ast::{Expr, ExprKind, Item, Name, Script};
 use crate::forms::walk::{self, Visit};
-use crate::forms::{blocks, kernels};
+use crate::forms::{blocks, devices, kernels};
 
 /// Puts the name of a script before the names of its maps.
 pub fn maps(script: &mut Script, scope: &str) {
@@ -27,7 +27,7 @@ struct Scoped<'s> {
 
 impl Scoped<'_> {
     fn rename(&self, name: &mut String) {
-        if name.starts_with(kernels::MAPS) || name.starts_with(blocks::MAPS) {
+        if [kernels::MAPS, blocks::MAPS, devices::MAPS].iter().any(|maps| name.starts_with(maps)) {
             return;
         }
         *name = if name.is_empty() { self.scope.to_owned() } else { format!("{}.{name}", self.scope) };

@@ -14,6 +14,10 @@ pub trait Visit {
     fn var(&mut self, _: &mut Name) {}
     /// A map that a statement names: `for $kv : @m`.
     fn map(&mut self, _: &mut Name) {}
+    /// Whether what runs under this condition is looked at.
+    fn enters(&self, _: &Expr) -> bool {
+        true
+    }
 }
 
 /// Expressions alone.
@@ -85,7 +89,9 @@ fn stmt(stmt: &mut Stmt, visit: &mut dyn Visit) {
         StmtKind::Assign { target, value, .. } => all([target, value], visit),
         StmtKind::If { cond, then, otherwise } => {
             expr(cond, visit);
-            block(then, visit);
+            if visit.enters(cond) {
+                block(then, visit);
+            }
             otherwise.iter_mut().for_each(|inner| block(inner, visit));
         }
         StmtKind::While { cond: e, body } | StmtKind::Unroll { count: e, body } => {
@@ -134,7 +140,9 @@ pub fn expr(e: &mut Expr, visit: &mut dyn Visit) {
         }
         ExprKind::Ternary { cond, then, otherwise } => {
             expr(cond, visit);
-            then.iter_mut().for_each(|e| expr(e, visit));
+            if visit.enters(cond) {
+                then.iter_mut().for_each(|e| expr(e, visit));
+            }
             expr(otherwise, visit);
         }
         ExprKind::Block { body, value } => {

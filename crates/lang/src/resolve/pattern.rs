@@ -88,7 +88,7 @@ impl FunctionPattern {
 
 impl NamePattern {
     /// A wildcard, or a name.
-    pub(super) fn from_text(name: &str) -> NamePattern {
+    pub fn from_text(name: &str) -> NamePattern {
         if name.contains(['*', '?', '[']) {
             NamePattern::Glob(name.into())
         } else {

@@ -300,6 +300,13 @@ impl<'a, 'b> Finder<'a, 'b> {
         match self.setting.catalog.files(target) {
             Ok(files) => self.in_files(asked, files),
             Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
+            // Operations are the driver's: of another library only forms want to hear, if it is there.
+            Err(TargetError::NotYet { .. })
+                if asked.operation.is_some()
+                    && operations::library(asked.written) != cuda::Library::Driver =>
+            {
+                Err(Miss::Silent)
+            }
             Err(TargetError::NotYet { looked_in }) => self.assumed(asked, target, span, looked_in),
             Err(TargetError::Unusable(reason)) => self.no_target(target, span, &reason),
         }
@@ -315,11 +322,10 @@ impl<'a, 'b> Finder<'a, 'b> {
         let name = format!("cuda:{}{}", parts[0], if start { ":start" } else { "" });
         let mut spots = Vec::new();
         for written in operations::functions(spec) {
-            let pattern =
-                FunctionPattern::Named { name: NamePattern::from_text(written), version: None, offset: 0 };
+            let pattern = operations::pattern(spec, written);
             let operation = Some(name.as_str());
             let asked = Asked { provider, returns: !start, pattern, written, at: spec.span, operation };
-            match self.in_target(&asked, cuda::Library::Driver.alias(), spec.span) {
+            match self.in_target(&asked, operations::library(written).alias(), spec.span) {
                 Ok(found) if asked.by_name() => spots.extend(found),
                 Ok(found) => spots.extend(found.into_iter().filter(says_much)),
                 Err(Miss::Wrong(diagnostic)) => return Err(Miss::Wrong(diagnostic)),

@@ -1,0 +1,332 @@
+//! `device` and its like: the device of the calling thread's current context, and what it calls itself.
+//!
+//! ```text
+//! cuda:launch { @[device] = count() }
+//!
+//! cuda:launch { @[{ the device of @__device_of[pid, @__device_at[tid, @__device_depth[tid]]] }] = count() }
+//! uretprobe:libcuda:"cuDevicePrimaryCtxRetain" { @__device_of[pid, CONTEXT] = args.dev + 1 }
+//! uretprobe:libcuda:"cuCtxSetCurrent"          { @__device_at[tid, DEPTH] = CONTEXT }
+//! ...
+//! ```
+//!
+//! A thread has a stack of contexts, which calls push, pop and replace. A context is of one device, which the call that made
+//! it says. For threads and contexts that are older than the trace the first answer to "which device is it?" is believed; until
+//! then, and where nothing was heard, a device is unknown: -1, or `?`. In place of a context that is not known by its
+//! handle stands the device itself, plus 1: handles are addresses, and never so low.
+//!
+//! Under a condition that an option has made `false` nobody asks, and nobody pays: there it stays unknown.
+//!
+//! Several scripts of a run share these maps, so what is done twice must come out the same: a call changes a stack by
+//! the depth that it had when the call began.
+
+use crate::ast::{Expr, ExprKind, Item, Script};
+use crate::forms::lookup::{self, Listener, Own};
+use crate::forms::operations::expression;
+use crate::forms::walk::{self, Visit};
+use crate::hir;
+
+/// Names of the maps that know devices begin so.
+pub const MAPS: &str = "__device_";
+
+/// Numbers that are shown as text: how the table below has them, the function by which the checker knows them, what prints.
+pub static SHOWN: &[(&str, &str, hir::Lookup)] =
+    &[("UUID", "@device_uuid", hir::Lookup::DeviceUuid), ("PCI", "@device_pci", hir::Lookup::DevicePci)];
+
+/// What a script may ask for.
+struct Variable {
+    /// As scripts write it.
+    name: &'static str,
+    /// What is said of `$device`, after what is reckoned for it.
+    said: &'static str,
+    /// Who tells, besides those who tell which device it is.
+    told: &'static [Listener],
+    /// What is known when nobody has: it also says of what type the maps are.
+    first: &'static str,
+}
+
+static VARIABLES: &[Variable] = &[
+    Variable { name: "device", said: "$device", told: &[], first: "" },
+    Variable {
+        name: "device_name",
+        said: "has_key(@__device_name, (pid, $device)) ? @__device_name[pid, $device] : \"?\"",
+        told: NAMES,
+        first: "@__device_name[(uint32)0, (int64)-1] = \"?\";",
+    },
+    Variable {
+        name: "device_uuid",
+        said: "UUID(@__device_uuid[pid, $device])",
+        told: UUIDS,
+        first: "@__device_uuid[(uint32)0, (int64)-1] = (uint64)0;",
+    },
+    Variable {
+        name: "device_pci",
+        said: "
+            let $domain = @__device_place[pid, $device, 50];
+            let $bus = @__device_place[pid, $device, 33];
+            let $slot = @__device_place[pid, $device, 34];
+            PCI($domain > 0 && $bus > 0 && $slot > 0 ? (($domain - 1) << 16) | (($bus - 1) << 8) | (($slot - 1) << 3) : -1)",
+        told: PLACES,
+        first: "@__device_place[(uint32)0, (int64)-1, (int64)0] = (int64)0;",
+    },
+];
+
+const LOOKED_UP: &str = "{
+    let $context = @__device_at[tid, @__device_depth[tid]];
+    let $device = $context < 4096 ? (int64)$context - 1 : @__device_of[pid, $context] - 1;
+    SAID
+}";
+
+/// Threads and contexts that are gone make room by themselves.
+const KEPT: &str = "
+let @__device_before = lruhash(16384);
+let @__device_depth = lruhash(16384);
+let @__device_at = lruhash(16384);
+let @__device_of = lruhash(16384);
+BEGIN {
+    @__device_before[(uint32)0] = (uint64)0;
+    @__device_depth[(uint32)0] = (uint64)0;
+    @__device_at[(uint32)0, (uint64)0] = (uint64)0;
+    @__device_of[(uint32)0, (uint64)0] = (int64)0;
+    FIRST
+}";
+
+const BEFORE: &str = "@__device_before[tid] = @__device_depth[tid]";
+
+const CREATED: &str = "
+    let $d = @__device_before[tid] + 1;
+    let $context = (uint64)*args.pctx;
+    @__device_of[pid, $context] = (int64)args.dev + 1;
+    @__device_depth[tid] = $d;
+    @__device_at[tid, $d] = $context;";
+
+const RETAINED: &str = "@__device_of[pid, (uint64)*args.pctx] = (int64)args.dev + 1;";
+
+const PUSHED: &str = "
+    let $d = @__device_before[tid] + 1;
+    @__device_depth[tid] = $d;
+    @__device_at[tid, $d] = (uint64)args.ctx;";
+
+/// Below the depth 0 nothing is known: it is where the stack began when the trace did.
+const POPPED: &str = "
+    let $d = @__device_before[tid];
+    if ($d > 0) { @__device_depth[tid] = (uint64)($d - 1) } else { @__device_at[tid, $d] = (uint64)0 }";
+
+/// No context instead of one pops it.
+const SET: &str = "
+    let $d = @__device_before[tid];
+    if (args.ctx != 0) {
+        @__device_at[tid, $d] = (uint64)args.ctx;
+    } else if ($d > 0) {
+        @__device_depth[tid] = (uint64)($d - 1);
+    } else {
+        @__device_at[tid, $d] = (uint64)0;
+    }";
+
+/// A context that is current in the thread is popped; the handle may be given to another.
+const DESTROYED: &str = "
+    let $d = @__device_before[tid];
+    if (@__device_at[tid, $d] == (uint64)args.ctx) {
+        if ($d > 0) { @__device_depth[tid] = (uint64)($d - 1) } else { @__device_at[tid, $d] = (uint64)0 }
+    }
+    if (has_key(@__device_of, (pid, (uint64)args.ctx))) { delete(@__device_of, (pid, (uint64)args.ctx)) }";
+
+/// The driver says of which device the current context is.
+const ANSWERED: &str = "
+    let $d = @__device_depth[tid];
+    let $context = @__device_at[tid, $d];
+    let $said = (int64)*args.device + 1;
+    if ($context < 4096) {
+        if ($context != (uint64)$said) { @__device_at[tid, $d] = (uint64)$said }
+    } else if (@__device_of[pid, $context] != $said) {
+        @__device_of[pid, $context] = $said;
+    }";
+
+/// The same of any context.
+const ANSWERED_OF: &str = "
+    if (@__device_of[pid, (uint64)args.ctx] != (int64)*args.device + 1) {
+        @__device_of[pid, (uint64)args.ctx] = (int64)*args.device + 1;
+    }";
+
+/// The runtime says what device the thread's next calls are for: it may make a context of it current later, and then says so.
+const CHOSEN: &str = "
+    let $d = @__device_depth[tid];
+    let $context = @__device_at[tid, $d];
+    let $known = $context < 4096 ? (int64)$context : @__device_of[pid, $context];
+    if ($known != (int64)DEVICE + 1) { @__device_at[tid, $d] = (uint64)DEVICE + 1 }";
+
+const NAMED: &str = "@__device_name[pid, (int64)args.dev] = str((uint64)args.name, 64);";
+
+const UUID_TOLD: &str = "
+    let $first = *(uint64 *)((uint64)WHERE);
+    let $second = *(uint64 *)((uint64)WHERE + 8);
+    @__device_uuids[$first ^ $second] = ($first, $second);
+    @__device_uuid[pid, (int64)DEVICE] = $first ^ $second;";
+
+/// `0000:1b:00.0`, whose letters may be large.
+const PLACED: &str = "
+    let $p = (uint64)args.pciBusId;
+    let $domain = 0;
+    for $i : 0..4 { let $c = (int64)*(uint8 *)($p + (uint64)$i); $domain = $domain * 16 + ($c & 15) + ($c >> 6) * 9 }
+    let $bus = 0;
+    for $i : 5..7 { let $c = (int64)*(uint8 *)($p + (uint64)$i); $bus = $bus * 16 + ($c & 15) + ($c >> 6) * 9 }
+    let $slot = 0;
+    for $i : 8..10 { let $c = (int64)*(uint8 *)($p + (uint64)$i); $slot = $slot * 16 + ($c & 15) + ($c >> 6) * 9 }
+    @__device_place[pid, (int64)args.dev, 50] = $domain + 1;
+    @__device_place[pid, (int64)args.dev, 33] = $bus + 1;
+    @__device_place[pid, (int64)args.dev, 34] = $slot + 1;";
+
+const fn at_start(functions: &'static [&'static str], then: &'static str) -> Listener {
+    Listener { functions, start: true, when: None, then, given: &[] }
+}
+
+const fn of_driver(functions: &'static [&'static str], then: &'static str) -> Listener {
+    Listener { functions, start: false, when: Some("retval == CUDA_SUCCESS"), then, given: &[] }
+}
+
+const fn of_runtime(
+    functions: &'static [&'static str],
+    then: &'static str,
+    given: &'static [(&'static str, &'static str)],
+) -> Listener {
+    Listener { functions, start: false, when: Some("retval == cudaSuccess"), then, given }
+}
+
+/// Those who tell which device it is.
+static CURRENT: &[Listener] = &[
+    at_start(
+        &[
+            "cuCtxCreate_v2",
+            "cuCtxCreate_v3",
+            "cuCtxCreate_v4",
+            "cuCtxPushCurrent_v2",
+            "cuCtxPopCurrent_v2",
+            "cuCtxSetCurrent",
+            "cuCtxDestroy_v2",
+        ],
+        BEFORE,
+    ),
+    of_driver(&["cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"], CREATED),
+    of_driver(&["cuDevicePrimaryCtxRetain"], RETAINED),
+    of_driver(&["cuCtxPushCurrent_v2"], PUSHED),
+    of_driver(&["cuCtxPopCurrent_v2"], POPPED),
+    of_driver(&["cuCtxSetCurrent"], SET),
+    of_driver(&["cuCtxDestroy_v2"], DESTROYED),
+    of_driver(&["cuCtxGetDevice"], ANSWERED),
+    Listener {
+        when: Some("args.ctx == 0 && retval == CUDA_SUCCESS"),
+        ..of_driver(&["cuCtxGetDevice_v2"], ANSWERED)
+    },
+    Listener {
+        when: Some("args.ctx != 0 && retval == CUDA_SUCCESS"),
+        ..of_driver(&["cuCtxGetDevice_v2"], ANSWERED_OF)
+    },
+    of_runtime(&["cudaSetDevice"], CHOSEN, &[("DEVICE", "args.device")]),
+    of_runtime(&["cudaGetDevice"], CHOSEN, &[("DEVICE", "*args.device")]),
+];
+
+const PROPERTIES: &[&str] = &["cudaGetDeviceProperties", "cudaGetDeviceProperties_v2"];
+
+static NAMES: &[Listener] = &[
+    of_driver(&["cuDeviceGetName"], NAMED),
+    of_runtime(PROPERTIES, "@__device_name[pid, (int64)args.device] = str((uint64)args.prop, 64);", &[]),
+];
+
+static UUIDS: &[Listener] = &[
+    Listener {
+        given: &[("WHERE", "args.uuid"), ("DEVICE", "args.dev")],
+        ..of_driver(&["cuDeviceGetUuid", "cuDeviceGetUuid_v2"], UUID_TOLD)
+    },
+    of_runtime(PROPERTIES, UUID_TOLD, &[("WHERE", "args.prop + 256"), ("DEVICE", "args.device")]),
+];
+
+static PLACES: &[Listener] = &[
+    Listener {
+        when: Some(
+            "args.attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID || args.attrib == CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID \
+             || args.attrib == CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID",
+        ),
+        ..of_driver(
+            &["cuDeviceGetAttribute"],
+            "if (retval == CUDA_SUCCESS) { @__device_place[pid, (int64)args.dev, (int64)args.attrib] = (int64)*args.pi + 1 }",
+        )
+    },
+    of_driver(&["cuDeviceGetPCIBusId"], PLACED),
+    of_runtime(
+        PROPERTIES,
+        "@__device_place[pid, (int64)args.device, 50] = (int64)args.prop->pciDomainID + 1;
+         @__device_place[pid, (int64)args.device, 33] = (int64)args.prop->pciBusID + 1;
+         @__device_place[pid, (int64)args.device, 34] = (int64)args.prop->pciDeviceID + 1;",
+        &[],
+    ),
+];
+
+/// Replaces all variables, and adds the clauses that they need.
+pub(super) fn expand(script: &mut Script) {
+    let mut asked = Asked { count: 0, names: Vec::new() };
+    lookup::askers(script, &mut asked);
+    if asked.count == 0 {
+        return;
+    }
+    let variables = || VARIABLES.iter().filter(|variable| asked.names.contains(&variable.name));
+    script.items.extend(kept(variables().map(|variable| variable.first)));
+    let listeners = CURRENT.iter().chain(variables().flat_map(|variable| variable.told));
+    script.items.extend(listeners.flat_map(|listener| listener.clauses("device")));
+}
+
+fn kept<'a>(first: impl Iterator<Item = &'a str>) -> Vec<Item> {
+    lookup::items("device", &KEPT.replace("FIRST", &first.collect::<String>()))
+}
+
+/// Puts the lookup where a device is asked for.
+struct Asked {
+    count: u32,
+    names: Vec<&'static str>,
+}
+
+impl Visit for Asked {
+    fn enters(&self, condition: &Expr) -> bool {
+        condition.kind != ExprKind::Bool(false)
+    }
+
+    fn expr(&mut self, e: &mut Expr) {
+        let name = match &e.kind {
+            ExprKind::Ident(name) => name,
+            ExprKind::Call { name, args } if args.is_empty() => &name.node,
+            _ => return,
+        };
+        let Some(variable) = VARIABLES.iter().find(|variable| variable.name == name) else { return };
+        self.count += 1;
+        self.names.push(variable.name);
+        let mut lookup = expression(&LOOKED_UP.replace("SAID", variable.said), e.span);
+        walk::expr(&mut lookup, &mut walk::Exprs(known_to_the_checker));
+        let suffix = format!("device{}", self.count);
+        walk::expr(&mut lookup, &mut Own { given: None, suffix });
+        e.kind = lookup.kind;
+    }
+}
+
+/// Names of functions that no script can write.
+fn known_to_the_checker(e: &mut Expr) {
+    if let ExprKind::Call { name, .. } = &mut e.kind
+        && let Some((_, function, _)) = SHOWN.iter().find(|(word, ..)| *word == name.node)
+    {
+        name.node = (*function).into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::Span;
+
+    #[test]
+    fn what_is_put_in_can_be_read() {
+        assert_eq!(kept(VARIABLES.iter().map(|variable| variable.first)).len(), 5);
+        for variable in VARIABLES {
+            expression(&LOOKED_UP.replace("SAID", variable.said), Span::default());
+        }
+        for listener in CURRENT.iter().chain(VARIABLES.iter().flat_map(|variable| variable.told)) {
+            assert_eq!(listener.clauses("device").len(), 1, "{:?}", listener.functions);
+        }
+    }
+}
