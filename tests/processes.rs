@@ -107,6 +107,36 @@ fn who_may_not_trace_is_told_what_it_needs() {
 }
 
 #[test]
+fn two_capabilities_are_enough_to_trace_a_command() {
+    if !can_trace() {
+        return;
+    }
+    // A copy, as the checkout may be closed to others.
+    let folder = tempfile::tempdir().expect("a directory");
+    let tracer = folder.path().join("cudatrace");
+    std::fs::copy(env!("CARGO_BIN_EXE_cudatrace"), &tracer).expect("copied");
+    for name in ["hammer", "libhammer.so"] {
+        std::fs::copy(example(name), folder.path().join(name)).expect("copied");
+    }
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).expect("opened");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args(["--bounding-set=-all,+bpf,+perfmon"]);
+    command.args(["--inh-caps=-all,+bpf,+perfmon", "--ambient-caps=-all,+bpf,+perfmon"]);
+    command.env("LD_LIBRARY_PATH", folder.path()).arg(&tracer);
+    command.args([
+        "-e",
+        "uretprobe:libhammer:hammer_push { @ = count(); @us[ustack(1)] = hist(duration) }",
+        "--",
+    ]);
+    let output =
+        command.arg(folder.path().join("hammer")).args(["--calls", "1000"]).output().expect("setpriv");
+    let text = stdout(&output);
+    assert!(text.lines().any(|line| line == "@: 1000"), "{text}{}", stderr(&output));
+}
+
+#[test]
 fn plain_probes_need_no_btf() {
     if !can_trace() {
         return;

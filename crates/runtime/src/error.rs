@@ -10,7 +10,7 @@ use thiserror::Error;
 pub enum FeatureError {
     /// Neither root nor the capabilities.
     #[error(
-        "loading BPF programs is not permitted: needs root, or CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN to attach uprobes); \
+        "loading BPF programs is not permitted: needs root, or CAP_BPF and CAP_PERFMON (CAP_SYS_PTRACE for processes of others); \
          try `sudo`, or `cudatrace doctor` for details"
     )]
     NotPermitted,

@@ -1,0 +1,119 @@
+//! What is exported and shipped, as programs of others read it: PyTorch's trace analysis (`pip install HolisticTraceAnalysis psutil`),
+//! Perfetto's own messages (`pip install perfetto`), Kubernetes' schemas (`pip install kubernetes-validate`). What is not installed
+//! is skipped.
+
+mod common;
+
+use common::{can_trace, cudatrace, example, stderr, stdout};
+use std::path::Path;
+use std::process::Command;
+
+/// What a Python program prints of a file, if python3 has the module.
+fn read(module: &str, program: &str, file: &Path) -> Option<String> {
+    let python = |code: &str| {
+        let mut command = Command::new("python3");
+        // The module's own directory comes first otherwise.
+        command.args(["-P", "-c", code]).arg(file).output().expect("python3 runs")
+    };
+    if !python(&format!("import {module}")).status.success() {
+        eprintln!("skipped: python3 has no `{module}`");
+        return None;
+    }
+    let output = python(program);
+    assert!(output.status.success(), "{}", stderr(&output));
+    Some(stdout(&output))
+}
+
+/// A run of the workload to a file; its own counts.
+fn exported(kind: &str, file: &Path) -> Vec<(String, u64)> {
+    let script = "uretprobe:libcuda:cu* { span(site = ustack(3)) }";
+    let export = format!("{kind}={}", file.display());
+    let program = [&example("workload_driver"), "--threads", "2"];
+    let output =
+        cudatrace().args(["-e", script, "--export", &export, "--"]).args(program).output().expect("it runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stdout(&output);
+    let counts = said.lines().filter_map(|line| line.strip_prefix("count ")?.split_once(' '));
+    counts.map(|(name, count)| (name.to_owned(), count.parse().expect("a number"))).collect()
+}
+
+/// `NAME COUNT` of all functions.
+fn assert_counts(said: &str, counts: &[(String, u64)]) {
+    assert!(counts.len() > 20, "{counts:?}");
+    for (name, count) in counts {
+        let line = format!("{name} {count}");
+        assert!(said.lines().any(|found| found == line), "`{line}` is not in:\n{said}");
+    }
+}
+
+#[test]
+fn pytorchs_trace_analysis_finds_every_call() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("trace.json.gz");
+    let counts = exported("chrome", &file);
+    let program = "
+import logging, os, sys
+logging.disable(logging.CRITICAL)
+from hta.common.trace import Trace
+trace = Trace(trace_files={0: sys.argv[1]}, trace_dir=os.path.dirname(sys.argv[1]))
+trace.parse_traces()
+trace.decode_symbol_ids(False)
+rows = trace.get_trace(0)
+assert (rows['stream'] == -1).all(), 'a host call is taken for work of the GPU'
+assert rows['correlation'].is_unique and (rows['correlation'] > 0).all()
+assert set(rows['s_cat']) == {'cuda_driver'}, set(rows['s_cat'])
+for name, count in rows['s_name'].value_counts().items(): print(name, count)";
+    if let Some(said) = read("hta.common.trace", program, &file) {
+        assert_counts(&said, &counts);
+    }
+}
+
+#[test]
+fn perfettos_own_messages_hold_every_call() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("trace.pftrace");
+    let counts = exported("perfetto", &file);
+    let program = "
+import collections, sys
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent, TracePacket
+trace = Trace.FromString(open(sys.argv[1], 'rb').read())
+tracks = {p.track_descriptor.uuid for p in trace.packet if p.HasField('track_descriptor')}
+events = [(p.timestamp, p.track_event) for p in trace.packet if p.HasField('track_event')]
+assert all(e.track_uuid in tracks for _, e in events)
+assert all(p.trusted_packet_sequence_id for p in trace.packet)
+open_ = collections.Counter()
+for _, e in sorted(events, key=lambda event: event[0]):
+    open_[e.track_uuid] += {TrackEvent.TYPE_SLICE_BEGIN: 1, TrackEvent.TYPE_SLICE_END: -1}.get(e.type, 0)
+    assert open_[e.track_uuid] >= 0
+assert not any(open_.values())
+calls = [e for _, e in events if e.type == TrackEvent.TYPE_SLICE_BEGIN]
+for call in calls:
+    assert {'span_id', 'result'} & {a.name for a in call.debug_annotations}, call
+for name, count in collections.Counter(call.name for call in calls).items(): print(name, count)";
+    if let Some(said) = read("perfetto.protos.perfetto.trace.perfetto_trace_pb2", program, &file) {
+        assert_counts(&said, &counts);
+    }
+}
+
+#[test]
+fn kubernetes_takes_the_daemon_set_with_no_right_too_many() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/observability/kubernetes.yaml");
+    let program = "
+import sys, yaml, kubernetes_validate
+for document in yaml.safe_load_all(open(sys.argv[1])):
+    kubernetes_validate.validate(document, '1.30', strict=True)
+    print(document['kind'])
+    for container in document['spec'].get('template', {}).get('spec', {}).get('containers', []):
+        print(container['securityContext']['privileged'], container['securityContext']['capabilities'])";
+    if let Some(said) = read("yaml, kubernetes_validate", program, &file) {
+        let expected =
+            "DaemonSet\nFalse {'drop': ['ALL'], 'add': ['BPF', 'PERFMON', 'SYS_PTRACE']}\nNetworkPolicy\n";
+        assert_eq!(said, expected);
+    }
+}
