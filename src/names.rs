@@ -6,6 +6,7 @@ use report::{Frame, Names};
 use runtime::StackStore;
 use runtime::clock::{Epoch, SystemClock};
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 use target::Symbols;
 use wire::types::Lookup;
@@ -16,6 +17,8 @@ pub struct MachineNames {
     stacks: Arc<StackStore>,
     epoch: Epoch,
     zone: jiff::tz::TimeZone,
+    /// By process.
+    programs: RefCell<HashMap<u32, Option<Arc<str>>>>,
 }
 
 impl MachineNames {
@@ -31,11 +34,15 @@ impl MachineNames {
             stacks,
             epoch,
             zone: jiff::tz::TimeZone::system(),
+            programs: RefCell::default(),
         }
     }
 
     /// Keeps what is mapped in a process, so that its addresses have names after it has ended.
     pub fn remember(&self, pid: u32) {
+        if let Some(program) = program(pid) {
+            self.programs.borrow_mut().insert(pid, Some(program));
+        }
         self.symbols.borrow_mut().remember(pid);
     }
 
@@ -43,6 +50,13 @@ impl MachineNames {
     pub fn forget(&self, pid: u32) {
         self.symbols.borrow_mut().forget(pid);
     }
+}
+
+/// File name of the program that a process runs.
+fn program(pid: u32) -> Option<Arc<str>> {
+    let path = target::process::executable(pid)?;
+    let name = path.file_name()?.to_string_lossy();
+    Some(name.strip_suffix(" (deleted)").unwrap_or(&name).into())
 }
 
 impl MachineNames {
@@ -88,6 +102,10 @@ impl Names for MachineNames {
             if user { symbols.user(tgid, address) } else { vec![symbols.kernel(address)] }
         });
         frames.map(frame).collect()
+    }
+
+    fn program(&self, pid: u32) -> Option<Arc<str>> {
+        self.programs.borrow_mut().entry(pid).or_insert_with(|| program(pid)).clone()
     }
 
     fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64> {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{can_trace, example};
+use common::{Running, can_trace, example};
 use regex::Regex;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -149,6 +149,43 @@ fn the_kernel_side_is_recorded_by_name() {
         |name: &str| lines.iter().filter(|line| line["type"] == "span" && line["name"] == name).count();
     assert_eq!((count("NV_ESC_RM_CONTROL"), count("NV_ESC_RM_ALLOC")), (2, 1));
     assert!(stderr.contains("ioctls        3"), "{stderr}");
+}
+
+/// A file that is gone with it.
+struct Made(&'static str);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
+#[test]
+fn what_a_process_opened_before_is_known_by_its_name() {
+    if !can_trace() {
+        return;
+    }
+    let device = Made("/dev/nvidia-uvm-of-cudatraces-test");
+    std::fs::write(device.0, "").expect("root may write there");
+    // No device; the kernel is asked all the same.
+    let ask = "
+import fcntl, sys, time
+file = open(sys.argv[1])
+print('opened', flush=True)
+for _ in range(60000):
+    try: fcntl.ioctl(file, 0x30000001)
+    except OSError: pass
+    time.sleep(0.001)";
+    let mut asking = Running::start(Command::new("python3").args(["-c", ask, device.0]));
+    asking.wait_for_line("opened");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.jsonl");
+    let mut record = common::cudatrace();
+    record.args(["record", "--kernel", "-p", &asking.pid().to_string()]);
+    let _record = Running::start(record.args(["--export", &format!("jsonl={}", file.display())]));
+    common::wait_for("an ioctl by its name", || {
+        std::fs::read_to_string(&file).is_ok_and(|text| text.contains("\"name\":\"UVM_INITIALIZE\""))
+    });
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub mod units;
 pub mod value;
 
 use std::io;
+use std::sync::Arc;
 use wire::decode::Header;
 use wire::manifest::Message;
 use wire::types::Lookup;
@@ -137,6 +138,10 @@ pub trait Names {
     fn strftime(&self, format: &str, wall_ns: i128) -> String;
     /// What a number stands for; its digits, or nothing, where it stands for nothing.
     fn lookup(&self, what: Lookup, number: i64) -> String;
+    /// File name of the program that a process runs, or ran when it was first asked for. A thread's own name says less.
+    fn program(&self, _pid: u32) -> Option<Arc<str>> {
+        None
+    }
 }
 
 /// One frame of a stack.

@@ -430,11 +430,21 @@ fn help(map: &Map, metric: &Metric) -> String {
 
 fn labels(context: Context<'_>, metric: &Metric, key: &[Value]) -> Labels {
     let name = |at: usize| metric.labels.get(at).cloned().unwrap_or_else(|| format!("key{at}"));
-    crate::value::key_parts(key)
-        .iter()
-        .enumerate()
-        .map(|(at, part)| (name(at), label_text(context, part)))
-        .collect()
+    let parts = crate::value::key_parts(key);
+    let labels = parts.iter().enumerate().map(|(at, part)| (name(at), label_text(context, part)));
+    with_program(context, labels.collect())
+}
+
+/// Puts the program of the process where a label says so, as scripts know the name of the thread alone: `comm`.
+fn with_program(context: Context<'_>, mut labels: Labels) -> Labels {
+    let pid = labels.iter().find(|(name, _)| name == "process.pid").and_then(|(_, pid)| pid.parse().ok());
+    let executable = labels.iter_mut().find(|(name, _)| name == "process.executable.name");
+    if let (Some(pid), Some((_, executable))) = (pid, executable)
+        && let Some(program) = context.names.program(pid)
+    {
+        *executable = escape(program.as_bytes());
+    }
+    labels
 }
 
 fn label_text(context: Context<'_>, part: &Value) -> String {

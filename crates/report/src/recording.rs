@@ -197,10 +197,10 @@ impl Lines {
         };
         let time_ns = integer(&json["ts"]).ok_or("it has no time")? as u64;
         let id = |key: &str| integer(&json[key]).unwrap_or(0) as u32;
-        let thread = json.get("pid").is_some().then(|| Thread {
-            pid: id("pid"),
-            tid: id("tid"),
-            comm: self.member(&json, "comm"),
+        let thread = json.get("pid").is_some().then(|| {
+            let key = if json.get("program").is_some() { "program" } else { "comm" };
+            let (comm, program) = (self.member(&json, "comm"), self.member(&json, key));
+            Thread { pid: id("pid"), tid: id("tid"), comm, program }
         });
         let site = Site {
             func: self.member(&json, "func"),

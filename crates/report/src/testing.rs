@@ -29,6 +29,10 @@ impl Names for Fake {
         format!("[{format} {wall_ns}]")
     }
 
+    fn program(&self, pid: u32) -> Option<std::sync::Arc<str>> {
+        (pid == 77).then(|| "python3".into())
+    }
+
     fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {
         format!("{what:?} {number}")
     }

@@ -44,7 +44,8 @@ fn run() -> Run {
 const HOSTILE: &str = "a\"b\\c\nd\u{1b}[2J\u{202e}\u{9b}漢\u{fffd}</script><!--";
 
 fn thread(tid: u32) -> Thread {
-    Thread { pid: 77, tid, comm: if tid == 78 { HOSTILE.into() } else { "worker".into() } }
+    let comm: Arc<str> = if tid == 78 { HOSTILE.into() } else { "worker".into() };
+    Thread { pid: 77, tid, program: if tid == 79 { HOSTILE.into() } else { comm.clone() }, comm }
 }
 
 /// A call from `start` for `ns`, in the call that began at `parent`; times count from the start of the run.

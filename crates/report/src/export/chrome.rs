@@ -186,7 +186,7 @@ impl<W: Write + Send> Chrome<W> {
 
     /// Says the name of a process and of its threads when they are first seen, or have another.
     fn introduce(&mut self, thread: &Thread) -> io::Result<()> {
-        let Thread { pid, tid, comm } = thread;
+        let Thread { pid, tid, comm, program } = thread;
         let known = self.threads.get(&(*pid, *tid));
         if known.is_some_and(|known| known == comm || comm.is_empty()) {
             return Ok(());
@@ -194,7 +194,7 @@ impl<W: Write + Send> Chrome<W> {
         let is_new_process = !self.threads.keys().any(|(process, _)| process == pid);
         self.threads.insert((*pid, *tid), comm.clone());
         if is_new_process {
-            self.metadata("process_name", *pid, 0, &format!("\"name\": {}", quoted(comm)))?;
+            self.metadata("process_name", *pid, 0, &format!("\"name\": {}", quoted(program)))?;
             self.metadata("process_labels", *pid, 0, "\"labels\": \"CPU\"")?;
             self.metadata("process_sort_index", *pid, 0, &format!("\"sort_index\": {pid}"))?;
         }

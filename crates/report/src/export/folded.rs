@@ -183,7 +183,7 @@ mod tests {
     }
 
     fn record(name: &str, kind: Kind, fields: Vec<(Arc<str>, Data)>) -> Record {
-        let thread = Some(Thread { pid: 1, tid: 1, comm: "py\nthon".into() });
+        let thread = Some(Thread { pid: 1, tid: 1, comm: "py\nthon".into(), program: "python3".into() });
         Record { kind, time_ns: 0, thread, site: Site::default(), name: name.into(), fields }
     }
 

@@ -105,6 +105,10 @@ fn write_record(line: &mut String, record: &Record, schema: Option<usize>) {
     if let Some(thread) = &record.thread {
         let _ = write!(line, ",\"pid\":{},\"tid\":{},\"comm\":", thread.pid, thread.tid);
         json::string(line, &thread.comm);
+        if thread.program != thread.comm {
+            line.push_str(",\"program\":");
+            json::string(line, &thread.program);
+        }
     }
     for (key, text) in [
         ("name", &record.name),

@@ -181,7 +181,7 @@ impl<W: Write + Send> Perfetto<W> {
 
     /// The track of a thread, described when it is new or has another name.
     fn thread(&mut self, thread: &Thread) -> io::Result<u64> {
-        let Thread { pid, tid, comm } = thread;
+        let Thread { pid, tid, comm, program } = thread;
         let track = thread_track(*pid, *tid);
         let known = self.threads.get(&(*pid, *tid));
         if known.is_some_and(|known| known == comm || comm.is_empty()) {
@@ -193,7 +193,7 @@ impl<W: Write + Send> Perfetto<W> {
                     descriptor.uint(field::descriptor::UUID, process_track(*pid));
                     descriptor.message(field::descriptor::PROCESS, |process| {
                         process.uint(field::descriptor::PROCESS_PID, u64::from(*pid));
-                        process.text(field::descriptor::PROCESS_NAME, comm);
+                        process.text(field::descriptor::PROCESS_NAME, program);
                     });
                 });
             })?;

@@ -92,6 +92,8 @@ pub struct Thread {
     pub tid: u32,
     /// Its name; empty where it was not asked for.
     pub comm: Arc<str>,
+    /// File name of the program that the process runs; where it is not known, the name of the thread.
+    pub program: Arc<str>,
 }
 
 /// An attach point.

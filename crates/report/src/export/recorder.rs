@@ -131,7 +131,8 @@ impl Recorder {
                 return None;
             }
         };
-        let thread = Thread { pid: header.tgid, tid: header.tid, comm: self.none.clone() };
+        let (pid, tid, comm) = (header.tgid, header.tid, self.none.clone());
+        let thread = Thread { pid, tid, program: program(context, pid, &comm), comm };
         Some(self.text(kind, text, header.time_ns, Some(thread)))
     }
 
@@ -182,7 +183,8 @@ impl Recorder {
                 Kind::Span(Span { duration_ns, span_id, parent_id, status, result })
             }
         };
-        Record { kind, time_ns, thread: Some(Thread { pid, tid, comm }), site, name, fields }
+        let thread = Thread { pid, tid, program: program(parts.context, pid, &comm), comm };
+        Record { kind, time_ns, thread: Some(thread), site, name, fields }
     }
 
     /// The id of the call of this thread that began then; 0 is that of none.
@@ -289,6 +291,11 @@ impl Recorder {
             }
         }
     }
+}
+
+/// The program of a process, or its thread's name.
+fn program(context: Context, pid: u32, comm: &Arc<str>) -> Arc<str> {
+    context.names.program(pid).unwrap_or_else(|| comm.clone())
 }
 
 /// `[low, high, count]`, both bounds inclusive.

@@ -82,6 +82,22 @@ fn beyond_the_limit_series_are_one_and_no_counter_falls() {
 }
 
 #[test]
+fn threads_of_a_process_are_one_series_by_its_program() {
+    let labels = ["process.pid", "process.executable.name"];
+    let manifest = with(vec![map("n", MapValue::Agg(Agg::Count))], vec![metric("", &labels)]);
+    let entry = |pid: u64, comm: &str, bits| {
+        let key = vec![Value::Uint(pid, 4), Value::Str(comm.into(), false)];
+        (key, Cell::Number { bits, signed: false })
+    };
+    let entries = vec![entry(77, "python3", 1), entry(77, "pt_autograd_0", 2), entry(78, "gone", 4)];
+    let snapshot = Snapshot { map: 0, entries, top: 0, div: 0 };
+    let family = &Metrics::default().families(&manifest, &Fake, &[snapshot])[0];
+    let found: Vec<_> = family.points.iter().map(|point| (&*point.labels[1].1, &point.value)).collect();
+    let number = |whole: u64| Reading::Number(whole.into());
+    assert_eq!(found, [("python3", &number(3)), ("gone", &number(4))]);
+}
+
+#[test]
 fn histograms_have_the_bounds_of_their_buckets() {
     let manifest = with(vec![map("h", HIST)], vec![]);
     let families = Metrics::default().families(&manifest, &Fake, &[histogram(0, 0, &[0, 1, 2, 3, 4, 9])]);

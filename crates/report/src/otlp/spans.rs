@@ -97,8 +97,8 @@ impl Batch {
     /// Takes a record in, if it is a span or an instant.
     pub fn add(&mut self, record: &Record) {
         let Some(span) = self.span(record) else { return };
-        let (pid, comm) = record.thread.as_ref().map_or((0, ""), |thread| (thread.pid, &*thread.comm));
-        let (_, spans) = self.by_process.entry(pid).or_insert_with(|| (comm.to_owned(), Vec::new()));
+        let (pid, program) = record.thread.as_ref().map_or((0, ""), |thread| (thread.pid, &*thread.program));
+        let (_, spans) = self.by_process.entry(pid).or_insert_with(|| (program.to_owned(), Vec::new()));
         self.bytes += span.encoded_len();
         spans.push(span);
         self.spans += 1;
@@ -110,8 +110,8 @@ impl Batch {
         self.bytes = 0;
         let mut processes: Vec<_> = self.by_process.drain().collect();
         processes.sort_by_key(|(pid, _)| *pid);
-        let of_process = |(pid, (comm, spans)): (u32, (String, Vec<OtlpSpan>))| {
-            let mut of = resource(&process(&self.run, &comm, &self.given)).unwrap_or_default();
+        let of_process = |(pid, (program, spans)): (u32, (String, Vec<OtlpSpan>))| {
+            let mut of = resource(&process(&self.run, &program, &self.given)).unwrap_or_default();
             of.attributes.push(attribute("process.pid", Value::IntValue(pid.into())));
             let scope_spans = vec![ScopeSpans { scope: scope(), spans, ..ScopeSpans::default() }];
             ResourceSpans { resource: Some(of), scope_spans, ..ResourceSpans::default() }
@@ -163,12 +163,12 @@ impl Batch {
 }
 
 /// What is known of a process.
-fn process(run: &Run, comm: &str, given: &Attributes) -> Attributes {
-    let service = if comm.is_empty() { super::SCOPE } else { comm };
+fn process(run: &Run, program: &str, given: &Attributes) -> Attributes {
+    let service = if program.is_empty() { super::SCOPE } else { program };
     let mut attributes: Attributes = vec![
         ("service.name".into(), service.into()),
         ("host.name".into(), run.host.clone()),
-        ("process.executable.name".into(), comm.into()),
+        ("process.executable.name".into(), program.into()),
     ];
     attributes.retain(|(key, value)| !value.is_empty() && !given.iter().any(|(known, _)| known == key));
     attributes.extend(given.iter().cloned());
@@ -249,7 +249,7 @@ mod tests {
     use serde_json::json;
 
     fn record(name: &str, kind: Kind, fields: Vec<(Arc<str>, Data)>) -> Record {
-        let thread = Some(Thread { pid: 7, tid: 8, comm: "py\"th\non".into() });
+        let thread = Some(Thread { pid: 7, tid: 8, comm: "py\"th\non".into(), program: "python3".into() });
         let site = Site { func: "cuMemAlloc_v2".into(), ..Site::default() };
         Record { kind, time_ns: 100, thread, site, name: name.into(), fields }
     }
@@ -320,6 +320,10 @@ mod tests {
         assert_eq!(attributes["error.type"]["stringValue"], "CUDA_ERROR_OUT_OF_MEMORY");
         assert_eq!(attributes["cuda.result"]["intValue"], "2");
         let resource = attributes_of(&of["resource"]);
+        assert_eq!(
+            resource["process.executable.name"]["stringValue"], "python3",
+            "whatever its threads are called"
+        );
         assert_eq!(
             (&resource["service.name"]["stringValue"], &resource["process.pid"]["intValue"]),
             (&json!("train"), &json!("7"))
