@@ -45,6 +45,10 @@ impl target::Kernel for Running {
     fn raw_tracepoints(&self) -> Vec<String> {
         btf::raw_tracepoints()
     }
+
+    fn field(&self, of: &str, field: &str) -> Option<u32> {
+        btf::kernel_fields([(of, field)]).map(|[offset]| offset)
+    }
 }
 
 fn field(field: TracepointField) -> RecordField {
@@ -52,12 +56,21 @@ fn field(field: TracepointField) -> RecordField {
     let kind = match field.size {
         size if declared.starts_with("char[") => RecordKind::Text(size),
         _ if declared == "__data_loc char[]" => RecordKind::LocatedText,
-        _ if declared.contains('[') => RecordKind::Other(field.declared),
+        _ if declared.contains('[') => array(&field).unwrap_or(RecordKind::Other(field.declared)),
         8 if declared.ends_with('*') => RecordKind::Pointer { text: declared.contains("char") },
         size @ (1 | 2 | 4 | 8) => RecordKind::Int { bytes: size as u8, signed: field.signed },
         _ => RecordKind::Other(field.declared),
     };
     RecordField { name: field.name, offset: field.offset, kind }
+}
+
+/// `unsigned long[6]`
+fn array(field: &TracepointField) -> Option<RecordKind> {
+    let (_, dimension) = field.declared.split_once('[')?;
+    let count: u32 = dimension.strip_suffix(']')?.parse().ok().filter(|&count| count > 0)?;
+    let bytes = field.size / count;
+    let whole = matches!(bytes, 1 | 2 | 4 | 8) && bytes * count == field.size;
+    whole.then_some(RecordKind::Array { bytes: bytes as u8, signed: field.signed, count })
 }
 
 #[cfg(test)]
@@ -74,6 +87,8 @@ mod tests {
         assert_eq!(kind("__data_loc char[]", 4), RecordKind::LocatedText);
         assert_eq!(kind("const char *", 8), RecordKind::Pointer { text: true });
         assert_eq!(kind("pid_t", 4), RecordKind::Int { bytes: 4, signed: true });
-        assert_eq!(kind("unsigned long[6]", 48), RecordKind::Other("unsigned long[6]".into()));
+        assert_eq!(kind("long[6]", 48), RecordKind::Array { bytes: 8, signed: true, count: 6 });
+        assert_eq!(kind("struct x[2]", 48), RecordKind::Other("struct x[2]".into()));
+        assert_eq!(kind("__data_loc u8[]", 4), RecordKind::Other("__data_loc u8[]".into()));
     }
 }

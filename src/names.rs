@@ -78,6 +78,13 @@ fn uuid(bytes: Option<[u8; 16]>) -> String {
     format!("GPU-{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
 }
 
+impl MachineNames {
+    fn kernel_symbol(&self, address: u64) -> String {
+        let frame = self.symbols.borrow_mut().kernel(address);
+        frame.symbol.map_or_else(|| format!("{address:#x}"), |symbol| format!("{symbol}+{}", frame.offset))
+    }
+}
+
 fn frame(found: target::Frame) -> Frame {
     let target::Frame { symbol, offset, address, module, source, inlined } = found;
     Frame { address, symbol, offset, module, source, inlined }
@@ -130,6 +137,7 @@ impl Names for MachineNames {
             Lookup::KernelFull => self.kernel(number, report::kernel::full),
             Lookup::KernelMangled => self.kernel(number, str::to_owned),
             Lookup::DeviceUuid => uuid(self.stacks.device_uuid(number as u64)),
+            Lookup::Ksym => self.kernel_symbol(number as u64),
             _ => lookup::text(what, number),
         }
     }

@@ -49,6 +49,10 @@ impl target::Kernel for AnyKernel {
     fn raw_tracepoints(&self) -> Vec<String> {
         vec![]
     }
+
+    fn field(&self, _: &str, _: &str) -> Option<u32> {
+        None
+    }
 }
 
 fn main() -> ExitCode {

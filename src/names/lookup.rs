@@ -17,7 +17,8 @@ pub fn text(what: Lookup, number: i64) -> String {
     match what {
         Lookup::Comm => comm(number),
         Lookup::CgroupPath => cgroup_path(number),
-        Lookup::Inet => inet(number),
+        Lookup::Mac => mac(number),
+        Lookup::Ksym => format!("{number:#x}"),
         Lookup::Error => error(number),
         Lookup::DriverResult => result(&cuda::errors::DRIVER, number),
         Lookup::RuntimeResult => result(&cuda::errors::RUNTIME, number),
@@ -32,9 +33,10 @@ pub fn text(what: Lookup, number: i64) -> String {
     }
 }
 
-/// Of an address in memory the first byte comes first.
-fn inet(number: i64) -> String {
-    std::net::Ipv4Addr::from((number as u32).to_le_bytes()).to_string()
+/// The first byte is the lowest.
+fn mac(number: i64) -> String {
+    let bytes = &number.to_le_bytes()[..6];
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
 /// `0000:1b:00.0`
@@ -115,11 +117,10 @@ mod tests {
             (Lookup::User, -1, "-1"),
             (Lookup::Comm, -1, ""),
             (Lookup::CgroupPath, -1, ""),
-            (Lookup::Inet, 0x0100_007f, "127.0.0.1"),
-            (Lookup::Inet, -1, "255.255.255.255"),
             (Lookup::DevicePci, 0x0001_1b00, "0001:1b:00.0"),
             (Lookup::DevicePci, 0x0a, "0000:00:01.2"),
             (Lookup::DevicePci, -1, "?"),
+            (Lookup::Mac, 0x0100_4f3e_1600, "00:16:3e:4f:00:01"),
         ];
         for (what, number, expected) in cases {
             assert_eq!(text(what, number), expected, "{what:?} {number}");

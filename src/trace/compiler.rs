@@ -182,8 +182,10 @@ impl<'a> Compiler<'a> {
     fn say_pending(&self, checked: &Checked) {
         let whom = if self.machine.scope().is_system_wide() { "a process" } else { "the program" };
         for pending in &checked.pending {
+            let meant = pending.meant(self.machine);
+            let meant = meant.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
             self.messages
-                .note(&format!("`{}` is not there yet: waiting for {whom} to map it", pending.target));
+                .note(&format!("`{}` is not there yet: waiting for {whom} to map it{meant}", pending.target));
             self.messages
                 .detail(|| format!("looked for `{}` in {}", pending.target, pending.looked_in.join(", ")));
         }

@@ -247,6 +247,24 @@ pub static BUILTINS: &[Builtin] = &[
         Anywhere,
         "uprobe:libcuda:cuInit { @[cgroup] = count() }",
     ),
+    variable(
+        "ppid",
+        "id of the process that started this one, uint32, in the initial pid namespace",
+        Anywhere,
+        "uprobe:libcuda:cuInit { printf(\"%d is a child of %d\\n\", pid, ppid) }",
+    ),
+    variable(
+        "pcomm",
+        "name of the process that started this one, string",
+        Anywhere,
+        "uprobe:libcuda:cuInit { @[pcomm, comm] = count() }",
+    ),
+    variable(
+        "curtask",
+        "address of the kernel's `task_struct` of this thread, uint64",
+        Anywhere,
+        "profile:hz:99 { @[curtask] = count() }",
+    ),
     callable(
         variable(
             "ustack",
@@ -400,8 +418,24 @@ pub static BUILTINS: &[Builtin] = &[
         "ntop",
         (1, 2),
         "ntop([family, ]address)",
-        "IPv4 address, a number in network order, as printed",
+        "address of IPv4 or IPv6, as printed: of a number or bytes in network order, or where a pointer and a family (2, 10) say",
         "BEGIN { print(ntop(0x0100007f)) }",
+    ),
+    call(
+        Function,
+        "pton",
+        (1, 1),
+        "pton(\"address\")",
+        "the 4 or 16 bytes of an address of IPv4 or IPv6, in network order, to compare with",
+        "tracepoint:tcp:tcp_retransmit_skb / args.daddr == pton(\"127.0.0.1\") / { @ = count() }",
+    ),
+    call(
+        Function,
+        "macaddr",
+        (1, 1),
+        "macaddr(bytes)",
+        "address of a network card, as printed: `00:16:3e:4f:00:01`; of 6 bytes or where a pointer says",
+        "uprobe:./app:main { print(macaddr((uint8 *)arg0)) }",
     ),
     call(
         Function,
@@ -506,6 +540,14 @@ pub static BUILTINS: &[Builtin] = &[
         "usym(address)",
         "code address that prints as symbol+offset",
         "uprobe:libcudart:cudaLaunchKernel { @[usym(args.func)] = count() }",
+    ),
+    call(
+        Function,
+        "ksym",
+        (1, 1),
+        "ksym(address)",
+        "address in the kernel that prints as symbol+offset",
+        "tracepoint:timer:timer_expire_entry { @[ksym(args.function)] = count() }",
     ),
     calls(call(
         Function,
@@ -829,24 +871,49 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 pub static ABSENT: &[(&str, &str)] = &[
     ("config", "settings stand in the script's `config` block, and are not read by the script"),
     ("container_of", "cast the address less `offsetof(struct NAME, member)`"),
-    ("curtask", "use `pid`, `tid` and `comm`"),
     ("debugf", "use `printf`"),
     ("kaddr", "use `kptr` on an address that a tracepoint passes on"),
     ("kfunc_allowed", "functions of the kernel are not called by scripts"),
     ("kfunc_exist", "functions of the kernel are not called by scripts"),
-    ("ksym", "use `kstack`"),
     ("leader_comm", "use `comm(pid)`"),
     ("leader_tid", "use `pid`"),
-    ("macaddr", "print the bytes: `%rh` of `buf(p, 6)`"),
     ("path", "use `cat` or `system` on `/proc/PID/fd`"),
-    ("pcomm", "keep `args.parent_comm` of `tracepoint:sched:sched_process_fork` by `args.child_pid`"),
     ("percpu_kaddr", "use a tracepoint, whose `args` are typed"),
-    ("ppid", "keep `args.parent_pid` of `tracepoint:sched:sched_process_fork` by `args.child_pid`"),
-    ("pton", "write the number in network order: 127.0.0.1 is `0x0100007f`"),
     ("skboutput", "packets are not written; trace the functions that send them"),
     ("socket_cookie", "use the address of the socket as a key"),
     ("unwatch", "there are no watchpoints; probe the function that writes there"),
 ];
+
+/// Names of other languages: what is written here.
+pub static ELSEWHERE: &[(&str, &str)] = &[
+    ("NULL", "write `0`"),
+    ("None", "write `0`"),
+    ("nullptr", "write `0`"),
+    ("True", "write `true`"),
+    ("False", "write `false`"),
+    ("backtrace", "use `ustack`"),
+    ("errno", "use what the call returns: `retval` in a `uretprobe`"),
+    ("execname", "use `comm`"),
+    ("format", "use `printf`; a value as text is printed by `%s`"),
+    ("getpid", "use `pid`"),
+    ("gettid", "use `tid`"),
+    ("lquantize", "use `@ = lhist(n, min, max, step)`"),
+    ("now", "use `nsecs`"),
+    ("println", "use `printf` or `print`"),
+    ("puts", "use `printf` or `print`"),
+    ("quantize", "use `@ = hist(n)`"),
+    ("sleep", "a script does not wait; use `interval:s:1`"),
+    ("sprintf", "use `printf`, or `str_concat` to join text"),
+    ("strcat", "use `str_concat`"),
+    ("strcmp", "compare by `==`"),
+    ("timestamp", "use `nsecs`"),
+    ("walltimestamp", "use `strftime(\"%H:%M:%S\", nsecs)`"),
+];
+
+/// What is written here for a name of another language.
+pub fn elsewhere(name: &str) -> Option<&'static str> {
+    ELSEWHERE.iter().find(|(foreign, _)| *foreign == name).map(|(_, here)| *here)
+}
 
 /// Functions that change the machine, and so ask for `--unsafe`.
 pub static UNSAFE: &[&str] = &["system", "signal", "signal_thread", "override", "write_user"];
@@ -859,7 +926,8 @@ mod tests {
     fn names_are_unique() {
         for (at, builtin) in BUILTINS.iter().enumerate() {
             assert!(BUILTINS[..at].iter().all(|other| other.name != builtin.name), "{}", builtin.name);
-            assert!(ABSENT.iter().all(|(name, _)| *name != builtin.name), "{}", builtin.name);
+            let others = ABSENT.iter().chain(ELSEWHERE);
+            assert!(others.into_iter().all(|(name, _)| *name != builtin.name), "{}", builtin.name);
         }
     }
 

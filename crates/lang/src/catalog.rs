@@ -119,16 +119,25 @@ pub enum RecordKind {
     Text(u32),
     /// `__data_loc char[] name`: text elsewhere in the record.
     LocatedText,
+    /// `unsigned long args[6]`
+    Array {
+        /// Of an element: 1, 2, 4 or 8.
+        bytes: u8,
+        /// Two's complement.
+        signed: bool,
+        /// Elements.
+        count: u32,
+    },
     /// Something that scripts cannot read, as C declares it.
     Other(String),
 }
 
 impl std::fmt::Display for RecordKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let int = |bytes: u8, signed: bool| format!("{}int{}", if signed { "" } else { "u" }, bytes * 8);
         match self {
-            RecordKind::Int { bytes, signed } => {
-                write!(f, "{}int{}", if *signed { "" } else { "u" }, bytes * 8)
-            }
+            RecordKind::Int { bytes, signed } => f.write_str(&int(*bytes, *signed)),
+            RecordKind::Array { bytes, signed, count } => write!(f, "{}[{count}]", int(*bytes, *signed)),
             RecordKind::Pointer { text: true } => f.write_str("char *"),
             RecordKind::Pointer { text: false } => f.write_str("void *"),
             RecordKind::Text(bytes) => write!(f, "char[{bytes}]"),
@@ -220,6 +229,12 @@ pub trait Catalog {
     /// Names of all raw tracepoints.
     fn raw_tracepoints(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Where a field lies in a struct of the kernel, in bytes: `("task_struct", "real_parent")`.
+    fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
+        let _ = (of, field);
+        None
     }
 
     /// Library names worth suggesting when a target is misspelled.

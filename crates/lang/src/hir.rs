@@ -147,6 +147,10 @@ pub enum Type {
     Lookup(Lookup),
     /// `buf(p, n)`: a uint32 length and so many bytes at most, zero-filled behind the length.
     Buf(u32),
+    /// `ntop(address)`: the family and four words in network order, all uint32.
+    Inet,
+    /// `c ? func : "none"`: a uint32 that says which of the parts behind it is meant; the others are zero.
+    Either(Vec<Type>),
 }
 
 impl Type {
@@ -175,8 +179,10 @@ pub enum Lookup {
     User,
     /// `cgroup_path(id)`: path under the mounted hierarchy.
     CgroupPath,
-    /// `ntop(address)`: `127.0.0.1`.
-    Inet,
+    /// `macaddr(bytes)`: `00:16:3e:4f:00:01`.
+    Mac,
+    /// `ksym(address)`: symbol+offset in the kernel.
+    Ksym,
     /// `size_text(bytes)`: `1.5 MiB`.
     Size,
     /// `time_text(ns)`: `12.3 us`.
@@ -211,7 +217,8 @@ impl Lookup {
             Lookup::Syscall => "syscall_name",
             Lookup::User => "username",
             Lookup::CgroupPath => "cgroup_path",
-            Lookup::Inet => "ntop",
+            Lookup::Mac => "macaddr",
+            Lookup::Ksym => "ksym",
             Lookup::Size => "size_text",
             Lookup::Time => "time_text",
         }
@@ -486,7 +493,7 @@ pub enum Attach {
         /// As Linux numbers it.
         number: i32,
     },
-    /// `tracepoint:sched:sched_switch`; `Param` and `RecordStr` are fields of its record.
+    /// `tracepoint:sched:sched_switch`; `Param` and `RecordBytes` are fields of its record.
     Tracepoint {
         /// `sched`
         category: String,
@@ -844,8 +851,10 @@ impl Expr {
 pub enum ExprKind {
     /// `12`, `true`, `CUDA_SUCCESS`: bits in the width of the type.
     Int(i64),
-    /// `"text"`, without the NUL; the type's capacity is at least one byte more.
+    /// `"text"`, without the NUL; the type's capacity is at least one byte more. Or all bytes of an array.
     Str(Vec<u8>),
+    /// All bytes zero.
+    Zero,
     /// `$x`
     Var(VarId),
     /// `@m[k]`: zero (or `""`) when missing. Of an aggregation: count, sum, min, max or avg over all CPUs as a 64-bit integer.
@@ -864,8 +873,8 @@ pub enum ExprKind {
         /// Bytes from the start of the struct.
         offset: u32,
     },
-    /// `args.comm` of a tracepoint: text in its record, of the type's capacity.
-    RecordStr {
+    /// `args.comm` of a tracepoint: text in its record, of the type's capacity, or an array of integers.
+    RecordBytes {
         /// Parameter index.
         param: u32,
         /// The field says where in the record the text lies.
@@ -904,6 +913,8 @@ pub enum ExprKind {
     Cgroup,
     /// `rand`: uint32.
     Rand,
+    /// `curtask`: address of the kernel's `task_struct` of the thread, uint64.
+    Task,
     /// `ncpus`, `nsecs(tai)`: see [`Fact`].
     Fact(Fact),
     /// `func`, `api`, `probe`; the type is `Name`.

@@ -230,7 +230,7 @@ impl<'a> Printer<'a> {
             ExprKind::Var(id) => self.var(*id),
             ExprKind::MapGet { map, key } => self.cell(*map, key),
             ExprKind::Param(at) => format!("args.{}", self.param(*at)),
-            ExprKind::RecordStr { param, .. } => format!("args.{}", self.param(*param)),
+            ExprKind::RecordBytes { param, .. } => format!("args.{}", self.param(*param)),
             ExprKind::ParamField { param, offset } => {
                 format!("{}:args.{}+{offset}", self.ty(&e.ty), self.param(*param))
             }
@@ -359,6 +359,8 @@ impl<'a> Printer<'a> {
             Type::Timestamp(format) => format!("strftime({format:?})"),
             Type::Lookup(lookup) => lookup.function().into(),
             Type::Buf(capacity) => format!("buffer[{capacity}]"),
+            Type::Inet => "inet".into(),
+            Type::Either(parts) => parts[1..].iter().map(|ty| self.ty(ty)).collect::<Vec<_>>().join(" or "),
         }
     }
 }
@@ -382,6 +384,8 @@ fn simple(kind: &ExprKind) -> &'static str {
         ExprKind::Comm => "comm",
         ExprKind::Cgroup => "cgroup",
         ExprKind::Rand => "rand",
+        ExprKind::Task => "curtask",
+        ExprKind::Zero => "zero",
         _ => unreachable!("an expression with parts has its own arm"),
     }
 }

@@ -102,14 +102,16 @@ impl Catalog for Machine {
     }
 
     fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
-        match (category, event) {
-            ("sched", "sched_switch") => Ok(Tracepoint { fields: record::record() }),
-            _ => Err("this kernel has none".into()),
-        }
+        let fields = record::of(category, event).ok_or("this kernel has none")?;
+        Ok(Tracepoint { fields })
     }
 
     fn tracepoints(&self) -> Vec<(String, String)> {
         vec![("sched".into(), "sched_switch".into())]
+    }
+
+    fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
+        record::kernel_field(of, field)
     }
 
     fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {

@@ -80,6 +80,8 @@ fn number(value: &Value) -> Option<Number> {
         | Value::Record(_)
         | Value::Array(_)
         | Value::Name(..)
+        | Value::Inet(..)
+        | Value::Either(..)
         | Value::Stack { .. } => {
             return None;
         }

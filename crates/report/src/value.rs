@@ -7,6 +7,7 @@
 //! Strings come from a traced process: their control characters are shown as `\n` or `\x1b`, so that no program can move
 //! the cursor of who watches it. What the script itself writes (literals of `printf`) is not escaped.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use wire::types::StackMode;
 use wire::unwind::Stop;
 use wire::{Manifest, Value};
@@ -54,6 +55,8 @@ impl Context<'_> {
             Value::Stack { map, id, tgid, mode } => self.stack(*map, *id, *tgid, *mode, indent),
             Value::Lookup(what, number) => escape(self.names.lookup(*what, *number).as_bytes()),
             Value::Buf(bytes) => visible(bytes),
+            Value::Inet(family, bytes) => host(*family, bytes),
+            Value::Either(_, value) => self.indented(value, indent),
             Value::Timestamp(ns, format) => self.names.strftime(format, self.names.wall_clock_ns(*ns)),
         }
     }
@@ -130,6 +133,18 @@ impl Context<'_> {
             text.push('\n');
         }
         text
+    }
+}
+
+/// `127.0.0.1`, `::1`
+fn host(family: u32, bytes: &[u8; 16]) -> String {
+    // linux/socket.h
+    const AF_INET: u32 = 2;
+    const AF_INET6: u32 = 10;
+    match family {
+        AF_INET => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).to_string(),
+        AF_INET6 => Ipv6Addr::from(*bytes).to_string(),
+        other => format!("address of family {other}"),
     }
 }
 

@@ -319,6 +319,7 @@ fn encode(value: &Value, ty: &Type, out: &mut [u8]) {
             put(&[&(bytes.len() as u32).to_le_bytes(), bytes.as_slice()].concat(), 4 + bytes.len() as u32)
         }
         (Value::Name(_, id), _) => put(&id.to_le_bytes(), 4),
+        (Value::Inet(family, bytes), _) => put(&[&family.to_le_bytes(), bytes.as_slice()].concat(), 20),
         (Value::Str(text, _), Type::Str(capacity)) => {
             let len = text.len().min(*capacity as usize);
             put(text, len as u32);
@@ -338,7 +339,11 @@ fn encode(value: &Value, ty: &Type, out: &mut [u8]) {
                 encode(element, ty, &mut out[at * ty.size() as usize..]);
             }
         }
-        (Value::Str(..) | Value::Tuple(_) | Value::Record(_) | Value::Array(_), _) => {}
+        (Value::Either(which, value), Type::Either(parts)) => {
+            put(&(*which as u32).to_le_bytes(), 4);
+            encode(value, &parts[*which], &mut out[wire::layout::tuple(parts).offsets[*which] as usize..]);
+        }
+        (Value::Str(..) | Value::Tuple(_) | Value::Record(_) | Value::Array(_) | Value::Either(..), _) => {}
     }
 }
 

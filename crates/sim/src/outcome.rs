@@ -43,6 +43,8 @@ pub enum Value {
     Lookup(wire::types::Lookup, i64),
     /// Bytes.
     Buf(Vec<u8>),
+    /// Family and bytes of a host's address.
+    Inet(u32, [u8; 16]),
 }
 
 /// A cell of a map, merged over CPUs.
@@ -242,6 +244,8 @@ pub fn named(
         wire::Value::Stack { map, id, tgid, mode } => Value::Stack(frames(*map, *id), *tgid, *mode),
         wire::Value::Lookup(what, number) => Value::Lookup(*what, *number),
         wire::Value::Buf(bytes) => Value::Buf(bytes.clone()),
+        wire::Value::Inet(family, bytes) => Value::Inet(*family, *bytes),
+        wire::Value::Either(_, value) => named(value, manifest, frames),
         wire::Value::Timestamp(ns, format) => Value::Timestamp(*ns, format.clone()),
     }
 }

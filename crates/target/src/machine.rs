@@ -71,6 +71,9 @@ pub trait Kernel: std::fmt::Debug + Sync {
 
     /// Names of all raw tracepoints.
     fn raw_tracepoints(&self) -> Vec<String>;
+
+    /// Where a field lies in a struct, in bytes.
+    fn field(&self, of: &str, field: &str) -> Option<u32>;
 }
 
 /// A file that was taken.
@@ -383,6 +386,10 @@ impl Catalog for Machine {
 
     fn raw_tracepoints(&self) -> Vec<String> {
         self.kernel.map(Kernel::raw_tracepoints).unwrap_or_default()
+    }
+
+    fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
+        self.kernel?.field(of, field)
     }
 
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {

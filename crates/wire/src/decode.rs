@@ -50,6 +50,10 @@ pub enum Value {
     Lookup(Lookup, i64),
     /// Bytes.
     Buf(Vec<u8>),
+    /// Address of a host: `AF_INET` or `AF_INET6`, and its bytes in network order.
+    Inet(u32, [u8; 16]),
+    /// One of several things: which part of its type, and that.
+    Either(usize, Box<Value>),
 }
 
 /// Head of a record.
@@ -189,6 +193,14 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
         Type::Buf(capacity) => {
             let len = unsigned(data, at, 4)?.min(u64::from(*capacity)) as usize;
             Value::Buf(slice(data, at + 4, *capacity as usize)?[..len].to_vec())
+        }
+        Type::Inet => Value::Inet(unsigned(data, at, 4)? as u32, bytes(data, at + 4)?),
+        Type::Either(parts) => {
+            // The first part says which; odd bytes mean the first of them.
+            let which = (unsigned(data, at, 4)? as usize).clamp(1, parts.len().max(2) - 1);
+            let part = parts.get(which).ok_or(DecodeError::Short { needed: at, found: at })?;
+            let offset = layout::tuple(parts).offsets[which] as usize;
+            Value::Either(which, Box::new(value(data, at + offset, part)?))
         }
     })
 }

@@ -72,6 +72,10 @@ pub enum Type {
     Lookup(Lookup),
     /// `u32 length` and so many bytes, zero-filled behind the length.
     Buf(u32),
+    /// `u32 family` and 16 bytes in network order, of which IPv4 takes the first four.
+    Inet,
+    /// One of several: laid out as a tuple whose first part, a u32, says which of the others is meant.
+    Either(Vec<Type>),
 }
 
 /// What a number stands for.
@@ -89,8 +93,10 @@ pub enum Lookup {
     User,
     /// Cgroup id: its path.
     CgroupPath,
-    /// IPv4 address in network order: with dots.
-    Inet,
+    /// Six bytes of an Ethernet address, the first in the lowest: with colons.
+    Mac,
+    /// Address in the kernel: symbol+offset.
+    Ksym,
     /// Bytes, as people read them.
     Size,
     /// Nanoseconds, as people read them.
@@ -145,10 +151,13 @@ impl Type {
             Type::Pointer | Type::Timestamp(_) | Type::Lookup(_) | Type::Stack { .. } => 8,
             Type::Buf(capacity) => 4 + capacity.next_multiple_of(4),
             Type::Usym => 16,
+            Type::Inet => 20,
             Type::Str(capacity) | Type::Chars(capacity) => *capacity,
             Type::Struct(def) => def.size,
             Type::Array(element, count) => element.size() * count,
-            Type::Tuple(parts) | Type::Record(_, parts) => crate::layout::tuple(parts).size,
+            Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
+                crate::layout::tuple(parts).size
+            }
         }
     }
 
@@ -158,9 +167,11 @@ impl Type {
             Type::Str(_) | Type::Chars(_) => 1,
             Type::Struct(def) => def.align,
             Type::Array(element, _) => element.align(),
-            Type::Stack { .. } | Type::Buf(_) => 4,
+            Type::Stack { .. } | Type::Buf(_) | Type::Inet => 4,
             Type::Usym => 8,
-            Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().map(Type::align).max().unwrap_or(1),
+            Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
+                parts.iter().map(Type::align).max().unwrap_or(1)
+            }
             scalar => scalar.size(),
         }
     }

@@ -92,10 +92,12 @@ impl Body<'_, '_> {
                 let value = self.b().call(helper::GET_PRANDOM_U32, &[]);
                 self.b().extend(value, Width::B32, false).into()
             }
+            ExprKind::Task => self.b().call(helper::GET_CURRENT_TASK, &[]).into(),
+            ExprKind::Zero => 0.into(),
             ExprKind::Fact(fact) => self.fact(*fact),
             ExprKind::Str(_)
             | ExprKind::Comm
-            | ExprKind::RecordStr { .. }
+            | ExprKind::RecordBytes { .. }
             | ExprKind::Tuple(_)
             | ExprKind::ReadStr { .. }
             | ExprKind::ReadBuf { .. }
@@ -296,7 +298,8 @@ impl Body<'_, '_> {
         match &expr.kind {
             ExprKind::Str(text) => self.store_bytes(to, text, size),
             ExprKind::Comm => self.store_comm(to, size),
-            ExprKind::RecordStr { param, located } => self.record_string(*param, *located, to, size),
+            ExprKind::Zero => self.zero(to, size),
+            ExprKind::RecordBytes { param, located } => self.record_bytes(*param, *located, &expr.ty, to),
             ExprKind::ReadStr { base, limit } => self.read_string(base, limit.as_deref(), to, size),
             ExprKind::StrConcat { lhs, rhs } => self.concat(lhs, rhs, to, size),
             ExprKind::StrCase { text, upper } => self.change_case(text, *upper, to, size),
@@ -358,9 +361,8 @@ impl Body<'_, '_> {
         match (old, new) {
             (Type::Str(had), Type::Str(has)) => self.convert_string(from, *had, to, *has),
             (Type::Array(_, count), Type::Str(capacity)) => self.text_of_chars(from, *count, to, *capacity),
-            (Type::Tuple(olds) | Type::Record(_, olds), Type::Tuple(news) | Type::Record(_, news)) => {
-                self.convert_tuple(from, olds, to, news)
-            }
+            (Type::Tuple(olds) | Type::Record(_, olds), Type::Tuple(news) | Type::Record(_, news))
+            | (Type::Either(olds), Type::Either(news)) => self.convert_tuple(from, olds, to, news),
             _ if is_scalar(old) => {
                 let value = self.load_scalar(from, old).into();
                 let value = self.convert(value, old, new);

@@ -450,5 +450,5 @@ impl Body<'_, '_> {
 /// Held in a register.
 pub(super) fn is_scalar(ty: &Type) -> bool {
     use Type::*;
-    !matches!(ty, Str(_) | Tuple(_) | Record(..) | Struct(_) | Array(..) | Usym | Buf(_))
+    !matches!(ty, Str(_) | Tuple(_) | Record(..) | Either(_) | Struct(_) | Array(..) | Usym | Buf(_) | Inet)
 }

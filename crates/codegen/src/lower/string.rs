@@ -27,7 +27,8 @@ impl Body<'_, '_> {
     }
 
     /// Text in the record of a tracepoint; a field that is located holds length and place of it.
-    pub(super) fn record_string(&mut self, param: u32, located: bool, to: Place, capacity: u32) {
+    pub(super) fn record_bytes(&mut self, param: u32, located: bool, ty: &Type, to: Place) {
+        let size = self.cx.size(ty);
         let Piece::Reg(offset) = self.places[param as usize][0] else {
             unreachable!("fields are in the record")
         };
@@ -38,10 +39,14 @@ impl Body<'_, '_> {
             false => Operand::from(i64::from(offset)),
         };
         let address = self.b().bin(Bin::Add, ctx, offset);
-        self.zero(to, capacity);
+        self.zero(to, size);
         let at = self.pointer(to);
-        let args = [at.into(), i64::from(capacity).into(), address.into()];
-        self.b().call_void(helper::PROBE_READ_KERNEL_STR, &args);
+        let args = [at.into(), i64::from(size).into(), address.into()];
+        let read = match ty {
+            Type::Str(_) => helper::PROBE_READ_KERNEL_STR,
+            _ => helper::PROBE_READ_KERNEL,
+        };
+        self.b().call_void(read, &args);
     }
 
     /// Bytes to read at most, the NUL included, bounded so that the verifier sees it.

@@ -11,7 +11,9 @@ pub fn operands<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
         | Var(_)
         | Param(_)
         | ParamField { .. }
-        | RecordStr { .. }
+        | RecordBytes { .. }
+        | Zero
+        | Task
         | Arg(_)
         | Reg(_)
         | Retval

@@ -2,10 +2,10 @@
 
 use crate::ast;
 use crate::check::Checker;
-use crate::check::build::{address, binary, convert, expr, int, is_unknown, not, unknown};
+use crate::check::build::{address, binary, convert, expr, int, not, unknown};
 use crate::check::limits;
 use crate::check::scope::At;
-use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
+use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::span::Span;
 
 /// The register with the address of the probed instruction.
@@ -53,23 +53,6 @@ impl Checker<'_> {
         let ty = Type::Pointer(Box::new(Type::Int { bytes, signed: false }));
         let register = expr(ExprKind::Reg(HERE.into()), Type::U64, span);
         convert(address(register, there.wrapping_sub(here) as i64), &ty)
-    }
-
-    /// `ntop(0x0100007f)`, `ntop(2, address)`
-    pub fn ntop(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        if let [family, _] = args
-            && !matches!(self.constant(family, "the family of `ntop`"), None | Some(AF_INET))
-        {
-            let error = self.error("E0210", family.span, "`ntop` prints addresses of IPv4");
-            error.help("print the bytes of another: `%rh` of `buf(p, 16)`");
-            return unknown(span);
-        }
-        let arg = args.last().expect("one argument or two");
-        let number = self.number(arg, "what `ntop` takes");
-        if is_unknown(&number) {
-            return unknown(span);
-        }
-        expr(ExprKind::Lookup(Box::new(convert(number, &Type::I64))), Type::Lookup(Lookup::Inet), span)
     }
 
     /// 0 if equal, else 1: of strings as `strncmp`, of addresses by words of memory.
@@ -157,11 +140,8 @@ impl Checker<'_> {
     }
 }
 
-/// `AF_INET`
-const AF_INET: i64 = 2;
-
 /// Words of memory, the largest first: where each begins and its bytes.
-fn pieces(count: i64) -> impl Iterator<Item = (i64, u8)> {
+pub fn pieces(count: i64) -> impl Iterator<Item = (i64, u8)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let left = count - at;

@@ -53,7 +53,7 @@ pub fn convert(value: Expr, ty: &Type) -> Expr {
         (ExprKind::Str(bytes), Type::Str(capacity)) if bytes.len() < *capacity as usize => {
             expr(ExprKind::Str(bytes), ty.clone(), span)
         }
-        (ExprKind::Tuple(parts), Type::Tuple(types) | Type::Record(_, types))
+        (ExprKind::Tuple(parts), Type::Tuple(types) | Type::Record(_, types) | Type::Either(types))
             if parts.len() == types.len() =>
         {
             let parts = parts.into_iter().zip(types).map(|(part, ty)| convert(part, ty)).collect();

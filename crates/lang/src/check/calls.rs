@@ -78,7 +78,10 @@ impl Checker<'_> {
         }
         let near = similar(text, builtin::BUILTINS.iter().map(|b| b.name));
         let error = self.error("E0208", name.span, format!("unknown function `{text}`"));
-        error.help.extend(did_you_mean(&near));
+        match builtin::elsewhere(text) {
+            Some(here) => error.help.push(here.into()),
+            None => error.help.extend(did_you_mean(&near)),
+        }
     }
 
     /// `count()`, `hist(n)`: the aggregation and its sample, if the expression is one.

@@ -161,7 +161,7 @@ pub const TYPES: &[Code] = &[
         code: "E0223",
         title: "not supported yet",
         explanation: "Other tracers have it. The message says what to use.",
-        example: "BEGIN { print(curtask) }",
+        example: "BEGIN { print(leader_tid) }",
         repaired: "BEGIN { print(tid) }",
     },
     Code {

@@ -96,7 +96,8 @@ impl Checker<'_> {
     pub fn text(&mut self, e: &ast::Expr, what: &str) -> Option<Vec<u8>> {
         let value = self.expr(e);
         match value.kind {
-            ExprKind::Str(bytes) => Some(bytes),
+            _ if is_unknown(&value) => None,
+            ExprKind::Str(bytes) if matches!(value.ty, Type::Str(_)) => Some(bytes),
             _ => {
                 self.error("E0221", e.span, format!("{what} must be a string in quotes"));
                 None
@@ -205,6 +206,9 @@ impl Checker<'_> {
         let otherwise = self.perhaps(otherwise);
         let mut slot = Slot::default();
         let fits = slot.take(&then, &self.types).and_then(|()| slot.take(&otherwise, &self.types));
+        if fits.is_err() && either(&then.ty, &otherwise.ty) {
+            return choice(cond, then, otherwise, span);
+        }
         if fits.is_err() {
             let message = format!(
                 "the two values of `?:` are of different types: {} and {}",
@@ -270,8 +274,12 @@ impl Checker<'_> {
             .map(String::from)
             .collect();
         let is_map = self.maps.iter().any(|map| map.name == name);
+        let argument = self.argument_like(name).filter(|_| near.is_empty());
         let error = self.error("E0203", span, format!("undefined variable `${}`", written(name)));
         error.help.extend(did_you_mean(&near));
+        if let Some(argument) = argument {
+            error.help(format!("did you mean `args.{argument}`?"));
+        }
         if is_map {
             error.help(format!("there is a map `@{name}`"));
         }
@@ -290,4 +298,36 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// Texts of two kinds: one is written out or in memory, the other is found when it is printed.
+fn either(a: &Type, b: &Type) -> bool {
+    let found = |ty: &Type| {
+        matches!(
+            ty,
+            Type::Enum(_)
+                | Type::Name(_)
+                | Type::Lookup(_)
+                | Type::Usym
+                | Type::Stack { .. }
+                | Type::Timestamp(_)
+                | Type::Inet
+                | Type::Either(_)
+        )
+    };
+    let text = |ty: &Type| found(ty) || matches!(ty, Type::Str(_));
+    text(a) && text(b)
+}
+
+/// `c ? func : "none"`: what prints differs by the value, so the value says which it is.
+fn choice(cond: Expr, then: Expr, otherwise: Expr, span: Span) -> Expr {
+    let zero = |like: &Expr| expr(ExprKind::Zero, like.ty.clone(), span);
+    let ty = Type::Either(vec![Type::U32, then.ty.clone(), otherwise.ty.clone()]);
+    let of = |which: i64, parts: [Expr; 2]| {
+        let parts = [int(which, Type::U32, span)].into_iter().chain(parts).collect();
+        Box::new(expr(ExprKind::Tuple(parts), ty.clone(), span))
+    };
+    let (no_text, no_other) = (zero(&then), zero(&otherwise));
+    let (then, otherwise) = (of(1, [then, no_other]), of(2, [no_text, otherwise]));
+    expr(ExprKind::Ternary { cond: Box::new(cond), then, otherwise }, ty, span)
 }

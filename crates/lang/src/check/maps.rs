@@ -5,6 +5,8 @@ use crate::check::Checker;
 use crate::check::build::{convert, expr, int, is_unknown, unknown};
 use crate::check::infer::{Slot, ValueState, agg_name, join_aggs, literal};
 use crate::check::types::has_struct;
+use crate::check::{NEVER_SET, UNTYPED};
+use crate::diagnostic::Severity;
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, StmtKind, Type, VarId, Yields};
 use crate::operators::symbol;
 use crate::resolve::probes::did_you_mean;
@@ -314,7 +316,10 @@ impl Checker<'_> {
                 None
             }
             _ => {
-                self.error("E0210", e.span, format!("`{what}` takes a map"));
+                let error = self.error("E0210", e.span, format!("`{what}` takes a map"));
+                if let ast::ExprKind::Ident(name) | ast::ExprKind::Var(name) = &e.kind {
+                    error.help(format!("names of maps begin with `@`: `{what}(@{name})`"));
+                }
                 None
             }
         }
@@ -330,14 +335,15 @@ impl Checker<'_> {
             .map(|map| format!("@{}", map.name))
             .collect();
         // An error in what is assigned to it has already been reported.
-        if self.refused || self.diags.has_errors() {
+        let mut errors = self.diags.list.iter().filter(|found| found.severity == Severity::Error);
+        if self.refused || errors.any(|found| found.code != UNTYPED && found.code != NEVER_SET) {
             return;
         }
         let near: Vec<String> = similar(&format!("@{name}"), others.iter().map(String::as_str))
             .into_iter()
             .map(String::from)
             .collect();
-        let error = self.error("E0207", span, format!("nothing is ever put into map `@{name}`"));
+        let error = self.error(NEVER_SET, span, format!("nothing is ever put into map `@{name}`"));
         error.help.extend(did_you_mean(&near));
     }
 }

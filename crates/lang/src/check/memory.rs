@@ -138,7 +138,8 @@ impl Checker<'_> {
             }
             other => {
                 let message = format!("{} is no pointer", self.types.show(other));
-                self.error("E0213", span, message);
+                let error = self.error("E0213", span, message);
+                error.help("say what the address points to: `*(uint64 *)p`");
                 return unknown(span);
             }
         };

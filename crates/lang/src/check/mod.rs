@@ -24,6 +24,7 @@ mod markers;
 mod memory;
 mod metric;
 mod names;
+mod network;
 mod operators;
 mod output;
 mod scope;
@@ -44,7 +45,7 @@ use crate::catalog::{Catalog, FileId};
 use crate::check::infer::{MapState, ValueState};
 use crate::check::scope::{Scope, VarState};
 use crate::check::types::Types;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::forms::getopt::Given;
 use crate::forms::labels::Labels;
 use crate::forms::macros::written;
@@ -53,6 +54,11 @@ use crate::resolve::names::Interner;
 use crate::resolve::{self, Attached, Pending, Resolved, ResolvedClause, Setting};
 use crate::similar::similar;
 use crate::span::{Source, Span};
+
+/// Nothing says of what type a variable is.
+const UNTYPED: &str = "E0205";
+/// A map that is only read.
+const NEVER_SET: &str = "E0207";
 
 /// How to check.
 #[derive(Clone, Debug, Default)]
@@ -289,8 +295,16 @@ impl<'a> Checker<'a> {
         }
         self.check_maps();
         self.check_metrics();
+        self.leave_out_consequences();
         report_once(std::mem::take(&mut self.diags.list), diags);
         probes
+    }
+
+    /// A variable whose type nobody can tell may be made from something that is wrong itself, and that is said.
+    fn leave_out_consequences(&mut self) {
+        if self.diags.list.iter().any(|d| d.severity == Severity::Error && d.code != UNTYPED) {
+            self.diags.list.retain(|d| d.code != UNTYPED);
+        }
     }
 
     fn round(&mut self, resolved: &Resolved<'a>, vars: &mut [Vec<VarState>]) -> Vec<Probe> {
@@ -323,7 +337,7 @@ impl<'a> Checker<'a> {
         if ty.is_none() && state.read {
             let message = format!("cannot tell the type of `${}`", written(&state.name));
             self.diags
-                .error("E0205", state.span, message)
+                .error(UNTYPED, state.span, message)
                 .help(format!("assign to it first: `${} = 0`", state.name));
         }
         hir::Var { name: state.name.clone(), ty: ty.unwrap_or(hir::Type::I64) }

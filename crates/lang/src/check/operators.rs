@@ -4,9 +4,10 @@ use crate::ast::{self, UnaryOp};
 use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, fold, int, is_unknown, not, unknown};
 use crate::check::functions::is_kernel_name;
-use crate::check::infer::literal;
+use crate::check::infer::{ValueState, literal};
+use crate::check::network::{is_integers, same_arrays};
 use crate::check::types::{int_holds, is_scalar};
-use crate::hir::{BinaryOp, Expr, ExprKind, Type};
+use crate::hir::{Agg, BinaryOp, Expr, ExprKind, Type};
 use crate::operators::symbol;
 use crate::span::Span;
 
@@ -61,9 +62,20 @@ impl Checker<'_> {
                 binary(op, lhs, rhs, Type::Bool, span)
             }
             _ => {
-                let (lhs, rhs) = (self.expr(lhs), self.expr(rhs));
-                self.operate(op, lhs, rhs, span)
+                let (a, b) = (self.expr(lhs), self.expr(rhs));
+                if matches!(a.ty, Type::Str(_) | Type::Name(_)) && is_unknown(&b) {
+                    self.suggest_quotes(rhs);
+                }
+                self.operate(op, a, b, span)
             }
+        }
+    }
+
+    /// `comm == python`: the name that nobody knows may be a text.
+    fn suggest_quotes(&mut self, unknown: &ast::Expr) {
+        let ast::ExprKind::Ident(name) = &unknown.kind else { return };
+        if let Some(error) = self.diags.list.last_mut().filter(|found| found.span == unknown.span) {
+            error.help = vec![format!("text stands in quotes: `\"{name}\"`")];
         }
     }
 
@@ -110,7 +122,7 @@ impl Checker<'_> {
         let ty = match op {
             BinaryOp::Shl | BinaryOp::Shr => lhs.ty.clone(),
             BinaryOp::Sub => Type::I64,
-            _ => common(&lhs, &rhs),
+            _ => self.common(&lhs, &rhs),
         };
         binary(op, convert(lhs, &ty), convert(rhs, &ty), ty, span)
     }
@@ -123,7 +135,7 @@ impl Checker<'_> {
     }
 
     fn warn_signs(&mut self, lhs: &Expr, rhs: &Expr, what: &str, span: Span) {
-        if may_lose(lhs, rhs) || may_lose(rhs, lhs) {
+        if !self.is_count(lhs) && !self.is_count(rhs) && (may_lose(lhs, rhs) || may_lose(rhs, lhs)) {
             let message = format!("an unsigned and a signed number are {what} as int64");
             let warning = self.warning("W0251", span, message);
             warning.help("cast one side to the type of the other");
@@ -132,8 +144,19 @@ impl Checker<'_> {
 
     fn no_operator(&mut self, op: BinaryOp, operand: &Expr, span: Span) -> Expr {
         let message = format!("`{}` takes numbers, found {}", symbol(op), self.types.show(&operand.ty));
+        let literal_text = matches!(operand.kind, ExprKind::Str(_));
+        let is_text = matches!(operand.ty, Type::Str(_));
         let error = self.error("E0212", span, message);
         error.label = "cannot be computed".into();
+        match op {
+            BinaryOp::Add if is_text => {
+                error.help("texts are joined by `str_concat(a, b)`");
+            }
+            BinaryOp::Rem if literal_text => {
+                error.help("values follow the text after a comma: `printf(\"%d\\n\", pid)`");
+            }
+            _ => {}
+        }
         unknown(span)
     }
 
@@ -156,6 +179,9 @@ impl Checker<'_> {
             (Type::Str(_), Type::Str(_)) if equality => {
                 let kind = ExprKind::StrEq { lhs: Box::new(lhs), rhs: Box::new(rhs), limit: None };
                 expr(kind, Type::Bool, span)
+            }
+            (a, b) if equality && a == b && is_integers(a) => {
+                same_arrays(&lhs, &rhs, self.types.size(a), span)
             }
             (a, b) if is_scalar(a) && is_scalar(b) => return self.compare_scalars(op, lhs, rhs, span),
             _ => return self.not_comparable(op, &lhs, &rhs, span),
@@ -188,6 +214,10 @@ impl Checker<'_> {
             error.help("read the text first: `str(p) == \"...\"`");
         } else if both_text {
             error.help("strings can be compared by `==` and `!=`, and by `strncmp`");
+        } else if let Some(word) = quoted(lhs, rhs).or_else(|| quoted(rhs, lhs)) {
+            error.help(format!("it stands without quotes: `{word}`"));
+        } else if matches!((&lhs.ty, &rhs.ty), (Type::Tuple(_), Type::Tuple(_))) {
+            error.help("compare their parts: `$a.0 == $b.0`");
         }
         int(0, Type::Bool, span)
     }
@@ -215,10 +245,26 @@ impl Checker<'_> {
             (Type::Pointer(_), Type::Pointer(_)) => lhs.ty.clone(),
             (Type::Pointer(_), _) | (_, Type::Pointer(_)) => Type::U64,
             _ => match (self.widened(lhs.clone()), self.widened(rhs.clone())) {
-                (Ok(a), Ok(b)) => common(&a, &b),
+                (Ok(a), Ok(b)) => self.common(&a, &b),
                 _ => Type::I64,
             },
         }
+    }
+
+    /// The 64-bit type of two 64-bit operands: unsigned if both are, or one is and the other, a literal or a count, is
+    /// never negative.
+    fn common(&self, lhs: &Expr, rhs: &Expr) -> Type {
+        let natural = |e: &Expr| literal(e).is_some_and(|n| n >= 0) || self.is_count(e);
+        let fits = |e: &Expr| is_unsigned(e) || natural(e);
+        let some_typed = literal(lhs).is_none() || literal(rhs).is_none();
+        let some_unsigned = is_unsigned(lhs) || is_unsigned(rhs);
+        if some_typed && some_unsigned && fits(lhs) && fits(rhs) { Type::U64 } else { Type::I64 }
+    }
+
+    /// What a map of `count()` holds.
+    fn is_count(&self, e: &Expr) -> bool {
+        let ExprKind::MapGet { map, .. } = &e.kind else { return false };
+        matches!(self.maps[map.0 as usize].value, ValueState::Agg(Agg::Count))
     }
 
     fn holds(&self, ty: &Type, number: i64) -> bool {
@@ -230,6 +276,17 @@ impl Checker<'_> {
             _ => false,
         }
     }
+}
+
+/// A number or constant in quotes, where the other side is a number or an enum.
+fn quoted(text: &Expr, other: &Expr) -> Option<String> {
+    let ExprKind::Str(bytes) = &text.kind else { return None };
+    let word = String::from_utf8_lossy(bytes).into_owned();
+    let meant = match other.ty {
+        Type::Enum(_) => cuda::constant(&word).is_some(),
+        _ => is_scalar(&other.ty) && word.parse::<i64>().is_ok(),
+    };
+    meant.then_some(word)
 }
 
 /// `strncmp(...) == 0`: the test inside.
@@ -249,13 +306,6 @@ fn against_zero(op: BinaryOp, lhs: &Expr, rhs: &Expr, span: Span) -> Option<Expr
         BinaryOp::Ne => Some(inner),
         _ => None,
     }
-}
-
-/// The 64-bit type of two 64-bit operands: unsigned if both are, or one is and the other is a literal that fits.
-fn common(lhs: &Expr, rhs: &Expr) -> Type {
-    let fits = |e: &Expr| is_unsigned(e) || literal(e).is_some_and(|n| n >= 0);
-    let some_typed = literal(lhs).is_none() || literal(rhs).is_none();
-    if some_typed && fits(lhs) && fits(rhs) { Type::U64 } else { Type::I64 }
 }
 
 fn is_unsigned(e: &Expr) -> bool {

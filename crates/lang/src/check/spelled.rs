@@ -31,7 +31,7 @@ impl Checker<'_> {
         match &e.kind {
             ExprKind::Ident(name) if !self.is_value(name) => {
                 let name = TypeName { name: name.clone(), ..TypeName::bare(e.span) };
-                self.types.spelled(&name).unwrap_or_else(|| self.place(e).ty)
+                self.spelled(&name).unwrap_or(Type::Void)
             }
             _ => self.place(e).ty,
         }

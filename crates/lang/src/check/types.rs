@@ -280,8 +280,11 @@ impl Types {
             Type::Str(capacity) => *capacity,
             Type::Struct(id) => self.struct_def(*id).size,
             Type::Array(element, count) => self.size(element).saturating_mul(*count),
-            Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().map(|part| self.size(part)).sum(),
+            Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
+                parts.iter().map(|part| self.size(part)).sum()
+            }
             Type::Usym | Type::Stack { .. } => 16,
+            Type::Inet => 20,
         }
     }
 
@@ -314,6 +317,9 @@ impl Types {
             (Str(x), Str(y)) => Str(*x.max(y)),
             (Tuple(x), Tuple(y)) if x.len() == y.len() => {
                 Tuple(x.iter().zip(y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
+            }
+            (Either(x), Either(y)) if x.len() == y.len() => {
+                Either(x.iter().zip(y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
             }
             (Record(names, x), Record(others, y)) if names == others => {
                 let parts = x.iter().zip(y).map(|(a, b)| self.join(a, b));
@@ -348,6 +354,8 @@ impl Types {
             Type::Timestamp(_) => "timestamp".into(),
             Type::Lookup(lookup) => format!("what `{}` gives", lookup.function()),
             Type::Buf(capacity) => format!("buffer[{capacity}]"),
+            Type::Inet => "what `ntop` gives".into(),
+            Type::Either(parts) => parts[1..].iter().map(|ty| self.show(ty)).collect::<Vec<_>>().join(" or "),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::ast;
 use crate::builtin::{self, Builtin, Kind, Where};
 use crate::check::Checker;
-use crate::check::build::{binary, convert, expr, int, unknown};
+use crate::check::build::{address, binary, convert, expr, int, unknown};
 use crate::check::config::stack_mode;
 use crate::check::limits;
 use crate::check::scope::At;
@@ -22,6 +22,7 @@ fn simple(name: &str) -> Option<(ExprKind, Type)> {
         "gid" => (ExprKind::Gid, Type::U32),
         "cpu" => (ExprKind::Cpu, Type::U32),
         "rand" => (ExprKind::Rand, Type::U32),
+        "curtask" => (ExprKind::Task, Type::U64),
         "comm" => (ExprKind::Comm, Type::Str(16)),
         "nsecs" => (ExprKind::Nsecs, Type::U64),
         "elapsed" => (ExprKind::Elapsed, Type::U64),
@@ -106,17 +107,30 @@ impl<'a> Checker<'a> {
         let own = defines.iter().map(String::as_str).chain(self.types.constant_names());
         let known = builtins.chain(constants).chain(own);
         let near: Vec<String> = similar(name, known).into_iter().map(String::from).collect();
+        let argument = self.argument_like(name);
         let has_var = self.scope.lookup(name).is_some();
         let has_map = self.maps.iter().any(|map| map.name == name);
         let error = self.error("E0206", span, format!("unknown name `{name}`"));
-        if has_var {
+        if let Some(here) = builtin::elsewhere(name) {
+            error.help(here);
+        } else if has_var {
             error.help(format!("did you mean the variable `${name}`?"));
         } else if has_map {
             error.help(format!("did you mean the map `@{name}`?"));
+        } else if let Some(argument) = argument {
+            error.help(format!("did you mean `args.{argument}`?"));
+        } else if near.is_empty() {
+            error.help(format!("text stands in quotes: `\"{name}\"`; names of variables begin with `$`, those of maps with `@`"));
         } else {
             error.help.extend(did_you_mean(&near));
         }
         unknown(span)
+    }
+
+    /// The argument of the probed function, or field of the record, that somebody may have meant.
+    pub fn argument_like(&self, name: &str) -> Option<String> {
+        let params = &self.scope.signature.as_ref()?.params;
+        similar(name, params.iter().map(|param| param.name.as_str())).first().map(|name| (*name).to_owned())
     }
 
     fn builtin_variable(&mut self, builtin: &'static Builtin, name: &str, span: Span) -> Expr {
@@ -150,6 +164,7 @@ impl<'a> Checker<'a> {
                 let child = expr(ExprKind::Fact(Fact::ChildPid), Type::U32, span);
                 binary(BinaryOp::Ne, child, int(0, Type::U32, span), Type::Bool, span)
             }
+            "ppid" | "pcomm" => self.parent_process(name, span),
             "ustack" | "dw_ustack" | "kstack" => self.stack(name, &[], span),
             "args" => self.all_args(span),
             _ => match arg_number(name).or_else(|| Some(stack_arg_number(name)? + argument_registers())) {
@@ -215,6 +230,27 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// `ppid`, `pcomm`: of the process that started this one, as the kernel's structs have it.
+    fn parent_process(&mut self, name: &str, span: Span) -> Expr {
+        let wanted = if name == "ppid" { "tgid" } else { "comm" };
+        let [parent, field] =
+            ["real_parent", wanted].map(|field| self.catalog.kernel_field("task_struct", field));
+        let (Some(parent), Some(field)) = (parent, field) else {
+            let error =
+                self.error("E0223", span, format!("`{name}` needs the kernel's BTF, which is not there"));
+            error
+                .help("keep what `tracepoint:sched:sched_process_fork` says of parents, by `args.child_pid`");
+            return unknown(span);
+        };
+        let task = expr(ExprKind::Kernel(Box::new(expr(ExprKind::Task, Type::U64, span))), Type::U64, span);
+        let parent = expr(ExprKind::Load { base: Box::new(task), offset: parent.into() }, Type::U64, span);
+        if name == "ppid" {
+            return expr(ExprKind::Load { base: Box::new(parent), offset: field.into() }, Type::U32, span);
+        }
+        let base = Box::new(address(parent, field.into()));
+        expr(ExprKind::ReadStr { base, limit: None }, Type::Str(16), span)
+    }
+
     pub fn probe_name(&mut self, span: Span) -> Expr {
         let ty = Type::Name(NameKind::Probe);
         match self.scope.timed_name {
@@ -269,7 +305,8 @@ impl<'a> Checker<'a> {
     /// Registers, or a tracepoint's record, hold a value of this type; an array passed by value is none.
     fn fits_registers(&mut self, ty: &Type) -> bool {
         match ty {
-            Type::Void | Type::Array(..) => false,
+            Type::Void => false,
+            Type::Array(..) => self.scope.at == At::Record,
             Type::Struct(id) => {
                 self.types.complete(*id);
                 let fields = self.types.struct_def(*id).fields.clone();
@@ -342,9 +379,11 @@ impl<'a> Checker<'a> {
             }
             Type::Str(0) => {
                 let ty = Type::Str(self.config.max_strlen);
-                expr(ExprKind::RecordStr { param, located: true }, ty, span)
+                expr(ExprKind::RecordBytes { param, located: true }, ty, span)
             }
-            ty @ Type::Str(_) => expr(ExprKind::RecordStr { param, located: false }, ty, span),
+            ty @ (Type::Str(_) | Type::Array(..)) => {
+                expr(ExprKind::RecordBytes { param, located: false }, ty, span)
+            }
             ty @ Type::Pointer(_) if self.scope.kernel_pointers => {
                 let address = expr(ExprKind::Param(param), ty.clone(), span);
                 expr(ExprKind::Kernel(Box::new(address)), ty, span)

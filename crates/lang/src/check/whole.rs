@@ -8,6 +8,7 @@ use crate::check::limits;
 use crate::check::types::{CHAR, U8, is_scalar};
 use crate::hir::{BinaryOp, Expr, ExprKind, StructId, Type};
 use crate::resolve::probes::did_you_mean;
+use crate::resolve::usage::is_args;
 use crate::similar::similar;
 use crate::span::Span;
 
@@ -168,6 +169,11 @@ impl Checker<'_> {
 
     /// `e[i]`
     pub fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
+        if let (true, ast::ExprKind::Str(name)) = (is_args(base), &index.kind) {
+            let help = format!("write `args.{}`", String::from_utf8_lossy(name));
+            self.error("E0214", span, "arguments are named behind a dot").help(help);
+            return unknown(span);
+        }
         let keyed = matches!(base.kind, ast::ExprKind::Map { keys: Some(_), .. });
         let base = self.place(base);
         let index = self.number(index, "an index");

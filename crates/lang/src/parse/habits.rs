@@ -34,6 +34,14 @@ const NO_TYPE: &str =
     "variables are made by assigning, `$x = 0`; their type may be given by `let $x: uint32 = 0`";
 const DOLLAR: &str = "names of variables begin with `$`";
 const BRACES: &str = "what follows stands in braces, also a single statement: `if pid == 1 { exit() }`";
+const VALUES: &str = "values follow the text after a comma: `printf(\"%d\\n\", pid)`";
+const LIST: &str = "there are no lists: a tuple is `(1, 2)`, and a map keeps many values, `@m[key]`";
+const PAIR: &str =
+    "one variable takes both: `for ($kv : @m) { }`, where `$kv.0` is the key and `$kv.1` the value";
+const ONE_EACH: &str = "one `=` assigns to one variable or map: `@a = 1; @b = 2`";
+const BODY: &str =
+    "statements stand in the body of a probe: `BEGIN { ... }`, `uprobe:libcuda:cuInit { ... }`";
+const CHOICE: &str = "a choice between two values is written `condition ? a : b`";
 const SWITCH: &str = "there is no `switch`: write `if ... { } else if ... { }`";
 const MACRO: &str = "functions cannot be defined, `macro`s can: `macro twice(x) { x + x }`";
 
@@ -44,6 +52,7 @@ const HABITS: &[Habit] = &[
     anywhere("== ^ =", "`==` compares"),
     anywhere("!= ^ =", "`!=` compares"),
     anywhere("for ( VAR ^ =", LOOP),
+    anywhere("RANGE ^ =", "a range ends before its second number: `0..10` goes from 0 to 9"),
     anywhere("^ =", "`=` assigns in a statement of its own; `==` compares"),
     anywhere(": ^ =", "`=` assigns"),
     anywhere("^ '", QUOTES),
@@ -58,6 +67,8 @@ const HABITS: &[Habit] = &[
     anywhere("elif .. ^", ELSE_IF),
     anywhere("elseif .. ^", ELSE_IF),
     anywhere("for VAR ^ in", LOOP),
+    anywhere("for VAR ^ ,", PAIR),
+    anywhere("for ( VAR ^ ,", PAIR),
     anywhere("for ( VAR ^ in", LOOP),
     anywhere("for ( ^", LOOP),
     anywhere("for ^", LOOP),
@@ -67,6 +78,25 @@ const HABITS: &[Habit] = &[
     anywhere("probe ^ WORD", "a clause begins with its probe: `uprobe:libcuda:cuInit { }`"),
     anywhere("let ^ WORD", DOLLAR),
     anywhere("var ^ WORD", DOLLAR),
+    anywhere("goto ^", "there is no `goto`: leave a loop by `break`, a clause by `return`"),
+    anywhere("try ^", "nothing is thrown: what fails gives 0, or a result to look at"),
+    anywhere("echo ^", "text is printed by `printf(\"text\\n\")`"),
+    expecting("`,`", "STR ^ WORD", VALUES),
+    expecting("`,`", "STR ^ VAR", VALUES),
+    expecting("`,`", "STR ^ MAP", VALUES),
+    expecting("`,`", "WORD ^ STR", VALUES),
+    expecting("an expression", "^ [", LIST),
+    expecting("`;`", "NUM ^ ,", LIST),
+    expecting("`;`", "STR ^ ,", LIST),
+    expecting("`;`", "MAP ^ ,", ONE_EACH),
+    expecting("`;`", "VAR ^ ,", ONE_EACH),
+    expecting("`;`", "^ ,", SEPARATED),
+    expecting("`;`", "VAR ^ :", "`=` assigns"),
+    expecting("`;`", "MAP ^ :", "`=` assigns"),
+    expecting("`;`", "NUM ^ if", CHOICE),
+    expecting("`;`", "STR ^ if", CHOICE),
+    expecting("`;`", "NUM ^ UNIT", "a unit of time stands right behind its number: `10s`"),
+    expecting("`;`", "@ ^ NUM", "names of maps begin with a letter"),
     anywhere("CALL ^ STR", PARENTHESES),
     anywhere("CALL ^ VAR", PARENTHESES),
     anywhere("CALL ^ MAP", PARENTHESES),
@@ -77,8 +107,17 @@ const HABITS: &[Habit] = &[
     expecting("`{`", "if .. ^ ;", BRACES),
     expecting("`{`", "if .. ^ CALL", BRACES),
     expecting("`{`", "while .. ^ ;", BRACES),
+    expecting("`{`", "if .. ^ :", BRACES),
+    expecting("`{`", "while .. ^ :", BRACES),
+    expecting("`{`", "for .. ^ :", BRACES),
+    anywhere("else ^ :", BRACES),
     anywhere("else ^ WORD", BRACES),
     anywhere("if .. ^ return", BRACES),
+    expecting(
+        "`{`",
+        "PROBE ^ (",
+        "options stand in no attach point, words behind the script do: `uprobe:libcuda:$1`",
+    ),
     anywhere("PROBE ^ :", "one colon stands between the parts of a probe: `uprobe:libcuda:cuInit`"),
     anywhere("PROBE ^ if", "a predicate stands between slashes: `/ pid == 3 /`"),
     expecting("`{`", "WORD ^ if", "a predicate stands between slashes: `/ pid == 3 /`"),
@@ -88,6 +127,9 @@ const HABITS: &[Habit] = &[
     anywhere("fn ^", MACRO),
     anywhere("func ^", MACRO),
     expecting("a probe", "^ ;", "nothing stands between clauses"),
+    expecting("a probe", "^ }", "no `{` is open here"),
+    expecting("a probe", "^ {", BODY),
+    expecting("`{`", "CALL ^ (", BODY),
     expecting("`;`", "^ )", "no `(` is open here"),
     expecting("`;`", "^ ]", "no `[` is open here"),
     expecting("`;`", "^ WORD", SEPARATED),
@@ -140,6 +182,9 @@ impl Around<'_> {
             "WORD" => token.kind == Kind::Word && !text.starts_with(['$', '@']),
             "VAR" => text.starts_with('$'),
             "MAP" => text.starts_with('@'),
+            "RANGE" => text == ".." || text == ".",
+            "UNIT" => TIMES.iter().any(|unit| text.starts_with(unit)),
+            "NUM" => text.starts_with(|c: char| c.is_ascii_digit()),
             "STR" => matches!(token.kind, Kind::Str | Kind::OpenStr),
             "PROBE" => token.kind == Kind::Probe || text.ends_with(':'),
             "CALL" => builtin(),
@@ -150,6 +195,9 @@ impl Around<'_> {
         }
     }
 }
+
+/// How units of time begin, written as words.
+const TIMES: &[&str] = &["sec", "min", "hour", "milli", "micro", "nano", "ms", "us", "ns"];
 
 const C_TYPES: &[&str] = &[
     "int", "unsigned", "signed", "char", "short", "long", "bool", "size_t", "int8", "int16", "int32",

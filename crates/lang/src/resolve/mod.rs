@@ -41,6 +41,15 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// The target that was perhaps meant by a name that is not known.
+    pub fn meant(&self, catalog: &dyn Catalog) -> Option<String> {
+        let known = catalog.known_targets();
+        if known.contains(&self.target) {
+            return None;
+        }
+        similar(&self.target, known.iter().map(String::as_str)).first().map(|name| (*name).to_owned())
+    }
+
     /// Says that nothing is to be waited for: the target does not exist.
     pub fn refuse(&self, catalog: &dyn Catalog, diags: &mut Diagnostics) {
         let known = catalog.known_targets();

@@ -496,7 +496,16 @@ impl<'a, 'b> Finder<'a, 'b> {
             FunctionPattern::Named { name, .. } => nearest(name, asked.written, &sorted(candidates)),
             FunctionPattern::Address(_) => Vec::new(),
         };
-        let help = if help.is_empty() { did_you_mean(&near) } else { help };
+        let mut help = if help.is_empty() { did_you_mean(&near) } else { help };
+        let elsewhere = cuda_library(asked.written);
+        let other =
+            |library: &&str| files.iter().all(|file| file.library.is_none_or(|(l, _)| l.alias() != *library));
+        if let Some(library) = elsewhere.filter(other) {
+            help = vec![format!(
+                "`{library}` has it: `{}:{library}:{}`",
+                asked.provider.names[0], asked.written
+            )];
+        }
         let message = format!("no function `{}` in {paths}", asked.written);
         finding("E0105", asked.at, message, "not exported there", help)
     }
@@ -615,11 +624,27 @@ fn unknown_provider(spec: &ProbeSpec) -> Spots {
     let known = PROVIDERS.iter().flat_map(|p| p.names.iter().copied()).filter(|name| name.len() > 2);
     let lower = name.to_lowercase();
     let mut help = did_you_mean(&similar(&lower, known));
+    if help.is_empty() && spec.parts.is_empty() {
+        help.extend(cuda_library(name).map(|library| {
+            format!("a function is probed by `uprobe:{library}:{name}` or `uretprobe:{library}:{name}`")
+        }));
+    }
     if help.is_empty() {
         let forms: Vec<String> = PROVIDERS.iter().map(|p| format!("`{}`", p.form)).collect();
         help.push(format!("probes are {}", forms.join(", ")));
     }
     wrong("E0101", span, format!("unknown kind of probe `{name}`"), "", help)
+}
+
+/// The library of CUDA that has a function of this name.
+fn cuda_library(function: &str) -> Option<&'static str> {
+    let has = |library: &cuda::Library| known_function(*library, function);
+    cuda::Library::all().find(has).map(cuda::Library::alias)
+}
+
+/// Whether the tables have the function, or its family.
+fn known_function(library: cuda::Library, function: &str) -> bool {
+    cuda::signatures(library, 0).any(|s| s.name == function || cuda::base_name(library, s.name) == function)
 }
 
 /// The wrong name, or `:start` where there is none.

@@ -123,7 +123,10 @@ pub static ABSENT: &[(&[&str], &str)] = &[
         "use `uprobe:LIBRARY:FUNCTION` on the function that writes there",
     ),
     (&["iter", "it"], "use `interval:s:1` and maps"),
-    (&["test", "bench"], "use `BEGIN` and `interval:s:1`"),
+    (
+        &["test", "bench"],
+        "run a script that says whether it is right: `BEGIN { assert(1 + 1 == 2, \"sum\"); exit() }`",
+    ),
 ];
 
 /// Signals that probes may wait for: those without another meaning, numbered as on x86 and Arm.

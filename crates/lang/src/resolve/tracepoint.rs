@@ -43,6 +43,9 @@ pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
         RecordKind::Pointer { text: false } => Type::Pointer(Box::new(Type::Void)),
         RecordKind::Text(bytes) => Type::Str(*bytes),
         RecordKind::LocatedText => Type::Str(0),
+        RecordKind::Array { bytes, signed, count } => {
+            Type::Array(Box::new(Type::Int { bytes: *bytes, signed: *signed }), *count)
+        }
         RecordKind::Other(_) => Type::Void,
     };
     let params = tracepoint.fields.iter();

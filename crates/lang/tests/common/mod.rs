@@ -3,7 +3,7 @@
 pub mod record;
 
 use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
-use record::{passed, record};
+use record::passed;
 
 /// Name in scripts, path, what it is, symbols.
 type Library = (&'static str, &'static str, Option<(cuda::Library, u32)>, &'static str);
@@ -76,10 +76,8 @@ impl Catalog for Machine {
     }
 
     fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
-        match (category, event) {
-            ("sched", "sched_switch") => Ok(Tracepoint { fields: record() }),
-            _ => Err("this kernel has none".into()),
-        }
+        let fields = record::of(category, event).ok_or("this kernel has none")?;
+        Ok(Tracepoint { fields })
     }
 
     fn tracepoints(&self) -> Vec<(String, String)> {
@@ -95,6 +93,10 @@ impl Catalog for Machine {
 
     fn raw_tracepoints(&self) -> Vec<String> {
         vec!["sched_switch".into()]
+    }
+
+    fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
+        record::kernel_field(of, field)
     }
 
     fn functions(&self, file: FileId) -> &[Function] {

@@ -2,8 +2,34 @@
 
 use lang::catalog::{Marker, MarkerArg, MarkerPlace, RecordField, RecordKind};
 
-/// The record of `sched:sched_switch`, with a field of each kind.
-pub fn record() -> Vec<RecordField> {
+/// The record of a tracepoint: of `sched:sched_switch` with a field of each kind.
+pub fn of(category: &str, event: &str) -> Option<Vec<RecordField>> {
+    let bytes = |count| RecordKind::Array { bytes: 1, signed: false, count };
+    let fields = match (category, event) {
+        ("sched", "sched_switch") => return Some(record()),
+        ("tcp", "tcp_retransmit_skb") => vec![
+            ("family", 8, RecordKind::Int { bytes: 2, signed: false }),
+            ("daddr", 10, bytes(4)),
+            ("daddr_v6", 14, bytes(16)),
+        ],
+        ("timer", "timer_expire_entry") => vec![("function", 8, RecordKind::Pointer { text: false })],
+        _ => return None,
+    };
+    Some(
+        fields
+            .into_iter()
+            .map(|(name, offset, kind)| RecordField { name: name.into(), offset, kind })
+            .collect(),
+    )
+}
+
+/// Where a field of the kernel's lies.
+pub fn kernel_field(of: &str, field: &str) -> Option<u32> {
+    let fields = [("real_parent", 100), ("tgid", 200), ("comm", 300)];
+    fields.into_iter().find(|(name, _)| of == "task_struct" && field == *name).map(|(_, offset)| offset)
+}
+
+fn record() -> Vec<RecordField> {
     let int = |bytes, signed| RecordKind::Int { bytes, signed };
     let kinds = [
         ("prev_comm", 8, RecordKind::Text(16)),
@@ -11,7 +37,8 @@ pub fn record() -> Vec<RecordField> {
         ("prev_state", 32, int(8, false)),
         ("name", 40, RecordKind::LocatedText),
         ("path", 48, RecordKind::Pointer { text: true }),
-        ("args", 56, RecordKind::Other("unsigned long[6]".into())),
+        ("args", 56, RecordKind::Array { bytes: 8, signed: false, count: 6 }),
+        ("regs", 104, RecordKind::Other("struct pt_regs".into())),
     ];
     kinds.map(|(name, offset, kind)| RecordField { name: name.into(), offset, kind }).into()
 }

@@ -248,9 +248,12 @@ impl Recorder {
                 None => Data::Uint(u64::from(*id)),
             },
             Value::Stack { map, id, tgid, .. } => Data::Stack(stack(context, *map, *id, *tgid)),
-            Value::Usym { .. } | Value::Timestamp(..) | Value::Lookup(..) | Value::Buf(_) => {
-                Data::Text(context.text(value).into())
-            }
+            Value::Either(_, value) => self.data(context, value),
+            Value::Usym { .. }
+            | Value::Timestamp(..)
+            | Value::Lookup(..)
+            | Value::Buf(_)
+            | Value::Inet(..) => Data::Text(context.text(value).into()),
         }
     }
 

@@ -269,6 +269,7 @@ fn value_json(context: Context, value: &Value) -> String {
             let trailer = if *cut { context.manifest.truncation_trailer.as_bytes() } else { b"" };
             string(&[bytes, trailer].concat())
         }
+        Value::Either(_, value) => value_json(context, value),
         other => string(context.text(other).as_bytes()),
     }
 }

@@ -48,7 +48,10 @@ impl Meaning<'_> {
         use ExprKind as K;
         let moment = run.moment;
         let bits = match &e.kind {
+            K::Str(bytes) if matches!(e.ty, Type::Array(..)) => return Val::Bytes(bytes.clone()),
             K::Str(text) => return Val::Str(text.clone()),
+            K::Zero => return Val::zero(&e.ty, self.program),
+            K::Task => panic!("worlds have no kernel"),
             K::Var(var) => return run.vars[var.0 as usize].clone(),
             K::MapGet { map, key } => {
                 let key = self.values(run, key);
@@ -105,7 +108,7 @@ impl Meaning<'_> {
             K::ReadBuf { base, len } => return self.read_buf(run, base, len, &e.ty),
             K::Usym(address) => return Val::Usym(self.eval(run, address).num() as u64, moment.tgid),
             K::Stack => return self.stack(run, &e.ty),
-            K::RecordStr { .. } => panic!("worlds have no tracepoints"),
+            K::RecordBytes { .. } => panic!("worlds have no tracepoints"),
             K::Kernel(address) => self.eval(run, address).num(),
             K::Int(n) => *n,
             K::Param(n) => self.param(run, *n, 0),
@@ -239,7 +242,7 @@ impl Meaning<'_> {
                 text.truncate(*capacity as usize - 1);
                 Val::Str(text)
             }
-            (Val::Tuple(parts), Type::Tuple(types) | Type::Record(_, types)) => {
+            (Val::Tuple(parts), Type::Tuple(types) | Type::Record(_, types) | Type::Either(types)) => {
                 Val::Tuple(parts.into_iter().zip(types).map(|(p, t)| self.cast(p, t)).collect())
             }
             (value, _) => value,

@@ -31,9 +31,10 @@ impl Val {
         match ty {
             Type::Str(_) => Val::Str(vec![]),
             Type::Buf(_) => Val::Buf(vec![]),
-            Type::Tuple(parts) | Type::Record(_, parts) => {
+            Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
                 Val::Tuple(parts.iter().map(|part| Val::zero(part, program)).collect())
             }
+            Type::Inet => Val::Tuple(vec![Val::Num(0); 5]),
             Type::Struct(_) | Type::Array(..) => {
                 Val::Bytes(vec![0; abi::size(ty, &program.structs) as usize])
             }
@@ -105,9 +106,10 @@ fn wire_type(ty: &Type) -> wire::Type {
         Type::Enum(id) => wire::Type::Enum(id.0),
         Type::Pointer(_) => wire::Type::Pointer,
         Type::Str(capacity) => wire::Type::Str(*capacity),
-        Type::Tuple(parts) | Type::Record(_, parts) => {
+        Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
             wire::Type::Tuple(parts.iter().map(wire_type).collect())
         }
+        Type::Inet => wire::Type::Tuple(vec![wire_type(&Type::U32); 5]),
         Type::Array(element, count) => wire::Type::Array(Box::new(wire_type(element)), *count),
         Type::Name(_) => wire::Type::Name(wire::NameKind::Func),
         Type::Usym => wire::Type::Usym,
@@ -180,6 +182,15 @@ impl Meaning<'_> {
             (Val::Tuple(parts), Type::Record(names, types)) => {
                 let said = parts.iter().zip(types).map(|(p, t)| self.said(p, t));
                 Value::Record(names.iter().cloned().zip(said).collect())
+            }
+            (Val::Tuple(parts), Type::Either(types)) => {
+                let which = parts[0].num() as usize;
+                self.said(&parts[which], &types[which])
+            }
+            (Val::Tuple(words), Type::Inet) => {
+                let bytes: Vec<u8> =
+                    words[1..].iter().flat_map(|word| (word.num() as u32).to_le_bytes()).collect();
+                Value::Inet(words[0].num() as u32, bytes.try_into().expect("four words"))
             }
             (Val::Bytes(bytes), _) => self.said_bytes(bytes, ty),
             (Val::Usym(address, tgid), _) => Value::Usym(*address, *tgid),
