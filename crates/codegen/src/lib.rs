@@ -2,11 +2,12 @@
 //! calling convention, the checked program the types).
 //!
 //! ```text
-//! hir::Program -> lower -> ir::Module -> opt -> select + regalloc -> BPF instructions -> object (ELF, BTF, line info)
+//! hir::Program -> fuse -> lower -> ir::Module -> opt -> select + regalloc -> BPF instructions -> object (ELF, BTF, line info)
 //! ```
 
 pub mod bpf;
 mod flow;
+mod fuse;
 pub mod ir;
 pub mod lower;
 pub mod object;

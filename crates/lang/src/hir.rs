@@ -3,7 +3,7 @@
 //!
 //! One [`Probe`] here becomes one BPF program (two where entry and return are separate programs). A clause whose attach
 //! points differ in what the body sees (types or places of the arguments that it uses) yields one `Probe` for each
-//! such layout, not one for each function.
+//! such layout, not one for each function; `fuse` then makes one of those that differ in values alone.
 
 pub use crate::ast::BinaryOp;
 use crate::catalog::{File, FileId, Place};
@@ -41,8 +41,7 @@ impl Program {
             ExprKind::Started => sends = true,
             _ => {}
         };
-        probe.predicate.iter().for_each(|e| crate::hir_visit::visit_expr(e, &mut see));
-        crate::hir_visit::visit_block(&probe.body, &mut see);
+        crate::hir_visit::visit_probe(probe, &mut see);
         match probe.attach {
             Attach::Return(_) => sends || self.tracks_calls,
             Attach::Entry(_) => sends || self.tracks_calls && names,
@@ -454,6 +453,8 @@ pub struct Probe {
     pub attach: Attach,
     /// Known for functions in the CUDA tables. Where sites differ only in parameters that the body does not use, that of the first.
     pub signature: Option<Signature>,
+    /// By [`Site::case`]: the signatures, where `fuse` has made one probe of several. Empty: all sites have [`Probe::signature`].
+    pub cases: Vec<Option<Signature>>,
     /// Scratch variables; each has one type; zero until set.
     pub vars: Vec<Var>,
     /// Condition for running the body; of type `Bool` or an integer.
@@ -530,6 +531,24 @@ pub struct Site {
     pub api: NameId,
     /// The attach point's name.
     pub probe: NameId,
+    /// Which arm of an [`ExprKind::ByCase`] is this site's.
+    pub case: u8,
+}
+
+/// A value of an [`ExprKind::ByCase`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arm {
+    /// Bit n: it is that of sites with case n.
+    pub cases: u64,
+    /// The value, in terms of the signature of these cases.
+    pub value: Expr,
+}
+
+impl Arm {
+    /// One of its cases; what it reads lies at the same places in all.
+    pub fn first_case(&self) -> usize {
+        self.cases.trailing_zeros() as usize
+    }
 }
 
 /// A statement.
@@ -1104,6 +1123,9 @@ pub enum ExprKind {
         /// Old or new value.
         yields: Yields,
     },
+    /// One value or another, by the case of the site that was hit; each case is in one arm. Only `fuse` makes it, behind the
+    /// checker, and never one inside another.
+    ByCase(Vec<Arm>),
     /// `$x += e`, `$x++`
     UpdateVar {
         /// An integer variable.

@@ -299,6 +299,11 @@ impl<'a> Printer<'a> {
             ExprKind::UpdateVar { var, op, value, yields } => {
                 update(&self.var(*var), *op, &self.expr(value), *yields)
             }
+            ExprKind::ByCase(arms) => {
+                let arms: Vec<String> =
+                    arms.iter().map(|arm| format!("{:#b}: {}", arm.cases, self.expr(&arm.value))).collect();
+                format!("by case {{ {} }}", arms.join(", "))
+            }
             ExprKind::Fact(fact) => fact.describe().0.into(),
             other => simple(other).into(),
         }

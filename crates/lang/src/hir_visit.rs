@@ -1,116 +1,170 @@
-//! Walks over all expressions of a checked program.
+//! Walks over all expressions of a checked program: what lies directly in an expression or a statement is listed here,
+//! once for looking and once for changing.
 
-use crate::hir::{Expr, ExprKind, Program, Stmt, StmtKind};
+use crate::hir::{Expr, ExprKind, Probe, Program, Stmt, StmtKind};
+
+/// The walks over what is borrowed, or borrowed mutably (`mut`).
+macro_rules! walks {
+    ($operands:ident, $direct:ident, $inner:ident, $iter:ident, $($mutable:tt)?) => {
+        /// Calls `f` with the direct operands of an expression; those in the statements of a block are not among them.
+        pub fn $operands<'e>(expr: &'e $($mutable)? Expr, f: &mut dyn FnMut(&'e $($mutable)? Expr)) {
+            use ExprKind::*;
+            match &$($mutable)? expr.kind {
+                Int(_)
+                | Str(_)
+                | Var(_)
+                | Param(_)
+                | ParamField { .. }
+                | RecordBytes { .. }
+                | Zero
+                | Task
+                | Arg(_)
+                | Reg(_)
+                | Retval
+                | Duration
+                | Started
+                | Around(_)
+                | Pid
+                | Tid
+                | Uid
+                | Gid
+                | Cpu
+                | Nsecs
+                | Elapsed
+                | Comm
+                | Cgroup
+                | Rand
+                | Fact(_)
+                | Name(_)
+                | NameIn { .. }
+                | Stack
+                | StackLen { .. }
+                | Len(_) => {}
+                Neg(e) | BitNot(e) | Not(e) | Cast(e) | Kernel(e) | Usym(e) | Strftime(e) => f(e),
+                StrLen(e) | StrHash(e) | ByteSwap(e) | Lookup(e) => f(e),
+                StrContains { haystack: e, .. }
+                | StrCase { text: e, .. }
+                | StrFind { haystack: e, .. }
+                | Load { base: e, .. }
+                | TupleGet { base: e, .. }
+                | Member { base: e, .. }
+                | UpdateVar { value: e, .. }
+                | Block { value: e, .. } => f(e),
+                Binary { lhs: a, rhs: b, .. }
+                | StrEq { lhs: a, rhs: b, .. }
+                | StrConcat { lhs: a, rhs: b }
+                | StrIndex { base: a, index: b }
+                | Element { base: a, index: b }
+                | ReadBuf { base: a, len: b } => {
+                    f(a);
+                    f(b);
+                }
+                Ternary { cond, then, otherwise } => {
+                    f(cond);
+                    f(then);
+                    f(otherwise);
+                }
+                ReadStr { base, limit } => {
+                    f(base);
+                    if let Some(limit) = limit {
+                        f(limit);
+                    }
+                }
+                MapGet { key, .. } | HasKey { key, .. } | Delete { key, .. } | Tuple(key) => {
+                    key.$iter().for_each(f)
+                }
+                UpdateMap { key, value, .. } => {
+                    key.$iter().for_each(&mut *f);
+                    f(value);
+                }
+                ByCase(arms) => arms.$iter().for_each(|arm| f(&$($mutable)? arm.value)),
+            }
+        }
+
+        /// Calls `f` with the expressions that stand directly in a statement.
+        pub fn $direct<'e>(stmt: &'e $($mutable)? Stmt, f: &mut dyn FnMut(&'e $($mutable)? Expr)) {
+            use StmtKind::*;
+            match &$($mutable)? stmt.kind {
+                SetVar { value: e, .. }
+                | Expr(e)
+                | PrintValue(e)
+                | Exit { code: e }
+                | Signal { number: e, .. }
+                | If { cond: e, .. }
+                | While { cond: e, .. } => f(e),
+                SetMap { key, value, .. } => {
+                    key.$iter().for_each(&mut *f);
+                    f(value);
+                }
+                Aggregate { key, arg, .. } => key.$iter().chain(arg).for_each(f),
+                ForRange { start, end, .. } => {
+                    f(start);
+                    f(end);
+                }
+                Printf { args: list, .. } | Message { args: list, .. } | PrintEntry { key: list, .. } => {
+                    list.$iter().for_each(f)
+                }
+                Export { hidden, fields, .. } => {
+                    hidden.$iter().for_each(|(_, e)| f(e));
+                    fields.$iter().for_each(|(_, e)| f(e));
+                }
+                Unroll { .. }
+                | ForMap { .. }
+                | Break
+                | Continue
+                | Return
+                | PrintMap { .. }
+                | Rows(_)
+                | Clear(_)
+                | Zero(_)
+                | Time(_) => {}
+            }
+        }
+
+        /// Calls `f` with the statements that stand directly in a statement.
+        pub fn $inner<'e>(stmt: &'e $($mutable)? Stmt, f: &mut dyn FnMut(&'e $($mutable)? Stmt)) {
+            use StmtKind::*;
+            match &$($mutable)? stmt.kind {
+                If { then, otherwise, .. } => {
+                    then.$iter().for_each(&mut *f);
+                    otherwise.$iter().for_each(f);
+                }
+                While { body, .. } | Unroll { body, .. } | ForRange { body, .. } | ForMap { body, .. } => {
+                    body.$iter().for_each(f)
+                }
+                _ => {}
+            }
+        }
+    };
+}
+
+walks!(operands, direct, inner, iter,);
+walks!(operands_mut, direct_mut, inner_mut, iter_mut, mut);
 
 /// Calls `see` on every expression, each before those in it.
-pub fn visit(program: &Program, see: &mut dyn FnMut(&Expr)) {
-    for probe in &program.probes {
-        probe.predicate.iter().for_each(|e| visit_expr(e, see));
-        visit_block(&probe.body, see);
-    }
+pub fn visit<'e>(program: &'e Program, see: &mut dyn FnMut(&'e Expr)) {
+    program.probes.iter().for_each(|probe| visit_probe(probe, see));
+}
+
+/// The same for a probe.
+pub fn visit_probe<'e>(probe: &'e Probe, see: &mut dyn FnMut(&'e Expr)) {
+    probe.predicate.iter().for_each(|e| visit_expr(e, see));
+    visit_block(&probe.body, see);
 }
 
 /// The same for a block.
-pub fn visit_block(stmts: &[Stmt], see: &mut dyn FnMut(&Expr)) {
-    stmts.iter().for_each(|stmt| visit_stmt(&stmt.kind, see));
-}
-
-fn visit_stmt(kind: &StmtKind, see: &mut dyn FnMut(&Expr)) {
-    match kind {
-        StmtKind::SetVar { value: e, .. }
-        | StmtKind::Expr(e)
-        | StmtKind::PrintValue(e)
-        | StmtKind::Signal { number: e, .. }
-        | StmtKind::Exit { code: e } => visit_expr(e, see),
-        StmtKind::SetMap { key, value, .. } => {
-            visit_all(key, see);
-            visit_expr(value, see);
-        }
-        StmtKind::Aggregate { key, arg, .. } => {
-            visit_all(key, see);
-            arg.iter().for_each(|e| visit_expr(e, see));
-        }
-        StmtKind::If { cond, then, otherwise } => {
-            visit_expr(cond, see);
-            visit_block(then, see);
-            visit_block(otherwise, see);
-        }
-        StmtKind::While { cond, body } => {
-            visit_expr(cond, see);
-            visit_block(body, see);
-        }
-        StmtKind::ForRange { start, end, body, .. } => {
-            visit_all([start, end], see);
-            visit_block(body, see);
-        }
-        StmtKind::Unroll { body, .. } | StmtKind::ForMap { body, .. } => visit_block(body, see),
-        StmtKind::Export { hidden, fields, .. } => {
-            visit_all(hidden.iter().map(|(_, e)| e), see);
-            visit_all(fields.iter().map(|(_, e)| e), see);
-        }
-        StmtKind::Printf { args: list, .. }
-        | StmtKind::Message { args: list, .. }
-        | StmtKind::PrintEntry { key: list, .. } => visit_all(list, see),
-        StmtKind::Break
-        | StmtKind::Continue
-        | StmtKind::Return
-        | StmtKind::PrintMap { .. }
-        | StmtKind::Rows(_)
-        | StmtKind::Clear(_)
-        | StmtKind::Zero(_)
-        | StmtKind::Time(_) => {}
+pub fn visit_block<'e>(stmts: &'e [Stmt], see: &mut dyn FnMut(&'e Expr)) {
+    for stmt in stmts {
+        direct(stmt, &mut |e| visit_expr(e, see));
+        inner(stmt, &mut |stmt| visit_block(std::slice::from_ref(stmt), see));
     }
-}
-
-fn visit_all<'e>(exprs: impl IntoIterator<Item = &'e Expr>, see: &mut dyn FnMut(&Expr)) {
-    exprs.into_iter().for_each(|e| visit_expr(e, see));
 }
 
 /// The same for an expression and those in it.
-pub fn visit_expr(e: &Expr, see: &mut dyn FnMut(&Expr)) {
-    see(e);
-    match &e.kind {
-        ExprKind::MapGet { key, .. } | ExprKind::HasKey { key, .. } | ExprKind::Delete { key, .. } => {
-            visit_all(key, see)
-        }
-        ExprKind::Neg(a)
-        | ExprKind::BitNot(a)
-        | ExprKind::Not(a)
-        | ExprKind::Cast(a)
-        | ExprKind::Kernel(a)
-        | ExprKind::Usym(a)
-        | ExprKind::Strftime(a)
-        | ExprKind::Load { base: a, .. }
-        | ExprKind::TupleGet { base: a, .. }
-        | ExprKind::Member { base: a, .. }
-        | ExprKind::StrContains { haystack: a, .. }
-        | ExprKind::StrFind { haystack: a, .. }
-        | ExprKind::StrLen(a)
-        | ExprKind::StrHash(a)
-        | ExprKind::StrCase { text: a, .. }
-        | ExprKind::ByteSwap(a)
-        | ExprKind::Lookup(a)
-        | ExprKind::UpdateVar { value: a, .. } => visit_expr(a, see),
-        ExprKind::Block { body, value } => {
-            visit_block(body, see);
-            visit_expr(value, see);
-        }
-        ExprKind::Binary { lhs: a, rhs: b, .. }
-        | ExprKind::StrEq { lhs: a, rhs: b, .. }
-        | ExprKind::StrConcat { lhs: a, rhs: b }
-        | ExprKind::Element { base: a, index: b }
-        | ExprKind::StrIndex { base: a, index: b }
-        | ExprKind::ReadBuf { base: a, len: b } => visit_all([&**a, &**b], see),
-        ExprKind::Ternary { cond, then, otherwise } => visit_all([&**cond, &**then, &**otherwise], see),
-        ExprKind::Tuple(parts) => visit_all(parts, see),
-        ExprKind::ReadStr { base, limit } => {
-            visit_expr(base, see);
-            limit.iter().for_each(|e| visit_expr(e, see));
-        }
-        ExprKind::UpdateMap { key, value, .. } => {
-            visit_all(key, see);
-            visit_expr(value, see);
-        }
-        _ => {}
+pub fn visit_expr<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr)) {
+    see(expr);
+    if let ExprKind::Block { body, .. } = &expr.kind {
+        visit_block(body, see);
     }
+    operands(expr, &mut |e| visit_expr(e, see));
 }

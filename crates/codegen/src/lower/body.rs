@@ -90,7 +90,10 @@ pub(super) struct Fun {
 pub(super) struct Body<'c, 'p> {
     pub cx: &'c mut Cx<'p>,
     pub probe: &'p hir::Probe,
-    pub places: Vec<Vec<abi::Piece>>,
+    /// By case and parameter.
+    places: Vec<Vec<Vec<abi::Piece>>>,
+    /// The cases of the arm in hand, all if there is none: see [`Body::by_case`].
+    pub cases: u64,
     pub cookie: Layout,
     pub entry: Entry,
     pub span: Span,
@@ -128,12 +131,11 @@ impl Fun {
 impl<'c, 'p> Body<'c, 'p> {
     /// Starts a program's first side.
     pub fn new(cx: &'c mut Cx<'p>, probe: &'p hir::Probe, mut b: Builder, symbol: String) -> Body<'c, 'p> {
-        let params = probe.signature.as_ref().map_or(&[][..], |signature| &signature.params);
         let places = match &probe.attach {
             hir::Attach::Tracepoint { offsets, .. } | hir::Attach::RawTracepoint { offsets, .. } => {
-                offsets.iter().map(|&offset| vec![abi::Piece::Reg(offset as i16)]).collect()
+                vec![offsets.iter().map(|&offset| vec![abi::Piece::Reg(offset as i16)]).collect()]
             }
-            _ => abi::places(cx.options.arch, params, &cx.program.structs),
+            _ => cx.places(probe),
         };
         let ctx = b.ctx();
         let fun = Fun::new(b, super::frame::PROGRAM_STACK);
@@ -141,6 +143,7 @@ impl<'c, 'p> Body<'c, 'p> {
             cx,
             probe,
             places,
+            cases: u64::MAX,
             cookie: Layout::default(),
             entry: Entry::Direct { shift: 0 },
             span: probe.span,
@@ -168,6 +171,11 @@ impl<'c, 'p> Body<'c, 'p> {
     /// Its builder.
     pub fn b(&mut self) -> &mut Builder {
         &mut self.fun().b
+    }
+
+    /// Where a parameter lies in the cases in hand.
+    pub fn places_of(&self, param: u32) -> &[abi::Piece] {
+        &self.places[self.cases.trailing_zeros() as usize][param as usize]
     }
 
     /// In the program itself, not in a callback.

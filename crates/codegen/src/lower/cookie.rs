@@ -5,12 +5,14 @@
 //! /func == "cuInit"/ { @[api] = ... }  low bits: id of api; one bit above: func == "cuInit"
 //! ```
 //!
+//! The case of a site, see `fuse`, is an id among the others.
+//!
 //! Tests for which no bit is left look the id up in a bitmap of the module's data.
 
 use super::Cx;
 use super::body::{Body, Pro};
 use super::walk;
-use crate::ir::{Bin, Operand, Width};
+use crate::ir::{Bin, Operand, VReg, Width};
 use lang::hir::{ExprKind, NameId, NameKind, Names, Probe, Site};
 
 /// Layout of a program's cookie.
@@ -23,9 +25,16 @@ pub struct Layout {
 
 #[derive(Clone, Debug, PartialEq)]
 struct Id {
-    kind: NameKind,
+    what: What,
     shift: u32,
     bits: u32,
+}
+
+/// What an id is of.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum What {
+    Name(NameKind),
+    Case,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -55,38 +64,52 @@ impl Layout {
             ExprKind::NameIn { kind, ids } if !tests.contains(&(*kind, ids)) => tests.push((*kind, ids)),
             _ => {}
         });
-        kinds.into_iter().for_each(|kind| layout.add_id(kind, names));
+        if !probe.cases.is_empty() {
+            layout.add_id(What::Case, probe.cases.len());
+        }
+        kinds.into_iter().for_each(|kind| layout.add_name(kind, names));
         for (kind, ids) in tests {
             layout.add_test(kind, ids, names);
         }
         layout
     }
 
-    fn add_id(&mut self, kind: NameKind, names: &Names) {
-        if self.id(kind).is_none() {
-            let bits = u32::BITS - (names.table(kind).len() as u32).saturating_sub(1).leading_zeros();
-            self.ids.push(Id { kind, shift: self.bits, bits: bits.max(1) });
+    fn add_name(&mut self, kind: NameKind, names: &Names) {
+        self.add_id(What::Name(kind), names.table(kind).len());
+    }
+
+    /// Room for one of `count` ids.
+    fn add_id(&mut self, what: What, count: usize) {
+        if self.id(what).is_none() {
+            let bits = u32::BITS - (count as u32).saturating_sub(1).leading_zeros();
+            self.ids.push(Id { what, shift: self.bits, bits: bits.max(1) });
             self.bits += bits.max(1);
         }
     }
 
     fn add_test(&mut self, kind: NameKind, ids: &[NameId], names: &Names) {
-        // Three ids of at most 20 bits (a million names) leave room for a bitmap's id.
+        // Three ids of at most 20 bits (a million names) leave room for a bitmap's id, and of 18 bits for a case besides.
         let bit = (self.bits < 44).then_some(self.bits);
         self.bits += u32::from(bit.is_some());
         self.tests.push(Test { kind, ids: ids.to_vec(), bit });
         if bit.is_none() {
-            self.add_id(kind, names);
+            self.add_name(kind, names);
         }
     }
 
-    fn id(&self, kind: NameKind) -> Option<&Id> {
-        self.ids.iter().find(|id| id.kind == kind)
+    fn id(&self, what: What) -> Option<&Id> {
+        self.ids.iter().find(|id| id.what == what)
     }
 
     /// The cookie of a site.
     pub fn cookie(&self, site: &Site) -> u64 {
-        let ids = self.ids.iter().map(|id| u64::from(id_of(site, id.kind).0) << id.shift);
+        let ids = self.ids.iter().map(|id| {
+            let value = match id.what {
+                What::Name(kind) => u64::from(id_of(site, kind).0),
+                What::Case => u64::from(site.case),
+            };
+            value << id.shift
+        });
         let tests = self.tests.iter().filter_map(|test| {
             let holds = test.ids.binary_search(&id_of(site, test.kind)).is_ok();
             test.bit.map(|bit| u64::from(holds) << bit)
@@ -108,7 +131,16 @@ impl Cx<'_> {
 impl Body<'_, '_> {
     /// `func`, `api`, `probe`
     pub(super) fn name(&mut self, kind: NameKind) -> Operand {
-        let id = self.cookie.id(kind).expect("the layout was made from this body").clone();
+        self.id(What::Name(kind)).into()
+    }
+
+    /// Which of the probe's cases the site is.
+    pub(super) fn case(&mut self) -> VReg {
+        self.id(What::Case)
+    }
+
+    fn id(&mut self, what: What) -> VReg {
+        let id = self.cookie.id(what).expect("the layout was made from this body").clone();
         let mut value = self.pro(Pro::Cookie);
         if id.shift > 0 {
             value = self.b().bin(Bin::Shr, value, i64::from(id.shift));
@@ -116,7 +148,7 @@ impl Body<'_, '_> {
         if id.shift + id.bits < self.cookie.bits {
             value = self.b().bin(Bin::And, value, (1 << id.bits) - 1);
         }
-        value.into()
+        value
     }
 
     /// `func == "cuInit"`, as something that is zero or not.

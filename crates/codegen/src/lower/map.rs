@@ -35,33 +35,36 @@ struct Usage {
 }
 
 impl Usage {
-    fn of(map: MapId, program: &hir::Program) -> Usage {
-        let mut usage = Usage::default();
+    /// By map.
+    fn of_all(program: &hir::Program) -> Vec<Usage> {
+        let mut all: Vec<Usage> = program.maps.iter().map(|_| Usage::default()).collect();
+        let walked = |usage: &mut Usage| (usage.walked, usage.read) = (true, true);
         for probe in &program.probes {
             walk::each_of(probe, &mut |e| match &e.kind {
-                ExprKind::MapGet { map: used, .. } if *used == map => usage.read = true,
-                ExprKind::HasKey { map: used, .. } | ExprKind::Delete { map: used, .. } if *used == map => {
-                    (usage.walked, usage.read) = (true, true);
+                ExprKind::MapGet { map, .. } => all[map.0 as usize].read = true,
+                ExprKind::HasKey { map, .. } | ExprKind::Delete { map, .. } => {
+                    walked(&mut all[map.0 as usize]);
                 }
-                ExprKind::Len(used) if *used == map => usage.walked = true,
+                ExprKind::Len(map) => all[map.0 as usize].walked = true,
                 _ => {}
             });
-            let mut is_loop =
-                |stmt: &hir::Stmt| matches!(stmt.kind, StmtKind::ForMap { map: used, .. } if used == map);
-            if walk::any_stmt(&probe.body, &mut is_loop) {
-                (usage.walked, usage.read) = (true, true);
-            }
+            walk::any_stmt(&probe.body, &mut |stmt| {
+                if let StmtKind::ForMap { map, .. } = stmt.kind {
+                    walked(&mut all[map.0 as usize]);
+                }
+                false
+            });
         }
-        usage
+        all
     }
 }
 
 impl Cx<'_> {
     /// Declares all maps of the script, those of a running session as they are.
     pub(super) fn declare_maps(&mut self) {
-        for at in 0..self.program.maps.len() {
+        for (at, usage) in Usage::of_all(self.program).iter().enumerate() {
             if at == self.manifest.maps.len() {
-                let map = self.new_map(MapId(at as u32));
+                let map = self.new_map(MapId(at as u32), usage);
                 self.manifest.maps.push(map);
             }
             let def = self.map_def(&self.manifest.maps[at]);
@@ -70,7 +73,7 @@ impl Cx<'_> {
         }
     }
 
-    fn new_map(&mut self, id: MapId) -> Map {
+    fn new_map(&mut self, id: MapId, usage: &Usage) -> Map {
         let map = &self.program.maps[id.0 as usize];
         let key = self.wire_types(&map.key);
         let value = match &map.value {
@@ -80,7 +83,7 @@ impl Cx<'_> {
         let symbol = symbol(id, &map.name);
         let scalar =
             Map { name: map.name.clone(), symbol, key, value, storage: Storage::Array, max_entries: 1 };
-        self.with_storage(scalar, map, &Usage::of(id, self.program))
+        self.with_storage(scalar, map, usage)
     }
 
     /// Chooses the storage. Aggregations have a cell on each CPU, unless a program reads them over all CPUs on a kernel

@@ -19,6 +19,7 @@ mod abi;
 mod aggregate;
 mod around;
 mod body;
+mod cases;
 mod cookie;
 mod counters;
 mod event;
@@ -37,8 +38,9 @@ mod unwind;
 mod user;
 mod walk;
 
-use crate::Options;
+use crate::fuse::fuse;
 use crate::ir::{self, MapDef, MapRef};
+use crate::{Options, Passes};
 use lang::hir::{self, Program};
 use lang::{Source, Span};
 use wire::manifest::{self, Manifest};
@@ -46,15 +48,23 @@ use wire::{NameKind, Type};
 
 /// Lowers a checked program. The manifest begins with all that of `options.base`.
 pub fn lower(program: &Program, src: &Source, options: &Options) -> (ir::Module, Manifest) {
+    let fused;
+    let probes = match options.optimise {
+        Passes::All => {
+            fused = fuse(program);
+            &fused
+        }
+        _ => &program.probes,
+    };
     let mut cx = Cx::new(program, src, options);
     cx.declare_maps();
     if options.pid_filter {
         cx.follow_programs();
     }
-    if program.probes.iter().any(|probe| program.is_tracked(probe)) {
+    if probes.iter().any(|probe| program.is_tracked(probe)) {
         cx.forget_stacks();
     }
-    for probe in &program.probes {
+    for probe in probes {
         cx.probe(probe);
     }
     cx.finish()

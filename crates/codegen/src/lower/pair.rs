@@ -19,7 +19,9 @@ use super::program::{Parts, uprobes};
 use super::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx, walk};
 use crate::bpf::helper;
 use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
-use lang::hir::{BinaryOp, Expr, ExprKind, NameKind, Probe, Site};
+use lang::Span;
+use lang::hir::{Arm, BinaryOp, Expr, ExprKind, NameKind, Probe, Site, Stmt, Type};
+use lang::hir_visit::{direct, inner, operands};
 use wire::CounterKind;
 use wire::manifest::Side;
 
@@ -82,6 +84,7 @@ fn is_entry_only(expr: &Expr) -> bool {
                 | StrContains { .. }
                 | Cast(_)
                 | Ternary { .. }
+                | ByCase(_)
                 | StrIndex { .. }
         )
     })
@@ -96,6 +99,62 @@ fn conjuncts<'e>(expr: &'e Expr, list: &mut Vec<&'e Expr>) {
         }
         _ => list.push(expr),
     }
+}
+
+/// What is saved at entry, each value once.
+#[derive(Default)]
+struct Saved {
+    values: Vec<Expr>,
+}
+
+impl Saved {
+    fn all_in(&mut self, body: &[Stmt]) {
+        for stmt in body {
+            direct(stmt, &mut |e| self.all_of(e));
+            inner(stmt, &mut |stmt| self.all_in(std::slice::from_ref(stmt)));
+        }
+    }
+
+    fn all_of(&mut self, expr: &Expr) {
+        match &expr.kind {
+            ExprKind::ByCase(arms) => self.of_arms(arms),
+            ExprKind::Block { body, .. } => self.all_in(body),
+            _ if is_entry_value(expr) => self.add(saved_for(expr)),
+            _ => {}
+        }
+        if !matches!(expr.kind, ExprKind::ByCase(_)) {
+            operands(expr, &mut |e| self.all_of(e));
+        }
+    }
+
+    fn add(&mut self, value: Expr) {
+        if !self.values.iter().any(|known| known.kind == value.kind && known.ty == value.ty) {
+            self.values.push(value);
+        }
+    }
+
+    /// The arms share places: only one of them is run.
+    fn of_arms(&mut self, arms: &[Arm]) {
+        let of_arm = |arm: &Arm| {
+            let mut saved = Saved::default();
+            saved.all_of(&arm.value);
+            (arm.cases, saved.values)
+        };
+        let by_arm: Vec<(u64, Vec<Expr>)> = arms.iter().map(of_arm).collect();
+        let span = arms[0].value.span;
+        let most = by_arm.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
+        for at in 0..most {
+            let value = |values: &[Expr]| values.get(at).cloned().unwrap_or_else(|| nothing(span));
+            let arms = by_arm.iter().map(|(cases, values)| Arm { cases: *cases, value: value(values) });
+            let kind = ExprKind::ByCase(arms.collect());
+            self.add(Expr { kind, ty: Type::U64, span });
+        }
+    }
+}
+
+/// What is saved where an arm has less to save than others.
+fn nothing(span: Span) -> Expr {
+    Expr { kind: ExprKind::Int(0), ty: Type::U64, span }
 }
 
 /// What happens on which side.
@@ -117,17 +176,10 @@ impl<'p> Plan<'p> {
         // A call that others may lie in has to be entered whatever the predicate says.
         let (at_entry, at_return): (Vec<_>, Vec<_>) =
             conditions.into_iter().partition(|e| !tracked && is_entry_only(e));
-        let mut saved: Vec<Expr> = vec![];
-        let mut save = |e: &'p Expr| {
-            if is_entry_value(e) {
-                let e = saved_for(e);
-                if !saved.iter().any(|known| known.kind == e.kind && known.ty == e.ty) {
-                    saved.push(e);
-                }
-            }
-        };
-        at_return.iter().for_each(|condition| walk::each(condition, &mut save));
-        walk::each_in(&probe.body, &mut save);
+        let mut saved = Saved::default();
+        at_return.iter().for_each(|condition| saved.all_of(condition));
+        saved.all_in(&probe.body);
+        let mut saved = saved.values;
         // The start time last: what saving costs is not the call's.
         saved.sort_by_key(|e| e.kind == ExprKind::Started);
         Plan { probe, at_entry, at_return, saved, tracked }
@@ -240,6 +292,8 @@ impl Body<'_, '_> {
         match (&expr.kind, self.started) {
             (ExprKind::Started, Some(started)) => started,
             (ExprKind::Started, None) => self.b().call(helper::KTIME_GET_NS, &[]),
+            (ExprKind::ByCase(arms), _) => self.scalar_by_case(arms, |body, value| body.entry_value(value)),
+            (ExprKind::Int(nothing), _) => self.b().copy(*nothing),
             _ => self.argument(expr),
         }
     }

@@ -7,7 +7,7 @@ use super::{Cx, abi, pair, walk};
 use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
-use lang::hir::{Attach, Expr, ExprKind, Probe, Site, Stmt};
+use lang::hir::{Attach, Expr, ExprKind, Probe, Signature, Site, Stmt};
 use wire::manifest::{self, Side};
 
 impl<'p> Cx<'p> {
@@ -55,12 +55,26 @@ impl<'p> Cx<'p> {
         }
     }
 
+    /// Where the parameters lie, by case.
+    pub(super) fn places(&self, probe: &Probe) -> Vec<Vec<Vec<abi::Piece>>> {
+        let signatures = match &probe.cases[..] {
+            [] => std::slice::from_ref(&probe.signature),
+            cases => cases,
+        };
+        let of = |signature: &Option<Signature>| {
+            let params = signature.as_ref().map_or(&[][..], |signature| &signature.params);
+            abi::places(self.options.arch, params, &self.program.structs)
+        };
+        signatures.iter().map(of).collect()
+    }
+
     /// The body looks at the stack: by the register, or for an argument that lies there.
     fn reads_stack(&self, probe: &Probe) -> bool {
-        let params = probe.signature.as_ref().map_or(&[][..], |signature| &signature.params);
-        let places = abi::places(self.options.arch, params, &self.program.structs);
-        let on_stack =
-            |param: u32| places.get(param as usize).is_some_and(|p| p.iter().any(abi::Piece::on_stack));
+        let places = self.places(probe);
+        let on_stack = |param: u32| {
+            let of_cases = places.iter().filter_map(|places| places.get(param as usize));
+            of_cases.flatten().any(abi::Piece::on_stack)
+        };
         let mut reads = false;
         walk::each_of(probe, &mut |e| {
             reads |= match &e.kind {

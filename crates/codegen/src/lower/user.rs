@@ -43,19 +43,28 @@ impl Body<'_, '_> {
     /// `args.x`, `args.grid.x`, `arg0`, and in a return probe `duration`'s start: what the call had at entry.
     pub(super) fn argument(&mut self, expr: &Expr) -> VReg {
         if let Entry::Saved(saved) = &self.entry {
-            let known = saved.iter().position(|e| e.kind == expr.kind && e.ty == expr.ty);
+            let known = saved.iter().position(|e| self.is_saved_as(expr, e));
             return self.pro(Pro::Entry(known.expect("all that the body uses was saved") as u32));
         }
         let (piece, offset) = self.piece(expr);
         self.read_piece(piece, offset, &expr.ty)
     }
 
+    /// In the cases in hand, `expr` is what was saved.
+    fn is_saved_as(&self, expr: &Expr, saved: &Expr) -> bool {
+        let is = |e: &Expr| e.kind == expr.kind && e.ty == expr.ty;
+        match &saved.kind {
+            ExprKind::ByCase(arms) => arms.iter().any(|arm| arm.cases == self.cases && is(&arm.value)),
+            _ => is(saved),
+        }
+    }
+
     /// Where an argument lies, and the bytes into that.
     fn piece(&self, expr: &Expr) -> (Piece, u32) {
         match expr.kind {
-            ExprKind::Param(param) => (self.places[param as usize][0], 0),
+            ExprKind::Param(param) => (self.places_of(param)[0], 0),
             ExprKind::ParamField { param, offset } => {
-                (self.places[param as usize][offset as usize / 8], offset % 8)
+                (self.places_of(param)[offset as usize / 8], offset % 8)
             }
             ExprKind::Arg(n) => (self.machine().arg(n), 0),
             _ => unreachable!("not an argument: {expr:?}"),

@@ -329,7 +329,8 @@ impl<'a> Checker<'a> {
             Attached::Calls { layout, .. } => (Attach::Entry(layout.sites.clone()), layout.signature.clone()),
         };
         let span = probe_list(clause.clause);
-        Probe { clause: clause.index, span, attach, signature, vars: vars_out, predicate, body }
+        let (clause, cases) = (clause.index, Vec::new());
+        Probe { clause, span, attach, signature, cases, vars: vars_out, predicate, body }
     }
 
     fn var(&mut self, state: &VarState) -> hir::Var {

@@ -104,6 +104,7 @@ impl Finder<'_, '_> {
             file,
             place,
             semaphore: 0,
+            case: 0,
             func: self.names.intern(NameKind::Func, name),
             api: self.names.intern(NameKind::Api, name),
             probe: self.names.intern(NameKind::Probe, &format!("usdt:{probe}")),

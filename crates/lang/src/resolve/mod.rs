@@ -14,6 +14,7 @@ pub mod names;
 pub mod pattern;
 pub mod probes;
 pub mod providers;
+pub mod symbols;
 pub mod tracepoint;
 pub mod usage;
 

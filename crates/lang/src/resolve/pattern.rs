@@ -104,6 +104,17 @@ impl NamePattern {
         }
     }
 
+    /// What all names that can match begin with.
+    pub fn beginning(&self) -> &str {
+        match self {
+            NamePattern::Exact(name) => name,
+            // A symbol of the family may be named with its version; the forms of a function begin with its name.
+            NamePattern::Family(family) => family.split('@').next().unwrap_or(family),
+            NamePattern::Glob(glob) => glob.split(['*', '?', '[']).next().unwrap_or(glob),
+            NamePattern::Regex(_) | NamePattern::Cpp(_) => "",
+        }
+    }
+
     /// Whether a symbol of a file is meant. `library` has families; `exported` says what else the file has.
     pub fn matches(
         &self,

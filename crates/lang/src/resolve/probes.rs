@@ -15,6 +15,7 @@ use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site};
 use crate::resolve::names::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern, cpp_name};
 use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind, SIGNALS};
+use crate::resolve::symbols::Symbols;
 use crate::resolve::{Pending, Setting, tracepoint};
 use crate::similar::similar;
 use crate::span::Span;
@@ -59,7 +60,7 @@ pub struct Finder<'a, 'b> {
     diags: &'b mut Diagnostics,
     pub(super) files: Vec<File>,
     pub(super) pending: Vec<Pending>,
-    exported: HashMap<FileId, HashSet<&'a str>>,
+    symbols: HashMap<FileId, Symbols<'a>>,
     /// What the clause in hand asks of the calls around its own, which begin and end at one place.
     around: Around,
 }
@@ -99,8 +100,8 @@ pub(super) fn finding(
 impl<'a, 'b> Finder<'a, 'b> {
     /// A finder that adds to `names` and `diags`.
     pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
-        let (files, pending, exported) = (Vec::new(), Vec::new(), HashMap::new());
-        Finder { setting, names, diags, files, pending, exported, around: Around::default() }
+        let (files, pending, symbols) = (Vec::new(), Vec::new(), HashMap::new());
+        Finder { setting, names, diags, files, pending, symbols, around: Around::default() }
     }
 
     /// The files that sites lie in, and the targets that are missing.
@@ -386,21 +387,17 @@ impl<'a, 'b> Finder<'a, 'b> {
         version: Option<&str>,
     ) -> Vec<(&'a Function, &'a str)> {
         let catalog = self.setting.catalog;
-        let functions = catalog.functions(file.id);
-        let exported = self.exported.entry(file.id).or_default();
+        let known = || Symbols::new(catalog.functions(file.id));
+        let symbols = &*self.symbols.entry(file.id).or_insert_with(known);
         let library = match name {
             NamePattern::Family(family) => library_of(file, family).map(|(library, _)| library),
             _ => None,
         };
-        if library.is_some() && exported.is_empty() {
-            exported.extend(functions.iter().flat_map(|f| f.names.iter().map(String::as_str)));
-        }
-        functions
-            .iter()
+        symbols
+            .starting(name.beginning())
             .filter(|f| version.is_none_or(|wanted| f.version.as_deref() == Some(wanted)))
             .filter_map(|f| {
-                let matches =
-                    |symbol: &&String| name.matches(library, symbol, |other| exported.contains(other));
+                let matches = |symbol: &&String| name.matches(library, symbol, |other| symbols.has(other));
                 f.names.iter().find(matches).map(|symbol| (f, symbol.as_str()))
             })
             .collect()
@@ -463,6 +460,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             file,
             place,
             semaphore: 0,
+            case: 0,
             func: self.names.intern(NameKind::Func, symbol),
             api: self.names.intern(NameKind::Api, api),
             probe: self.names.intern(NameKind::Probe, &probe),

@@ -62,6 +62,7 @@ impl Meaning<'_> {
                 let value = self.eval(run, inner);
                 return self.cast(value, &e.ty);
             }
+            K::ByCase(_) => unreachable!("the checker makes none"),
             K::Ternary { cond, then, otherwise } => {
                 let taken = self.eval(run, cond).truth();
                 return self.eval(run, if taken { then } else { otherwise });

@@ -268,8 +268,7 @@ fn wants_entry(probe: &Probe) -> bool {
         use ExprKind::{Arg, Duration, Param, ParamField, Started};
         wants |= matches!(e.kind, Param(_) | ParamField { .. } | Arg(_) | Duration | Started);
     };
-    probe.predicate.iter().for_each(|e| hir_visit::visit_expr(e, &mut see));
-    hir_visit::visit_block(&probe.body, &mut see);
+    hir_visit::visit_probe(probe, &mut see);
     wants
 }
 

@@ -1,0 +1,282 @@
+//! Probes of one clause that differ in values alone become one probe, and so one program: which value is meant is told by
+//! the site that was hit.
+//!
+//! ```text
+//! cuda:alloc { @ = sum(args.bytes) }
+//!
+//! cuMemAlloc_v2    (bytes in rsi)  @ = sum(args.bytesize)                     case 0
+//! cuMemAllocAsync  (bytes in rsi)  @ = sum(args.bytesize)                     case 1
+//! cuMemAllocPitch  (in rdx, rcx)   @ = sum(args.WidthInBytes * args.Height)   case 2
+//!
+//! all three                        @ = sum(by case { 0, 1: args.bytesize, 2: args.WidthInBytes * args.Height })
+//! ```
+//!
+//! A program costs time to compile, to verify and to attach, and memory for its calls under way; telling cases apart costs
+//! a few instructions. What differs stays as small as its types allow: the rest is compiled once.
+
+use lang::hir::{Arm, Attach, Expr, ExprKind, Probe, Program, Signature, Site, Stmt, Type};
+use lang::hir_visit::{direct, direct_mut, inner, inner_mut, operands, operands_mut, visit_expr};
+use std::collections::HashSet;
+
+/// Cases of a probe at most: an arm has a bit for each.
+const CASES: usize = u64::BITS as usize;
+
+/// The probes of a program, as few as can be, in the order of the script.
+pub fn fuse(program: &Program) -> Vec<Probe> {
+    let mut groups: Vec<Group> = vec![];
+    for probe in &program.probes {
+        match groups.iter_mut().find(|group| group.takes(probe)) {
+            Some(group) => group.members.push(probe),
+            None => groups.push(Group { frame: frame(probe), members: vec![probe] }),
+        }
+    }
+    groups.into_iter().map(Group::fused).collect()
+}
+
+/// Probes that can be one.
+struct Group<'p> {
+    /// What they have in common: a probe whose expressions are nothing but their types.
+    frame: Option<Probe>,
+    members: Vec<&'p Probe>,
+}
+
+/// A probe without its sites and the contents of its expressions. `None`: it is not one of functions.
+fn frame(probe: &Probe) -> Option<Probe> {
+    let attach = match probe.attach {
+        Attach::Entry(_) => Attach::Entry(vec![]),
+        Attach::Return(_) => Attach::Return(vec![]),
+        _ => return None,
+    };
+    let mut frame = Probe { clause: 0, attach, signature: None, ..probe.clone() };
+    // Those of lookups that were put in have a number in their names.
+    frame.vars.iter_mut().for_each(|var| var.name.clear());
+    parts_mut(&mut frame, &mut |part| {
+        part.kind = ExprKind::Int(0);
+        // A text that is printed has room for no more than itself.
+        if let Type::Str(capacity) = &mut part.ty {
+            *capacity = 0;
+        }
+    });
+    Some(frame)
+}
+
+/// Calls `f` with the expressions that stand directly in a probe: its predicate and those of its statements.
+fn parts<'p>(probe: &'p Probe, f: &mut dyn FnMut(&'p Expr)) {
+    probe.predicate.iter().for_each(&mut *f);
+    probe.body.iter().for_each(|stmt| parts_of(stmt, f));
+}
+
+fn parts_of<'p>(stmt: &'p Stmt, f: &mut dyn FnMut(&'p Expr)) {
+    direct(stmt, f);
+    inner(stmt, &mut |stmt| parts_of(stmt, f));
+}
+
+/// The same, to change them.
+fn parts_mut(probe: &mut Probe, f: &mut dyn FnMut(&mut Expr)) {
+    probe.predicate.iter_mut().for_each(&mut *f);
+    probe.body.iter_mut().for_each(|stmt| parts_of_mut(stmt, f));
+}
+
+fn parts_of_mut(stmt: &mut Stmt, f: &mut dyn FnMut(&mut Expr)) {
+    direct_mut(stmt, &mut |e| f(e));
+    inner_mut(stmt, &mut |stmt| parts_of_mut(stmt, f));
+}
+
+/// What an expression is made from: its operands, and of a block the expressions in its statements.
+fn made_from<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
+    if let ExprKind::Block { body, .. } = &expr.kind {
+        body.iter().for_each(|stmt| parts_of(stmt, f));
+    }
+    operands(expr, f);
+}
+
+/// The same, to change them.
+fn made_from_mut(expr: &mut Expr, f: &mut dyn FnMut(&mut Expr)) {
+    if let ExprKind::Block { body, .. } = &mut expr.kind {
+        body.iter_mut().for_each(|stmt| parts_of_mut(stmt, f));
+    }
+    operands_mut(expr, &mut |e| f(e));
+}
+
+fn sites(attach: &Attach) -> &[Site] {
+    match attach {
+        Attach::Entry(sites) | Attach::Return(sites) => sites,
+        _ => &[],
+    }
+}
+
+impl<'p> Group<'p> {
+    fn takes(&self, probe: &Probe) -> bool {
+        let (Some(mine), Some(first)) = (&self.frame, self.members.first()) else { return false };
+        self.members.len() < CASES
+            && first.span == probe.span
+            && frame(probe).is_some_and(|frame| *mine == frame)
+            && !self.has_site_of(probe)
+    }
+
+    /// A site that is written twice runs twice, by two programs.
+    fn has_site_of(&self, probe: &Probe) -> bool {
+        let place = |site: &Site| (site.file, site.place.offset);
+        let known: HashSet<_> = self.members.iter().flat_map(|m| sites(&m.attach)).map(place).collect();
+        sites(&probe.attach).iter().any(|site| known.contains(&place(site)))
+    }
+
+    fn fused(self) -> Probe {
+        let mut fused = self.members[0].clone();
+        if self.members.len() == 1 {
+            return fused;
+        }
+        fused.cases = self.members.iter().map(|member| member.signature.clone()).collect();
+        let of_cases = (0..).zip(&self.members);
+        let all =
+            of_cases.flat_map(|(case, m)| sites(&m.attach).iter().map(move |s| Site { case, ..s.clone() }));
+        match &mut fused.attach {
+            Attach::Entry(sites) | Attach::Return(sites) => *sites = all.collect(),
+            _ => unreachable!("only probes of functions have a frame"),
+        }
+        let columns = columns(self.members.iter().map(|member| listed(|f| parts(member, f))).collect());
+        let by_signature = Column { signatures: self.members.iter().map(|m| m.signature.as_ref()).collect() };
+        let mut values = columns.iter().map(|column| by_signature.merge_parts(column));
+        parts_mut(&mut fused, &mut |part| *part = values.next().expect("all have one frame"));
+        drop(values);
+        fused
+    }
+}
+
+/// What a walk sees, as a list.
+fn listed<'e>(walk: impl FnOnce(&mut dyn FnMut(&'e Expr))) -> Vec<&'e Expr> {
+    let mut list = vec![];
+    walk(&mut |e| list.push(e));
+    list
+}
+
+/// Rows of one length, turned.
+fn columns(rows: Vec<Vec<&Expr>>) -> Vec<Vec<&Expr>> {
+    let width = rows.first().map_or(0, Vec::len);
+    (0..width).map(|at| rows.iter().map(|row| row[at]).collect()).collect()
+}
+
+/// Merges expressions of one type, one of each case.
+struct Column<'p> {
+    signatures: Vec<Option<&'p Signature>>,
+}
+
+impl Column<'_> {
+    /// The same of parts of a probe, where texts may differ in their room.
+    fn merge_parts(&self, column: &[&Expr]) -> Expr {
+        let room = |e: &Expr| if let Type::Str(capacity) = e.ty { Some(capacity) } else { None };
+        let most = column.iter().filter_map(|e| room(e)).max();
+        if column.iter().all(|e| room(e) == most) {
+            return self.merge(column);
+        }
+        let ty = Type::Str(most.expect("they differ"));
+        let widened: Vec<Expr> = column.iter().map(|e| widened(e, &ty)).collect();
+        self.merge(&widened.iter().collect::<Vec<_>>())
+    }
+
+    fn merge(&self, column: &[&Expr]) -> Expr {
+        let first = column[0];
+        if (1..).zip(&column[1..]).all(|(case, e)| self.alike((0, first), (case, e))) {
+            return first.clone();
+        }
+        match column.iter().map(|e| constant(e)).collect::<Option<Vec<Expr>>>() {
+            Some(constants) => self.by_case(&constants.iter().collect::<Vec<_>>()),
+            None => self.merge_operands(column).unwrap_or_else(|| self.by_case(column)),
+        }
+    }
+
+    /// They mean the same in their cases: what they read lies at the same places.
+    fn alike(&self, (a_case, a): (usize, &Expr), (b_case, b): (usize, &Expr)) -> bool {
+        a == b && self.places_alike(a_case, b_case, params_read(a))
+    }
+
+    /// Places of the parameters follow from the classes of those before.
+    fn places_alike(&self, a: usize, b: usize, params: usize) -> bool {
+        let classes = |case: usize| {
+            let params = self.signatures[case].into_iter().flat_map(|signature| &signature.params);
+            params.map(|param| match &param.ty {
+                _ if param.float => Class::Float,
+                Type::Struct(id) => Class::Struct(id.0),
+                _ => Class::Word,
+            })
+        };
+        classes(a).take(params).eq(classes(b).take(params))
+    }
+
+    /// One operation for all, whose operands are merged in turn. `None`: the operations differ.
+    fn merge_operands(&self, column: &[&Expr]) -> Option<Expr> {
+        let first = hollow(column[0]);
+        if !column.iter().all(|e| hollow(e) == first) {
+            return None;
+        }
+        let columns = columns(column.iter().map(|e| listed(|f| made_from(e, f))).collect());
+        let mut values = columns.iter().map(|column| self.merge(column));
+        let mut merged = first;
+        let mut any = false;
+        made_from_mut(&mut merged, &mut |operand| {
+            any = true;
+            *operand = values.next().expect("the operations are the same");
+        });
+        drop(values);
+        any.then_some(merged)
+    }
+
+    fn by_case(&self, column: &[&Expr]) -> Expr {
+        let mut arms: Vec<Arm> = vec![];
+        for (case, value) in column.iter().enumerate() {
+            match arms.iter_mut().find(|arm| self.alike((arm.first_case(), &arm.value), (case, value))) {
+                Some(arm) => arm.cases |= 1 << case,
+                None => arms.push(Arm { cases: 1 << case, value: (*value).clone() }),
+            }
+        }
+        Expr { kind: ExprKind::ByCase(arms), ty: column[0].ty.clone(), span: column[0].span }
+    }
+}
+
+/// What a parameter's place depends on.
+#[derive(PartialEq)]
+enum Class {
+    Word,
+    Float,
+    Struct(u32),
+}
+
+/// An expression that is made from nothing but types.
+fn hollow(expr: &Expr) -> Expr {
+    let mut hollow = expr.clone();
+    made_from_mut(&mut hollow, &mut |part| part.kind = ExprKind::Int(0));
+    hollow
+}
+
+/// A text with more room.
+fn widened(text: &Expr, ty: &Type) -> Expr {
+    let kind = match &text.kind {
+        ExprKind::Str(_) => text.kind.clone(),
+        _ => ExprKind::Cast(Box::new(text.clone())),
+    };
+    Expr { kind, ty: ty.clone(), span: text.span }
+}
+
+/// The value of what is constant, of a comparison of constant texts too.
+fn constant(expr: &Expr) -> Option<Expr> {
+    let kind = match &expr.kind {
+        ExprKind::Int(_) | ExprKind::Str(_) => expr.kind.clone(),
+        ExprKind::StrEq { lhs, rhs, limit: None } => match (&lhs.kind, &rhs.kind) {
+            (ExprKind::Str(lhs), ExprKind::Str(rhs)) => ExprKind::Int(i64::from(lhs == rhs)),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(Expr { kind, ..expr.clone() })
+}
+
+/// One more than the last parameter that is read in an expression.
+fn params_read(expr: &Expr) -> usize {
+    let mut last = 0;
+    visit_expr(expr, &mut |e| {
+        if let ExprKind::Param(param) | ExprKind::ParamField { param, .. } = e.kind {
+            last = last.max(param as usize + 1);
+        }
+    });
+    last
+}
