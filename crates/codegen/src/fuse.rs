@@ -25,9 +25,10 @@ const CASES: usize = u64::BITS as usize;
 pub fn fuse(program: &Program) -> Vec<Probe> {
     let mut groups: Vec<Group> = vec![];
     for probe in &program.probes {
-        match groups.iter_mut().find(|group| group.takes(probe)) {
+        let tracked = program.is_tracked(probe);
+        match groups.iter_mut().find(|group| group.tracked == tracked && group.takes(probe)) {
             Some(group) => group.members.push(probe),
-            None => groups.push(Group { frame: frame(probe), members: vec![probe] }),
+            None => groups.push(Group { frame: frame(probe), tracked, members: vec![probe] }),
         }
     }
     groups.into_iter().map(Group::fused).collect()
@@ -37,6 +38,8 @@ pub fn fuse(program: &Program) -> Vec<Probe> {
 struct Group<'p> {
     /// What they have in common: a probe whose expressions are nothing but their types.
     frame: Option<Probe>,
+    /// Their calls are on their thread's stack of calls.
+    tracked: bool,
     members: Vec<&'p Probe>,
 }
 

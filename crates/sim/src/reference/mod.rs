@@ -195,8 +195,11 @@ impl<'a> Meaning<'a> {
         }
     }
 
-    /// A call returns, and with it ends all that lies in it.
+    /// A tracked call returns, and with it ends all that lies in it.
     fn untrack(&mut self, call: &world::Call, moment: &Moment) {
+        if self.tracked_func(call).is_none() {
+            return;
+        }
         let sp = call.entry.get(world::Reg::Sp);
         let calls = self.tracked.entry(moment.tid).or_default();
         if calls.iter().any(|entered| entered.sp == sp) {

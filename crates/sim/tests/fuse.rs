@@ -1,0 +1,38 @@
+//! How many programs a clause of an operation becomes.
+
+use codegen::{Arch, Options, Passes};
+use lang::Source;
+use sim::agree;
+use sim::catalog::TestCatalog;
+use wire::Features;
+
+fn programs(text: &str, features: Features) -> Vec<String> {
+    let src = Source::new("test", text);
+    let program = agree::check(&src, &TestCatalog::of_cuda()).expect("a right script");
+    let options = Options {
+        arch: Arch::X86_64,
+        features,
+        cpus: 2,
+        pid_filter: false,
+        follow: None,
+        unwind: None,
+        pid_namespace: None,
+        optimise: Passes::All,
+        base: None,
+    };
+    let compiled = codegen::compile(&program, &src, &options).expect("it is small");
+    compiled.manifest.programs.into_iter().map(|program| program.symbol).collect()
+}
+
+#[test]
+fn functions_that_differ_in_places_alone_share_a_program() {
+    let script = "cuda:alloc / args.bytes > 64 / { printf(\"%s %d\\n\", args.kind, args.bytes) }";
+    assert_eq!(programs(script, Features::ALL), ["session0"]);
+    assert_eq!(programs(script, Features::FLOOR), ["entry0", "uretprobe1"]);
+}
+
+#[test]
+fn clauses_and_sides_stay_apart() {
+    let script = "cuda:alloc { @ = count() } cuda:alloc:start { @ = count() } cuda:free { @f = args.ptr }";
+    assert_eq!(programs(script, Features::ALL), ["uretprobe0", "uprobe1", "session2"]);
+}
