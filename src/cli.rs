@@ -19,6 +19,8 @@ Examples:
       a prompt: clauses are attached as they are typed, `:help` says what else there is
   cudatrace -l 'uprobe:libcuda:cuMemcpy*'
       functions that can be probed; with -v their parameters
+  cudatrace help cuLaunchKernel
+      what a function, a built-in, a probe or a constant is
 
 Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wrong script, 255 when loading fails.";
 
@@ -26,7 +28,7 @@ Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wron
 #[derive(Debug, Parser)]
 #[command(name = "cudatrace", disable_version_flag = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// Subcommand (doctor, fmt, record, report, scripts), embedded script, script file or `-`; more scripts may follow; then positional parameters, and the scripts' own options
+    /// Subcommand (doctor, fmt, help, record, report, scripts), embedded script, script file or `-`; more scripts may follow; then positional parameters, and the scripts' own options
     /// (`--name=value`; `cudatrace SCRIPT --help` lists them, `cudatrace record --help` those of `record`)
     #[arg(value_name = "SCRIPT")]
     pub words: Vec<String>,
@@ -44,7 +46,7 @@ pub struct Cli {
     pub command: Option<String>,
 
     /// Trace this process and its children; may be given several times; ends when all of them have ended
-    #[arg(short = 'p', long = "pid", value_name = "PID")]
+    #[arg(short = 'p', long = "pid", value_name = "PID", value_parser = parse_pid)]
     pub pids: Vec<u32>,
 
     /// Trace the processes of -p and the command alone, not what they start
@@ -84,6 +86,10 @@ pub struct Cli {
     #[arg(short = 'q', long)]
     pub quiet: bool,
 
+    /// No warnings about the script
+    #[arg(long)]
+    pub no_warnings: bool,
+
     /// Say which files are taken and why, and how long each step took
     #[arg(short = 'v', long)]
     pub verbose: bool,
@@ -111,6 +117,18 @@ pub struct Cli {
     /// Write the BPF object to a file and stop
     #[arg(long, value_name = "FILE")]
     pub emit: Option<PathBuf>,
+
+    /// As bpftrace's: output is written as soon as nothing more waits to be printed, whatever is asked for
+    #[arg(short = 'B', value_name = "MODE", value_parser = ["line", "full", "none"], hide = true)]
+    pub buffering: Option<String>,
+
+    /// As bpftrace's: reads that fail are always reported
+    #[arg(short = 'k', action = ArgAction::Count, hide = true)]
+    pub read_errors: u8,
+
+    /// As bpftrace's: the same as `doctor`
+    #[arg(long, hide = true)]
+    pub info: bool,
 
     /// Allow functions that change the traced system
     #[arg(long = "unsafe")]
@@ -242,6 +260,8 @@ pub enum Subcommand {
     Doctor,
     /// Formats scripts.
     Fmt,
+    /// What a function, built-in, probe or constant is.
+    Help,
     /// The embedded scripts.
     Scripts,
     /// Records every CUDA call.
@@ -253,10 +273,16 @@ pub enum Subcommand {
 const SUBCOMMANDS: &[(&str, Subcommand)] = &[
     ("doctor", Subcommand::Doctor),
     ("fmt", Subcommand::Fmt),
+    ("help", Subcommand::Help),
     ("record", Subcommand::Record),
     ("report", Subcommand::Report),
     ("scripts", Subcommand::Scripts),
 ];
+
+/// Words that are commands, for suggestions.
+pub fn subcommands() -> impl Iterator<Item = &'static str> {
+    SUBCOMMANDS.iter().map(|(name, _)| *name)
+}
 
 /// A word is a subcommand, else an embedded script, else a file; what looks like a path is always a file.
 pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> {
@@ -268,6 +294,13 @@ pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> 
         None if embedded(word) => Word::Embedded(word),
         None => Word::File(word),
     }
+}
+
+fn parse_pid(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|&pid| pid > 0)
+        .ok_or_else(|| "expected the number of a process, as in `-p 4242`".into())
 }
 
 fn parse_lib(text: &str) -> Result<(String, PathBuf), String> {

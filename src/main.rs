@@ -55,6 +55,9 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     if let Some(code) = &cli.explain {
         return commands::explain::run(code).map_err(Failure::wrong);
     }
+    if cli.info {
+        return commands::doctor::run().map_err(Failure::wrong);
+    }
     if cli.list {
         return commands::list::run(cli).map_err(Failure::wrong);
     }
@@ -66,6 +69,9 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         Some(Word::Subcommand(Subcommand::Doctor)) => commands::doctor::run().map_err(Failure::wrong),
         Some(Word::Subcommand(Subcommand::Fmt)) => {
             commands::fmt::run(&cli.words[1..], cli.check, messages).map_err(Failure::wrong)
+        }
+        Some(Word::Subcommand(Subcommand::Help)) => {
+            commands::help::run(&cli.words[1..]).map_err(Failure::wrong)
         }
         Some(Word::Subcommand(Subcommand::Record)) => commands::record::run(cli, messages),
         Some(Word::Subcommand(Subcommand::Report)) => {

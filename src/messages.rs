@@ -12,6 +12,7 @@ const SHOWN: usize = 20;
 pub struct Messages {
     color: bool,
     quiet: bool,
+    warnings: bool,
     verbose: bool,
     out: RefCell<Box<dyn Write>>,
 }
@@ -27,6 +28,7 @@ impl Messages {
         Messages {
             color,
             quiet: cli.quiet,
+            warnings: !cli.quiet && !cli.no_warnings,
             verbose: cli.verbose,
             out: RefCell::new(Box::new(std::io::stderr())),
         }
@@ -44,7 +46,7 @@ impl Messages {
 
     /// Findings of the compiler, the first of them if they are many; warnings only if wanted.
     pub fn diagnostics(&self, diags: &Diagnostics, src: &Source) {
-        let wanted = |d: &&lang::Diagnostic| d.severity == Severity::Error || !self.quiet;
+        let wanted = |d: &&lang::Diagnostic| d.severity == Severity::Error || self.warnings;
         let mut shown: Vec<_> = diags.list.iter().filter(wanted).cloned().collect();
         // Errors stay in sight, however many warnings stand before them.
         shown.sort_by_key(|d| d.severity == Severity::Warning && diags.list.len() > SHOWN);
@@ -67,7 +69,7 @@ impl Messages {
     /// Something that works otherwise than the user may think.
     pub fn warning(&self, text: &str) {
         let (on, off) = if self.color { ("\x1b[1;33m", "\x1b[0m") } else { ("", "") };
-        if !self.quiet {
+        if self.warnings {
             self.say(&format!("{on}warning{off}: {text}\n"));
         }
     }

@@ -4,7 +4,7 @@ mod lookup;
 
 use report::{Frame, Names};
 use runtime::StackStore;
-use runtime::clock::{Epoch, SystemClock};
+use runtime::clock::Epoch;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,13 +22,8 @@ pub struct MachineNames {
 }
 
 impl MachineNames {
-    /// Names for a session whose stacks are in `stacks`.
-    pub fn new(stacks: Arc<StackStore>) -> MachineNames {
-        MachineNames::with_epoch(stacks, Epoch::new(&SystemClock))
-    }
-
-    /// The same with the relation of the clocks that the run has already.
-    pub fn with_epoch(stacks: Arc<StackStore>, epoch: Epoch) -> MachineNames {
+    /// Names for a session whose stacks are in `stacks`; `epoch` relates the run's clocks.
+    pub fn new(stacks: Arc<StackStore>, epoch: Epoch) -> MachineNames {
         MachineNames {
             symbols: RefCell::new(Symbols::new(false)),
             stacks,

@@ -5,6 +5,7 @@ use crate::embedded;
 use crate::imports::Disk;
 use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
+use lang::ast::Item;
 use lang::check::config::{self, BadVariable};
 use lang::forms::{getopt, import};
 use lang::hir::Config;
@@ -132,15 +133,12 @@ fn read(word: &str) -> Result<Source> {
 
 fn unreadable(path: &str, error: std::io::Error) -> anyhow::Error {
     let looks_like_word = !path.contains(['/', '.']);
-    let hint = if looks_like_word {
-        lang::similar::similar(path, embedded::SCRIPTS.iter().map(|s| s.name))
-    } else {
-        vec![]
-    };
+    let words = embedded::SCRIPTS.iter().map(|s| s.name).chain(cli::subcommands());
+    let hint = if looks_like_word { lang::similar::similar(path, words) } else { vec![] };
     match (hint.first(), looks_like_word) {
         (Some(name), _) => anyhow::anyhow!("no script `{path}`: did you mean `{name}`?"),
         (None, true) => anyhow::anyhow!(
-            "no embedded script and no file `{path}` ({error}); `cudatrace scripts` lists the scripts"
+            "no script and no file `{path}`: `cudatrace scripts` lists the scripts, `--help` what else there is"
         ),
         (None, false) => anyhow::anyhow!("cannot read script `{path}`: {error}"),
     }
@@ -166,11 +164,17 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
             Err(BadVariable::Value(said)) => bail!("environment: {said}"),
         }
     }
-    let mut known = Vec::new();
+    let (mut known, mut clauses) = (Vec::new(), 0);
     for script in scripts {
         let parsed = lang::parse::parse(&script.source, &script.params, &mut Diagnostics::default());
         let Some(ast) = parsed else { return Ok(()) };
         known.extend(getopt::known(&ast));
+        clauses += ast.items.iter().filter(|item| matches!(item, Item::Clause(_))).count();
+    }
+    if clauses == 0 {
+        bail!(
+            "the script has no clause, so nothing would run: `uprobe:libcuda:cuInit {{ @ = count() }}` is one"
+        );
     }
     match getopt::unknown(&cli.given, &known) {
         Some(said) => bail!(said),

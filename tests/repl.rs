@@ -209,6 +209,24 @@ fn a_program_on_the_command_line_is_run_when_the_pipe_has_ended() {
 }
 
 #[test]
+fn what_clauses_say_is_exported() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("spans.jsonl");
+    let export = format!("jsonl={}", file.display());
+    let commands = format!(
+        "uretprobe:libcuda:cuMemAlloc {{ span(bytes = args.bytesize) }}\n:run {}\n:wait\n",
+        workload()
+    );
+    let output = piped(&["--export", &export], &commands);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    assert_eq!(text.lines().filter(|line| line.contains(r#""type":"span""#)).count(), 16, "{text}");
+}
+
+#[test]
 fn mistakes_in_a_pipe_are_told_and_the_rest_goes_on() {
     if !can_trace() {
         return;

@@ -3,6 +3,7 @@
 pub mod doctor;
 pub mod explain;
 pub mod fmt;
+pub mod help;
 pub mod list;
 pub mod record;
 pub mod report;

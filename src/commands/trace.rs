@@ -161,7 +161,7 @@ impl<'a> Job<'a> {
         let mut session = loaded.attach(&attach).map_err(Failure::loading)?;
         self.attached(&session);
         let targets = self.targets(child.as_ref()).map_err(Failure::wrong)?;
-        let names = MachineNames::with_epoch(session.stacks(), epoch);
+        let names = MachineNames::new(session.stacks(), epoch);
         let mut compilers = compilers.into_iter();
         let first = compilers.next().expect("one script at least");
         let scripts = Scripts::new(first, self.machine, self.messages, self.features, link_pid);
@@ -280,7 +280,15 @@ impl<'a> Job<'a> {
 
 /// Whether what a script prints may name addresses of user space.
 fn prints_symbols(manifest: &Manifest) -> bool {
-    let has_usym = |ty: &wire::Type| matches!(ty, wire::Type::Usym);
+    fn has_usym(ty: &wire::Type) -> bool {
+        match ty {
+            wire::Type::Usym => true,
+            wire::Type::Tuple(parts) | wire::Type::Record(_, parts) | wire::Type::Either(parts) => {
+                parts.iter().any(has_usym)
+            }
+            _ => false,
+        }
+    }
     let in_keys = manifest.maps.iter().flat_map(|map| &map.key).any(has_usym);
     let in_values =
         manifest.maps.iter().any(|map| matches!(&map.value, wire::map::MapValue::Plain(ty) if has_usym(ty)));

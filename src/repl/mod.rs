@@ -11,7 +11,7 @@ mod clauses;
 mod commands;
 mod complete;
 mod edit;
-mod help;
+pub mod help;
 mod input;
 mod live;
 mod program;
@@ -19,7 +19,9 @@ mod screen;
 
 use crate::Failure;
 use crate::cli::Cli;
+use crate::export::{self, Exports};
 use crate::messages::Messages;
+use crate::metrics;
 use crate::names::MachineNames;
 use crate::script::{self, Script};
 use crate::trace::compiler::Compiler;
@@ -35,6 +37,7 @@ use lang::similar::similar;
 use lang::{Known, Source};
 use program::Program;
 use report::Output;
+use runtime::clock::{Epoch, SystemClock};
 use runtime::process::MappingWatch;
 use runtime::run::{Joining, Next, Watch};
 use runtime::signals::StopSignals;
@@ -116,14 +119,21 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let mut session =
         loaded.attach(&AttachOptions { files: &files, link_pid: None }).map_err(Failure::loading)?;
 
-    let names = MachineNames::new(session.stacks());
+    let epoch = Epoch::new(&SystemClock);
+    let names = MachineNames::new(session.stacks(), epoch);
     let scripts = Scripts::new(empty, &machine, messages, kernel.features, None);
     let extender = Extender::new(&scripts, &machine, &names, None, messages);
     let maps = Arc::new(Mutex::new(Vec::new()));
     let facts = Facts { catalog: Arc::clone(&machine) as _, maps: Arc::clone(&maps) };
     let (inputs, mouth) =
         if terminal { on_terminal(facts, messages) } else { on_pipe() }.map_err(Failure::wrong)?;
-    let mut sink = setup::sink(cli, mouth.out(), mouth.notices(), true).map_err(Failure::wrong)?;
+    let shown = setup::sink(cli, mouth.out(), mouth.notices(), true).map_err(Failure::wrong)?;
+    let recorded = export::run(&epoch, "repl", argv.as_deref().unwrap_or_default());
+    let mut sink =
+        Exports::open(&cli.export, cli.rotate, &Arc::new(recorded), shown).map_err(Failure::wrong)?;
+    let servers = metrics::bind(cli).map_err(Failure::wrong)?;
+    let mut exported = metrics::Exported::new(servers, &sink, &names);
+    let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(messages));
     let joining = Joining::default();
     let repl = Rc::new(Repl {
         cli,
@@ -146,10 +156,15 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         terminal,
     });
     repl.begin(&mut session);
-    let watches: Vec<Box<dyn Watch>> = vec![Box::new(Prompt(Rc::clone(&repl)))];
+    let mut watches: Vec<Box<dyn Watch>> = vec![Box::new(Prompt(Rc::clone(&repl)))];
+    watches.extend(measuring.map_err(Failure::loading)?);
     let control = Control { signals: Some(&signals), targets: vec![], watches, joining };
-    let ending = session.run(sink.as_mut(), &names, control);
+    let ending = session.run(&mut sink, &names, control);
+    if let Some(exported) = &exported {
+        exported.finish(&session);
+    }
     drop(session);
+    sink.close(messages);
     let status = ending::status(&ending, None, messages);
     repl.mouth.end();
     status.map(|status| if status == 0 && repl.failed.get() && !terminal { crate::WRONG } else { status })
