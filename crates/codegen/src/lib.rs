@@ -15,6 +15,8 @@ pub mod opt;
 pub mod regalloc;
 
 pub use bpf::asm::AsmError as Error;
+use bpf::asm::Assembly;
+use lower::StackShare;
 
 use lang::{Source, hir};
 use wire::Features;
@@ -108,20 +110,28 @@ pub enum Stage {
 
 /// Compiles a checked program. Fails only if a probe is too large for the kernel: its stack, or its code.
 pub fn compile(program: &hir::Program, src: &Source, options: &Options) -> Result<Compiled, Error> {
-    let (module, manifest) = optimised(program, src, options)?;
-    let assembly = bpf::asm::assemble(&module)?;
+    let (assembly, manifest) = assembled(program, src, options)?;
     Ok(Compiled { elf: object::write(&assembly, &manifest, src), manifest })
+}
+
+/// Where spills and temporaries are too large for the stack together, temporaries leave it.
+fn assembled(program: &hir::Program, src: &Source, options: &Options) -> Result<(Assembly, Manifest), Error> {
+    let attempt = |share| {
+        let (module, manifest) = optimised(program, src, options, share)?;
+        Ok((bpf::asm::assemble(&module)?, manifest))
+    };
+    match attempt(StackShare::USUAL) {
+        Err(Error::Stack { .. }) => attempt(StackShare::NONE),
+        result => result,
+    }
 }
 
 /// The text of a stage.
 pub fn dump(program: &hir::Program, src: &Source, options: &Options, stage: Stage) -> Result<String, Error> {
     Ok(match stage {
-        Stage::Ir => lower::lower(program, src, options).0.to_string(),
-        Stage::Opt => optimised(program, src, options)?.0.to_string(),
-        Stage::Bpf => {
-            let assembly = bpf::asm::assemble(&optimised(program, src, options)?.0)?;
-            bpf::disasm::listing(&assembly, src)
-        }
+        Stage::Ir => lower::lower(program, src, options, StackShare::USUAL).0.to_string(),
+        Stage::Opt => optimised(program, src, options, StackShare::USUAL)?.0.to_string(),
+        Stage::Bpf => bpf::disasm::listing(&assembled(program, src, options)?.0, src),
     })
 }
 
@@ -129,8 +139,9 @@ fn optimised(
     program: &hir::Program,
     src: &Source,
     options: &Options,
+    share: StackShare,
 ) -> Result<(ir::Module, Manifest), Error> {
-    let (mut module, manifest) = lower::lower(program, src, options);
+    let (mut module, manifest) = lower::lower(program, src, options, share);
     bpf::asm::check_size(&module)?;
     opt::run(&mut module, options.optimise);
     Ok((module, manifest))

@@ -255,6 +255,12 @@ fn expr_text(expr: &Expr, least: u8) -> String {
     if own_level(&expr.kind) < least { format!("({text})") } else { text }
 }
 
+/// The right side of an operator. A predicate would end with a slash before a block.
+fn right_text(op: BinaryOp, rhs: &Expr) -> String {
+    let text = expr_text(rhs, level(op) + 1);
+    if op == BinaryOp::Div && text.starts_with('{') { format!("({text})") } else { text }
+}
+
 fn kind_text(kind: &ExprKind) -> String {
     match kind {
         ExprKind::Int { value, unsigned } => {
@@ -281,7 +287,7 @@ fn kind_text(kind: &ExprKind) -> String {
             if *postfix { format!("{target}{sign}") } else { format!("{sign}{target}") }
         }
         ExprKind::Binary { op, lhs, rhs } => {
-            format!("{} {} {}", expr_text(lhs, level(*op)), symbol(*op), expr_text(rhs, level(*op) + 1))
+            format!("{} {} {}", expr_text(lhs, level(*op)), symbol(*op), right_text(*op, rhs))
         }
         ExprKind::Ternary { cond, then, otherwise } => {
             let then = then.as_ref().map_or("?:".into(), |then| format!("? {} :", print_expr(then)));

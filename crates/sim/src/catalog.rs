@@ -100,6 +100,18 @@ impl Catalog for TestCatalog {
         &self.functions[file.0 as usize]
     }
 
+    fn symbol(&self, _file: FileId, name: &str) -> Option<(u64, u64)> {
+        (name == "counter").then_some((0x9000, 4))
+    }
+
+    fn offset_to_address(&self, _file: FileId, offset: u64) -> Option<u64> {
+        Some(offset)
+    }
+
+    fn cgroup_id(&self, path: &str) -> Option<u64> {
+        (path == "/sys/fs/cgroup").then_some(0x1_0000_0064)
+    }
+
     fn entry_place(&self, file: FileId, offset: u64) -> Place {
         match (offset - FIRST) / SPACING % 3 {
             2 => Place { offset: offset + 1, stack_shift: 8 },

@@ -13,12 +13,12 @@
 pub mod agree;
 pub mod catalog;
 pub mod generate;
-
 pub mod machine;
 pub mod outcome;
 mod recency;
 pub mod reference;
 pub mod rng;
+mod series;
 pub mod session;
 pub mod world;
 

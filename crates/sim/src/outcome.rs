@@ -4,6 +4,7 @@
 //! Not compared: whether a string was cut (a string that passed through a map or variable has lost that), and the
 //! counters of pairing.
 
+use crate::series;
 use std::collections::BTreeMap;
 use std::fmt;
 use wire::manifest::{Manifest, Piece};
@@ -60,6 +61,8 @@ pub enum Cell {
     Total(u64, i64),
     /// `hist`, `lhist`, as `wire::map` orders them.
     Buckets(Vec<u64>),
+    /// `tseries`: the intervals shown, by number since boot.
+    Series(Vec<(u64, i64)>),
 }
 
 /// Contents of a map.
@@ -266,7 +269,7 @@ pub fn merge(agg: &Agg, cells: &[Vec<u64>]) -> Option<Cell> {
             let buckets: Vec<u64> = (0..agg.words() as usize).map(total).collect();
             Cell::Buckets(Some(buckets).filter(|b| b.iter().any(|n| *n > 0))?)
         }
-        Agg::TSeries { .. } => panic!("the reference keeps no series"),
+        Agg::TSeries { .. } => Cell::Series(Some(series::shown(agg, cells)).filter(|s| !s.is_empty())?),
         Agg::Sum { .. } | Agg::Avg { .. } | Agg::Stats { .. } => return None,
     })
 }

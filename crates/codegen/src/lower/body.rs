@@ -138,7 +138,7 @@ impl<'c, 'p> Body<'c, 'p> {
             _ => cx.places(probe),
         };
         let ctx = b.ctx();
-        let fun = Fun::new(b, super::frame::PROGRAM_STACK);
+        let fun = Fun::new(b, cx.share.program);
         Body {
             cx,
             probe,

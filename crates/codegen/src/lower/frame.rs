@@ -11,12 +11,23 @@ use crate::ir::{Bin, Cmp, MapDef, Operand, SlotId, VReg, Width};
 use lang::hir::{self, Type};
 use wire::CounterKind;
 
-/// Bytes of stack for temporaries of a program; the rest of the 512 is for spills and callbacks.
-pub(super) const PROGRAM_STACK: u32 = 208;
-/// The same for a program with callbacks, which have stacks of their own.
-const PROGRAM_STACK_WITH_CALLBACKS: u32 = 96;
-/// Bytes of stack for temporaries of a callback.
-pub(super) const CALLBACK_STACK: u32 = 48;
+/// Bytes of stack for temporaries; the rest of the 512 is for spills.
+#[derive(Copy, Clone, Debug)]
+pub struct StackShare {
+    /// Of a program.
+    pub(super) program: u32,
+    /// Of a program with callbacks, which have stacks of their own.
+    pub(super) program_with_callbacks: u32,
+    /// Of a callback.
+    pub(super) callback: u32,
+}
+
+impl StackShare {
+    /// What leaves enough for the spills of nearly all programs.
+    pub const USUAL: StackShare = StackShare { program: 208, program_with_callbacks: 96, callback: 48 };
+    /// Temporaries are all in scratch memory, which takes longer to reach.
+    pub const NONE: StackShare = StackShare { program: 0, program_with_callbacks: 0, callback: 0 };
+}
 /// Copies and fills of more bytes call a helper.
 const INLINE_BYTES: u32 = 128;
 /// Cells that a body tries before it gives up.
@@ -327,7 +338,7 @@ impl Body<'_, '_> {
         let callbacks = self.has_callbacks();
         if callbacks {
             self.frame = Some(self.b().func_mut().slot(8, 8));
-            self.fun().temps = Temps::new(PROGRAM_STACK_WITH_CALLBACKS);
+            self.fun().temps = Temps::new(self.cx.share.program_with_callbacks);
         }
         for var in &self.probe.vars {
             let home = self.home(&var.ty, callbacks);

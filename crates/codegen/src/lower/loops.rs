@@ -5,12 +5,12 @@
 //! frame as well.
 
 use super::body::{Body, FRAME_LEFT, Fun, literal};
-use super::frame::{Base, CALLBACK_STACK, Home, Place, is_scalar};
+use super::frame::{Base, Home, Place, is_scalar};
 use super::{BPF_MAP_TYPE_ARRAY, Cx, walk};
 use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, Operand, VReg, Width};
-use lang::hir::{Expr, MapId, Stmt, StmtKind, Type, VarId};
+use lang::hir::{Config, Expr, MapId, Stmt, StmtKind, Type, VarId};
 use wire::{CounterKind, layout};
 
 /// A range of so many steps stays in the program.
@@ -30,9 +30,14 @@ fn may_leave(body: &[Stmt]) -> bool {
 }
 
 impl Cx<'_> {
+    /// Rounds that a range may have where there is no `bpf_loop`: the setting is for `while`.
+    fn most_rounds(&self) -> u32 {
+        self.program.config.max_loop_iterations.max(Config::default().max_loop_iterations)
+    }
+
     /// The array whose cells are the rounds of loops, for kernels without `bpf_loop`.
     fn rounds_map(&mut self) -> MapRef {
-        let rounds = self.program.config.max_loop_iterations + 1;
+        let rounds = self.most_rounds() + 1;
         self.internal_map(MapDef {
             name: format!("ct_loop{rounds}"),
             kind: BPF_MAP_TYPE_ARRAY,
@@ -93,7 +98,7 @@ impl<'p> Body<'_, 'p> {
     fn most_rounds(&self) -> i64 {
         match self.cx.options.features.bpf_loop {
             true => MAX_LOOPS - 1,
-            false => i64::from(self.cx.program.config.max_loop_iterations),
+            false => i64::from(self.cx.most_rounds()),
         }
     }
 
@@ -158,7 +163,7 @@ impl<'p> Body<'_, 'p> {
         let name = format!("{}_loop{}", self.symbol, self.cx.module.funcs.len());
         let mut b = Builder::new(name, FuncKind::Callback { args }, self.span);
         let params = std::array::from_fn(|at| if at < args as usize { b.param(at as u8) } else { VReg(0) });
-        let mut fun = Fun::new(b, CALLBACK_STACK);
+        let mut fun = Fun::new(b, self.cx.share.callback);
         fun.frame = Some(params[frame as usize]);
         self.fns.push(fun);
         let (stop, next) = (self.fun().leave, self.b().block());

@@ -190,7 +190,8 @@ fn wire_keeps(keeps: hir::Keeps) -> Keeps {
     }
 }
 
-fn wire_agg(agg: &hir::Agg) -> Agg {
+/// The same, as the layout of its cells knows it.
+pub fn wire_agg(agg: &hir::Agg) -> Agg {
     match *agg {
         hir::Agg::Count => Agg::Count,
         hir::Agg::Sum { signed } => Agg::Sum { signed },

@@ -38,6 +38,9 @@ mod unwind;
 mod user;
 mod walk;
 
+pub use frame::StackShare;
+pub use map::wire_agg;
+
 use crate::fuse::fuse;
 use crate::ir::{self, MapDef, MapRef};
 use crate::{Options, Passes};
@@ -47,7 +50,12 @@ use wire::manifest::{self, Manifest};
 use wire::{NameKind, Type};
 
 /// Lowers a checked program. The manifest begins with all that of `options.base`.
-pub fn lower(program: &Program, src: &Source, options: &Options) -> (ir::Module, Manifest) {
+pub fn lower(
+    program: &Program,
+    src: &Source,
+    options: &Options,
+    share: StackShare,
+) -> (ir::Module, Manifest) {
     let fused;
     let probes = match options.optimise {
         Passes::All => {
@@ -56,7 +64,7 @@ pub fn lower(program: &Program, src: &Source, options: &Options) -> (ir::Module,
         }
         _ => &program.probes,
     };
-    let mut cx = Cx::new(program, src, options);
+    let mut cx = Cx::new(program, src, options, share);
     cx.declare_maps();
     if options.pid_filter {
         cx.follow_programs();
@@ -87,6 +95,7 @@ struct Cx<'p> {
     scratch_map: String,
     /// Bytes that the largest body wants of a scratch cell.
     scratch_bytes: u32,
+    share: StackShare,
 }
 
 const BPF_MAP_TYPE_HASH: u32 = 1;
@@ -110,7 +119,7 @@ const MAX_PIDS: u32 = 1 << 16;
 const CHAR: hir::Type = hir::Type::Int { bytes: 1, signed: true };
 
 impl<'p> Cx<'p> {
-    fn new(program: &'p Program, src: &'p Source, options: &'p Options) -> Cx<'p> {
+    fn new(program: &'p Program, src: &'p Source, options: &'p Options, share: StackShare) -> Cx<'p> {
         let manifest = start_manifest(program, src, options);
         let others = manifest.internal_maps.len();
         let mut cx = Cx {
@@ -124,6 +133,7 @@ impl<'p> Cx<'p> {
             zeros: None,
             scratch_map: if others == 0 { "ct_scratch".into() } else { format!("ct_scratch{others}") },
             scratch_bytes: 0,
+            share,
         };
         for e in &program.enums {
             let id = cx.manifest_enum(e);

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A block is kept as pieces, powers of two large and aligned to their size: few, however large it is. An address is looked
-//! for once for each size that a piece may have; one piece at most has it. Blocks end at multiples of 512 bytes.
+//! for once for each size that a piece may have; one piece at most has it. Blocks begin and end at multiples of 512 bytes:
+//! memory of the host, which may lie anywhere, is rounded to them. No block is larger than what a process can address.
 
 use crate::ast::{Expr, ExprKind, Item, Script};
 use crate::forms::lookup::{self, Own};
@@ -37,8 +38,8 @@ const LOOKED_UP: &str = "{
 
 /// What goes through the pieces of a block of so many bytes at `args.ptr`.
 const PIECES: &str = "
-    $at = (int64)args.ptr;
-    $end = $at + (((int64)BYTES + 511) & ~511);
+    $at = (int64)args.ptr & ~511;
+    $end = ((int64)args.ptr + (int64)BYTES + 511) & ~511;
     while ($at < $end) {
         $k = 9;
         while ($k < 40 && ($at & ((2 << $k) - 1)) == 0 && $at + (2 << $k) <= $end) { $k++ }
@@ -51,7 +52,7 @@ const KEPT: &str = "
 let @__alloc_pieces = hash(262144);
 let @__alloc_bytes = hash(65536);
 let @__alloc_site = hash(65536);
-cuda:alloc / args.result == CUDA_SUCCESS && args.kind != \"physical\" && args.kind != \"array\" / {
+cuda:alloc / args.result == CUDA_SUCCESS && args.bytes < 1 << 47 && args.kind != \"physical\" && args.kind != \"array\" / {
     @__alloc_bytes[pid, args.ptr] = args.bytes;
     KEEP_SITE
     ENTER

@@ -5,6 +5,8 @@
 pub enum Side {
     /// The time.
     Timer,
+    /// The time, of `BEGIN` and `END`: nothing is interrupted.
+    Ends,
     /// Registers and arguments.
     Entry,
     /// The result, the duration, arguments as they were.
@@ -19,39 +21,72 @@ pub struct Probe {
     pub side: Side,
     /// Integers that its functions have by name.
     pub args: &'static [&'static str],
+    /// What else they have.
+    pub of: &'static [&'static str],
     /// Its functions return a `CUresult`.
     pub result: bool,
 }
 
+impl Probe {
+    /// An operation, of functions whose arguments differ.
+    pub fn is_operation(&self) -> bool {
+        self.name.starts_with("cuda:")
+    }
+}
+
+const fn probe(side: Side, name: &'static str, args: &'static [&'static str]) -> Probe {
+    Probe { name, side, args, of: &["api"], result: false }
+}
+
 const fn entry(name: &'static str, args: &'static [&'static str]) -> Probe {
-    Probe { name, side: Side::Entry, args, result: false }
+    probe(Side::Entry, name, args)
 }
 
 const fn returning(name: &'static str, args: &'static [&'static str]) -> Probe {
-    Probe { name, side: Side::Return, args, result: true }
+    Probe { result: true, of: &["retval", "api"], ..probe(Side::Return, name, args) }
 }
 
-const fn timer(name: &'static str) -> Probe {
-    Probe { name, side: Side::Timer, args: &[], result: false }
+const fn having(of: &'static [&'static str], probe: Probe) -> Probe {
+    Probe { of, ..probe }
 }
 
 /// All of them.
 pub static PROBES: &[Probe] = &[
     entry("uprobe:libcuda:cuInit", &["args.Flags"]),
     entry("uprobe:libcuda:cuMem*", &[]),
-    entry("uprobe:libcuda:cuLaunchKernel", &["args.gridDimX", "args.sharedMemBytes", "args.blockDimZ"]),
+    entry("called = uprobe:libcuda:cuMemFree, uprobe:libcudart:cudaFree", &[]),
+    having(
+        &["kernel_name(args.f)", "args.f"],
+        entry("uprobe:libcuda:cuLaunchKernel", &["args.gridDimX", "args.sharedMemBytes", "args.blockDimZ"]),
+    ),
     entry("uprobe:libcuda:cuLaunchKernelEx", &["args.config->gridDimY"]),
-    entry("uprobe:libcuda:cuMemsetD8", &["args.uc", "args.N"]),
+    entry("uprobe:libcuda:cuMemsetD8", &["args.uc", "args.N", "alloc_size(args.dstDevice)"]),
     entry("uprobe:libcudart:cudaMemcpy", &["args.count"]),
-    entry("uprobe:libcudart:cudaLaunchKernel", &["args.gridDim.x", "args.blockDim.z", "args.sharedMem"]),
+    having(
+        &["args.gridDim"],
+        entry("uprobe:libcudart:cudaLaunchKernel", &["args.gridDim.x", "args.blockDim.z", "args.sharedMem"]),
+    ),
     entry("cuda:memcpy:start", &["args.bytes"]),
     returning("uretprobe:libcuda:cuMemAlloc", &["args.bytesize", "*args.dptr"]),
     returning("uretprobe:libcuda:cu*", &[]),
     returning("uretprobe:libcuda:cuLaunchKernel", &["args.gridDimX", "args.blockDimY"]),
-    Probe { name: "cuda:alloc", side: Side::Return, args: &["args.bytes", "args.duration"], result: false },
-    Probe { name: "cuda:memcpy", side: Side::Return, args: &["args.bytes"], result: false },
-    timer("interval:s:1"),
-    timer("profile:hz:99"),
+    having(&["args.kind"], probe(Side::Return, "cuda:alloc", &["args.bytes", "args.duration", "args.ptr"])),
+    having(
+        &["alloc_site(args.src)", "args.kind"],
+        probe(Side::Return, "cuda:memcpy", &["args.bytes", "alloc_base(args.dst)", "alloc_size(args.src)"]),
+    ),
+    probe(Side::Timer, "interval:s:1", &[]),
+    probe(Side::Timer, "profile:hz:99", &[]),
+    probe(Side::Ends, "BEGIN", &[]),
+    probe(Side::Ends, "END", &[]),
+];
+
+/// Settings, one of which a script has.
+pub static SETTINGS: &[&str] = &[
+    "",
+    "config = { max_strlen = 48; }\n",
+    "config = { max_loop_iterations = 3; stack_mode = raw; }\n",
+    "config = { max_map_keys = 9; }\n",
 ];
 
 /// Types, macros and maps with room for a few keys.
@@ -67,6 +102,7 @@ let @z = hash(3);
 let @l = lruhash(5);
 let @pc = percpulruhash(4);
 let @ph = percpuhash(6);
+metric @c = { unit = \"1\"; help = \"how often\"; }
 macro clamp(v, low, high) { let $v = v; $v < low ? low : ($v > high ? high : $v) }
 macro swap($a, $b) { let $old = $a; $a = $b; $b = $old; }
 macro note(@m, k) { @m[k]++; @m[k] }
@@ -78,6 +114,7 @@ pub const FIRST: &str = "BEGIN { @i[0] = 1; @u = (uint64)5; @t[1, comm] = comm; 
                          @m[0] = min((int64)5); @x[comm] = max((uint64)1); @h = hist((int64)3, 1); @hk[0] = hist((int64)3); \
                          @a[0] = avg((int64)4); @s[0] = stats((int64)9); @lh = lhist((int64)4, -10, 100, 7); \
                          @lk[comm] = lhist((int64)4, 0, 8, 1); @z[0] = 2; @l[0] = 3; @pc[0] = count(); @ph[0] = sum((uint64)2); \
-                         @e[GREEN] = count(); @made[str_concat(comm, \"!\")] = count(); \
+                         @e[GREEN] = count(); @made[str_concat(comm, \"!\")] = count(); @said = 0; \
                          @r[0] = (a = (int64)0, b = comm, c = (x = (uint64)0, y = (int16)0)); \
-                         @v[0] = ((int64)2, comm, ((uint8)3, (uint64)4)); }";
+                         @v[0] = ((int64)2, comm, ((uint8)3, (uint64)4)); \
+                         @last = tseries((int64)1, 300us, 4); @total[0] = tseries((uint64)2, 200us, 3, \"sum\"); }";

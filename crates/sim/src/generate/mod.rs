@@ -7,15 +7,16 @@
 //! @p[int64] struct  @r[int64] record  @v[int64] tuple        plain, of several parts
 //! @c[uint64] count  @d sum      @m[int64] min  @h hist      aggregations
 //! @z hash(3)  @l lruhash(5)  @pc percpulruhash(4)           maps that are full soon
-//! $a $b int64   $u uint64   $n uint8   $k int16   $s string   $e enum   $p struct   $r record   $v tuple
+//! $a $b int64   $u uint64   $n uint8   $k int16   $s $long string   $e enum   $p struct   $r record   $v tuple
 //! ```
 
 mod declarations;
+mod phrases;
 mod statements;
-mod values;
 
 use crate::rng::Rng;
-use declarations::{DECLARATIONS, FIRST, PROBES, Probe, Side};
+use declarations::{DECLARATIONS, FIRST, PROBES, Probe, SETTINGS, Side};
+use phrases::{Phrase, TABLES};
 
 /// The script of a seed.
 pub fn script(seed: u64) -> String {
@@ -28,6 +29,10 @@ pub fn script(seed: u64) -> String {
         variables: false,
         looped: false,
     };
+    if maker.rng.chance(20) {
+        let settings: &&str = maker.rng.pick(SETTINGS);
+        maker.text.push_str(settings);
+    }
     maker.text.push_str(DECLARATIONS);
     maker.line(FIRST);
     let clauses = 1 + maker.rng.below(3);
@@ -51,10 +56,6 @@ struct Maker {
 }
 
 impl Maker {
-    fn side(&self) -> Side {
-        self.probe.side
-    }
-
     fn line(&mut self, text: &str) {
         self.text.push_str(&"  ".repeat(self.indent));
         self.text.push_str(text);
@@ -65,20 +66,129 @@ impl Maker {
         self.probe = self.rng.pick(PROBES);
         self.variables = false;
         let predicate =
-            if self.rng.chance(30) { format!(" / {} /", self.condition(2)) } else { String::new() };
+            if self.rng.chance(30) { format!(" / {} /", self.phrase('c', 2)) } else { String::new() };
         self.line(&format!("{}{predicate} {{", self.probe.name));
         self.indent += 1;
         self.line("let $a: int64 = 1; let $b: int64 = -3; let $u: uint64 = 7; let $n: uint8 = 250; let $k: int16 = -5;");
-        self.line("$s = \"\"; $s = comm; $e = GREEN; $v = ((int64)2, comm, ((uint8)3, (uint64)4));");
-        let (address, number) = (self.address(), self.signed(1));
-        self.line(&format!(
-            "$p = *(struct point *){address}; $r = (a = {number}, b = comm, c = (x = $u, y = $k));"
-        ));
+        self.line(
+            "$s = \"\"; $s = comm; $long = str(0); $e = GREEN; $v = ((int64)2, comm, ((uint8)3, (uint64)4));",
+        );
+        let parts =
+            self.fill("$p = *(struct point *)`p`; $r = (a = `i`, b = comm, c = (x = $u, y = $k));", 2);
+        self.line(&parts);
         self.variables = true;
         self.block();
         self.line("printf(\"%d %d %u %d %d %s %s\", $a, $b, $u, $n, $k, $s, $e); print(($p, $r, $v));");
         self.indent -= 1;
         self.line("}");
+    }
+
+    /// Whether a phrase may stand here, by a letter of what it needs.
+    fn allows(&mut self, need: char) -> bool {
+        let Probe { side, result, .. } = *self.probe;
+        let called = matches!(side, Side::Entry | Side::Return);
+        match need {
+            // The clause's variables, effects and reads of memory: all that a predicate has not.
+            'v' => self.variables,
+            // Maps that may be changed.
+            'm' => !self.looped,
+            // A called function.
+            'c' => called,
+            // Its arguments by number.
+            'a' => called && !self.probe.is_operation(),
+            // A call that begins, of one function.
+            'f' => side == Side::Entry && !self.probe.name.contains(['*', ',']) && !self.probe.is_operation(),
+            // An operation.
+            'o' => called && self.probe.is_operation(),
+            // No function.
+            't' => !called,
+            // Its return.
+            'r' => side == Side::Return,
+            // Its result.
+            'R' => result,
+            // Something that is interrupted.
+            'n' => side != Side::Ends,
+            // Division. Parts of the predicate of a return probe are evaluated when the call begins, and a call that never
+            // returns would count its division by zero all the same.
+            'd' => self.variables || side != Side::Return,
+            // A loop around.
+            'l' => self.loops > 0,
+            // Seldom.
+            'x' => self.rng.chance(20),
+            other => panic!("nobody knows what `{other}` needs"),
+        }
+    }
+
+    /// Text of a kind, nested so deeply at most.
+    fn phrase(&mut self, letter: char, depth: u32) -> String {
+        let table = TABLES.iter().find(|table| table.letter == letter).expect("a table for each letter");
+        let deep = if depth > 0 && !table.deep.is_empty() { table.deep } else { table.leaves };
+        let allowed: Vec<&Phrase> =
+            deep.iter().filter(|(_, needs, _)| needs.chars().all(|need| self.allows(need))).collect();
+        let mut place = self.rng.below(allowed.iter().map(|(often, ..)| u64::from(*often)).sum());
+        let (.., text) = allowed
+            .into_iter()
+            .find(|(often, ..)| {
+                let here = place < u64::from(*often);
+                place = place.wrapping_sub(u64::from(*often));
+                here
+            })
+            .expect("a place below the sum");
+        self.fill(text, depth.saturating_sub(1))
+    }
+
+    /// A text with what stands between backticks filled in.
+    fn fill(&mut self, text: &str, depth: u32) -> String {
+        let parts: Vec<&str> = text.split('`').collect();
+        let part = |(at, part): (usize, &&str)| {
+            if at % 2 == 1 { self.blank(part, depth) } else { (*part).to_owned() }
+        };
+        parts.iter().enumerate().map(part).collect()
+    }
+
+    fn blank(&mut self, what: &str, depth: u32) -> String {
+        match what {
+            "number" => return self.number(),
+            "arg" => return self.argument(),
+            "of" => return (*self.rng.pick(self.probe.of)).into(),
+            _ => {}
+        }
+        if let Some((from, to)) = what.split_once("..")
+            && let (Ok(from), Ok(to)) = (from.parse::<u64>(), to.parse::<u64>())
+        {
+            return (from + self.rng.below(to - from)).to_string();
+        }
+        let mut chars = what.chars();
+        match (chars.next(), chars.as_str().parse::<u32>()) {
+            (Some(letter), most) if what.len() <= 2 && letter.is_ascii_lowercase() => {
+                self.phrase(letter, most.map_or(depth, |most| most.min(depth)))
+            }
+            _ => {
+                let words: Vec<&str> = what.split_whitespace().collect();
+                (*self.rng.pick(&words)).into()
+            }
+        }
+    }
+
+    fn number(&mut self) -> String {
+        match self.rng.interesting() {
+            i64::MIN => "(-9223372036854775807 - 1)".into(),
+            n if n < 0 => format!("({n})"),
+            n => n.to_string(),
+        }
+    }
+
+    /// An integer that the probe has.
+    fn argument(&mut self) -> String {
+        if !self.probe.args.is_empty() && self.rng.chance(40) {
+            return (*self.rng.pick(self.probe.args)).into();
+        }
+        match self.probe.side {
+            Side::Timer | Side::Ends => "nsecs".into(),
+            _ if self.probe.is_operation() => "args.bytes".into(),
+            Side::Entry => format!("arg{}", self.rng.below(8)),
+            Side::Return => (*self.rng.pick(&["duration", "arg0", "arg1", "(uint64)retval"])).into(),
+        }
     }
 }
 
@@ -94,6 +204,21 @@ mod tests {
             let text = script(seed);
             let once = format(&text).unwrap_or_else(|failure| panic!("{failure:?}\n{text}"));
             assert_eq!(format(&once).as_ref(), Ok(&once), "{text}");
+        }
+    }
+
+    /// Built-ins that no generated script has, and why.
+    const LEFT_OUT: &[(&str, &str)] =
+        &[("argN", "`arg0` and its like are there"), ("kptr", "worlds have no memory of the kernel")];
+
+    #[test]
+    fn every_built_in_is_in_some_script() {
+        let scripts: String = (0..600).map(script).collect();
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words: std::collections::HashSet<&str> = scripts.split(|c| !is_name(c)).collect();
+        for builtin in lang::builtin::BUILTINS {
+            let left_out = LEFT_OUT.iter().any(|(name, _)| *name == builtin.name);
+            assert_ne!(words.contains(builtin.name), left_out, "`{}`", builtin.name);
         }
     }
 }

@@ -43,7 +43,7 @@ impl Meaning<'_> {
             StmtKind::Aggregate { map, key, arg } => {
                 let key = self.values(run, key);
                 let sample = arg.as_ref().map_or(0, |arg| self.eval(run, arg).num());
-                self.aggregate(*map, key, sample);
+                self.aggregate(*map, key, sample, run.moment.time_ns);
             }
             StmtKind::Expr(expr) => self.effect(run, expr),
             StmtKind::If { cond, then, otherwise } => {

@@ -5,7 +5,9 @@ use super::Meaning;
 use super::value::{Val, key_bytes};
 use crate::outcome::{Cell, Contents, Trouble, Value, merge};
 use crate::recency::Recency;
-use lang::hir::{self, Map, MapId, MapValue, Program, Type};
+use crate::series;
+use codegen::lower::wire_agg;
+use lang::hir::{Map, MapId, MapValue, Program, Type};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use wire::map::Agg;
@@ -29,26 +31,12 @@ pub struct Table {
     recent: Option<RefCell<Recency>>,
 }
 
-fn agg(agg: &hir::Agg) -> Agg {
-    match *agg {
-        hir::Agg::Count => Agg::Count,
-        hir::Agg::Sum { signed } => Agg::Sum { signed },
-        hir::Agg::Min { signed } => Agg::Min { signed },
-        hir::Agg::Max { signed } => Agg::Max { signed },
-        hir::Agg::Avg { signed } => Agg::Avg { signed },
-        hir::Agg::Stats { signed } => Agg::Stats { signed },
-        hir::Agg::Hist { bits } => Agg::Hist { bits },
-        hir::Agg::LHist { min, max, step } => Agg::LHist { min, max, step },
-        hir::Agg::TSeries { .. } => panic!("the reference keeps no series"),
-    }
-}
-
 impl Table {
     /// An empty map.
     pub fn new(map: &Map) -> Table {
         let agg = match &map.value {
             MapValue::Plain(_) => None,
-            MapValue::Agg(of) => Some(agg(of)),
+            MapValue::Agg(agg) => Some(wire_agg(agg)),
         };
         // A map without key has its one cell.
         let recent = (map.evicts && !map.key.is_empty()).then(RefCell::default);
@@ -93,8 +81,8 @@ impl Table {
     }
 }
 
-/// Adds a sample to the words of a cell.
-fn add(agg: &Agg, words: &mut [u64], sample: i64) {
+/// Adds a sample, taken now, to the words of a cell.
+fn add(agg: &Agg, words: &mut [u64], sample: i64, now_ns: u64) {
     let better = |old: u64, signed: bool, want_less: bool| {
         let less = if signed { sample < old as i64 } else { (sample as u64) < old };
         let equal = sample as u64 == old;
@@ -113,7 +101,7 @@ fn add(agg: &Agg, words: &mut [u64], sample: i64) {
             }
             words[0] += 1;
         }
-        Agg::TSeries { .. } => panic!("the reference keeps no series"),
+        Agg::TSeries { .. } => series::add(agg, words, sample, now_ns),
         Agg::Hist { bits } => words[wire::map::hist_bucket(sample, bits) as usize] += 1,
         Agg::LHist { min, max, step } => {
             let past = i128::from(sample) - i128::from(min);
@@ -161,12 +149,12 @@ impl Meaning<'_> {
         self.touch(map, key.to_vec(), || Slot::Plain(Val::Num(0))).is_some()
     }
 
-    /// Adds a sample.
-    pub(super) fn aggregate(&mut self, map: MapId, key: Vec<Val>, sample: i64) {
+    /// Adds a sample, taken now.
+    pub(super) fn aggregate(&mut self, map: MapId, key: Vec<Val>, sample: i64, now_ns: u64) {
         let agg =
             self.tables[map.0 as usize].agg.clone().expect("the checker aggregates into aggregations only");
         if let Some(Slot::Agg(words)) = self.touch(map, key, || Slot::Agg(vec![0; agg.words() as usize])) {
-            add(&agg, words, sample);
+            add(&agg, words, sample, now_ns);
         }
     }
 
