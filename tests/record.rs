@@ -128,7 +128,7 @@ fn drive(page: &str, spans: usize) {
     assert_eq!(log["spans"], spans.to_string());
     for step in [
         "stepped", "zoomed", "moved", "all", "focused", "searched", "followed", "cleared", "clicked",
-        "sorted",
+        "sorted", "helped", "led", "nested",
     ] {
         assert_eq!(log[step], "true", "{step}");
     }

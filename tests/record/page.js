@@ -42,6 +42,19 @@ setTimeout(() => {
     document.querySelectorAll("#functions th button")[1].click();
     say("sorted", calls().every((n, at, all) => at === 0 || all[at - 1] >= n));
     document.getElementById("tab-timeline").click();
+    press("?");
+    say("helped", !document.getElementById("keys").hidden);
+    press("5");
+    document.querySelector("#errors button.link").click();
+    say("led", !document.getElementById("timeline").hidden && details().includes("took") && document.querySelector("#details .failed") !== null || details().includes(search.value));
+    press("Escape", search);
+    press("0");
+    press("n");
+    const outer = details();
+    press("ArrowDown");
+    press("ArrowUp");
+    say("nested", details() === outer);
+    press("Escape");
     // A click on the middle of a call that the view is full of.
     press("n");
     press("f");

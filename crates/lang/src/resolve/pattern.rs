@@ -7,7 +7,7 @@
 //! cuInit+16             16 bytes into it          0x1f00             an address
 //! ```
 
-use regex::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 
 use crate::ast::SpecPart;
 
@@ -47,7 +47,9 @@ impl FunctionPattern {
     pub fn parse(part: &SpecPart) -> Result<FunctionPattern, String> {
         match part {
             SpecPart::Quoted(name) => Ok(FunctionPattern::plain(NamePattern::Exact(name.clone()))),
-            SpecPart::Regex(text) => Regex::new(&format!("^(?:{text})$"))
+            SpecPart::Regex(text) => RegexBuilder::new(&format!("^(?:{text})$"))
+                .unicode(false)
+                .build()
                 .map(|regex| FunctionPattern::plain(NamePattern::Regex(regex)))
                 .map_err(|error| format!("regular expression: {}", last_line(&error.to_string()))),
             SpecPart::Text(text) => FunctionPattern::parse_text(text),
@@ -128,7 +130,7 @@ impl NamePattern {
             }
             (NamePattern::Exact(name) | NamePattern::Family(name), _) => name == symbol,
             (NamePattern::Glob(glob), _) => glob_matches(glob.as_bytes(), symbol.as_bytes()),
-            (NamePattern::Regex(regex), _) => regex.is_match(symbol),
+            (NamePattern::Regex(regex), _) => regex.is_match(symbol.as_bytes()),
             (NamePattern::Cpp(name), _) => cpp_matches(name, symbol),
         }
     }

@@ -1,6 +1,8 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
 const COLORS = ["#4e79d8", "#e08a2c", "#3f9e6c", "#8c6bc4", "#7a8793", "#5fb3c4", "#a9b4bf"];
+// What is written on a colour.
+const INKS = ["#fff", "#1c1206", "#fff", "#fff", "#fff", "#06202a", "#11181f"];
 const FAILED = "#d64541";
 const [START, LENGTH, THREAD, NAME, CLASS, TEXT] = [0, 1, 2, 3, 4, 5];
 
@@ -122,11 +124,19 @@ function histogram(buckets) {
   return svg;
 }
 
+// A name that leads to its calls in the timeline.
+function link(name, text = name) {
+  const made = element("button", name, { class: "link", title: "Show in the timeline" });
+  made.onclick = () => timeline.find(text);
+  made.sort = name;
+  return made;
+}
+
 function stats(place, what, rows) {
   const all = rows.reduce((sum, row) => sum + row[2], 0) || 1;
   const cell = (ns) => ({ text: time(ns), sort: ns });
   const cells = rows.map(([name, n, total, median, p99, longest, errors, buckets]) => [
-    name, n,
+    link(name), n,
     { text: time(total), sort: total, more: () => element("span", null, { class: "share", style: `width:${Math.max(1, (80 * total) / all)}px` }) },
     cell(total / n), cell(median), cell(p99), cell(longest), errors, histogram(buckets),
   ]);
@@ -145,7 +155,9 @@ function memory() {
     const holder = element("div");
     holder.innerHTML = `<svg class="curve" viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img"><path d="${path}"/></svg>`;
     holder.firstChild.setAttribute("aria-label", `Allocated memory over time, at most ${size(most)}`);
-    place.append(element("h2", `Allocated memory over time (${size(most)} at the top, ${time(DATA.length)} wide)`), holder);
+    const axis = element("div", null, { class: "axis", "aria-hidden": "true" });
+    for (let at = 0; at <= 8; at++) axis.append(element("span", time((DATA.length * at) / 8)));
+    place.append(element("h2", `Allocated memory over time (${size(most)} at the top)`), holder, axis);
   }
   place.append(element("h2", "Copies"));
   table(place, ["direction", "copies", "bytes", "time in the calls"],
@@ -153,7 +165,7 @@ function memory() {
 }
 
 function errors() {
-  table($("errors"), ["function", "result", "times"], DATA.errors.map((row) => [...row]), "No call failed.");
+  table($("errors"), ["function", "result", "times"], DATA.errors.map(([name, result, times]) => [link(name), link(result), times]), "No call failed.");
 }
 
 // ---- timeline
@@ -181,6 +193,7 @@ const timeline = (() => {
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const matches = (span) => query && (DATA.names[span[NAME]].toLowerCase().includes(query) || span[TEXT].toLowerCase().includes(query));
   const color = (span) => (span[CLASS] >= 8 ? FAILED : COLORS[span[CLASS] % 8]);
+  const ink = (span) => (span[CLASS] >= 8 ? "#fff" : INKS[span[CLASS] % 8]);
   const x = (t) => ((t - from) / (to - from)) * width;
 
   function resize() {
@@ -240,10 +253,11 @@ const timeline = (() => {
         const top = lane.y + LABEL + span.depth * ROW;
         g.globalAlpha = query && !strong ? 0.25 : 1;
         g.fillStyle = color(span);
-        g.fillRect(left, top, wide, ROW - 2);
+        // A line between neighbours of one colour, where there is room for it.
+        g.fillRect(left, top, wide > 3 ? wide - 1 : wide, ROW - 2);
         if (wide > 30) {
           g.save(); g.beginPath(); g.rect(left, top, wide - 2, ROW); g.clip();
-          g.fillStyle = "#fff";
+          g.fillStyle = ink(span);
           g.fillText(DATA.names[span[NAME]], Math.max(left, 0) + 3, top + 12);
           g.restore();
         }
@@ -291,17 +305,49 @@ const timeline = (() => {
   function select(span, follow) {
     selected = span;
     const box = $("details");
-    if (!span) { box.replaceChildren(element("em", "Click a call, or press n.")); return draw(); }
+    if (!span) { box.replaceChildren(element("em", "Click a call, or press n. All keys: ?")); return draw(); }
     const [pid, tid, comm] = DATA.threads[span[THREAD]];
     const name = element("b", DATA.names[span[NAME]]);
     if (span[CLASS] >= 8) name.className = "failed";
     const where = ` took ${time(span[LENGTH])} at ${time(span[START])} in ${comm} ${pid}/${tid} (${DATA.classes[span[CLASS] % 8]})`;
     box.replaceChildren(name, where, element("br"), span[TEXT]);
     const end = span[START] + span[LENGTH];
+    if (follow) reveal(span);
     if (follow && (span[START] < from || end > to)) {
       const length = Math.max(to - from, span[LENGTH] * 1.5), middle = span[START] + span[LENGTH] / 2;
       view(middle - length / 2, middle + length / 2);
     } else draw();
+  }
+
+  // Scrolls to the row of a call where threads are many.
+  function reveal(span) {
+    const box = $("lanes"), lane = lanes[span[THREAD]], top = lane.y + LABEL + span.depth * ROW;
+    if (top < box.scrollTop + AXIS || top + ROW > box.scrollTop + box.clientHeight) box.scrollTop = lane.y - AXIS;
+  }
+
+  // The call around the selected one, or the first in it.
+  function nest(direction) {
+    if (!selected) return step(1);
+    const { spans } = lanes[selected[THREAD]], at = spans.indexOf(selected);
+    const end = selected[START] + selected[LENGTH];
+    if (direction > 0) {
+      const inner = spans[at + 1];
+      if (inner && inner.depth === selected.depth + 1 && inner[START] < end) select(inner, true);
+    } else {
+      const around = spans.slice(0, at).findLast((span) => span.depth < selected.depth);
+      if (around && selected.depth) select(around, true);
+    }
+  }
+
+  // From a table: all calls with this in their name or text, and the first of them.
+  function find(text) {
+    show("timeline");
+    $("search").value = text;
+    search(text);
+    selected = null;
+    view(0, all);
+    step(1);
+    canvas.focus();
   }
 
   function step(direction) {
@@ -376,7 +422,7 @@ const timeline = (() => {
   $("legend").append(bad);
 
   const fill = () => selected && view(selected[START] - selected[LENGTH] * 0.1, selected[START] + selected[LENGTH] * 1.1);
-  return { resize, zoom, move, step, select, search, fill, all: () => view(0, all), view: () => [from, to], selected: () => selected };
+  return { resize, zoom, move, step, nest, find, select, search, fill, all: () => view(0, all), view: () => [from, to], selected: () => selected };
 })();
 
 // ---- keys
@@ -386,6 +432,7 @@ const KEYS = {
   ArrowRight: () => timeline.move(0.2), d: () => timeline.move(0.2),
   "+": () => timeline.zoom(0.7), "=": () => timeline.zoom(0.7), w: () => timeline.zoom(0.7),
   "-": () => timeline.zoom(1 / 0.7), s: () => timeline.zoom(1 / 0.7),
+  ArrowUp: () => timeline.nest(-1), ArrowDown: () => timeline.nest(1),
   0: timeline.all, n: () => timeline.step(1), p: () => timeline.step(-1), f: timeline.fill,
 };
 document.addEventListener("keydown", (event) => {
@@ -402,6 +449,9 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "/") {
     show("timeline");
     $("search").focus();
+  } else if (event.key === "?") {
+    show("keys");
+    $("tab-keys").focus();
   } else if (event.key >= "1" && event.key <= String(VIEWS.length)) {
     show(VIEWS[event.key - 1]);
     $("tab-" + VIEWS[event.key - 1]).focus();
