@@ -14,8 +14,13 @@
 //! A program costs time to compile, to verify and to attach, and memory for its calls under way; telling cases apart costs
 //! a few instructions. What differs stays as small as its types allow: the rest is compiled once.
 
-use lang::hir::{Arm, Attach, Expr, ExprKind, Probe, Program, Signature, Site, Stmt, Type};
-use lang::hir_visit::{direct, direct_mut, inner, inner_mut, operands, operands_mut, visit_expr};
+use lang::Span;
+use lang::hir::{
+    Arm, Attach, BinaryOp, Expr, ExprKind, Probe, Program, Signature, Site, Stmt, StmtKind, Type, Var, VarId,
+};
+use lang::hir_visit::{
+    direct, direct_mut, inner, inner_mut, operands, operands_mut, visit_block, visit_expr,
+};
 use std::collections::HashSet;
 
 /// Cases of a probe at most: an arm has a bit for each.
@@ -77,7 +82,11 @@ fn parts_of<'p>(stmt: &'p Stmt, f: &mut dyn FnMut(&'p Expr)) {
 /// The same, to change them.
 fn parts_mut(probe: &mut Probe, f: &mut dyn FnMut(&mut Expr)) {
     probe.predicate.iter_mut().for_each(&mut *f);
-    probe.body.iter_mut().for_each(|stmt| parts_of_mut(stmt, f));
+    parts_of_all_mut(&mut probe.body, f);
+}
+
+fn parts_of_all_mut(body: &mut [Stmt], f: &mut dyn FnMut(&mut Expr)) {
+    body.iter_mut().for_each(|stmt| parts_of_mut(stmt, f));
 }
 
 fn parts_of_mut(stmt: &mut Stmt, f: &mut dyn FnMut(&mut Expr)) {
@@ -96,7 +105,7 @@ fn made_from<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
 /// The same, to change them.
 fn made_from_mut(expr: &mut Expr, f: &mut dyn FnMut(&mut Expr)) {
     if let ExprKind::Block { body, .. } = &mut expr.kind {
-        body.iter_mut().for_each(|stmt| parts_of_mut(stmt, f));
+        parts_of_all_mut(body, f);
     }
     operands_mut(expr, &mut |e| f(e));
 }
@@ -142,8 +151,110 @@ impl<'p> Group<'p> {
         let mut values = columns.iter().map(|column| by_signature.merge_parts(column));
         parts_mut(&mut fused, &mut |part| *part = values.next().expect("all have one frame"));
         drop(values);
+        tell_once(&mut fused);
         fused
     }
+}
+
+/// A value that the body wants several times is told once, at its beginning, if the body wants it whatever happens.
+fn tell_once(probe: &mut Probe) {
+    for value in wanted_always(&probe.body) {
+        let mut times = 0;
+        let mut count = |e: &Expr| times += usize::from(is_case(e, &value));
+        visit_block(&probe.body, &mut count);
+        if times < 2 {
+            continue;
+        }
+        let var = VarId(probe.vars.len() as u32);
+        probe.vars.push(Var { name: format!("case{}", var.0), ty: value.ty.clone() });
+        parts_of_all_mut(&mut probe.body, &mut |part| replace(part, &value, var));
+        let span = probe.span;
+        probe.body.insert(0, Stmt { kind: StmtKind::SetVar { var, value }, span });
+    }
+}
+
+/// Values by case that a body has in every run, each once.
+fn wanted_always(body: &[Stmt]) -> Vec<Expr> {
+    let mut wanted: Vec<Expr> = vec![];
+    for stmt in body.iter().take_while(|stmt| !may_leave(stmt)) {
+        direct(stmt, &mut |e| {
+            always(e, &mut |e| {
+                if is_steady(e) && !wanted.iter().any(|known| is_case(e, known)) {
+                    wanted.push(placeless(e));
+                }
+            });
+        });
+    }
+    wanted
+}
+
+fn may_leave(stmt: &Stmt) -> bool {
+    let mut may = matches!(stmt.kind, StmtKind::Return | StmtKind::Exit { .. });
+    inner(stmt, &mut |stmt| may |= may_leave(stmt));
+    may
+}
+
+/// Calls `see` with the values by case that an expression always has.
+fn always<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr)) {
+    match &expr.kind {
+        ExprKind::ByCase(_) => see(expr),
+        ExprKind::Block { .. } => {}
+        ExprKind::Ternary { cond: first, .. }
+        | ExprKind::Binary { op: BinaryOp::And | BinaryOp::Or, lhs: first, .. } => always(first, see),
+        _ => operands(expr, &mut |e| always(e, see)),
+    }
+}
+
+/// It is this value by case, which is placeless.
+fn is_case(expr: &Expr, value: &Expr) -> bool {
+    matches!(expr.kind, ExprKind::ByCase(_)) && placeless(expr) == *value
+}
+
+fn replace(expr: &mut Expr, value: &Expr, var: VarId) {
+    if is_case(expr, value) {
+        expr.kind = ExprKind::Var(var);
+    }
+    made_from_mut(expr, &mut |part| replace(part, value, var));
+}
+
+/// The same wherever it was written.
+fn placeless(expr: &Expr) -> Expr {
+    fn clear(expr: &mut Expr) {
+        expr.span = Span::default();
+        made_from_mut(expr, &mut |part| clear(part));
+    }
+    let mut expr = expr.clone();
+    clear(&mut expr);
+    expr
+}
+
+/// It has no effect, and the same value wherever the body has it.
+fn is_steady(expr: &Expr) -> bool {
+    use ExprKind::*;
+    let mut steady = true;
+    visit_expr(expr, &mut |e| {
+        steady &= matches!(
+            &e.kind,
+            Int(_)
+                | Str(_)
+                | Param(_)
+                | ParamField { .. }
+                | Arg(_)
+                | Retval
+                | Duration
+                | Neg(_)
+                | BitNot(_)
+                | Not(_)
+                | StrEq { .. }
+                | Cast(_)
+                | Ternary { .. }
+                | Load { .. }
+                | Tuple(_)
+                | TupleGet { .. }
+                | ByCase(_)
+        ) || matches!(&e.kind, Binary { op, .. } if !matches!(op, BinaryOp::Div | BinaryOp::Rem));
+    });
+    steady
 }
 
 /// What a walk sees, as a list.

@@ -53,13 +53,7 @@ impl Body<'_, '_> {
                 self.convert(value, &e.ty, ty)
             }
             ExprKind::Ternary { cond, then, otherwise } => self.choice(cond, then, otherwise).into(),
-            ExprKind::ByCase(arms) => {
-                let value = |body: &mut Self, value: &Expr| {
-                    let value = body.scalar(value);
-                    body.b().reg(value)
-                };
-                self.scalar_by_case(arms, value).into()
-            }
+            ExprKind::ByCase(arms) => self.scalar_by_case(arms).into(),
             ExprKind::Block { body, value } => {
                 self.statements(body);
                 self.scalar(value)
@@ -321,7 +315,7 @@ impl Body<'_, '_> {
             ExprKind::Ternary { cond, then, otherwise } => self.branches(cond, |body, yes| {
                 body.store_value(if yes { then } else { otherwise }, to);
             }),
-            ExprKind::ByCase(arms) => self.by_case(arms, &mut |body, value| body.store_value(value, to)),
+            ExprKind::ByCase(arms) => self.store_by_case(arms, to),
             ExprKind::MapGet { map, key } => self.map_get_into(*map, key, to),
             ExprKind::Block { body, value } => {
                 self.statements(body);

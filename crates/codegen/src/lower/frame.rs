@@ -417,16 +417,15 @@ impl Body<'_, '_> {
         let slot = self.b().func_mut().slot(4, 4);
         let (cell, got) = (self.b().vreg(), self.b().block());
         let cpu = self.b().call(helper::GET_SMP_PROCESSOR_ID, &[]);
-        for attempt in 0..SCRATCH_TRIES {
-            let next = self.b().cold_block();
-            let b = self.b();
-            let index = b.bin(Bin::Add, cpu, i64::from(attempt * entries / SCRATCH_TRIES));
-            let index = b.bin(Bin::And, index, i64::from(entries - 1));
+        let index = self.b().copy(cpu);
+        self.counted_loop(SCRATCH_TRIES, |body, _| {
+            let [next, there] = std::array::from_fn(|_| body.b().block());
+            let b = body.b();
+            let at = b.bin(Bin::And, index, i64::from(entries - 1));
             let key = b.slot_addr(slot);
-            b.store(key, 0, Width::B32, index);
+            b.store(key, 0, Width::B32, at);
             let map = b.map_addr(map);
             let found = b.call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()]);
-            let there = b.block();
             b.branch(Cmp::Eq, found, 0, next, there);
             b.switch_to(there);
             let (free, taken) = (b.copy(0), b.copy(1));
@@ -434,7 +433,8 @@ impl Body<'_, '_> {
             b.set(cell, found);
             b.branch(Cmp::Ne, old, 0, next, got);
             b.switch_to(next);
-        }
+            b.update(Bin::Add, index, i64::from(entries / SCRATCH_TRIES));
+        });
         self.count(CounterKind::NoScratch);
         let leave = self.without_scratch;
         self.b().jump(leave);

@@ -31,7 +31,7 @@ const SLOT_BITS: i64 = 13;
 /// Low bits of a cell's mark: the number of the cell, from 1.
 const MARK_INDEX: i64 = (1 << (SLOT_BITS + 1)) - 1;
 /// Cells that a call tries.
-const SLOT_TRIES: i64 = 4;
+const SLOT_TRIES: u32 = 4;
 /// Calls under way that the hash of the fallback holds; beyond, the longest unused are forgotten.
 const CALLS: u32 = 1 << 14;
 /// Odd multipliers that spread thread, stack pointer and function over the mark (from the golden ratio and pi).
@@ -133,7 +133,7 @@ impl Saved {
         }
     }
 
-    /// The arms share places: only one of them is run.
+    /// The arms share places: only one of them is run. An arm that has less to save than others leaves what it finds there.
     fn of_arms(&mut self, arms: &[Arm]) {
         let of_arm = |arm: &Arm| {
             let mut saved = Saved::default();
@@ -141,20 +141,19 @@ impl Saved {
             (arm.cases, saved.values)
         };
         let by_arm: Vec<(u64, Vec<Expr>)> = arms.iter().map(of_arm).collect();
-        let span = arms[0].value.span;
         let most = by_arm.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
         for at in 0..most {
-            let value = |values: &[Expr]| values.get(at).cloned().unwrap_or_else(|| nothing(span));
-            let arms = by_arm.iter().map(|(cases, values)| Arm { cases: *cases, value: value(values) });
-            let kind = ExprKind::ByCase(arms.collect());
-            self.add(Expr { kind, ty: Type::U64, span });
+            let mut arms: Vec<Arm> = vec![];
+            for (cases, value) in by_arm.iter().filter_map(|(cases, values)| Some((cases, values.get(at)?))) {
+                let value = Expr { span: Span::default(), ..value.clone() };
+                match arms.iter_mut().find(|arm| arm.value == value) {
+                    Some(arm) => arm.cases |= cases,
+                    None => arms.push(Arm { cases: *cases, value }),
+                }
+            }
+            self.add(Expr { kind: ExprKind::ByCase(arms), ty: Type::U64, span: Span::default() });
         }
     }
-}
-
-/// What is saved where an arm has less to save than others.
-fn nothing(span: Span) -> Expr {
-    Expr { kind: ExprKind::Int(0), ty: Type::U64, span }
 }
 
 /// What happens on which side.
@@ -292,8 +291,9 @@ impl Body<'_, '_> {
         match (&expr.kind, self.started) {
             (ExprKind::Started, Some(started)) => started,
             (ExprKind::Started, None) => self.b().call(helper::KTIME_GET_NS, &[]),
-            (ExprKind::ByCase(arms), _) => self.scalar_by_case(arms, |body, value| body.entry_value(value)),
-            (ExprKind::Int(nothing), _) => self.b().copy(*nothing),
+            (ExprKind::ByCase(arms), _) => {
+                self.entry_value_by_case(arms, |body, value| body.entry_value(value))
+            }
             _ => self.argument(expr),
         }
     }
@@ -338,22 +338,24 @@ impl Body<'_, '_> {
         let (mark, cell, got) = (self.b().vreg(), self.b().vreg(), self.b().block());
         let key = self.temp(4);
         let first = self.b().bin(Bin::Shr, mark_here, 64 - SLOT_BITS);
-        for attempt in 0..SLOT_TRIES {
-            let next = self.b().cold_block();
-            let b = self.b();
-            let index = if attempt == 0 { first } else { b.bin(Bin::Add, first, attempt) };
+        // What the loop keeps was made in a register that it need not keep.
+        let mark_here = self.b().copy(mark_here);
+        self.counted_loop(SLOT_TRIES, |body, attempt| {
+            let next = body.b().block();
+            let b = body.b();
+            let index = b.bin(Bin::Add, first, attempt);
             let index = b.bin(Bin::And, index, i64::from(SLOTS - 1));
             let number = b.bin(Bin::Add, index, 1);
             let own = b.bin(Bin::And, mark_here, !MARK_INDEX);
             let own = b.bin(Bin::Or, own, number);
             b.set(mark, own);
-            self.store(key, Width::B32, index);
-            let found = self.lookup_raw(slots, key);
-            self.go_on_unless(Cmp::Eq, found, 0, next);
-            self.b().set(cell, found);
-            self.claim_slot(found, own, got, next);
-            self.b().switch_to(next);
-        }
+            body.store(key, Width::B32, index);
+            let found = body.lookup_raw(slots, key);
+            body.go_on_unless(Cmp::Eq, found, 0, next);
+            body.b().set(cell, found);
+            body.claim_slot(found, own, got, next);
+            body.b().switch_to(next);
+        });
         self.count(CounterKind::NoCallSlot);
         let refused = self.refused;
         self.b().jump(refused);

@@ -29,9 +29,7 @@ impl Body<'_, '_> {
     /// Text in the record of a tracepoint; a field that is located holds length and place of it.
     pub(super) fn record_bytes(&mut self, param: u32, located: bool, ty: &Type, to: Place) {
         let size = self.cx.size(ty);
-        let Piece::Reg(offset) = self.places_of(param)[0] else {
-            unreachable!("fields are in the record")
-        };
+        let Piece::Reg(offset) = self.places_of(param)[0] else { unreachable!("fields are in the record") };
         let ctx = self.pro(Pro::Ctx);
         let offset = match located {
             // Length in the upper half, place in the lower.

@@ -54,7 +54,9 @@ impl Body<'_, '_> {
     fn is_saved_as(&self, expr: &Expr, saved: &Expr) -> bool {
         let is = |e: &Expr| e.kind == expr.kind && e.ty == expr.ty;
         match &saved.kind {
-            ExprKind::ByCase(arms) => arms.iter().any(|arm| arm.cases == self.cases && is(&arm.value)),
+            ExprKind::ByCase(arms) => {
+                arms.iter().any(|arm| arm.cases & self.cases == self.cases && is(&arm.value))
+            }
             _ => is(saved),
         }
     }
