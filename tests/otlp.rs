@@ -21,8 +21,8 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// The first so many requests of each kind are answered with.
-    fn start(refusals: u32) -> Option<Receiver> {
+    /// The first so many requests of each kind are refused; with TLS if there is a certificate and its key.
+    fn start(refusals: u32, tls: &[&str]) -> Option<Receiver> {
         let needs = "import grpc, opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc";
         let has = Command::new("python3").args(["-c", needs]).stderr(Stdio::null()).status();
         if !has.is_ok_and(|status| status.success()) {
@@ -32,7 +32,7 @@ impl Receiver {
         let folder = tempfile::tempdir().expect("a directory");
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/otlp_receiver.py");
         let mut command = Command::new("python3");
-        command.arg(program).arg(folder.path().join("got")).arg(refusals.to_string());
+        command.arg(program).arg(folder.path().join("got")).arg(refusals.to_string()).args(tls);
         let mut running = Running::start(&mut command);
         running.wait_for_line(" ");
         let ports = running.heard()[0].split_once(' ').expect("two ports");
@@ -159,7 +159,7 @@ fn a_receiver_gets_spans_and_metrics_by_grpc_and_http() {
     if !can_trace() {
         return;
     }
-    let Some(receiver) = Receiver::start(2) else { return };
+    let Some(receiver) = Receiver::start(2, &[]) else { return };
     let environment = [("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=a%20b"), ("OTEL_SERVICE_NAME", "training")];
     let ways = [
         (format!("otlp=grpc://127.0.0.1:{}", receiver.grpc), "grpc"),
@@ -186,6 +186,40 @@ fn a_receiver_gets_spans_and_metrics_by_grpc_and_http() {
         check_metrics(&metrics);
     }
     drop(receiver.running);
+}
+
+#[test]
+fn a_receiver_with_tls_is_sent_to_if_its_certificate_is_trusted() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (certificate, key) = (path("certificate.pem"), path("key.pem"));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=receiver"])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-out", &certificate, "-keyout", &key])
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        eprintln!("skipped: openssl makes no certificate here");
+        return;
+    }
+    let Some(receiver) = Receiver::start(0, &[&certificate, &key]) else { return };
+    let trusted = [("OTEL_EXPORTER_OTLP_CERTIFICATE", &*certificate)];
+    let grpc = format!("otlp=grpcs://127.0.0.1:{}", receiver.grpc);
+    let http = format!("otlp=https://127.0.0.1:{}", receiver.http);
+    for (export, way) in [(&grpc, "grpc"), (&http, "http/protobuf")] {
+        let said = trace(&[export], &trusted);
+        assert!(!said.contains("not delivered"), "{said}");
+        let bodies: Vec<Value> =
+            receiver.got("traces", way).iter().map(|line| line["body"].clone()).collect();
+        check_spans(&spans(&bodies), &said);
+    }
+    let before = receiver.got("traces", "http/protobuf").len();
+    let said = trace(&[&http], &[("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")]);
+    assert!(said.contains("not delivered") && said.contains("UnknownIssuer"), "{said}");
+    assert_eq!(receiver.got("traces", "http/protobuf").len(), before);
 }
 
 #[test]

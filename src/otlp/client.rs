@@ -4,6 +4,7 @@
 //! byte 0, its length in 4 bytes, and itself; the status is in the trailers, or in the headers if there is no message).
 
 use super::target::{Protocol, Target};
+use super::tls;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
@@ -12,6 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use report::otlp::{self, refused};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -121,9 +123,19 @@ impl Client {
     async fn connect(&self) -> Result<Connection, String> {
         let uri = &self.target.uri;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let address = (host, uri.port_u16().unwrap_or(80));
+        let address = (host, uri.port_u16().unwrap_or(if self.target.tls.is_some() { 443 } else { 80 }));
         let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
         let _ = stream.set_nodelay(true);
+        match &self.target.tls {
+            None => self.shake_hands(stream).await,
+            Some(config) => self.shake_hands(tls::connect(config, host, stream).await.map_err(words)?).await,
+        }
+    }
+
+    async fn shake_hands<S>(&self, stream: S) -> Result<Connection, String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let stream = TokioIo::new(stream);
         // The connection ends with its sender.
         match self.target.protocol {

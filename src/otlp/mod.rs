@@ -3,3 +3,4 @@
 pub mod client;
 pub mod export;
 pub mod target;
+pub mod tls;

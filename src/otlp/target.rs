@@ -3,16 +3,19 @@
 //! ```text
 //! otlp=http://host:4318         a base: /v1/traces and /v1/metrics are appended
 //! otlp=grpc://host:4317         gRPC; so is http://host:4317, OpenTelemetry's port for it
+//! otlp=https://host:4318        either with TLS; grpcs://host:4317
 //! otlp=file:trace.json          a request a line; so is what looks like a path, `trace.json`, `./trace`
 //! otlp                          what OTEL_EXPORTER_OTLP_ENDPOINT says, else http://localhost:4318
 //! ```
 //!
 //! Facts: "OpenTelemetry Protocol Exporter" of its specification. A signal's own endpoint is taken as it is.
 
-use anyhow::{Result, anyhow, bail};
+use super::tls;
+use anyhow::{Context, Result, anyhow, bail};
 use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 use report::otlp::{Attributes, Encoding, Signal};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How requests travel.
@@ -35,6 +38,14 @@ impl Protocol {
         }
     }
 
+    /// What is said while shaking hands.
+    fn over_tls(self) -> &'static str {
+        match self {
+            Protocol::Grpc => "h2",
+            Protocol::HttpProtobuf | Protocol::HttpJson => "http/1.1",
+        }
+    }
+
     fn named(name: &str) -> Result<Protocol> {
         match name {
             "grpc" => Ok(Protocol::Grpc),
@@ -52,6 +63,8 @@ pub struct Target {
     pub uri: Uri,
     /// How.
     pub protocol: Protocol,
+    /// With TLS.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
     /// For each request.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// For each request, its answer included.
@@ -144,21 +157,26 @@ fn target(dest: &str, signal: Signal, variables: Variables<'_>) -> Result<Target
     let timeout = variable(variables, signal, "TIMEOUT").map_or(Ok(10_000), |ms| {
         ms.parse().map_err(|_| anyhow!("OTEL_EXPORTER_OTLP_TIMEOUT={ms}: expected milliseconds"))
     })?;
-    Ok(Target { uri, protocol, headers, timeout: Duration::from_millis(timeout) })
+    let certificate = variable(variables, signal, "CERTIFICATE");
+    let tls = (uri.scheme_str() == Some("https"))
+        .then(|| tls::config(certificate.as_deref(), protocol.over_tls()))
+        .transpose()
+        .with_context(|| format!("`{written}`"))?;
+    Ok(Target { uri, protocol, tls, headers, timeout: Duration::from_millis(timeout) })
 }
 
 /// The address, and the protocol if it says one.
 fn parse(written: &str) -> Result<(Uri, Option<Protocol>)> {
-    let (protocol, rest) = match written.split_once("://") {
-        Some(("grpc", rest)) => (Some(Protocol::Grpc), rest),
-        Some(("http", rest)) => (None, rest),
-        Some(("https" | "grpcs", _)) => bail!(
-            "`{written}`: cudatrace speaks without TLS; send to a collector on this machine, which passes it on"
-        ),
-        Some((scheme, _)) => bail!("`{written}`: no scheme `{scheme}`: expected http, grpc or file"),
-        None => (None, written),
+    let (protocol, scheme, rest) = match written.split_once("://") {
+        Some(("grpc", rest)) => (Some(Protocol::Grpc), "http", rest),
+        Some(("grpcs", rest)) => (Some(Protocol::Grpc), "https", rest),
+        Some((scheme @ ("http" | "https"), rest)) => (None, scheme, rest),
+        Some((scheme, _)) => {
+            bail!("`{written}`: no scheme `{scheme}`: expected http, https, grpc, grpcs or file")
+        }
+        None => (None, "http", written),
     };
-    let uri: Uri = format!("http://{rest}").parse().map_err(|error| anyhow!("`{written}`: {error}"))?;
+    let uri: Uri = format!("{scheme}://{rest}").parse().map_err(|error| anyhow!("`{written}`: {error}"))?;
     if uri.host().is_none_or(str::is_empty) {
         bail!("`{written}` names no host");
     }
@@ -265,9 +283,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_sent_to_is_said() {
-        for (dest, word) in
-            [("https://c", "TLS"), ("ftp://c", "scheme"), ("http://", "`http://`"), ("file:", "path")]
-        {
+        for (dest, word) in [("ftp://c", "scheme"), ("http://", "`http://`"), ("file:", "path")] {
             let error = Destination::new(dest, &|_| None).unwrap_err().to_string();
             assert!(error.contains(word), "{dest}: {error}");
         }

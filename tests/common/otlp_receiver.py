@@ -1,12 +1,13 @@
 """An OpenTelemetry receiver made of OpenTelemetry's own Python packages: gRPC and HTTP, protobuf and JSON.
 
-Usage: otlp_receiver.py OUT [REFUSALS]
+Usage: otlp_receiver.py OUT [REFUSALS [CERTIFICATE KEY]]
 
 Prints the ports of gRPC and HTTP, then writes a JSON line for each request to OUT. The first REFUSALS requests of each kind are
-answered with "unavailable", as a receiver does that is overloaded.
+answered with "unavailable", as a receiver does that is overloaded. With a certificate both ports speak TLS.
 """
 
 import json
+import ssl
 import sys
 import threading
 from concurrent import futures
@@ -83,8 +84,15 @@ class Handler(BaseHTTPRequestHandler):
 server = grpc.server(futures.ThreadPoolExecutor(4))
 traces_grpc.add_TraceServiceServicer_to_server(Service("traces", traces.ExportTraceServiceResponse), server)
 metrics_grpc.add_MetricsServiceServicer_to_server(Service("metrics", metrics.ExportMetricsServiceResponse), server)
-port = server.add_insecure_port("127.0.0.1:0")
-server.start()
 web = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+if len(sys.argv) > 4:
+    certificate, key = (open(path, "rb").read() for path in sys.argv[3:5])
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*sys.argv[3:5])
+    web.socket = context.wrap_socket(web.socket, server_side=True)
+else:
+    port = server.add_insecure_port("127.0.0.1:0")
+server.start()
 print(port, web.server_port, flush=True)
 web.serve_forever()
