@@ -161,7 +161,7 @@ impl<'a> Compiler<'a> {
 
     /// The script may ask for user stacks, if not in what is compiled now then in a module that joins later.
     pub fn mentions_user_stacks(&self) -> bool {
-        self.source().text.contains("ustack")
+        lang::forms::mentions_user_stacks(&self.ast)
     }
 
     fn wants(&self, stage: Stage) -> bool {

@@ -9,7 +9,7 @@
 //!
 //! A function is named by its family: `cuMemAlloc` is `cuMemAlloc_v2`, with the forms for per-thread default streams.
 //! What it has is said in the language of scripts. A row need not name an argument whose default is right for it.
-//! What only the device knows is not here: a graph's kernels, the bytes of batched copies, the levels of a mipmap.
+//! What only the device knows is not here: a graph's kernels.
 
 /// An operation.
 #[derive(Debug)]
@@ -131,17 +131,9 @@ const HOST_OUT: (&str, &str) = ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.p
 const BYTESIZE: (&str, &str) = ("bytes", "args.bytesize");
 
 /// Bytes of one element of the array that a descriptor describes.
-macro_rules! array_bytes {
-    ($desc:literal, $depth:literal) => {
+macro_rules! element_bytes {
+    ($desc:literal) => {
         concat!(
-            $desc,
-            "->Width * (",
-            $desc,
-            "->Height == 0 ? 1 : ",
-            $desc,
-            "->Height) * ",
-            $depth,
-            " * ",
             $desc,
             "->NumChannels * (",
             $desc,
@@ -154,6 +146,68 @@ macro_rules! array_bytes {
             "->Format == CU_AD_FORMAT_SIGNED_INT32 || ",
             $desc,
             "->Format == CU_AD_FORMAT_FLOAT ? 4 : 2)"
+        )
+    };
+}
+
+/// Bytes of such an array; a side that is 0 is not there.
+macro_rules! array_bytes {
+    ($desc:literal, $depth:literal) => {
+        concat!(
+            $desc,
+            "->Width * (",
+            $desc,
+            "->Height == 0 ? 1 : ",
+            $desc,
+            "->Height) * ",
+            $depth,
+            " * ",
+            element_bytes!($desc)
+        )
+    };
+}
+
+/// Bytes of all levels, each half as large in all directions; a layered array keeps its depth, which is the number of layers.
+const MIPMAP_BYTES: &str = concat!(
+    "{ let $elements = (uint64)0; let $desc = args.pMipmappedArrayDesc; \
+     for $level : 0..args.numMipmapLevels { \
+         let $w = (uint64)$desc->Width >> $level; \
+         let $h = (uint64)$desc->Height >> $level; \
+         let $d = ($desc->Flags & 1) != 0 ? (uint64)$desc->Depth : (uint64)$desc->Depth >> $level; \
+         $elements += ($w == 0 ? 1 : $w) * ($h == 0 ? 1 : $h) * ($d == 0 ? 1 : $d); \
+     } \
+     $elements * ",
+    element_bytes!("$desc"),
+    " }"
+);
+
+/// Bytes of all copies of a batch.
+const BATCH_BYTES: (&str, &str) =
+    ("bytes", "{ let $sum = (uint64)0; for $i : 0..args.count { $sum += (uint64)args.sizes[$i]; } $sum }");
+const BATCH_DST: (&str, &str) = ("dst", "args.count > 0 ? args.dsts[0] : 0");
+const BATCH_SRC: (&str, &str) = ("src", "args.count > 0 ? args.srcs[0] : 0");
+const BOXES_BYTES: (&str, &str) = (
+    "bytes",
+    "{ let $sum = (uint64)0; \
+     for $i : 0..args.numOps { \
+         let $at = args.opList + $i; \
+         $sum += (uint64)$at->extent.width * $at->extent.height * $at->extent.depth; \
+     } \
+     $sum }",
+);
+const BOX_BYTES: (&str, &str) =
+    ("bytes", "args.op->extent.width * args.op->extent.height * args.op->extent.depth");
+
+/// An operand of a box: an array's handle or an address.
+macro_rules! operand {
+    ($operand:literal) => {
+        concat!(
+            $operand,
+            ".type == CU_MEMCPY_OPERAND_TYPE_ARRAY ? (uint64)",
+            $operand,
+            ".op.array.array : (uint64)",
+            $operand,
+            ".op.ptr.ptr"
         )
     };
 }
@@ -194,6 +248,7 @@ const OF_ARRAY: (&str, &str) = ("kind", "\"array\"");
 const OF_2D: (&str, &str) = ("kind", "\"2D\"");
 const OF_3D: (&str, &str) = ("kind", "\"3D\"");
 const OF_PEER: (&str, &str) = ("kind", "\"peer\"");
+const OF_BATCH: (&str, &str) = ("kind", "\"batch\"");
 
 const FILLED: (&str, &str) = ("ptr", "args.dstDevice");
 
@@ -298,6 +353,14 @@ pub static OPERATIONS: &[Operation] = &[
                 ],
             ),
             feed(
+                &["cuMipmappedArrayCreate"],
+                &[
+                    ("bytes", MIPMAP_BYTES),
+                    ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pHandle : 0"),
+                    OF_ARRAY,
+                ],
+            ),
+            feed(
                 &["cuIpcOpenMemHandle"],
                 &[("ptr", "retval == CUDA_SUCCESS ? *args.pdptr : 0"), ("kind", "\"ipc\"")],
             ),
@@ -325,7 +388,28 @@ pub static OPERATIONS: &[Operation] = &[
             feed(&["cuMemHostUnregister"], &[("ptr", "args.p"), ("kind", "\"registered\"")]),
             feed(&["cuMemRelease"], &[("ptr", "args.handle"), ("kind", "\"physical\"")]),
             feed(&["cuArrayDestroy"], &[("ptr", "args.hArray"), OF_ARRAY]),
+            feed(&["cuMipmappedArrayDestroy"], &[("ptr", "args.hMipmappedArray"), OF_ARRAY]),
             feed(&["cuIpcCloseMemHandle"], &[("ptr", "args.dptr"), ("kind", "\"ipc\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "map",
+        doc: "addresses are reserved, mapped to physical memory (which `cuda:alloc` gave), unmapped or given back",
+        args: &[
+            arg("bytes", "uint64", "args.size", "of the addresses"),
+            at_return("ptr", "uint64", "args.ptr", "where they begin; 0 if none were reserved"),
+            arg("memory", "uint64", "0", "the physical memory's handle, of `map` alone"),
+            arg("kind", "string", "\"map\"", "`reserve`, `map`, `unmap`, `release`"),
+        ],
+        feeds: &[
+            feed(
+                &["cuMemAddressReserve"],
+                &[("ptr", "retval == CUDA_SUCCESS ? *args.ptr : 0"), ("kind", "\"reserve\"")],
+            ),
+            feed(&["cuMemMap"], &[("memory", "args.handle")]),
+            feed(&["cuMemUnmap"], &[("kind", "\"unmap\"")]),
+            feed(&["cuMemAddressFree"], &[("kind", "\"release\"")]),
         ],
         when: None,
     },
@@ -334,15 +418,25 @@ pub static OPERATIONS: &[Operation] = &[
         doc: "memory is copied",
         args: &[
             arg("bytes", "uint64", "0", "copied"),
-            arg("dst", "uint64", "0", "where to: an address, or an array's handle"),
-            arg("src", "uint64", "0", "where from"),
+            arg(
+                "dst",
+                "uint64",
+                "0",
+                "where to: an address, or an array's handle; of a batch that of its first copy",
+            ),
+            arg("src", "uint64", "0", "where from, likewise"),
             arg(
                 "direction",
                 "string",
                 "\"any\"",
                 "`HtoD`, `DtoH`, `DtoD`, `HtoH`, `PtoP`; `any` where the driver finds it out from the addresses",
             ),
-            arg("kind", "string", "\"linear\"", "`linear`, `2D`, `3D`, `array`, `peer`"),
+            arg(
+                "kind",
+                "string",
+                "\"linear\"",
+                "`linear`, `2D`, `3D`, `array`, `peer`; `batch`: several at once, with the bytes of all",
+            ),
             STREAM,
             ASYNC,
         ],
@@ -397,6 +491,32 @@ pub static OPERATIONS: &[Operation] = &[
             feed(
                 &["cuMemcpy3DPeerAsync"],
                 &[BYTES_3D, COPY_DST, COPY_SRC, P_TO_P, OF_PEER, ON_STREAM, IS_ASYNC],
+            ),
+            feed(
+                &["cuMemcpyBatchAsync"],
+                &[BATCH_BYTES, BATCH_DST, BATCH_SRC, OF_BATCH, ON_STREAM, IS_ASYNC],
+            ),
+            feed(
+                &["cuMemcpy3DBatchAsync"],
+                &[
+                    BOXES_BYTES,
+                    ("dst", operand!("args.opList->dst")),
+                    ("src", operand!("args.opList->src")),
+                    OF_BATCH,
+                    ON_STREAM,
+                    IS_ASYNC,
+                ],
+            ),
+            feed(
+                &["cuMemcpy3DWithAttributesAsync"],
+                &[
+                    BOX_BYTES,
+                    ("dst", operand!("args.op->dst")),
+                    ("src", operand!("args.op->src")),
+                    OF_3D,
+                    ON_STREAM,
+                    IS_ASYNC,
+                ],
             ),
         ],
         when: None,

@@ -212,6 +212,12 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcudart:*, uretprobe:libcuda:* { @[parent_func, func] = count() }",
     ),
     variable(
+        "context",
+        "handle of the thread's current context, uint64; 0 if unknown or none",
+        Calls,
+        "cuda:alloc { @bytes[pid, context] = sum(args.bytes) }",
+    ),
+    variable(
         "device",
         "device of the thread's current context, as CUDA numbers it in this process, int64; -1 if unknown",
         Calls,

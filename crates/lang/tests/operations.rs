@@ -97,6 +97,7 @@ fn live_forms_alone_are_probed() {
         "cuMemFree_v2",
         "cuMemHostUnregister",
         "cuMemRelease",
+        "cuMipmappedArrayDestroy",
     ];
     let mut found: Vec<&str> = functions.iter().map(String::as_str).collect();
     found.sort_unstable();

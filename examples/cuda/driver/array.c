@@ -62,3 +62,48 @@ CUresult SIM(cuArrayDestroy)(CUarray handle) {
     object_delete(handle);
     return CUDA_SUCCESS;
 }
+
+/* ---- mipmapped arrays: an array for each level ---- */
+
+enum { MAX_LEVELS = 16, LAYERED = 1 };
+struct mipmap {
+    struct object head;
+    unsigned levels;
+    CUarray level[MAX_LEVELS];
+};
+
+static size_t halved(size_t side, unsigned level) {
+    return !side ? 0 : side >> level ? side >> level : 1;
+}
+
+CUresult SIM(cuMipmappedArrayCreate)(void **out, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels) {
+    if (!out || !shape || !levels || levels > MAX_LEVELS) return CUDA_ERROR_INVALID_VALUE;
+    struct mipmap *mipmap = object_new(MIPMAP);
+    if (!mipmap) return CUDA_ERROR_OUT_OF_MEMORY;
+    for (mipmap->levels = 0; mipmap->levels < levels; mipmap->levels++) {
+        unsigned level = mipmap->levels;
+        CUDA_ARRAY3D_DESCRIPTOR part = *shape;
+        part.Width = halved(shape->Width, level);
+        part.Height = halved(shape->Height, level);
+        part.Depth = shape->Flags & LAYERED ? shape->Depth : halved(shape->Depth, level);
+        TRY(SIM(cuArray3DCreate_v2)(&mipmap->level[level], &part));
+    }
+    *out = mipmap;
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuMipmappedArrayGetLevel)(CUarray *out, void *handle, unsigned level) {
+    struct mipmap *mipmap = handle;
+    if (!object_is(handle, MIPMAP)) return CUDA_ERROR_INVALID_HANDLE;
+    if (!out || level >= mipmap->levels) return CUDA_ERROR_INVALID_VALUE;
+    *out = mipmap->level[level];
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuMipmappedArrayDestroy)(void *handle) {
+    struct mipmap *mipmap = handle;
+    if (!object_is(handle, MIPMAP)) return CUDA_ERROR_INVALID_HANDLE;
+    for (unsigned i = 0; i < mipmap->levels; i++) TRY(SIM(cuArrayDestroy)(mipmap->level[i]));
+    object_delete(mipmap);
+    return CUDA_SUCCESS;
+}

@@ -205,3 +205,48 @@ CUresult SIM(cuMemcpy3D_v2)(const CUDA_MEMCPY3D *p) {
 CUresult SIM(cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D *p, CUstream stream) {
     return copy_3d(p, stream, false);
 }
+
+/* ---- many at once ---- */
+
+CUresult SIM(cuMemcpyBatchAsync_v2)(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, void *attributes,
+                                    size_t *attribute_of, size_t attribute_count, CUstream stream) {
+    (void)attributes, (void)attribute_of, (void)attribute_count;
+    if (!to || !from || !bytes || !count) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) TRY(copy_row(DEVICE(to[i]), DEVICE(from[i]), bytes[i], stream, false));
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuMemcpyBatchAsync)(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, void *attributes,
+                                 size_t *attribute_of, size_t attribute_count, size_t *failed, CUstream stream) {
+    if (failed) *failed = SIZE_MAX;
+    return SIM(cuMemcpyBatchAsync_v2)(to, from, bytes, count, attributes, attribute_of, attribute_count, stream);
+}
+
+/* CUDA_MEMCPY3D_BATCH_OP, whose operands are here addresses alone. */
+struct operand {
+    int type; /* 1: an address */
+    CUdeviceptr pointer;
+    size_t row, layer, hint;
+};
+struct box {
+    struct operand from, to;
+    size_t width, height, depth;
+    unsigned order, flags;
+};
+_Static_assert(sizeof(struct box) == 112, "as CUDA has it");
+
+CUresult SIM(cuMemcpy3DBatchAsync_v2)(size_t count, const struct box *boxes, unsigned long long flags, CUstream stream) {
+    if (!count || !boxes || flags) return CUDA_ERROR_INVALID_VALUE;
+    for (const struct box *box = boxes; box < boxes + count; box++) {
+        if (box->from.type != 1 || box->to.type != 1) return CUDA_ERROR_NOT_SUPPORTED;
+        struct side to = {.type = CU_MEMORYTYPE_UNIFIED, .device = box->to.pointer, .pitch = box->to.row, .height = box->to.layer};
+        struct side from = {.type = CU_MEMORYTYPE_UNIFIED, .device = box->from.pointer, .pitch = box->from.row, .height = box->from.layer};
+        TRY(copy_box(&to, &from, box->width, box->height, box->depth, stream, false));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuMemcpy3DBatchAsync)(size_t count, const struct box *boxes, size_t *failed, unsigned long long flags, CUstream stream) {
+    if (failed) *failed = SIZE_MAX;
+    return SIM(cuMemcpy3DBatchAsync_v2)(count, boxes, flags, stream);
+}

@@ -26,7 +26,7 @@ static const int ATTRIBUTES[] = {
     [75] = 9, [76] = 0, [78] = 1, [79] = 1, [80] = 1,        /* capability, stream priorities, L1 for globals, locals */
     [81] = 233472, [82] = 65536, [83] = 1,                   /* per processor: shared, registers; managed memory */
     [89] = 1, [90] = 1, [95] = 1, [97] = 232448,             /* concurrent managed, preemption, cooperative, opt-in */
-    [102] = 0, [106] = 32, [115] = 1,                        /* virtual memory management: none; blocks; memory pools */
+    [102] = 1, [106] = 32, [115] = 1,                        /* virtual memory management, blocks, memory pools */
 };
 enum { KNOWN_ATTRIBUTES = 150 };
 

@@ -43,6 +43,7 @@ bool device_range(CUdeviceptr start, uint64_t bytes) {
     uint64_t size;
     unsigned tag;
     const char *at = (const char *)(uintptr_t)start;
+    if (mapped_range(start, bytes)) return true;
     return arena_find(device_arena(), at, &base, &size, &tag) && bytes <= size - (uint64_t)(at - (char *)base);
 }
 

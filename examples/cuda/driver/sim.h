@@ -9,7 +9,7 @@
  * arena.c     address ranges: buddy allocation, lookup of interior pointers
  * object.c    handles that can be checked, so that a stale or made-up one gives an error and not a crash
  * context.c   who is current on a thread        stream.c, event.c, graph.c   order and capture of work
- * memory.c, pool.c, array.c, copy.c, fill.c     memory                       module.c, launch.c, kernels.c  code
+ * memory.c, pool.c, array.c, vmm.c, copy.c, fill.c     memory                       module.c, launch.c, kernels.c  code
  */
 #ifndef SIM_H
 #define SIM_H
@@ -49,7 +49,7 @@ void arena_room(struct arena *arena, uint64_t *free_bytes, uint64_t *capacity);
 void arena_reset(struct arena *arena); /* frees everything */
 
 /* ---- object.c ---- */
-enum kind { CONTEXT = 0x43540001, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, GRAPH, GRAPH_EXEC, NODE, POOL, ARRAY };
+enum kind { CONTEXT = 0x43540001, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, GRAPH, GRAPH_EXEC, NODE, POOL, ARRAY, MIPMAP, PHYSICAL };
 struct object {
     uint32_t kind; /* 0: this slot is free */
     uint32_t serial;
@@ -94,6 +94,7 @@ struct arena *device_arena(void);
 struct arena *host_arena(void);
 bool device_range(CUdeviceptr start, uint64_t bytes); /* wholly inside one live device allocation? */
 CUresult device_alloc(CUdeviceptr *out, uint64_t bytes, unsigned tag);
+bool mapped_range(CUdeviceptr start, uint64_t bytes); /* vmm.c: wholly inside one mapping? */
 void memory_reset(void); /* what happens to device memory when the context goes */
 
 /* ---- array.c ---- */

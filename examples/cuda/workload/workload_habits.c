@@ -2,7 +2,7 @@
  * What programs do that somebody then looks for with a tracer: one planted habit for each word of the command line, on the
  * driver API. It runs unchanged on the simulation and on a real GPU.
  *
- *     workload_habits leaks churn        # in this order; without words all of them
+ *     workload_habits leaks churn        # in this order; without words all but `release`
  *
  * For each it prints what a tracer should find:
  *
@@ -43,6 +43,20 @@ EXPORTED(cuLibraryLoadData(CUlibrary *library, const void *code, void *jit_keys,
                            void *library_keys, void **library_values, unsigned library_count));
 EXPORTED(cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name));
 EXPORTED(cuLibraryUnload(CUlibrary library));
+EXPORTED(cuMemCreate(unsigned long long *handle, size_t bytes, const void *properties, unsigned long long flags));
+EXPORTED(cuMemRelease(unsigned long long handle));
+EXPORTED(cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags));
+EXPORTED(cuMemAddressFree(CUdeviceptr pointer, size_t bytes));
+EXPORTED(cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, unsigned long long handle, unsigned long long flags));
+EXPORTED(cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const void *access, size_t count));
+EXPORTED(cuMemUnmap(CUdeviceptr pointer, size_t bytes));
+EXPORTED(cuMemPoolCreate(CUmemoryPool *pool, const void *properties));
+EXPORTED(cuMemPoolDestroy(CUmemoryPool pool));
+EXPORTED(cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream));
+EXPORTED(cuMipmappedArrayCreate(void **mipmap, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels));
+EXPORTED(cuMipmappedArrayDestroy(void *mipmap));
+EXPORTED(cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, void *attributes, size_t *attribute_of,
+                               size_t attribute_count, CUstream stream));
 EXPORTED(cuStreamQuery(CUstream stream));
 EXPORTED(cuEventQuery(CUevent event));
 
@@ -296,6 +310,105 @@ static void oom(void) {
     for (int i = 0; i < 3; i++) MUST(cuMemFree_v2(held[i]));
 }
 
+/* ---- physical memory, mapped ---- */
+
+/* CUmemAllocationProp and CUmemAccessDesc: pinned memory of the device 0, for it to read and write. */
+static const struct {
+    int type, handle_types, location[2];
+    void *windows;
+    unsigned char flags[8];
+} DEVICE_MEMORY = {.type = 1, .location = {1, 0}};
+static const struct {
+    int location[2], flags;
+} READ_WRITE = {{1, 0}, 3};
+
+enum { CHUNK = 2 << 20 };
+
+SITE unsigned long long map_chunk(CUdeviceptr at) {
+    unsigned long long handle;
+    MUST(cuMemCreate(&handle, CHUNK, &DEVICE_MEMORY, 0));
+    MUST(cuMemMap(at, CHUNK, 0, handle, 0));
+    MUST(cuMemSetAccess(at, CHUNK, &READ_WRITE, 1));
+    return handle;
+}
+
+/* Three chunks side by side: two are given back, the handle of one of them at once; the third is left. */
+SITE void vmm(void) {
+    CUdeviceptr start;
+    char text[64] = "mapped";
+    MUST(cuMemAddressReserve(&start, 4 * CHUNK, 0, 0, 0));
+    MUST(cuMemRelease(map_chunk(start)));
+    unsigned long long second = map_chunk(start + CHUNK);
+    map_chunk(start + 2 * CHUNK);
+    MUST(cuMemcpyHtoD_v2(start + CHUNK + 100, text, sizeof text));
+    MUST(cuMemUnmap(start, 2 * CHUNK));
+    MUST(cuMemRelease(second));
+    planted("vmm", "left", CHUNK);
+}
+
+/* ---- arrays with mipmaps: 64 x 32 floats and their halves ---- */
+
+SITE void mipmaps(void) {
+    void *kept, *freed;
+    CUDA_ARRAY3D_DESCRIPTOR shape = {64, 32, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+    MUST(cuMipmappedArrayCreate(&kept, &shape, 3));
+    MUST(cuMipmappedArrayCreate(&freed, &shape, 1));
+    MUST(cuMipmappedArrayDestroy(freed));
+    planted("mipmaps", "left", (64 * 32 + 32 * 16 + 16 * 8) * 4);
+}
+
+/* ---- copies, many at once ---- */
+
+SITE void batches(void) {
+    static char host[3][512];
+    CUdeviceptr device;
+    CUstream stream;
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    MUST(cuMemAlloc_v2(&device, 4096));
+    CUdeviceptr to[3] = {device, device + 1024, device + 2048};
+    CUdeviceptr from[3] = {(CUdeviceptr)(size_t)host[0], (CUdeviceptr)(size_t)host[1], (CUdeviceptr)(size_t)host[2]};
+    size_t bytes[3] = {100, 200, 512}, attribute_of[1] = {0};
+    int attributes[6] = {1}; /* in the stream's order */
+    for (int i = 0; i < 2; i++) MUST(cuMemcpyBatchAsync_v2(to, from, bytes, 3, attributes, attribute_of, 1, stream));
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuMemFree_v2(device));
+    MUST(cuStreamDestroy_v2(stream));
+    planted("batches", "bytes", 2 * 812);
+}
+
+/* ---- pools: one is destroyed while a block of it is in use, one is left ---- */
+
+SITE void pools(void) {
+    CUmemoryPool destroyed, left;
+    CUdeviceptr block, other;
+    /* CUmemPoolProps: as for physical memory, and zeros. */
+    struct {
+        int type, handle_types, location[2];
+        char rest[72];
+    } properties = {.type = 1, .location = {1, 0}};
+    MUST(cuMemPoolCreate(&destroyed, &properties));
+    MUST(cuMemPoolCreate(&left, &properties));
+    MUST(cuMemAllocFromPoolAsync(&block, 7000, destroyed, NULL));
+    MUST(cuMemAllocFromPoolAsync(&other, 500, destroyed, NULL));
+    MUST(cuMemFreeAsync(other, NULL));
+    MUST(cuMemPoolDestroy(destroyed));
+    planted("pools", "in_use", 7000);
+}
+
+/* ---- the primary context's last holder lets go, and it is made anew ---- */
+
+SITE void release(void) {
+    CUdeviceptr pointer;
+    for (int i = 0; i < 2; i++) MUST(cuMemAlloc_v2(&pointer, 600));
+    planted("release", "bytes", 1200 + 256);
+    MUST(cuDevicePrimaryCtxRelease_v2(0));
+    scratch = 0;
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemAlloc_v2(&pointer, 70));
+    planted("release", "left", 70);
+}
+
 /* ---- the device is reset; what was allocated goes with it ---- */
 
 SITE void reset(void) {
@@ -311,7 +424,10 @@ static const struct habit {
     void (*run)(void);
 } HABITS[] = {
     {"leaks", leaks},     {"frees", double_free}, {"churn", churn}, {"graphs", graphs}, {"gaps", gaps},
-    {"streams", streams}, {"modules", modules},   {"oom", oom},     {"reset", reset}, /* the last: it ends the context */
+    {"streams", streams}, {"modules", modules},   {"oom", oom},
+    {"vmm", vmm},         {"mipmaps", mipmaps},   {"batches", batches}, {"pools", pools},
+    {"reset", reset}, /* these two end the context: one of them, and last */
+    {"release", release},
 };
 enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS };
 
@@ -341,7 +457,7 @@ int main(int argc, char **argv) {
     set_up();
     printf("== counts ==\npid %d\n", (int)getpid());
     for (int i = 1; i < argc; i++) find(argv[i])->run();
-    for (int i = 0; argc == 1 && i < HABIT_COUNT; i++) HABITS[i].run();
+    for (int i = 0; argc == 1 && i < HABIT_COUNT - 1; i++) HABITS[i].run();
     printf("== end ==\n");
     if (scratch) MUST(cuMemFree_v2(scratch));
     return 0;

@@ -155,7 +155,9 @@ impl<'a> Checker<'a> {
             "probe" => self.probe_name(span),
             "probetype" => self.probe_type(span),
             "parent_func" => self.parent_func(span),
-            "device" | "device_name" | "device_uuid" | "device_pci" => self.unknown_device(name, span),
+            "context" | "device" | "device_name" | "device_uuid" | "device_pci" => {
+                self.unknown_device(name, span)
+            }
             "outermost" => {
                 let depth = expr(ExprKind::Around(Around::Depth), Type::U64, span);
                 binary(BinaryOp::Eq, depth, int(0, Type::U64, span), Type::Bool, span)
@@ -226,7 +228,8 @@ impl<'a> Checker<'a> {
             "device_name" => expr(ExprKind::Str(b"?".to_vec()), Type::Str(64), span),
             "device_uuid" => of_number(0, Lookup::DeviceUuid),
             "device_pci" => of_number(-1, Lookup::DevicePci),
-            _ => int(-1, Type::I64, span),
+            "device" => int(-1, Type::I64, span),
+            _ => int(0, Type::U64, span),
         }
     }
 

@@ -4,7 +4,7 @@
 //! cuda:memcpy { @[alloc_size(args.dst)] = count() }
 //!
 //! cuda:memcpy { @[{ BASE looked up in @__alloc_pieces; @__alloc_bytes[pid, BASE] }] = count() }
-//! cuda:alloc  { enters the block's pieces }
+//! cuda:alloc  { enters the block's pieces }    cuda:map, too
 //! cuda:free   { takes them out again }
 //! ```
 //!
@@ -36,10 +36,10 @@ const LOOKED_UP: &str = "{
     SAID
 }";
 
-/// What goes through the pieces of a block of so many bytes at `args.ptr`.
+/// What goes through the pieces of a block of so many bytes.
 const PIECES: &str = "
-    $at = (int64)args.ptr & ~511;
-    $end = ((int64)args.ptr + (int64)BYTES + 511) & ~511;
+    $at = (int64)START & ~511;
+    $end = ((int64)START + (int64)BYTES + 511) & ~511;
     while ($at < $end) {
         $k = 9;
         while ($k < 40 && ($at & ((2 << $k) - 1)) == 0 && $at + (2 << $k) <= $end) { $k++ }
@@ -47,7 +47,8 @@ const PIECES: &str = "
         $at += 1 << $k;
     }";
 
-/// Maps and clauses of a script that asks: arrays and physical memory have handles and no addresses.
+/// Maps and clauses of a script that asks: arrays and physical memory have handles and no addresses, but what physical memory is
+/// mapped to has. Several mappings may go at once.
 const KEPT: &str = "
 let @__alloc_pieces = hash(262144);
 let @__alloc_bytes = hash(65536);
@@ -57,10 +58,22 @@ cuda:alloc / args.result == CUDA_SUCCESS && args.bytes < 1 << 47 && args.kind !=
     KEEP_SITE
     ENTER
 }
+cuda:map / args.kind == \"map\" && args.result == CUDA_SUCCESS / {
+    @__alloc_bytes[pid, args.ptr] = args.bytes;
+    KEEP_SITE
+    ENTER
+}
 cuda:free / args.result == CUDA_SUCCESS && has_key(@__alloc_bytes, (pid, args.ptr)) / {
+    $block = args.ptr;
     LEAVE
-    delete(@__alloc_bytes, (pid, args.ptr));
-    FORGET_SITE
+}
+cuda:map / args.kind == \"unmap\" && args.result == CUDA_SUCCESS / {
+    $block = args.ptr;
+    while ($block < args.ptr + args.bytes && has_key(@__alloc_bytes, (pid, $block))) {
+        $next = $block + @__alloc_bytes[pid, $block];
+        LEAVE
+        $block = $next;
+    }
 }";
 
 /// Replaces all calls, and adds what they need.
@@ -73,16 +86,19 @@ pub(super) fn expand(script: &mut Script) {
 }
 
 fn kept(sites: bool) -> Vec<Item> {
-    let pieces = |bytes: &str, each: &str| PIECES.replace("BYTES", bytes).replace("EACH", each);
+    let pieces = |start: &str, bytes: &str, each: &str| {
+        PIECES.replace("START", start).replace("BYTES", bytes).replace("EACH", each)
+    };
     let site = |text: &'static str| if sites { text } else { "" };
+    let enter = pieces("args.ptr", "args.bytes", "@__alloc_pieces[pid, $k, $at >> $k] = (int64)args.ptr");
+    let leave =
+        pieces("$block", "@__alloc_bytes[pid, $block]", "delete(@__alloc_pieces, (pid, $k, $at >> $k))");
+    let forget = "delete(@__alloc_bytes, (pid, $block)); FORGET_SITE";
     let text = KEPT
-        .replace("ENTER", &pieces("args.bytes", "@__alloc_pieces[pid, $k, $at >> $k] = (int64)args.ptr"))
-        .replace(
-            "LEAVE",
-            &pieces("@__alloc_bytes[pid, args.ptr]", "delete(@__alloc_pieces, (pid, $k, $at >> $k))"),
-        )
+        .replace("ENTER", &enter)
+        .replace("LEAVE", &format!("{leave} {forget}"))
         .replace("KEEP_SITE", site("@__alloc_site[pid, args.ptr] = ustack(16);"))
-        .replace("FORGET_SITE", site("delete(@__alloc_site, (pid, args.ptr));"));
+        .replace("FORGET_SITE", site("delete(@__alloc_site, (pid, $block));"));
     let text = if sites { text } else { text.replace("let @__alloc_site = hash(65536);", "") };
     lookup::items("alloc", &text)
 }
@@ -121,7 +137,7 @@ mod tests {
             expression(&LOOKED_UP.replace("SAID", said), Span::default());
         }
         let clauses = |items: Vec<Item>| items.iter().filter(|item| matches!(item, Item::Clause(_))).count();
-        assert_eq!((clauses(kept(false)), clauses(kept(true))), (2, 2));
-        assert_eq!((kept(false).len(), kept(true).len()), (4, 5));
+        assert_eq!((clauses(kept(false)), clauses(kept(true))), (4, 4));
+        assert_eq!((kept(false).len(), kept(true).len()), (6, 7));
     }
 }

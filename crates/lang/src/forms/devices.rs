@@ -1,4 +1,4 @@
-//! `device` and its like: the device of the calling thread's current context, and what it calls itself.
+//! `context`, `device` and its like: the calling thread's current context, its device, and what that calls itself.
 //!
 //! ```text
 //! cuda:launch { @[device] = count() }
@@ -24,6 +24,7 @@ use crate::forms::lookup::{self, Listener, Own};
 use crate::forms::operations::expression;
 use crate::forms::walk::{self, Visit};
 use crate::hir;
+use std::collections::BTreeSet;
 
 /// Names of the maps that know devices begin so.
 pub const MAPS: &str = "__device_";
@@ -32,49 +33,73 @@ pub const MAPS: &str = "__device_";
 pub static SHOWN: &[(&str, &str, hir::Lookup)] =
     &[("UUID", "@device_uuid", hir::Lookup::DeviceUuid), ("PCI", "@device_pci", hir::Lookup::DevicePci)];
 
+/// What calls tell of devices.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Heard {
+    Device,
+    Name,
+    Uuid,
+    Place,
+}
+
+impl Heard {
+    fn listeners(self) -> &'static [Listener] {
+        match self {
+            Heard::Device => DEVICES,
+            Heard::Name => NAMES,
+            Heard::Uuid => UUIDS,
+            Heard::Place => PLACES,
+        }
+    }
+}
+
 /// What a script may ask for.
 struct Variable {
     /// As scripts write it.
     name: &'static str,
-    /// What is said of `$device`, after what is reckoned for it.
+    /// What is said of `$context`; `DEVICE` stands for what finds its `$device`.
     said: &'static str,
-    /// Who tells, besides those who tell which device it is.
-    told: &'static [Listener],
+    /// What has to be heard, besides which context it is.
+    heard: &'static [Heard],
     /// What is known when nobody has: it also says of what type the maps are.
     first: &'static str,
 }
 
+impl Variable {
+    fn lookup(&self) -> String {
+        CONTEXT.replace("SAID", self.said).replace("DEVICE", DEVICE)
+    }
+}
+
 static VARIABLES: &[Variable] = &[
-    Variable { name: "device", said: "$device", told: &[], first: "" },
+    Variable { name: "context", said: "$context < 4096 ? (uint64)0 : $context", heard: &[], first: "" },
+    Variable { name: "device", said: "DEVICE $device", heard: &[Heard::Device], first: "" },
     Variable {
         name: "device_name",
-        said: "has_key(@__device_name, (pid, $device)) ? @__device_name[pid, $device] : \"?\"",
-        told: NAMES,
+        said: "DEVICE has_key(@__device_name, (pid, $device)) ? @__device_name[pid, $device] : \"?\"",
+        heard: &[Heard::Device, Heard::Name],
         first: "@__device_name[(uint32)0, (int64)-1] = \"?\";",
     },
     Variable {
         name: "device_uuid",
-        said: "UUID(@__device_uuid[pid, $device])",
-        told: UUIDS,
+        said: "DEVICE UUID(@__device_uuid[pid, $device])",
+        heard: &[Heard::Device, Heard::Uuid],
         first: "@__device_uuid[(uint32)0, (int64)-1] = (uint64)0;",
     },
     Variable {
         name: "device_pci",
-        said: "
+        said: "DEVICE
             let $domain = @__device_place[pid, $device, 50];
             let $bus = @__device_place[pid, $device, 33];
             let $slot = @__device_place[pid, $device, 34];
             PCI($domain > 0 && $bus > 0 && $slot > 0 ? (($domain - 1) << 16) | (($bus - 1) << 8) | (($slot - 1) << 3) : -1)",
-        told: PLACES,
+        heard: &[Heard::Device, Heard::Place],
         first: "@__device_place[(uint32)0, (int64)-1, (int64)0] = (int64)0;",
     },
 ];
 
-const LOOKED_UP: &str = "{
-    let $context = @__device_at[tid, @__device_depth[tid]];
-    let $device = $context < 4096 ? (int64)$context - 1 : @__device_of[pid, $context] - 1;
-    SAID
-}";
+const CONTEXT: &str = "{ let $context = @__device_at[tid, @__device_depth[tid]]; SAID }";
+const DEVICE: &str = "let $device = $context < 4096 ? (int64)$context - 1 : @__device_of[pid, $context] - 1;";
 
 /// Threads and contexts that are gone make room by themselves.
 const KEPT: &str = "
@@ -191,8 +216,8 @@ const fn of_runtime(
     Listener { functions, start: false, when: Some("retval == cudaSuccess"), then, given }
 }
 
-/// Those who tell which device it is.
-static CURRENT: &[Listener] = &[
+/// Those who tell which context it is.
+static CONTEXTS: &[Listener] = &[
     at_start(
         &[
             "cuCtxCreate_v2",
@@ -206,11 +231,15 @@ static CURRENT: &[Listener] = &[
         BEFORE,
     ),
     of_driver(&["cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"], CREATED),
-    of_driver(&["cuDevicePrimaryCtxRetain"], RETAINED),
     of_driver(&["cuCtxPushCurrent_v2"], PUSHED),
     of_driver(&["cuCtxPopCurrent_v2"], POPPED),
     of_driver(&["cuCtxSetCurrent"], SET),
     of_driver(&["cuCtxDestroy_v2"], DESTROYED),
+];
+
+/// Those who tell which device it is.
+static DEVICES: &[Listener] = &[
+    of_driver(&["cuDevicePrimaryCtxRetain"], RETAINED),
     of_driver(&["cuCtxGetDevice"], ANSWERED),
     Listener {
         when: Some("args.ctx == 0 && retval == CUDA_SUCCESS"),
@@ -269,7 +298,8 @@ pub(super) fn expand(script: &mut Script) {
     }
     let variables = || VARIABLES.iter().filter(|variable| asked.names.contains(&variable.name));
     script.items.extend(kept(variables().map(|variable| variable.first)));
-    let listeners = CURRENT.iter().chain(variables().flat_map(|variable| variable.told));
+    let heard: BTreeSet<Heard> = variables().flat_map(|variable| variable.heard).copied().collect();
+    let listeners = CONTEXTS.iter().chain(heard.iter().flat_map(|heard| heard.listeners()));
     script.items.extend(listeners.flat_map(|listener| listener.clauses("device")));
 }
 
@@ -297,7 +327,7 @@ impl Visit for Asked {
         let Some(variable) = VARIABLES.iter().find(|variable| variable.name == name) else { return };
         self.count += 1;
         self.names.push(variable.name);
-        let mut lookup = expression(&LOOKED_UP.replace("SAID", variable.said), e.span);
+        let mut lookup = expression(&variable.lookup(), e.span);
         walk::expr(&mut lookup, &mut walk::Exprs(known_to_the_checker));
         let suffix = format!("device{}", self.count);
         walk::expr(&mut lookup, &mut Own { given: None, suffix });
@@ -323,9 +353,10 @@ mod tests {
     fn what_is_put_in_can_be_read() {
         assert_eq!(kept(VARIABLES.iter().map(|variable| variable.first)).len(), 5);
         for variable in VARIABLES {
-            expression(&LOOKED_UP.replace("SAID", variable.said), Span::default());
+            expression(&variable.lookup(), Span::default());
         }
-        for listener in CURRENT.iter().chain(VARIABLES.iter().flat_map(|variable| variable.told)) {
+        let heard = VARIABLES.iter().flat_map(|variable| variable.heard).flat_map(|heard| heard.listeners());
+        for listener in CONTEXTS.iter().chain(heard) {
             assert_eq!(listener.clauses("device").len(), 1, "{:?}", listener.functions);
         }
     }

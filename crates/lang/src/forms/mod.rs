@@ -22,7 +22,7 @@ pub mod operations;
 pub mod scope;
 pub mod walk;
 
-use crate::ast::Script;
+use crate::ast::{Expr, ExprKind, Script};
 use crate::diagnostic::Diagnostics;
 use getopt::Given;
 
@@ -36,4 +36,19 @@ pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> S
     kernels::expand(&mut script);
     devices::expand(&mut script);
     script
+}
+
+/// Whether an expanded script has stacks of user space somewhere.
+pub fn mentions_user_stacks(script: &Script) -> bool {
+    let mut found = false;
+    let see = |e: &mut Expr| {
+        let name = match &e.kind {
+            ExprKind::Ident(name) => name,
+            ExprKind::Call { name, .. } => &name.node,
+            _ => return,
+        };
+        found |= name == "ustack" || name == "dw_ustack";
+    };
+    walk::script(&mut script.clone(), &mut walk::Exprs(see));
+    found
 }

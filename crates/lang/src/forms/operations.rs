@@ -17,6 +17,7 @@ use crate::ast::{
     TypeName,
 };
 use crate::diagnostic::Diagnostics;
+use crate::forms::lookup::Own;
 use crate::forms::walk::{self, Visit};
 use crate::parse::parse;
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
@@ -127,7 +128,7 @@ fn fed(
     diags: &mut Diagnostics,
 ) -> Clause {
     let mut fed = clause.clone();
-    let mut put_in = PutIn { operation, feed, start, diags };
+    let mut put_in = PutIn { operation, feed, start, count: 0, diags };
     fed.predicate.iter_mut().for_each(|e| walk::expr(e, &mut put_in));
     walk::block(&mut fed.body, &mut put_in);
     if let Some(when) = operation.when {
@@ -148,6 +149,8 @@ struct PutIn<'d> {
     operation: &'static Operation,
     feed: &'static Feed,
     start: bool,
+    /// Arguments put in so far.
+    count: u32,
     diags: &'d mut Diagnostics,
 }
 
@@ -158,7 +161,7 @@ impl Visit for PutIn<'_> {
             return;
         }
         e.kind = match self.argument(&name.node) {
-            Ok(arg) => expression(&value(self.feed, arg), e.span).kind,
+            Ok(arg) => self.own_value(arg, e.span).kind,
             Err((message, help)) => {
                 let known = self.diags.list.iter().any(|d| d.code == "E0040" && d.span == name.span);
                 if !known {
@@ -171,6 +174,14 @@ impl Visit for PutIn<'_> {
 }
 
 impl PutIn<'_> {
+    /// A value with variables of its own, if it has any.
+    fn own_value(&mut self, arg: &'static Argument, span: Span) -> Expr {
+        let mut value = expression(&value(self.feed, arg), span);
+        self.count += 1;
+        walk::expr(&mut value, &mut Own { given: None, suffix: format!("arg{}", self.count) });
+        value
+    }
+
     fn argument(&self, name: &str) -> Result<&'static Argument, (String, Vec<String>)> {
         let operation = self.operation.name;
         match self.operation.arg(name) {
