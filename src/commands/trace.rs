@@ -106,6 +106,9 @@ pub fn run_scripts(
     job.run(compilers, &modules, recording)
 }
 
+/// Who runs bpftrace and sets this waits for a line that says the same, once the probes are attached.
+const NOTIFY: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
+
 struct Job<'a> {
     cli: &'a Cli,
     messages: &'a Messages,
@@ -242,6 +245,9 @@ impl<'a> Job<'a> {
     }
 
     fn attached(&self, session: &Session) {
+        if std::env::var_os(NOTIFY).is_some() {
+            println!("{NOTIFY}");
+        }
         session.failures().iter().for_each(|failure| self.messages.not_attached(failure));
         self.messages.detail(|| format!("attached after {:?}", self.start.elapsed()));
     }

@@ -1006,7 +1006,7 @@ pub enum ExprKind {
     ByteSwap(Box<Expr>),
     /// `(uint32)e`, or a conversion that the checker wrote: integer, bool, enum and pointer among each other (low bits
     /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple and Record part by
-    /// part, an integer to an array of as many bytes and back, an array of chars to the Str in it.
+    /// part, an integer to an array of as many bytes and back, an array of chars to the Str in it, an array to a Buf of its size.
     Cast(Box<Expr>),
     /// `c ? a : b`
     Ternary {

@@ -11,6 +11,9 @@ use wire::{CounterKind, layout};
 /// bpf_get_stackid: the user's stack.
 const BPF_F_USER_STACK: i64 = 1 << 8;
 
+/// What the kernel's helpers for stacks say where there is none: -EFAULT.
+const NO_FRAMES: i64 = -14;
+
 impl Body<'_, '_> {
     /// The value of a scalar expression.
     pub(super) fn scalar(&mut self, expr: &Expr) -> Operand {
@@ -236,7 +239,7 @@ impl Body<'_, '_> {
         result
     }
 
-    /// `id | tgid << 32`; the id is all ones if there is no stack.
+    /// The id, and of a user stack `tgid << 32`; the id is all ones if there is no stack.
     fn stack(&mut self, ty: &Type) -> VReg {
         let Type::Stack { user, limit, .. } = ty else { unreachable!("a stack has a stack's type") };
         if self.cx.walks(*user) {
@@ -248,13 +251,23 @@ impl Body<'_, '_> {
         let map = self.b().map_addr(map);
         let flags = if *user { BPF_F_USER_STACK } else { 0 };
         let id = self.b().call(helper::GET_STACKID, &[ctx.into(), map.into(), flags.into()]);
-        let (lost, found) = (self.b().cold_block(), self.b().block());
-        self.b().branch(Cmp::Slt, id, 0, lost, found);
+        self.or_without_stack(id, i64::from(u32::MAX));
+        // One stack of the kernel is one key, whichever process was interrupted.
+        if *user { self.with_tgid(id) } else { id }
+    }
+
+    /// Where there are no frames, as of the kernel in user mode, nothing is lost. Other failures are counted.
+    fn or_without_stack(&mut self, result: VReg, none: i64) {
+        let [lost, without] = std::array::from_fn(|_| self.b().cold_block());
+        let (checked, found) = (self.b().cold_block(), self.b().block());
+        self.b().branch(Cmp::Slt, result, 0, checked, found);
+        self.b().switch_to(checked);
+        self.b().branch(Cmp::Eq, result, NO_FRAMES, without, lost);
         self.b().switch_to(lost);
         self.count(CounterKind::LostStack);
-        self.b().set(id, i64::from(u32::MAX));
+        self.b().fall_into(without);
+        self.b().set(result, none);
         self.b().fall_into(found);
-        self.with_tgid(id)
     }
 
     /// `len(ustack)`: the kernel says how many bytes of addresses it wrote.
@@ -268,12 +281,7 @@ impl Body<'_, '_> {
         let flags = if user { BPF_F_USER_STACK } else { 0 };
         let args = [ctx.into(), at.into(), i64::from(8 * limit).into(), flags.into()];
         let bytes = self.b().call(helper::GET_STACK, &args);
-        let (lost, found) = (self.b().cold_block(), self.b().block());
-        self.b().branch(Cmp::Sle, bytes, 0, lost, found);
-        self.b().switch_to(lost);
-        self.count(CounterKind::LostStack);
-        self.b().set(bytes, 0);
-        self.b().fall_into(found);
+        self.or_without_stack(bytes, 0);
         self.b().bin(Bin::Shr, bytes, 3)
     }
 
@@ -362,6 +370,11 @@ impl Body<'_, '_> {
     fn convert_memory(&mut self, from: Place, old: &Type, to: Place, new: &Type) {
         match (old, new) {
             (Type::Str(had), Type::Str(has)) => self.convert_string(from, *had, to, *has),
+            (Type::Array(..), Type::Buf(capacity)) => {
+                self.store(to, Width::B32, i64::from(*capacity));
+                self.zero(to.plus(4 + capacity), capacity.next_multiple_of(4) - capacity);
+                self.copy(to.plus(4), from, *capacity);
+            }
             (Type::Array(_, count), Type::Str(capacity)) => self.text_of_chars(from, *count, to, *capacity),
             (Type::Tuple(olds) | Type::Record(_, olds), Type::Tuple(news) | Type::Record(_, news))
             | (Type::Either(olds), Type::Either(news)) => self.convert_tuple(from, olds, to, news),

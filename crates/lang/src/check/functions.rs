@@ -327,6 +327,11 @@ impl Checker<'_> {
             Type::Void => return unknown(span),
             Type::Array(..) => {
                 let size = self.types.size(&place.ty);
+                if args.len() == 1
+                    && !matches!(place.kind, ExprKind::Load { .. } | ExprKind::ParamField { .. })
+                {
+                    return expr(ExprKind::Cast(Box::new(place)), Type::Buf(size), span);
+                }
                 (self.address_of(place), Some(size))
             }
             Type::Pointer(_) | Type::Int { bytes: 8, .. } => (place, None),

@@ -234,6 +234,7 @@ impl Meaning<'_> {
                 let size = abi::size(ty, &self.program.structs) as usize;
                 Val::Bytes(n.to_le_bytes()[..size].to_vec())
             }
+            (Val::Bytes(bytes), Type::Buf(_)) => Val::Buf(bytes),
             (Val::Bytes(bytes), Type::Str(_)) => {
                 Val::Str(bytes.into_iter().take_while(|byte| *byte != 0).collect())
             }
@@ -309,9 +310,6 @@ impl Meaning<'_> {
 
     fn stack_len(&mut self, run: &Run, user: bool, limit: u32) -> i64 {
         let frames = if user { &run.moment.user_stack } else { &run.moment.kernel_stack };
-        if frames.is_empty() {
-            self.trouble(Trouble::LostStack);
-        }
         frames.len().min(limit as usize) as i64
     }
 
@@ -319,16 +317,17 @@ impl Meaning<'_> {
         let Type::Stack { user, limit, .. } = ty else { panic!("a stack has a stack's type, not {ty:?}") };
         let frames = if *user { &run.moment.user_stack } else { &run.moment.kernel_stack };
         let kept = frames[..frames.len().min(*limit as usize)].to_vec();
+        // One stack of the kernel is one key, whichever process was interrupted.
+        let tgid = if *user { run.moment.tgid } else { 0 };
         if kept.is_empty() {
-            self.trouble(Trouble::LostStack);
-            return Val::Stack(u32::MAX, run.moment.tgid);
+            return Val::Stack(u32::MAX, tgid);
         }
         let stacks = self.stacks.entry((*user, *limit)).or_default();
         let id = stacks.iter().position(|s| *s == kept).unwrap_or_else(|| {
             stacks.push(kept);
             stacks.len() - 1
         });
-        Val::Stack(id as u32, run.moment.tgid)
+        Val::Stack(id as u32, tgid)
     }
 
     fn binary(&mut self, run: &mut Run, op: BinaryOp, lhs: &Expr, rhs: &Expr) -> i64 {
