@@ -209,10 +209,13 @@ impl<'a> Writer<'a> {
     /// An item begins behind one that has several lines, or has several lines itself: clauses stand apart.
     fn stands_apart(&self, at: usize) -> bool {
         let starts = self.tokens.list.get(at).is_some_and(|token| token.entry) && self.blocks.is_empty();
+        if !starts {
+            return false;
+        }
         let behind = self.out.rsplit('\n').find(|line| !line.is_empty()).unwrap_or("");
         let after_clause = behind.starts_with(['}', '>']);
         let behind_shebang = self.out.starts_with("#!") && !self.out.trim_end().contains('\n');
-        starts && !behind_shebang && (after_clause || !self.item_fits_line(at))
+        !behind_shebang && (after_clause || !self.item_fits_line(at))
     }
 
     /// The item has a block and stands on one line with it, or has none.

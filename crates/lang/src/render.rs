@@ -20,11 +20,18 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::span::Source;
 
-/// All findings as text, with a blank line between them and a newline at the end; empty for none.
+/// Findings that are drawn; nobody reads more, and each may show a line as long as the script.
+const MOST: usize = 100;
+
+/// All findings as text, with a blank line between them and a newline at the end; empty for none. Of very many the first ones
+/// and how many more there are.
 pub fn render(diags: &[Diagnostic], src: &Source, color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let renderer = renderer.decor_style(DecorStyle::Ascii);
-    let texts: Vec<String> = diags.iter().map(|diag| draw(diag, src, &renderer)).collect();
+    let mut texts: Vec<String> = diags.iter().take(MOST).map(|diag| draw(diag, src, &renderer)).collect();
+    if let Some(more @ 1..) = diags.len().checked_sub(MOST) {
+        texts.push(format!("and {more} more findings\n"));
+    }
     texts.join("\n")
 }
 
@@ -163,6 +170,17 @@ mod tests {
         assert!(text.contains("t.ct:1000:1"), "{text}");
         assert!(text.contains("1002 |"), "{text}");
         assert!(!text.contains("filler"), "{text}");
+    }
+
+    #[test]
+    fn of_very_many_the_first_are_drawn() {
+        let mut diags = Diagnostics::default();
+        for _ in 0..MOST + 3 {
+            diags.error("E0001", Span::new(0, 1), "wrong");
+        }
+        let text = render(&diags.list, &Source::new("t.ct", "x"), false);
+        assert_eq!(text.matches("error[E0001]").count(), MOST);
+        assert!(text.ends_with("\nand 3 more findings\n"), "{text}");
     }
 
     #[test]

@@ -81,6 +81,19 @@ pub enum LoadError {
         /// Why.
         errno: io::Error,
     },
+    /// A clause that the verifier gives up on; see [`LIMITS`].
+    #[error(
+        "the kernel cannot check the clause of line {line}, `{text}`: {limit}\n\
+         take shorter strings (`str(p, 64)`, the setting `max_strlen`), fewer rounds, or several clauses"
+    )]
+    TooMuch {
+        /// Line of the clause.
+        line: u32,
+        /// The clause's probe list.
+        text: String,
+        /// What it exceeds.
+        limit: &'static str,
+    },
     /// The verifier's no.
     #[error(
         "the kernel refused the program of line {line}, `{text}` ({symbol}): {errno}\n\
@@ -107,6 +120,21 @@ pub enum LoadError {
         errno: io::Error,
     },
 }
+
+/// What the verifier says when a program is correct as far as it has come and it goes no further, and what that means for a
+/// script.
+pub(crate) static LIMITS: &[(&str, &str)] = &[
+    (
+        "BPF program is too large",
+        "it follows a million steps, and each round of `unroll`, of a short range and of a search in a string has some",
+    ),
+    (
+        "jumps is too complex",
+        "it remembers 8192 branches, and each round of `unroll`, of a short range and of a search in a string has some",
+    ),
+    ("frames is too deep", "loops nest 7 deep at most"),
+    ("combined stack size", "nested loops need more than 512 bytes of stack together"),
+];
 
 fn hint(errno: &io::Error) -> &'static str {
     match errno.raw_os_error() {

@@ -2,7 +2,7 @@
 //!
 //! A module that extends a session shares the maps that the session has, by name. Constant data is a module's own.
 
-use crate::error::LoadError;
+use crate::error::{LIMITS, LoadError};
 use crate::features;
 use libbpf_rs::{AsRawLibbpf, MapCore, ObjectBuilder, OpenObject, PrintLevel};
 use libbpf_sys as bpf;
@@ -183,7 +183,10 @@ fn refused(manifest: &Manifest, symbol: String, said: &str, errno: io::Error) ->
     }
     let program: Option<&Program> = manifest.programs.iter().find(|program| program.symbol == symbol);
     let (line, text) = program.map_or((0, String::new()), |program| (program.line, program.text.clone()));
-    LoadError::Refused { symbol, line, text, errno, log }
+    match LIMITS.iter().find(|(words, _)| log.contains(words)) {
+        Some((_, limit)) => LoadError::TooMuch { line, text, limit },
+        None => LoadError::Refused { symbol, line, text, errno, log },
+    }
 }
 
 /// The errnos that loading ends with, as libbpf writes them.

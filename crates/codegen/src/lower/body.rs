@@ -266,7 +266,9 @@ impl<'c, 'p> Body<'c, 'p> {
     fn has_loops(&self) -> bool {
         walk::any_stmt(&self.probe.body, &mut |stmt| match &stmt.kind {
             StmtKind::ForMap { .. } | StmtKind::While { .. } => true,
-            StmtKind::ForRange { start, end, .. } => super::loops::short_range(start, end).is_none(),
+            StmtKind::ForRange { start, end, body, .. } => {
+                super::loops::short_range(start, end, body).is_none()
+            }
             _ => false,
         })
     }

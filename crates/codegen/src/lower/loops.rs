@@ -18,10 +18,16 @@ const SHORT: i64 = 16;
 /// `BPF_MAX_LOOPS`
 const MAX_LOOPS: i64 = 8 * 1024 * 1024;
 
-/// The ends of a range with few steps.
-pub(super) fn short_range(start: &Expr, end: &Expr) -> Option<(i64, i64)> {
+/// The ends of a range with few steps and no loop in it: the verifier walks through every round, and nested ones multiply.
+pub(super) fn short_range(start: &Expr, end: &Expr, body: &[Stmt]) -> Option<(i64, i64)> {
     let (start, end) = (literal(start)?, literal(end)?);
-    (end.saturating_sub(start) <= SHORT).then_some((start, end))
+    let is_short = end.saturating_sub(start) <= SHORT;
+    (is_short && !walk::any_stmt(body, &mut is_loop)).then_some((start, end))
+}
+
+fn is_loop(stmt: &Stmt) -> bool {
+    use StmtKind::{ForMap, ForRange, Unroll, While};
+    matches!(stmt.kind, ForRange { .. } | ForMap { .. } | While { .. } | Unroll { .. })
 }
 
 /// A `return` or `exit` in the loop may leave the clause.
@@ -104,7 +110,7 @@ impl<'p> Body<'_, 'p> {
 
     /// `for $i : start..end`
     pub(super) fn for_range(&mut self, var: VarId, start: &Expr, end: &Expr, body: &[Stmt]) {
-        if let Some((start, end)) = short_range(start, end) {
+        if let Some((start, end)) = short_range(start, end, body) {
             return self.short_loop(var, start, end, body);
         }
         let (start, end) = self.operands(start, end);

@@ -194,6 +194,8 @@ pub(crate) struct Checker<'a> {
     metrics: Vec<metric::Declared>,
     labels: Labels,
     pub maps: Vec<MapState>,
+    /// By name.
+    map_ids: HashMap<String, MapId>,
     /// Constants of the enum that is being declared.
     pub enumerators: HashMap<String, i64>,
     /// Stages before this one found errors, which may be why something is not known.
@@ -229,6 +231,7 @@ impl<'a> Checker<'a> {
             metrics,
             labels: Labels::new(),
             maps,
+            map_ids: HashMap::new(),
             enumerators,
             refused: false,
             sends_calls: false,
@@ -239,6 +242,7 @@ impl<'a> Checker<'a> {
 
     fn known_maps(&mut self, maps: &[Map]) {
         self.maps = maps.iter().map(MapState::known).collect();
+        self.map_ids = maps.iter().map(|map| map.name.clone()).zip((0..).map(MapId)).collect();
     }
 
     fn top_level(&mut self, script: &'a Script, diags: &mut Diagnostics) {
@@ -431,11 +435,13 @@ impl<'a> Checker<'a> {
 
     /// The id of a map, new or old.
     pub fn map_id(&mut self, name: &str, span: Span) -> MapId {
-        let at = self.maps.iter().position(|map| map.name == name).unwrap_or_else(|| {
-            self.maps.push(MapState::new(name, span));
-            self.maps.len() - 1
-        });
-        MapId(at as u32)
+        if let Some(id) = self.map_ids.get(name) {
+            return *id;
+        }
+        let id = MapId(self.maps.len() as u32);
+        self.maps.push(MapState::new(name, span));
+        self.map_ids.insert(name.into(), id);
+        id
     }
 
     /// Text of a name kind's entry.
