@@ -101,7 +101,7 @@ impl Cx<'_> {
         if map.key.is_empty() {
             return Map { storage: array, ..map };
         }
-        match self.dense_entries(&map) {
+        match self.dense_entries(&map, declared.max_entries) {
             Some(entries) if !usage.walked && !shared && !declared.evicts => {
                 Map { storage: array, max_entries: entries, ..map }
             }
@@ -109,8 +109,9 @@ impl Cx<'_> {
         }
     }
 
-    /// Entries of an array for a map keyed by a name: with room for names of libraries that turn up later.
-    fn dense_entries(&self, map: &Map) -> Option<u32> {
+    /// Entries of an array for a map keyed by a name, where all names may be keys: with room for those of libraries that turn
+    /// up later.
+    fn dense_entries(&self, map: &Map, max_entries: u32) -> Option<u32> {
         let [wire::Type::Name(kind)] = map.key[..] else { return None };
         let names = match kind {
             wire::NameKind::Func => &self.manifest.names.funcs,
@@ -119,7 +120,7 @@ impl Cx<'_> {
         };
         let entries = (2 * names.len() as u32).max(256).next_power_of_two();
         let bytes = u64::from(entries) * u64::from(map.value_size()) * u64::from(self.options.cpus);
-        (bytes <= DENSE_BYTES).then_some(entries)
+        (bytes <= DENSE_BYTES && names.len() as u32 <= max_entries).then_some(entries)
     }
 
     fn map_def(&self, map: &Map) -> MapDef {

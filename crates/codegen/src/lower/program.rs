@@ -230,9 +230,7 @@ impl<'c, 'p> Body<'c, 'p> {
         let b = self.b();
         let [guard_pros, guard, predicate_pros, predicate, body_pros, body] =
             std::array::from_fn(|_| b.block());
-        let [done, done_end, refused] = std::array::from_fn(|_| b.block());
-        let skip = b.block();
-        let unrun = if parts.refused == parts.skipped { skip } else { b.block() };
+        let [done, done_end, refused, unrun, skip] = std::array::from_fn(|_| b.block());
         (self.without_scratch, self.refused) = (unrun, refused);
         self.b().jump(guard_pros);
 
@@ -259,9 +257,16 @@ impl<'c, 'p> Body<'c, 'p> {
         self.b().jump(done);
 
         self.exits(done, done_end, refused, unrun);
-        if unrun != skip {
-            self.b().ret(parts.refused);
-            self.b().switch_to(skip);
+        let scratch = self.pros.get(&Pro::Scratch).is_some_and(|made| made.stage == Stage::Guard);
+        match parts.refused == parts.skipped && !scratch {
+            true => self.b().fall_into(skip),
+            false => {
+                self.b().ret(parts.refused);
+                self.b().switch_to(skip);
+            }
+        }
+        if scratch {
+            self.release_scratch();
         }
         self.b().ret(parts.skipped);
         self.prologues([(guard_pros, guard), (predicate_pros, predicate), (body_pros, body)]);
