@@ -21,19 +21,22 @@ use lang::hir::{
 use lang::hir_visit::{
     direct, direct_mut, inner, inner_mut, operands, operands_mut, visit_block, visit_expr,
 };
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// Cases of a probe at most: an arm has a bit for each.
 const CASES: usize = u64::BITS as usize;
 
 /// The probes of a program, as few as can be, in the order of the script.
-pub fn fuse(program: &Program) -> Vec<Probe> {
+pub fn fuse(program: &Program) -> Vec<Cow<'_, Probe>> {
     let mut groups: Vec<Group> = vec![];
     for probe in &program.probes {
-        let tracked = program.is_tracked(probe);
-        match groups.iter_mut().find(|group| group.tracked == tracked && group.takes(probe)) {
+        let (frame, tracked) = (frame(probe), program.is_tracked(probe));
+        let same =
+            |group: &&mut Group| group.tracked == tracked && group.frame == frame && group.takes(probe);
+        match groups.iter_mut().find(same) {
             Some(group) => group.members.push(probe),
-            None => groups.push(Group { frame: frame(probe), tracked, members: vec![probe] }),
+            None => groups.push(Group { frame, tracked, members: vec![probe] }),
         }
     }
     groups.into_iter().map(Group::fused).collect()
@@ -55,7 +58,9 @@ fn frame(probe: &Probe) -> Option<Probe> {
         Attach::Return(_) => Attach::Return(vec![]),
         _ => return None,
     };
-    let mut frame = Probe { clause: 0, attach, signature: None, ..probe.clone() };
+    let (vars, predicate, body) = (probe.vars.clone(), probe.predicate.clone(), probe.body.clone());
+    let (span, signature, cases) = (probe.span, None, vec![]);
+    let mut frame = Probe { clause: 0, span, attach, signature, cases, vars, predicate, body };
     // Those of lookups that were put in have a number in their names.
     frame.vars.iter_mut().for_each(|var| var.name.clear());
     parts_mut(&mut frame, &mut |part| {
@@ -118,12 +123,9 @@ fn sites(attach: &Attach) -> &[Site] {
 }
 
 impl<'p> Group<'p> {
+    /// A probe of the same frame.
     fn takes(&self, probe: &Probe) -> bool {
-        let (Some(mine), Some(first)) = (&self.frame, self.members.first()) else { return false };
-        self.members.len() < CASES
-            && first.span == probe.span
-            && frame(probe).is_some_and(|frame| *mine == frame)
-            && !self.has_site_of(probe)
+        self.frame.is_some() && self.members.len() < CASES && !self.has_site_of(probe)
     }
 
     /// A site that is written twice runs twice, by two programs.
@@ -133,11 +135,11 @@ impl<'p> Group<'p> {
         sites(&probe.attach).iter().any(|site| known.contains(&place(site)))
     }
 
-    fn fused(self) -> Probe {
-        let mut fused = self.members[0].clone();
-        if self.members.len() == 1 {
-            return fused;
+    fn fused(self) -> Cow<'p, Probe> {
+        if let [only] = self.members[..] {
+            return Cow::Borrowed(only);
         }
+        let mut fused = self.members[0].clone();
         fused.cases = self.members.iter().map(|member| member.signature.clone()).collect();
         let of_cases = (0..).zip(&self.members);
         let all =
@@ -152,7 +154,7 @@ impl<'p> Group<'p> {
         parts_mut(&mut fused, &mut |part| *part = values.next().expect("all have one frame"));
         drop(values);
         tell_once(&mut fused);
-        fused
+        Cow::Owned(fused)
     }
 }
 

@@ -46,6 +46,7 @@ use crate::ir::{self, MapDef, MapRef};
 use crate::{Options, Passes};
 use lang::hir::{self, Program};
 use lang::{Source, Span};
+use std::borrow::Cow;
 use wire::manifest::{self, Manifest};
 use wire::{NameKind, Type};
 
@@ -56,13 +57,9 @@ pub fn lower(
     options: &Options,
     share: StackShare,
 ) -> (ir::Module, Manifest) {
-    let fused;
     let probes = match options.optimise {
-        Passes::All => {
-            fused = fuse(program);
-            &fused
-        }
-        _ => &program.probes,
+        Passes::All => fuse(program),
+        _ => program.probes.iter().map(Cow::Borrowed).collect(),
     };
     let mut cx = Cx::new(program, src, options, share);
     cx.declare_maps();
@@ -72,7 +69,7 @@ pub fn lower(
     if probes.iter().any(|probe| program.is_tracked(probe)) {
         cx.forget_stacks();
     }
-    for probe in probes {
+    for probe in &probes {
         cx.probe(probe);
     }
     cx.finish()
