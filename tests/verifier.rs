@@ -6,7 +6,7 @@
 
 mod common;
 
-use codegen::{Arch, Options, Passes, Unwind};
+use codegen::{Options, Unwind};
 use common::{can_load, seeds};
 use lang::Source;
 use lang::hir::Program;
@@ -22,15 +22,9 @@ const PROGRAMS: u64 = 150;
 
 fn compile(program: &Program, src: &Source, features: Features) -> Compiled {
     let options = Options {
-        arch: Arch::X86_64,
-        features,
-        cpus: 2,
         pid_filter: true,
-        follow: None,
         unwind: (features.btf && features.bpf_loop).then(Unwind::default),
-        pid_namespace: None,
-        optimise: Passes::All,
-        base: None,
+        ..Options::new(features, 2)
     };
     codegen::compile(program, src, &options).unwrap_or_else(|error| panic!("{error}\n{}", src.text))
 }

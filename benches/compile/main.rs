@@ -8,7 +8,7 @@
 //!
 //! The least of many runs is printed, since a busy machine only ever adds to it. More than [`ALLOWED`] is a failure.
 
-use codegen::{Arch, Options, Passes};
+use codegen::Options;
 use lang::catalog::Tracepoint;
 use lang::{Diagnostics, Source};
 use std::path::{Path, PathBuf};
@@ -119,17 +119,7 @@ fn compile(source: &Source, machine: &Machine) -> Run {
 }
 
 fn options() -> Options {
-    Options {
-        arch: Arch::X86_64,
-        features: Features::ALL,
-        cpus: 2,
-        pid_filter: true,
-        follow: None,
-        unwind: None,
-        pid_namespace: None,
-        optimise: Passes::All,
-        base: None,
-    }
+    Options { pid_filter: true, ..Options::new(Features::ALL, 2) }
 }
 
 /// CPU time of this process so far.

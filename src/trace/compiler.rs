@@ -6,7 +6,7 @@ use crate::cli::{Cli, Stage};
 use crate::messages::Messages;
 use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
-use codegen::{Arch, Follow, Passes};
+use codegen::{Arch, Follow};
 use lang::ast::{self, SpecPart};
 use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
 use lang::hir::Attach;
@@ -207,14 +207,12 @@ impl<'a> Compiler<'a> {
         let namespace = process::own_pid_namespace().filter(|namespace| !namespace.is_initial_pid());
         let options = codegen::Options {
             arch: if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 },
-            features: *features,
-            cpus: cpus(),
             pid_filter: traced,
             follow: if traced && !follows && !self.cli.no_children { self.follow() } else { None },
             unwind: self.unwind(features),
             pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
-            optimise: Passes::All,
             base: base.cloned(),
+            ..codegen::Options::new(*features, cpus())
         };
         let checked = self.checked.as_ref().ok_or_else(|| anyhow!("the script was not checked"))?;
         for (stage, _) in STAGES.iter().filter(|(_, wanted)| self.wants(*wanted)) {

@@ -55,6 +55,23 @@ pub struct Options {
     pub base: Option<wire::Manifest>,
 }
 
+impl Options {
+    /// All optimisations, for a new session that traces every process of an x86-64 machine with so many possible CPUs.
+    pub fn new(features: Features, cpus: u32) -> Options {
+        Options {
+            arch: Arch::X86_64,
+            features,
+            cpus,
+            pid_filter: false,
+            follow: None,
+            unwind: None,
+            pid_namespace: None,
+            optimise: Passes::All,
+            base: None,
+        }
+    }
+}
+
 /// Where the tracepoints keep their fields, in bytes from the start of the record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Follow {

@@ -1,7 +1,7 @@
 //! Scripts and the IR that they become: `golden/ir` as lowered, `golden/opt` behind the optimiser. `BLESS=1` rewrites the
 //! expectations. As root every script is also loaded, for new kernels and old, optimised or not.
 
-use codegen::{Arch, Options, Passes, Stage};
+use codegen::{Options, Passes, Stage};
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 use lang::{Diagnostics, Source, hir::Program};
 use libbpf_rs::{ObjectBuilder, PrintLevel};
@@ -46,17 +46,7 @@ impl Catalog for OneLibrary {
 }
 
 fn options(features: Features, optimise: Passes) -> Options {
-    Options {
-        arch: Arch::X86_64,
-        features,
-        cpus: 2,
-        pid_filter: false,
-        follow: None,
-        unwind: None,
-        pid_namespace: None,
-        optimise,
-        base: None,
-    }
+    Options { optimise, ..Options::new(features, 2) }
 }
 
 fn check(src: &Source) -> Program {

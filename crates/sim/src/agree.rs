@@ -3,7 +3,7 @@
 use crate::catalog::TestCatalog;
 use crate::outcome::Outcome;
 use crate::{World, reference, session};
-use codegen::{Arch, Options, Passes};
+use codegen::{Options, Passes};
 use lang::hir::Program;
 use lang::{Diagnostics, Source};
 use wire::Features;
@@ -62,15 +62,9 @@ pub fn compare(
     variant: &Variant,
 ) -> Result<session::Run, String> {
     let options = Options {
-        arch: Arch::X86_64,
-        features: variant.features,
-        cpus: world.cpus,
         pid_filter: variant.pid_filter,
-        follow: None,
-        unwind: None,
-        pid_namespace: None,
         optimise: variant.passes,
-        base: None,
+        ..Options::new(variant.features, world.cpus)
     };
     let failed = |error: String| format!("{}: {error}", variant.name);
     let compiled = codegen::compile(program, src, &options).map_err(|error| failed(error.to_string()))?;

@@ -1,6 +1,6 @@
 //! How many programs a clause of an operation becomes.
 
-use codegen::{Arch, Options, Passes};
+use codegen::Options;
 use lang::Source;
 use sim::agree;
 use sim::catalog::TestCatalog;
@@ -9,18 +9,7 @@ use wire::Features;
 fn programs(text: &str, features: Features) -> Vec<String> {
     let src = Source::new("test", text);
     let program = agree::check(&src, &TestCatalog::of_cuda()).expect("a right script");
-    let options = Options {
-        arch: Arch::X86_64,
-        features,
-        cpus: 2,
-        pid_filter: false,
-        follow: None,
-        unwind: None,
-        pid_namespace: None,
-        optimise: Passes::All,
-        base: None,
-    };
-    let compiled = codegen::compile(&program, &src, &options).expect("it is small");
+    let compiled = codegen::compile(&program, &src, &Options::new(features, 2)).expect("it is small");
     compiled.manifest.programs.into_iter().map(|program| program.symbol).collect()
 }
 

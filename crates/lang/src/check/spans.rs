@@ -13,6 +13,7 @@
 use crate::hir::{
     Attach, Export, Expr, ExprKind, Hidden, NameId, NameKind, Probe, Site, Stmt, StmtKind, Type,
 };
+use crate::hir_visit::{inner, inner_mut};
 use std::collections::HashMap;
 
 /// A place in a file.
@@ -44,7 +45,7 @@ fn silence_others(probes: &mut Vec<Probe>, first: &HashMap<Where, u32>) {
             sites.iter().filter(|site| is_others(site)).map(|site| site.probe).collect();
         ids.sort();
         ids.dedup();
-        silence(&mut probe.body, &ids);
+        probe.body.iter_mut().for_each(|stmt| silence(stmt, &ids));
     }
     probes.retain(|probe| !matches!(&probe.attach, Attach::Return(sites) if sites.is_empty()));
 }
@@ -62,22 +63,18 @@ fn place_moments(probe: Probe, first: &HashMap<Where, u32>) -> Vec<Probe> {
         _ => Attach::Return(sites),
     };
     let mut of_spans = Probe { attach: at(spans, &probe), ..probe.clone() };
-    name_own_call(&mut of_spans.body);
+    of_spans.body.iter_mut().for_each(name_own_call);
     let of_others = (!others.is_empty()).then(|| Probe { attach: at(others, &probe), ..probe });
     [Some(of_spans), of_others].into_iter().flatten().collect()
 }
 
 /// Makes the call itself what moments lie in.
-fn name_own_call(body: &mut [Stmt]) {
-    for stmt in body {
-        match &mut stmt.kind {
-            StmtKind::Export { what: Export::Instant, hidden, .. } => {
-                let parent = hidden.iter_mut().filter(|(kind, _)| *kind == Hidden::ParentStart);
-                parent.for_each(|(_, start)| start.kind = ExprKind::Started);
-            }
-            kind => inner_mut(kind).into_iter().for_each(name_own_call),
-        }
+fn name_own_call(stmt: &mut Stmt) {
+    if let StmtKind::Export { what: Export::Instant, hidden, .. } = &mut stmt.kind {
+        let parent = hidden.iter_mut().filter(|(kind, _)| *kind == Hidden::ParentStart);
+        parent.for_each(|(_, start)| start.kind = ExprKind::Started);
     }
+    inner_mut(stmt, &mut name_own_call);
 }
 
 /// By place: the first clause that sends a span of its calls.
@@ -114,43 +111,24 @@ fn is_moment(stmt: &Stmt) -> bool {
     matches!(stmt.kind, StmtKind::Export { what: Export::Instant, .. })
 }
 
-fn any(body: &[Stmt], is: &dyn Fn(&Stmt) -> bool) -> bool {
-    body.iter().any(|stmt| is(stmt) || inner(stmt).into_iter().any(|body| any(body, is)))
+fn any(stmts: &[Stmt], is: &dyn Fn(&Stmt) -> bool) -> bool {
+    stmts.iter().any(|stmt| any_in(stmt, is))
 }
 
-fn inner(stmt: &Stmt) -> Vec<&[Stmt]> {
-    match &stmt.kind {
-        StmtKind::If { then, otherwise, .. } => vec![then, otherwise],
-        StmtKind::While { body, .. }
-        | StmtKind::Unroll { body, .. }
-        | StmtKind::ForRange { body, .. }
-        | StmtKind::ForMap { body, .. } => vec![body],
-        _ => vec![],
-    }
-}
-
-fn inner_mut(kind: &mut StmtKind) -> Vec<&mut [Stmt]> {
-    match kind {
-        StmtKind::If { then, otherwise, .. } => vec![then, otherwise],
-        StmtKind::While { body, .. }
-        | StmtKind::Unroll { body, .. }
-        | StmtKind::ForRange { body, .. }
-        | StmtKind::ForMap { body, .. } => vec![body],
-        _ => vec![],
-    }
+fn any_in(stmt: &Stmt, is: &dyn Fn(&Stmt) -> bool) -> bool {
+    let mut found = is(stmt);
+    inner(stmt, &mut |stmt| found |= any_in(stmt, is));
+    found
 }
 
 /// Puts every span behind the test that its attach point is none of these.
-fn silence(body: &mut [Stmt], ids: &[NameId]) {
-    for stmt in body {
-        if is_span(stmt) {
-            let span = stmt.span;
-            let inside = Stmt { kind: std::mem::replace(&mut stmt.kind, StmtKind::Break), span };
-            let kind = ExprKind::NameIn { kind: NameKind::Probe, ids: ids.to_vec() };
-            let cond = Expr { kind, ty: Type::Bool, span };
-            stmt.kind = StmtKind::If { cond, then: Vec::new(), otherwise: vec![inside] };
-            continue;
-        }
-        inner_mut(&mut stmt.kind).into_iter().for_each(|body| silence(body, ids));
+fn silence(stmt: &mut Stmt, ids: &[NameId]) {
+    if !is_span(stmt) {
+        return inner_mut(stmt, &mut |stmt| silence(stmt, ids));
     }
+    let span = stmt.span;
+    let inside = Stmt { kind: std::mem::replace(&mut stmt.kind, StmtKind::Break), span };
+    let kind = ExprKind::NameIn { kind: NameKind::Probe, ids: ids.to_vec() };
+    let cond = Expr { kind, ty: Type::Bool, span };
+    stmt.kind = StmtKind::If { cond, then: Vec::new(), otherwise: vec![inside] };
 }
