@@ -70,6 +70,7 @@ fn written(probe: &ast::ProbeSpec) -> String {
         ast::SpecPart::Text(text) => text.clone(),
         ast::SpecPart::Quoted(text) => format!("\"{text}\""),
         ast::SpecPart::Regex(text) => format!("/{text}/"),
+        ast::SpecPart::Option(option) => lang::printer::print_expr(option),
     });
     std::iter::once(probe.provider.node.clone()).chain(parts).collect::<Vec<_>>().join(":")
 }

@@ -381,7 +381,7 @@ fn target(probe: &ast::ProbeSpec) -> Option<&str> {
     }
     match &probe.parts.first()?.node {
         SpecPart::Text(target) | SpecPart::Quoted(target) => Some(target),
-        SpecPart::Regex(_) => None,
+        SpecPart::Regex(_) | SpecPart::Option(_) => None,
     }
 }
 

@@ -209,6 +209,8 @@ pub enum SpecPart {
     Quoted(String),
     /// `/cu(Mem|Ctx).*/` as the function: a regular expression over whole names.
     Regex(String),
+    /// `getopt("interval", 0)`: what the option is. There is none in an expanded script.
+    Option(Box<Expr>),
 }
 
 /// Statements between braces.

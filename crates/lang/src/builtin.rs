@@ -638,10 +638,10 @@ pub static BUILTINS: &[Builtin] = &[
     call(
         Action,
         "rows",
-        (0, 1),
-        "rows([top])",
-        "prints the lines of `row` since, the largest weight first, and how many more there are",
-        "END { for ($kv : @) { row($kv.1, \"%s\\n\", $kv.0) } rows() } uprobe:libcuda:cu* { @[func] = count() }",
+        (0, 2),
+        "rows([top[, \"none\"]])",
+        "prints the lines of `row` since, the largest weight first, and how many more there are; if there are none, a line that says so",
+        "END { for ($kv : @) { row($kv.1, \"%s\\n\", $kv.0) } rows(10, \"no call\") } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
         Action,

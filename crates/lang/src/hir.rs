@@ -661,8 +661,13 @@ pub enum StmtKind {
         /// One for each directive.
         args: Vec<Expr>,
     },
-    /// `rows(top)`: the lines of `row` that were kept, largest weight first; 0: all.
-    Rows(u32),
+    /// `rows(top, "none")`: the lines of `row` that were kept, largest weight first.
+    Rows {
+        /// So many; 0: all.
+        top: u32,
+        /// The line where none was kept; empty: none.
+        none: Vec<u8>,
+    },
     /// `signal(n)`, to what the probe interrupted; a counter tells of those that the kernel did not send.
     Signal {
         /// int64

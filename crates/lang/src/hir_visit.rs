@@ -114,7 +114,7 @@ macro_rules! walks {
                 | Continue
                 | Return
                 | PrintMap { .. }
-                | Rows(_)
+                | Rows { .. }
                 | Clear(_)
                 | Zero(_)
                 | Time(_) => {}

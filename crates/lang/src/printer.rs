@@ -199,6 +199,7 @@ pub fn spec(spec: &ProbeSpec) -> String {
             SpecPart::Text(part) => text.push_str(part),
             SpecPart::Quoted(part) => text.push_str(&quoted(part.as_bytes())),
             SpecPart::Regex(part) => text.push_str(&format!("/{}/", part.replace('/', "\\/"))),
+            SpecPart::Option(option) => text.push_str(&print_expr(option)),
         }
     }
     text

@@ -344,9 +344,18 @@ impl Speaker<'_> {
         }
     }
 
-    /// Says the lines of one CPU, and how many are left out.
-    fn say_rows(&mut self, manifest: &Manifest, header: Header, top: u32) -> Result<(), Failure> {
+    /// Says the lines of one CPU, and how many are left out. If there are none, that (`says_none`).
+    fn say_rows(
+        &mut self,
+        manifest: &Manifest,
+        header: Header,
+        top: u32,
+        says_none: bool,
+    ) -> Result<(), Failure> {
         let mut rows = self.rows.take(header.cpu);
+        if rows.is_empty() && says_none {
+            return self.say(manifest, &Output::Event { header, values: Vec::new(), cell: None });
+        }
         let more = if top == 0 { 0 } else { rows.len().saturating_sub(top as usize) };
         rows.truncate(rows.len() - more);
         for (header, values) in rows {
@@ -447,7 +456,9 @@ impl Reader<'_> {
             EventKind::Message { what: Message::Row, .. } => {
                 return speaker.keep(self.manifest, header, values);
             }
-            EventKind::Rows { top } => return speaker.say_rows(self.manifest, header, *top),
+            EventKind::Rows { top, none } => {
+                return speaker.say_rows(self.manifest, header, *top, !none.is_empty());
+            }
             EventKind::Message { .. } => {}
             EventKind::PrintEntry { map } => cell = self.entry(*map, &mut values)?,
             EventKind::PrintMap { map, top, div } => return self.print_map(speaker, (*map, *top, *div)),

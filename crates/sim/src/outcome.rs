@@ -75,8 +75,8 @@ pub enum What {
     Printf(Vec<Piece>, Vec<Value>),
     /// `errorf`, `warnf`, `cat`, `system`
     Message(wire::manifest::Message, Vec<Piece>, Vec<Value>),
-    /// `rows(top)`
-    Rows(u32),
+    /// `rows(top, "none")`
+    Rows(u32, Vec<u8>),
     /// `print(e)`
     Print(Value),
     /// `print(@m[k])`: map, key, what the cell held.

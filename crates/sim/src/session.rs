@@ -258,7 +258,7 @@ impl Session<'_> {
         let what = match &event.kind {
             EventKind::Printf { format } => What::Printf(format.clone(), values),
             EventKind::Message { what, format, .. } => What::Message(*what, format.clone(), values),
-            EventKind::Rows { top } => What::Rows(*top),
+            EventKind::Rows { top, none } => What::Rows(*top, none.clone()),
             EventKind::Print => What::Print(values.remove(0)),
             EventKind::PrintEntry { map } => self.entry(*map, values)?,
             EventKind::PrintMap { map, top, div } => {

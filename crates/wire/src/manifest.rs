@@ -242,10 +242,13 @@ pub enum EventKind {
         /// Parsed format.
         format: Vec<Piece>,
     },
-    /// `rows(top)`: lines that were kept for it are printed. With a value: so many more there were.
+    /// `rows(top, "none")`: lines that were kept for it are printed. With a value: so many more there were.
     Rows {
         /// 0: all.
         top: u32,
+        /// The line where none were kept; empty: none.
+        #[serde(default)]
+        none: Vec<u8>,
     },
     /// `errorf(format, ...)` and its like: one value for each directive.
     Message {

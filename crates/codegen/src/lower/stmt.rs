@@ -35,7 +35,9 @@ impl<'p> Body<'_, 'p> {
                 let kind = self.message(*what, format);
                 self.event(kind, &args);
             }
-            StmtKind::Rows(top) => self.event(EventKind::Rows { top: *top }, &[]),
+            StmtKind::Rows { top, none } => {
+                self.event(EventKind::Rows { top: *top, none: none.clone() }, &[]);
+            }
             StmtKind::Signal { number, thread } => self.signal(number, *thread),
             StmtKind::Export { what, name, hidden, fields } => {
                 let kind = event::exported(*what, name.as_deref(), hidden, fields);

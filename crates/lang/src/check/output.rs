@@ -137,6 +137,14 @@ impl Checker<'_> {
         })
     }
 
+    /// `rows()`, `rows(10)`, `rows(10, "nothing was seen")`
+    pub fn rows(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
+        let top = self.print_number(args.first(), "how many rows to print")?;
+        let none =
+            args.get(1).map_or(Some(Vec::new()), |none| self.text(none, "what `rows` says of none"))?;
+        Some(StmtKind::Rows { top, none })
+    }
+
     /// `exit()`, `exit(3)`
     pub fn exit(&mut self, args: &[ast::Expr], span: Span) -> StmtKind {
         let code = match args.first() {

@@ -139,7 +139,7 @@ impl Checker<'_> {
             "cat" => self.message(Message::Cat, args, span),
             "system" => self.message(Message::System, args, span),
             "row" => self.row(args, span),
-            "rows" => self.print_number(args.first(), "how many rows to print").map(StmtKind::Rows),
+            "rows" => self.rows(args),
             "signal" => self.signal(&args[0], false, span),
             "signal_thread" => self.signal(&args[0], true, span),
             "assert" => self.assert(args, span),

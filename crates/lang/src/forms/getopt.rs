@@ -8,15 +8,21 @@
 //! ```
 //!
 //! The default says of what type the option is; without one it is a switch.
+//!
+//! As a part of a probe it is that part's text, and with 0 the probe is left out:
+//!
+//! ```text
+//! interval:s:getopt("interval", 0), END { print(@) }    END { print(@) }, or with `--interval=5` also interval:s:5
+//! ```
 
-use crate::ast::{Expr, ExprKind, Script, UnaryOp};
+use crate::ast::{Expr, ExprKind, Item, Script, SpecPart, UnaryOp};
 use crate::diagnostic::Diagnostics;
 use crate::forms::{macros, walk};
 use crate::parse::word_as_number;
 use crate::printer::print_expr;
 use crate::resolve::probes::did_you_mean;
 use crate::similar::similar;
-use crate::span::Span;
+use crate::span::{Span, Spanned};
 
 /// An option as the command line gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +117,23 @@ pub(super) fn expand(script: &mut Script, given: &[Given], diags: &mut Diagnosti
             }
         }),
     );
+    for item in &mut script.items {
+        if let Item::Clause(clause) = item {
+            clause.probes.retain_mut(|probe| probe.parts.iter_mut().all(is_wanted));
+        }
+    }
+}
+
+/// Puts the option's value in as the text of a probe's part; not if it is 0.
+fn is_wanted(part: &mut Spanned<SpecPart>) -> bool {
+    let SpecPart::Option(value) = &part.node else { return true };
+    let text = match &value.kind {
+        ExprKind::Int { value: 0, .. } | ExprKind::Bool(false) => return false,
+        ExprKind::Str(text) => String::from_utf8_lossy(text).into_owned(),
+        _ => print_expr(value),
+    };
+    part.node = SpecPart::Text(text);
+    true
 }
 
 struct Wrong {

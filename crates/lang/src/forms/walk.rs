@@ -1,6 +1,9 @@
 //! Walks over the tree of a script that may change what they see.
 
-use crate::ast::{Block, CType, Declarator, Expr, ExprKind, Item, Name, Script, Stmt, StmtKind, TypeName};
+use crate::ast::{
+    Block, CType, Declarator, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart, Stmt, StmtKind,
+    TypeName,
+};
 
 /// What is done with the parts of a tree; those inside others come first.
 pub trait Visit {
@@ -34,6 +37,7 @@ pub fn script(script: &mut Script, visit: &mut dyn Visit) {
     for item in &mut script.items {
         match item {
             Item::Clause(clause) => {
+                clause.probes.iter_mut().for_each(|probe| spec(probe, visit));
                 clause.predicate.iter_mut().for_each(|e| expr(e, visit));
                 block(&mut clause.body, visit);
             }
@@ -43,6 +47,14 @@ pub fn script(script: &mut Script, visit: &mut dyn Visit) {
                 declaration.names.iter_mut().for_each(|name| declarator(name, visit));
             }
             Item::Config(_) | Item::Metric { .. } | Item::Import(_) | Item::Macro(_) => {}
+        }
+    }
+}
+
+fn spec(probe: &mut ProbeSpec, visit: &mut dyn Visit) {
+    for part in &mut probe.parts {
+        if let SpecPart::Option(option) = &mut part.node {
+            expr(option, visit);
         }
     }
 }

@@ -284,6 +284,9 @@ impl<'a> Builder<'a> {
         let text = pair.as_str();
         let node = match pair.as_rule() {
             Rule::quoted => SpecPart::Quoted(self.quoted(&text[1..text.len() - 1], span)),
+            Rule::spec_option => {
+                SpecPart::Option(Box::new(self.name_or_call(inner!(pair.into_inner(), "a call"))))
+            }
             Rule::function_regex => SpecPart::Regex(text[1..text.len() - 1].replace("\\/", "/")),
             _ => SpecPart::Text(self.substitute(text, span)),
         };

@@ -153,7 +153,9 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
         | kw_config | provider | file_provider | spec | shebang | items | item_alone => {
             (9, "a probe such as `uprobe:libcuda:cuInit`")
         }
-        quoted | function_regex | spec_text | path_text | bare_spec => (5, "a name of a target or function"),
+        quoted | function_regex | spec_text | spec_option | path_text | bare_spec => {
+            (5, "a name of a target or function")
+        }
         predicate | slash_open => (4, "a `/predicate/`"),
         braces | angles | lbrace | langle => (4, "`{`"),
         slash_close => (3, "`/`"),

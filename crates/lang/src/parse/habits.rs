@@ -113,11 +113,6 @@ const HABITS: &[Habit] = &[
     anywhere("else ^ :", BRACES),
     anywhere("else ^ WORD", BRACES),
     anywhere("if .. ^ return", BRACES),
-    expecting(
-        "`{`",
-        "PROBE ^ (",
-        "options stand in no attach point, words behind the script do: `uprobe:libcuda:$1`",
-    ),
     anywhere("PROBE ^ :", "one colon stands between the parts of a probe: `uprobe:libcuda:cuInit`"),
     anywhere("PROBE ^ if", "a predicate stands between slashes: `/ pid == 3 /`"),
     expecting("`{`", "WORD ^ if", "a predicate stands between slashes: `/ pid == 3 /`"),

@@ -1,7 +1,7 @@
 //! The AST as an indented tree, one node a line: what `-d ast` prints. Every part of a node but its place is shown, so
 //! two scripts have the same tree exactly if they have the same AST apart from places.
 
-use super::{path_text, quoted, type_text};
+use super::{path_text, print_expr, quoted, type_text};
 use crate::ast::*;
 use crate::operators::symbol;
 
@@ -190,6 +190,7 @@ fn part(part: &crate::span::Spanned<SpecPart>) -> String {
         SpecPart::Text(text) => format!(" {text}"),
         SpecPart::Quoted(text) => format!(" {}", quoted(text.as_bytes())),
         SpecPart::Regex(text) => format!(" /{text}/"),
+        SpecPart::Option(option) => format!(" {}", print_expr(option)),
     }
 }
 

@@ -53,6 +53,7 @@ impl FunctionPattern {
                 .map(|regex| FunctionPattern::plain(NamePattern::Regex(regex)))
                 .map_err(|error| format!("regular expression: {}", last_line(&error.to_string()))),
             SpecPart::Text(text) => FunctionPattern::parse_text(text),
+            SpecPart::Option(_) => unreachable!("options of probes have been expanded"),
         }
     }
 

@@ -578,6 +578,7 @@ fn is_call(kind: ProviderKind) -> bool {
 pub(super) fn text(part: &SpecPart) -> &str {
     match part {
         SpecPart::Text(text) | SpecPart::Quoted(text) | SpecPart::Regex(text) => text,
+        SpecPart::Option(_) => unreachable!("options of probes have been expanded"),
     }
 }
 

@@ -122,6 +122,9 @@ impl Recorder {
                 let snapshot = Snapshot { map: *map, entries: vec![entry], top: 0, div: 0 };
                 return Some(self.table(context, &snapshot, header.time_ns));
             }
+            EventKind::Rows { none, .. } if values.is_empty() => {
+                (Text::Output, String::from_utf8_lossy(none).into_owned())
+            }
             // How many more rows a table has matters where they are cut.
             EventKind::Rows { .. }
             | EventKind::PrintMap { .. }

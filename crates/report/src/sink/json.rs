@@ -77,6 +77,9 @@ impl<W: Write> JsonSink<W> {
                 let wall = context.names.wall_clock_ns(header.time_ns);
                 self.line("time", &string(context.names.strftime(format, wall).as_bytes()))
             }
+            EventKind::Rows { none, .. } if values.is_empty() => {
+                self.line("printf", &string(&[none.as_slice(), b"\n"].concat()))
+            }
             EventKind::Rows { .. } => {
                 values.iter().try_for_each(|more| self.line("more_rows", &value_json(context, more)))
             }

@@ -47,6 +47,9 @@ impl<W: Write, N: Write> TextSink<W, N> {
             EventKind::Message { what: Message::Row, format, .. } => {
                 self.out.write_all(&printf(format, values.get(1..).unwrap_or_default(), context))
             }
+            EventKind::Rows { none, .. } if values.is_empty() => {
+                self.out.write_all(&[none.as_slice(), b"\n"].concat())
+            }
             EventKind::Rows { .. } => {
                 let more: Vec<String> = values.iter().map(|value| context.text(value)).collect();
                 writeln!(self.out, "... {} more", more.join(" "))

@@ -318,6 +318,7 @@ const FLAT: Table = Table {
         (1, "", "`errorf warnf`(\"%d: %s\", `i2`, `s1`);"),
         (1, "", "row(`i2`, \"%s %d\", `w0`, `i1`);"),
         (1, "", "rows(`0..4`);"),
+        (1, "", "rows(`0..4`, \"none\");"),
         (1, "", "cat(\"/proc/%d/%s\", pid, `s1`);"),
         (1, "", "system(\"echo %d\", `i1`);"),
         (1, "", "join(`p`);"),

@@ -74,7 +74,9 @@ impl Meaning<'_> {
                 let values = self.formatted(run, args);
                 run.queue.push(Later::Say(What::Printf(pieces(format), values)));
             }
-            StmtKind::Rows(top) => run.queue.push(Later::Say(What::Rows(*top))),
+            StmtKind::Rows { top, none } => {
+                run.queue.push(Later::Say(What::Rows(*top, none.clone())));
+            }
             StmtKind::Signal { number, thread } => {
                 let number = self.eval(run, number).num() as u32;
                 let Moment { tgid, tid, .. } = *run.moment;
