@@ -68,15 +68,20 @@ impl Messages {
 
     /// Something that works otherwise than the user may think.
     pub fn warning(&self, text: &str) {
-        let (on, off) = if self.color { ("\x1b[1;33m", "\x1b[0m") } else { ("", "") };
         if self.warnings {
-            self.say(&format!("{on}warning{off}: {text}\n"));
+            self.lost(text);
         }
     }
 
-    /// An attach point that the kernel refused.
+    /// Something was lost, which is said however quiet we are.
+    pub fn lost(&self, text: &str) {
+        let (on, off) = if self.color { ("\x1b[1;33m", "\x1b[0m") } else { ("", "") };
+        self.say(&format!("{on}warning{off}: {text}\n"));
+    }
+
+    /// An attach point that the kernel refused: its calls are not seen.
     pub fn not_attached(&self, failure: &runtime::SiteFailure) {
-        self.warning(&format!(
+        self.lost(&format!(
             "cannot attach {} at {:#x} in {}: {}",
             failure.probe,
             failure.offset,

@@ -217,7 +217,9 @@ fn a_full_disk_ends_the_export_and_not_the_trace() {
         return;
     }
     let script = "uretprobe:libcuda:cu* { @ = count(); span() }";
-    let output = cudatrace(&["-e", script, "--export", "jsonl=/dev/full", "--", &example("workload_driver")]);
+    // What is lost is said however quiet we are.
+    let program = example("workload_driver");
+    let output = cudatrace(&["-q", "-e", script, "--export", "jsonl=/dev/full", "--", &program]);
     assert!(output.status.success());
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     let calls: u64 = counted(&stdout).values().sum();

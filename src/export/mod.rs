@@ -212,27 +212,7 @@ impl Exports {
     pub fn close(mut self, messages: &Messages) {
         self.send();
         let closed: Vec<_> = std::mem::take(&mut self.queues).into_iter().map(Queue::close).collect();
-        for summary in closed {
-            let (dropped, written) = (summary.dropped(), summary.written());
-            let all = dropped + written;
-            if let Some(error) = summary.failure() {
-                let what = &summary.what;
-                messages
-                    .warning(&format!("export {what} ended: {error}; {written} of {all} records are in it"));
-            } else if dropped > 0 {
-                messages.warning(&format!(
-                    "export {}: {dropped} of {all} records were dropped, as it was slower than the events",
-                    summary.what,
-                ));
-            }
-            let lost = summary.lost();
-            if lost.count > 0 {
-                messages.warning(&format!(
-                    "export {}: {} spans or series were not delivered: {}",
-                    summary.what, lost.count, lost.reason
-                ));
-            }
-        }
+        closed.iter().flat_map(|summary| summary.losses()).for_each(|loss| messages.lost(&loss));
     }
 }
 

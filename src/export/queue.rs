@@ -157,6 +157,29 @@ impl MetricsQueue {
 }
 
 impl Summary {
+    /// What did not arrive, in words; nothing if all did.
+    pub fn losses(&self) -> Vec<String> {
+        let (dropped, written, undelivered) = (self.dropped(), self.written(), self.lost());
+        let (what, all) = (&self.what, dropped + written);
+        let mut losses = Vec::new();
+        match self.failure() {
+            Some(error) => {
+                losses.push(format!("export {what} ended: {error}; {written} of {all} records are in it"));
+            }
+            None if dropped > 0 => losses.push(format!(
+                "export {what}: {dropped} of {all} records were dropped, as it was slower than the events"
+            )),
+            None => {}
+        }
+        if let Lost { count: 1.., reason } = &undelivered {
+            losses.push(format!(
+                "export {what}: {} spans or series were not delivered: {reason}",
+                undelivered.count
+            ));
+        }
+        losses
+    }
+
     fn fail(&self, error: String) {
         if let Ok(mut failure) = self.failure.lock() {
             failure.get_or_insert(error);

@@ -17,11 +17,10 @@ pub fn status(ending: &Ending, child: Option<Child>, messages: &Messages) -> Res
         format!("detached in {:?}{rest}", ending.detached.after)
     });
     if ending.unknown > 0 {
-        messages
-            .warning(&format!("{} records could not be read; this is a bug in cudatrace", ending.unknown));
+        messages.lost(&format!("{} records could not be read; this is a bug in cudatrace", ending.unknown));
     }
     if ending.after_exit > 0 {
-        messages.warning(&format!("{} events came after exit() and were not printed", ending.after_exit));
+        messages.lost(&format!("{} events came after exit() and were not printed", ending.after_exit));
     }
     match &ending.reason {
         Reason::Exit(code) => Ok(*code as u8),

@@ -109,7 +109,7 @@ impl Watch for Asked<'_> {
                 self.mappings.answer()
             }
             Ok(Some(Question::Late)) => {
-                self.extender.messages.warning(
+                self.extender.messages.lost(
                     "the program waited for seconds until a library was attached, and went on: calls may be missing",
                 );
                 return Next::Continue;
@@ -177,7 +177,7 @@ impl Watch for Heard<'_> {
             self.consider(&mapped, session);
         }
         if self.watch.lost() > lost {
-            self.extender.messages.warning("so much was mapped that some new libraries may have been missed");
+            self.extender.messages.lost("so much was mapped that some new libraries may have been missed");
         }
         Next::Continue
     }
