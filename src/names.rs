@@ -19,6 +19,8 @@ pub struct MachineNames {
     zone: jiff::tz::TimeZone,
     /// By process.
     programs: RefCell<HashMap<u32, Option<Arc<str>>>>,
+    /// Names of kernels in the forms that were asked for: taking one apart costs more than the rest of a launch.
+    kernels: RefCell<HashMap<(Lookup, i64), String>>,
 }
 
 impl MachineNames {
@@ -30,6 +32,7 @@ impl MachineNames {
             epoch,
             zone: jiff::tz::TimeZone::system(),
             programs: RefCell::default(),
+            kernels: RefCell::default(),
         }
     }
 
@@ -56,11 +59,16 @@ fn program(pid: u32) -> Option<Arc<str>> {
 
 impl MachineNames {
     /// The name of a kernel by its number, in a form.
-    fn kernel(&self, number: i64, form: impl Fn(&str) -> String) -> String {
-        match self.stacks.kernel_name(number as u64) {
-            Some(name) => form(&String::from_utf8_lossy(&name)),
-            None => format!("<kernel {number:#x}>"),
+    fn kernel(&self, what: Lookup, number: i64, form: impl Fn(&str) -> String) -> String {
+        if let Some(known) = self.kernels.borrow().get(&(what, number)) {
+            return known.clone();
         }
+        let Some(name) = self.stacks.kernel_name(number as u64) else {
+            return format!("<kernel {number:#x}>");
+        };
+        let name = form(&String::from_utf8_lossy(&name));
+        self.kernels.borrow_mut().insert((what, number), name.clone());
+        name
     }
 }
 
@@ -128,9 +136,9 @@ impl Names for MachineNames {
 
     fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {
         match what {
-            Lookup::Kernel => self.kernel(number, report::kernel::short),
-            Lookup::KernelFull => self.kernel(number, report::kernel::full),
-            Lookup::KernelMangled => self.kernel(number, str::to_owned),
+            Lookup::Kernel => self.kernel(what, number, report::kernel::short),
+            Lookup::KernelFull => self.kernel(what, number, report::kernel::full),
+            Lookup::KernelMangled => self.kernel(what, number, str::to_owned),
             Lookup::DeviceUuid => uuid(self.stacks.device_uuid(number as u64)),
             Lookup::Ksym => self.kernel_symbol(number as u64),
             _ => lookup::text(what, number),

@@ -179,8 +179,7 @@ impl Report {
         out += &format!("{:>12} {:>10}  {:<17} {:<32} DETAILS\n", "AT", "TOOK", "THREAD", "FUNCTION");
         for record in &self.slowest {
             let (Some(span), Some(thread)) = (record.span(), &record.thread) else { continue };
-            let fields: Vec<String> =
-                record.fields.iter().map(|(key, value)| format!("{key}={}", value.label())).collect();
+            let fields: Vec<String> = record.fields.labels().collect();
             let result = span.result.as_ref().filter(|_| span.status == report::export::Status::Error);
             let result = result.map_or(String::new(), |result| format!("{} ", result.label()));
             let details = report::value::escape(format!("{result}{}", fields.join(" ")).as_bytes());

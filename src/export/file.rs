@@ -17,6 +17,8 @@ const BUFFER: usize = 256 << 10;
 pub struct Destination {
     /// As it was given; for what is no file, its address.
     text: String,
+    /// Its name ends in `.gz`.
+    compressed: bool,
     /// Bytes of a file after which the next one begins.
     limit: Option<u64>,
     /// Number of the file, from 0.
@@ -49,6 +51,7 @@ impl Destination {
     pub fn new(text: &str, limit: Option<u64>) -> Destination {
         Destination {
             text: text.into(),
+            compressed: Path::new(text).extension().is_some_and(|extension| extension == "gz"),
             limit,
             number: Arc::default(),
             size: Arc::default(),
@@ -121,7 +124,7 @@ impl Destination {
 
     /// Its name ends in `.gz`. What is in such a file is known when it is flushed.
     pub fn is_compressed(&self) -> bool {
-        self.path().extension().is_some_and(|extension| extension == "gz")
+        self.compressed
     }
 
     /// Bytes that were to be written to the file in hand, and how many of them are in it.
@@ -218,6 +221,7 @@ mod tests {
     #[test]
     fn later_files_have_a_number_before_the_extensions() {
         let dest = Destination::new("/tmp/trace.json.gz", None);
+        assert!(dest.is_compressed() && !Destination::new("file:/tmp/gz", None).is_compressed());
         assert_eq!(dest.path(), Path::new("/tmp/trace.json.gz"));
         dest.next();
         assert_eq!(dest.path(), Path::new("/tmp/trace.1.json.gz"));

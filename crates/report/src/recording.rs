@@ -1,14 +1,17 @@
 //! Reads what [`crate::export::jsonl`] wrote, up to where it was cut off.
 
-use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::io::BufRead;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashSet, HashSetExt};
 use serde_json::Value;
 use wire::map::Agg;
 
 use crate::Frame;
-use crate::export::{Data, Kind, Record, Row, Run, Site, Span, Status, Table, Text, Thread};
+use crate::export::{
+    Data, Enumerator, Fields, Kind, Record, Row, Run, Site, Span, Status, Table, Text, Thread,
+};
 
 /// How a recording ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,7 +161,29 @@ type Schema = Vec<(Arc<str>, String)>;
 #[derive(Default)]
 struct Lines {
     texts: HashSet<Arc<str>>,
+    threads: Shared<Thread>,
+    sites: Shared<Site>,
     schemas: HashMap<u64, Schema>,
+}
+
+/// Equal things are one.
+struct Shared<T>(HashSet<Arc<T>>);
+
+impl<T> Default for Shared<T> {
+    fn default() -> Shared<T> {
+        Shared(HashSet::new())
+    }
+}
+
+impl<T: Eq + Hash> Shared<T> {
+    fn of(&mut self, made: T) -> Arc<T> {
+        if let Some(known) = self.0.get(&made) {
+            return known.clone();
+        }
+        let made = Arc::new(made);
+        self.0.insert(made.clone());
+        made
+    }
 }
 
 impl Lines {
@@ -200,13 +225,14 @@ impl Lines {
         let thread = json.get("pid").is_some().then(|| {
             let key = if json.get("program").is_some() { "program" } else { "comm" };
             let (comm, program) = (self.member(&json, "comm"), self.member(&json, key));
-            Thread { pid: id("pid"), tid: id("tid"), comm, program }
+            self.threads.of(Thread { pid: id("pid"), tid: id("tid"), comm, program })
         });
         let site = Site {
             func: self.member(&json, "func"),
             api: self.member(&json, "api"),
             probe: self.member(&json, "probe"),
         };
+        let site = self.sites.of(site);
         let (name, fields) = (self.member(&json, "name"), self.fields(&json));
         Ok(Line::Record(Box::new(Record { kind, time_ns, thread, site, name, fields })))
     }
@@ -219,17 +245,15 @@ impl Lines {
     }
 
     /// In the order of the file: that of the script.
-    fn fields(&mut self, json: &Value) -> Vec<(Arc<str>, Data)> {
-        let Some(args) = json.get("args").and_then(Value::as_object) else { return Vec::new() };
+    fn fields(&mut self, json: &Value) -> Fields {
+        let Some(args) = json.get("args").and_then(Value::as_object) else { return Fields::default() };
         let schema = integer(&json["schema"]).map(|id| id as u64);
         let schema = schema.and_then(|id| self.schemas.get(&id)).cloned().unwrap_or_default();
-        let mut fields = Vec::with_capacity(args.len());
-        for (name, ty) in &schema {
-            if let Some(value) = args.get(&**name) {
-                fields.push((name.clone(), self.data(value, Some(ty))));
-            }
-        }
-        fields
+        let field = |(name, ty): &(Arc<str>, String)| {
+            let value = args.get(&**name)?;
+            Some((name.clone(), self.data(value, Some(ty))))
+        };
+        schema.iter().filter_map(field).collect()
     }
 
     fn span(&mut self, json: &Value) -> Option<Span> {
@@ -238,11 +262,7 @@ impl Lines {
             "error" => Status::Error,
             _ => Status::Unset,
         };
-        let result = json.get("result").map(|result| Data::Enum {
-            ty: self.member(result, "enum"),
-            name: result["name"].as_str().map(|name| self.text(name)),
-            value: integer(&result["value"]).unwrap_or(0) as i64,
-        });
+        let result = json.get("result").map(|result| self.enumerator(result, result["enum"].as_str()));
         Some(Span {
             duration_ns: integer(&json["dur"])? as u64,
             span_id: hex(&json["id"])?,
@@ -250,6 +270,14 @@ impl Lines {
             status,
             result,
         })
+    }
+
+    fn enumerator(&mut self, json: &Value, ty: Option<&str>) -> Data {
+        Data::Enum(Arc::new(Enumerator {
+            ty: self.text(ty.unwrap_or_default()),
+            name: json["name"].as_str().map(|name| self.text(name)),
+            value: integer(&json["value"]).unwrap_or(0) as i64,
+        }))
     }
 
     fn table(&mut self, json: &Value) -> Table {
@@ -296,11 +324,7 @@ impl Lines {
                 let is_enum =
                     members.len() == 2 && members.contains_key("name") && members.contains_key("value");
                 match (ty, is_enum) {
-                    (Some(_), _) | (None, true) => Data::Enum {
-                        ty: self.text(ty.unwrap_or_default()),
-                        name: json["name"].as_str().map(|name| self.text(name)),
-                        value: integer(&json["value"]).unwrap_or(0) as i64,
-                    },
+                    (Some(_), _) | (None, true) => self.enumerator(json, ty),
                     _ => Data::Map(
                         members
                             .iter()

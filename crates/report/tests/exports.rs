@@ -6,7 +6,9 @@ mod protobuf;
 use report::export::chrome::Chrome;
 use report::export::jsonl::Jsonl;
 use report::export::perfetto::Perfetto;
-use report::export::{Data, End, Exporter, Kind, Record, Run, Site, Span, Status, Text, Thread};
+use report::export::{
+    Data, End, Enumerator, Exporter, Fields, Kind, Record, Run, Site, Span, Status, Text, Thread,
+};
 use report::recording::{self, Ended, Reader, Recording};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -53,11 +55,11 @@ fn call(tid: u32, func: &str, (start, ns): (u64, u64), parent: Option<u64>) -> R
     let run = run();
     let id = |at: u64| run.span_id(77, tid, run.start_ns - run.suspended_ns + at);
     let failed = func == "cuMemAlloc_v2";
-    let result = Data::Enum {
+    let result = Data::Enum(Arc::new(Enumerator {
         ty: "CUresult".into(),
         name: Some(if failed { "CUDA_ERROR_OUT_OF_MEMORY" } else { "CUDA_SUCCESS" }.into()),
         value: if failed { 2 } else { 0 },
-    };
+    }));
     let status = if failed { Status::Error } else { Status::Ok };
     let span = Span {
         duration_ns: ns,
@@ -71,7 +73,7 @@ fn call(tid: u32, func: &str, (start, ns): (u64, u64), parent: Option<u64>) -> R
         api: func.trim_end_matches("_v2").into(),
         probe: format!("uretprobe:/lib/libcuda.so.1:{func}").into(),
     };
-    let fields = vec![
+    let fields: Vec<(Arc<str>, Data)> = vec![
         ("bytes".into(), Data::Uint(u64::MAX)),
         ("stream".into(), Data::Handle(0xffff_8000_1234_5678)),
         ("delta".into(), Data::Int(-3)),
@@ -83,10 +85,10 @@ fn call(tid: u32, func: &str, (start, ns): (u64, u64), parent: Option<u64>) -> R
     Record {
         kind: Kind::Span(span),
         time_ns: run.start_ns + start,
-        thread: Some(thread(tid)),
-        site,
+        thread: Some(thread(tid).into()),
+        site: site.into(),
         name: func.into(),
-        fields,
+        fields: fields.into_iter().collect(),
     }
 }
 
@@ -107,7 +109,7 @@ fn records() -> Vec<Record> {
         Record { kind: Kind::Counter { value: Data::Int(-5) }, ..call(77, "live", (121, 0), None) },
         Record {
             kind: Kind::Text(Text::Output, HOSTILE.into()),
-            fields: vec![],
+            fields: Fields::default(),
             ..call(77, "", (122, 0), None)
         },
     ]

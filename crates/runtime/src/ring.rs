@@ -36,6 +36,8 @@ pub struct Ring {
     /// The producer's page, then the data.
     producer: Mapping,
     size: usize,
+    /// Bytes of the producer's page.
+    page: usize,
     /// Where the next record starts; the shared position may lie behind it.
     position: usize,
     /// Start of the last record read.
@@ -54,8 +56,16 @@ impl Ring {
         let page = sys::page_size();
         let consumer = Mapping::shared(fd.as_fd(), 0, page, true)?;
         let producer = Mapping::shared(fd.as_fd(), page, page + size as usize, false)?;
-        let mut ring =
-            Ring { fd, consumer, producer, size: size as usize, position: 0, last: 0, wrapped: Vec::new() };
+        let mut ring = Ring {
+            fd,
+            consumer,
+            producer,
+            size: size as usize,
+            page,
+            position: 0,
+            last: 0,
+            wrapped: Vec::new(),
+        };
         ring.position = ring.consumer_position().load(Ordering::Acquire);
         ring.last = ring.position;
         Ok(ring)
@@ -78,7 +88,7 @@ impl Ring {
 
     fn data(&self) -> *const u8 {
         // SAFETY: the mapping has a page and `size` bytes.
-        unsafe { self.producer.bytes().add(sys::page_size()) }
+        unsafe { self.producer.bytes().add(self.page) }
     }
 
     fn header(&self, position: usize) -> u32 {

@@ -8,10 +8,11 @@
 //! - There are no rows of the GPU: host calls do not show its time, and readers compute idle time from such rows. For the same reason
 //!   no row has an argument `stream`, which to readers says "this ran on the GPU": it is `cuda_stream`.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use super::record::{Data, Kind, Record, Span, Status, Table, Text, Thread};
 use super::{End, Exporter, Run, json};
@@ -35,8 +36,9 @@ pub struct Chrome<W> {
     base_ns: i128,
     row: String,
     rows: u64,
-    /// Names of threads as they were last said.
-    threads: HashMap<(u32, u32), Arc<str>>,
+    /// Threads by process and number as they were last said.
+    threads: HashMap<(u32, u32), Arc<Thread>>,
+    processes: HashSet<u32>,
     last_ns: u64,
 }
 
@@ -56,7 +58,8 @@ impl<W: Write + Send> Chrome<W> {
         head.push_str("},\n\"traceEvents\": [");
         out.write_all(head.as_bytes())?;
         let last_ns = run.start_ns;
-        Ok(Chrome { out, run, base_ns, row: String::new(), rows: 0, threads: HashMap::new(), last_ns })
+        let (threads, processes) = (HashMap::new(), HashSet::new());
+        Ok(Chrome { out, run, base_ns, row: String::new(), rows: 0, threads, processes, last_ns })
     }
 
     /// Microseconds since the base.
@@ -64,14 +67,37 @@ impl<W: Write + Send> Chrome<W> {
         Micros((self.run.wall_ns(boot_ns) - self.base_ns).max(0) as u64)
     }
 
-    /// Begins a row; `{"ph":...` up to its time.
+    /// Begins a row; `{"ph":...` up to its thread.
     fn begin(&mut self, phase: char, record: &Record) {
-        let time = self.time(record.time_ns);
+        let who = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
+        self.begin_at(phase, record.time_ns, who);
+    }
+
+    fn begin_at(&mut self, phase: char, boot_ns: u64, (pid, tid): (u32, u32)) {
         self.row.clear();
         self.row.push_str(if self.rows == 0 { "\n" } else { ",\n" });
-        let _ = write!(self.row, "{{\"ph\": \"{phase}\", \"ts\": {time}");
-        let (pid, tid) = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
-        let _ = write!(self.row, ", \"pid\": {pid}, \"tid\": {tid}");
+        self.row.push_str("{\"ph\": \"");
+        self.row.push(phase);
+        self.row.push('"');
+        self.micros("ts", self.time(boot_ns));
+        self.number("pid", pid);
+        self.number("tid", tid);
+    }
+
+    fn key(&mut self, key: &str) {
+        self.row.push_str(", \"");
+        self.row.push_str(key);
+        self.row.push_str("\": ");
+    }
+
+    fn number(&mut self, key: &str, value: impl itoa::Integer) {
+        self.key(key);
+        json::digits(&mut self.row, value);
+    }
+
+    fn micros(&mut self, key: &str, time: Micros) {
+        self.key(key);
+        time.write(&mut self.row);
     }
 
     fn end_row(&mut self) -> io::Result<()> {
@@ -89,12 +115,13 @@ impl<W: Write + Send> Chrome<W> {
 
     fn span(&mut self, record: &Record, span: &Span) -> io::Result<()> {
         self.begin('X', record);
-        let _ = write!(self.row, ", \"dur\": {}", Micros(span.duration_ns));
+        self.micros("dur", Micros(span.duration_ns));
         self.named(category(record), &record.name);
         if span.status == Status::Error {
             self.row.push_str(", \"cname\": \"terrible\"");
         }
-        let _ = write!(self.row, ", \"args\": {{\"correlation\": {}", correlation(span.span_id));
+        self.row.push_str(", \"args\": {\"correlation\": ");
+        json::digits(&mut self.row, correlation(span.span_id));
         self.parent(span.parent_id);
         if let Some(result) = &span.result {
             let key = if span.status == Status::Error { "error" } else { "result" };
@@ -107,12 +134,12 @@ impl<W: Write + Send> Chrome<W> {
 
     fn parent(&mut self, id: u64) {
         if id != 0 {
-            let _ = write!(self.row, ", \"parent_correlation\": {}", correlation(id));
+            self.number("parent_correlation", correlation(id));
         }
     }
 
     fn args(&mut self, record: &Record) {
-        for (name, value) in &record.fields {
+        for (name, value) in record.fields.iter() {
             self.arg(arg_name(name), value);
         }
     }
@@ -123,8 +150,10 @@ impl<W: Write + Send> Chrome<W> {
         json::string(&mut self.row, name);
         self.row.push_str(": ");
         match value {
-            Data::Enum { name: Some(name), .. } => json::string(&mut self.row, name),
-            Data::Enum { value, .. } => json::integer(&mut self.row, i128::from(*value)),
+            Data::Enum(of) => match &of.name {
+                Some(name) => json::string(&mut self.row, name),
+                None => json::digits(&mut self.row, of.value),
+            },
             Data::Stack(frames) => {
                 json::list(&mut self.row, frames.iter(), |out, frame| json::string(out, &frame.label()));
             }
@@ -153,8 +182,7 @@ impl<W: Write + Send> Chrome<W> {
     /// A counter; its fields tell several of one name apart.
     fn counter(&mut self, record: &Record, value: &Data) -> io::Result<()> {
         let Some(value) = value.number() else { return Ok(()) };
-        let labels: Vec<String> =
-            record.fields.iter().map(|(key, value)| format!("{key}={}", value.label())).collect();
+        let labels: Vec<String> = record.fields.labels().collect();
         let series = if labels.is_empty() { "value".to_owned() } else { labels.join(",") };
         self.begin('C', record);
         self.named("counter", &record.name);
@@ -185,15 +213,13 @@ impl<W: Write + Send> Chrome<W> {
     }
 
     /// Says the name of a process and of its threads when they are first seen, or have another.
-    fn introduce(&mut self, thread: &Thread) -> io::Result<()> {
-        let Thread { pid, tid, comm, program } = thread;
-        let known = self.threads.get(&(*pid, *tid));
-        if known.is_some_and(|known| known == comm || comm.is_empty()) {
+    fn introduce(&mut self, thread: &Arc<Thread>) -> io::Result<()> {
+        let Thread { pid, tid, comm, program } = &**thread;
+        if self.threads.get(&(*pid, *tid)).is_some_and(|known| known.comm == *comm || comm.is_empty()) {
             return Ok(());
         }
-        let is_new_process = !self.threads.keys().any(|(process, _)| process == pid);
-        self.threads.insert((*pid, *tid), comm.clone());
-        if is_new_process {
+        self.threads.insert((*pid, *tid), thread.clone());
+        if self.processes.insert(*pid) {
             self.metadata("process_name", *pid, 0, &format!("\"name\": {}", quoted(program)))?;
             self.metadata("process_labels", *pid, 0, "\"labels\": \"CPU\"")?;
             self.metadata("process_sort_index", *pid, 0, &format!("\"sort_index\": {pid}"))?;
@@ -204,13 +230,8 @@ impl<W: Write + Send> Chrome<W> {
     }
 
     fn metadata(&mut self, what: &str, pid: u32, tid: u32, args: &str) -> io::Result<()> {
-        let time = self.time(self.run.start_ns);
-        self.row.clear();
-        self.row.push_str(if self.rows == 0 { "\n" } else { ",\n" });
-        let _ = write!(
-            self.row,
-            "{{\"ph\": \"M\", \"ts\": {time}, \"pid\": {pid}, \"tid\": {tid}, \"name\": \"{what}\", \"args\": {{{args}}}"
-        );
+        self.begin_at('M', self.run.start_ns, (pid, tid));
+        let _ = write!(self.row, ", \"name\": \"{what}\", \"args\": {{{args}}}");
         self.end_row()
     }
 }
@@ -244,13 +265,14 @@ impl<W: Write + Send> Exporter for Chrome<W> {
     }
 
     fn finish(&mut self, end: &End) -> io::Result<()> {
-        let time = self.time(self.last_ns);
-        let first = if self.rows == 0 { "" } else { "," };
-        writeln!(
-            self.out,
-            "{first}\n{{\"ph\": \"i\", \"s\": \"g\", \"ts\": {time}, \"pid\": 0, \"tid\": 0, \"name\": \"Record Window End\", \"args\": {{\"dropped\": {}}}}}\n]}}",
+        self.begin_at('i', self.last_ns, (0, 0));
+        let _ = write!(
+            self.row,
+            ", \"s\": \"g\", \"name\": \"Record Window End\", \"args\": {{\"dropped\": {}}}",
             end.dropped
-        )?;
+        );
+        self.end_row()?;
+        self.out.write_all(b"\n]}\n")?;
         self.out.flush()
     }
 }
@@ -289,8 +311,11 @@ fn arg_name(name: &str) -> &str {
 /// ns as microseconds with three decimals: exact, unlike a double.
 struct Micros(u64);
 
-impl std::fmt::Display for Micros {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+impl Micros {
+    fn write(&self, out: &mut String) {
+        json::digits(out, self.0 / 1000);
+        let ns = self.0 % 1000;
+        out.push('.');
+        [ns / 100, ns / 10 % 10, ns % 10].iter().for_each(|digit| out.push((b'0' + *digit as u8) as char));
     }
 }

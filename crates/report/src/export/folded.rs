@@ -48,8 +48,7 @@ impl<W: Write + Send> Folded<W> {
     }
 
     fn span(&mut self, record: &Record, span: &Span) {
-        let stacks = record.fields.iter().map(|(_, value)| value);
-        let Some(stack) = stacks.into_iter().find(|value| matches!(value, Data::Stack(_))) else {
+        let Some(stack) = record.fields.values().iter().find(|value| matches!(value, Data::Stack(_))) else {
             return self.call(record, span);
         };
         let frames = comm(record).into_iter().chain(part(stack)).chain([frame(&record.name)]);
@@ -183,8 +182,9 @@ mod tests {
     }
 
     fn record(name: &str, kind: Kind, fields: Vec<(Arc<str>, Data)>) -> Record {
-        let thread = Some(Thread { pid: 1, tid: 1, comm: "py\nthon".into(), program: "python3".into() });
-        Record { kind, time_ns: 0, thread, site: Site::default(), name: name.into(), fields }
+        let thread = Thread { pid: 1, tid: 1, comm: "py\nthon".into(), program: "python3".into() };
+        let (thread, fields) = (Some(thread.into()), fields.into_iter().collect());
+        Record { kind, time_ns: 0, thread, site: Site::default().into(), name: name.into(), fields }
     }
 
     fn table(name: &str, rows: Vec<(Vec<Data>, Data)>) -> Record {

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use wire::map::Agg;
 
-use super::record::{Data, Kind, Record, Span, Status, Table, Text};
+use super::record::{Data, Fields, Kind, Record, Site, Span, Status, Table, Text, Thread};
+use super::said::Said;
 use super::{End, Exporter, Run, json};
 
 /// Version of the lines.
@@ -27,47 +28,121 @@ pub const FORMAT: u32 = 1;
 pub struct Jsonl<W> {
     out: W,
     line: String,
-    schemas: Vec<Vec<(Arc<str>, String)>>,
+    schemas: Vec<Schema>,
+    threads: Said<Thread>,
+    sites: Said<Site>,
+}
+
+/// Names and types of the fields of a statement's records.
+struct Schema {
+    names: Vec<Arc<str>>,
+    types: Vec<Type>,
+}
+
+/// The type of a value.
+#[derive(PartialEq)]
+enum Type {
+    Plain(&'static str),
+    /// With its name.
+    Enum(Arc<str>),
+}
+
+impl Type {
+    fn of(data: &Data) -> Type {
+        match data {
+            Data::Enum(of) => Type::Enum(of.ty.clone()),
+            other => Type::Plain(plain_type(other)),
+        }
+    }
+
+    fn is_of(&self, data: &Data) -> bool {
+        match (self, data) {
+            (Type::Enum(ty), Data::Enum(of)) => *ty == of.ty,
+            (Type::Enum(_), _) | (_, Data::Enum(_)) => false,
+            (Type::Plain(name), data) => *name == plain_type(data),
+        }
+    }
+
+    /// `uint64`, `enum CUresult`
+    fn name(&self) -> String {
+        match self {
+            Type::Plain(name) => (*name).into(),
+            Type::Enum(ty) => format!("enum {ty}"),
+        }
+    }
+}
+
+impl Schema {
+    fn of(fields: &Fields) -> Schema {
+        Schema { names: fields.names().to_vec(), types: fields.values().iter().map(Type::of).collect() }
+    }
+
+    fn is_of(&self, fields: &Fields) -> bool {
+        self.names == fields.names()
+            && self.types.iter().zip(fields.values()).all(|(ty, value)| ty.is_of(value))
+    }
+
+    fn line(&self, id: usize) -> String {
+        let mut line = format!("{{\"type\":\"schema\",\"id\":{id},\"fields\":");
+        // A list: the order of an object's members is lost on most readers.
+        json::list(&mut line, self.names.iter().zip(&self.types), |out, (name, ty)| {
+            json::list(out, [&**name, &*ty.name()].into_iter(), json::string);
+        });
+        line.push_str("}\n");
+        line
+    }
 }
 
 impl<W: Write + Send> Jsonl<W> {
     /// Writes the line about the run.
     pub fn new(mut out: W, run: &Run) -> io::Result<Jsonl<W>> {
         out.write_all(run_line(run).as_bytes())?;
-        Ok(Jsonl { out, line: String::new(), schemas: Vec::new() })
+        let (line, schemas, threads, sites) = Default::default();
+        Ok(Jsonl { out, line, schemas, threads, sites })
     }
 
-    /// The number of the record's schema, which is written when it is new.
-    fn schema(&mut self, record: &Record) -> io::Result<usize> {
-        let same = |schema: &Vec<(Arc<str>, String)>| {
-            schema.len() == record.fields.len()
-                && schema.iter().zip(&record.fields).all(|((name, ty), (field, value))| {
-                    (Arc::ptr_eq(name, field) || name == field) && is_of(value, ty)
-                })
-        };
-        if let Some(known) = self.schemas.iter().position(same) {
+    /// The number of the schema of fields, which is written when it is new.
+    fn schema(&mut self, fields: &Fields) -> io::Result<usize> {
+        if let Some(known) = self.schemas.iter().position(|schema| schema.is_of(fields)) {
             return Ok(known);
         }
-        let fields: Vec<_> =
-            record.fields.iter().map(|(name, value)| (name.clone(), type_name(value))).collect();
-        let id = self.schemas.len();
-        let mut line = format!("{{\"type\":\"schema\",\"id\":{id},\"fields\":");
-        // A list: the order of an object's members is lost on most readers.
-        json::list(&mut line, fields.iter(), |out, (name, ty)| {
-            json::list(out, [&**name, &**ty].into_iter(), json::string);
-        });
-        line.push_str("}\n");
-        self.out.write_all(line.as_bytes())?;
-        self.schemas.push(fields);
+        let (schema, id) = (Schema::of(fields), self.schemas.len());
+        self.out.write_all(schema.line(id).as_bytes())?;
+        self.schemas.push(schema);
         Ok(id)
+    }
+
+    fn write(&mut self, record: &Record, schema: Option<usize>) {
+        let line = &mut self.line;
+        line.clear();
+        line.push_str("{\"type\":\"");
+        line.push_str(type_of(&record.kind));
+        line.push_str("\",\"ts\":");
+        json::digits(line, record.time_ns);
+        if let Kind::Span(span) = &record.kind {
+            line.push_str(",\"dur\":");
+            json::digits(line, span.duration_ns);
+        }
+        if let Some(thread) = &record.thread {
+            line.push_str(self.threads.of(thread, thread_members));
+        }
+        member(line, "name", &record.name);
+        line.push_str(self.sites.of(&record.site, site_members));
+        write_kind(line, &record.kind);
+        if let Some(schema) = schema {
+            line.push_str(",\"schema\":");
+            json::digits(line, schema);
+            line.push_str(",\"args\":");
+            json::object(line, record.fields.iter().map(|(name, value)| (&**name, value)), json::data);
+        }
+        line.push_str("}\n");
     }
 }
 
 impl<W: Write + Send> Exporter for Jsonl<W> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        let schema = if record.fields.is_empty() { None } else { Some(self.schema(record)?) };
-        self.line.clear();
-        write_record(&mut self.line, record, schema);
+        let schema = if record.fields.is_empty() { None } else { Some(self.schema(&record.fields)?) };
+        self.write(record, schema);
         self.out.write_all(self.line.as_bytes())
     }
 
@@ -97,33 +172,41 @@ fn run_line(run: &Run) -> String {
     line
 }
 
-fn write_record(line: &mut String, record: &Record, schema: Option<usize>) {
-    let _ = write!(line, "{{\"type\":\"{}\",\"ts\":{}", type_of(&record.kind), record.time_ns);
-    if let Kind::Span(span) = &record.kind {
-        let _ = write!(line, ",\"dur\":{}", span.duration_ns);
+/// `,"name":"cuInit"`; nothing if it is empty.
+fn member(line: &mut String, key: &str, text: &str) {
+    if !text.is_empty() {
+        line.push_str(",\"");
+        line.push_str(key);
+        line.push_str("\":");
+        json::string(line, text);
     }
-    if let Some(thread) = &record.thread {
-        let _ = write!(line, ",\"pid\":{},\"tid\":{},\"comm\":", thread.pid, thread.tid);
-        json::string(line, &thread.comm);
-        if thread.program != thread.comm {
-            line.push_str(",\"program\":");
-            json::string(line, &thread.program);
-        }
+}
+
+fn thread_members(thread: &Thread) -> String {
+    let mut members = format!(",\"pid\":{},\"tid\":{},\"comm\":", thread.pid, thread.tid);
+    json::string(&mut members, &thread.comm);
+    if thread.program != thread.comm {
+        members.push_str(",\"program\":");
+        json::string(&mut members, &thread.program);
     }
-    for (key, text) in [
-        ("name", &record.name),
-        ("func", &record.site.func),
-        ("api", &record.site.api),
-        ("probe", &record.site.probe),
-    ] {
-        if !text.is_empty() {
-            let _ = write!(line, ",\"{key}\":");
-            json::string(line, text);
-        }
-    }
-    match &record.kind {
+    members
+}
+
+fn site_members(site: &Site) -> String {
+    let mut members = String::new();
+    member(&mut members, "func", &site.func);
+    member(&mut members, "api", &site.api);
+    member(&mut members, "probe", &site.probe);
+    members
+}
+
+fn write_kind(line: &mut String, kind: &Kind) {
+    match kind {
         Kind::Span(span) => write_span(line, span),
-        Kind::Instant { parent_id } => _ = write!(line, ",\"parent\":\"{parent_id:#x}\""),
+        Kind::Instant { parent_id } => {
+            line.push_str(",\"parent\":");
+            json::hex(line, *parent_id);
+        }
         Kind::Counter { value } => {
             line.push_str(",\"value\":");
             json::data(line, value);
@@ -137,11 +220,6 @@ fn write_record(line: &mut String, record: &Record, schema: Option<usize>) {
         }
         Kind::Table(table) => write_table(line, table),
     }
-    if let Some(schema) = schema {
-        let _ = write!(line, ",\"schema\":{schema},\"args\":");
-        json::object(line, record.fields.iter().map(|(name, value)| (&**name, value)), json::data);
-    }
-    line.push_str("}\n");
 }
 
 /// The `type` of a line.
@@ -159,22 +237,22 @@ fn type_of(kind: &Kind) -> &'static str {
 }
 
 fn write_span(line: &mut String, span: &Span) {
-    let status = match span.status {
+    line.push_str(",\"id\":");
+    json::hex(line, span.span_id);
+    line.push_str(",\"parent\":");
+    json::hex(line, span.parent_id);
+    line.push_str(",\"status\":\"");
+    line.push_str(match span.status {
         Status::Unset => "unset",
         Status::Ok => "ok",
         Status::Error => "error",
-    };
-    let (id, parent) = (span.span_id, span.parent_id);
-    let _ = write!(line, ",\"id\":\"{id:#x}\",\"parent\":\"{parent:#x}\",\"status\":\"{status}\"");
-    if let Some(Data::Enum { ty, name, value }) = &span.result {
+    });
+    line.push('"');
+    if let Some(Data::Enum(result)) = &span.result {
         line.push_str(",\"result\":{\"enum\":");
-        json::string(line, ty);
-        line.push_str(",\"name\":");
-        match name {
-            Some(name) => json::string(line, name),
-            None => line.push_str("null"),
-        }
-        let _ = write!(line, ",\"value\":{value}}}");
+        json::string(line, &result.ty);
+        line.push(',');
+        json::enumerator(line, result);
     }
 }
 
@@ -205,14 +283,6 @@ pub fn agg_name(agg: &Agg) -> &'static str {
     }
 }
 
-/// `uint64`, `enum CUresult`
-fn type_name(data: &Data) -> String {
-    match data {
-        Data::Enum { ty, .. } => format!("enum {ty}"),
-        other => plain_type(other).into(),
-    }
-}
-
 fn plain_type(data: &Data) -> &'static str {
     match data {
         Data::None => "none",
@@ -220,17 +290,10 @@ fn plain_type(data: &Data) -> &'static str {
         Data::Int(_) => "int64",
         Data::Uint(_) => "uint64",
         Data::Handle(_) => "handle",
-        Data::Enum { .. } => "enum",
+        Data::Enum(_) => "enum",
         Data::Text(_) => "string",
         Data::Stack(_) => "stack",
         Data::List(_) => "list",
         Data::Map(_) => "record",
-    }
-}
-
-fn is_of(data: &Data, name: &str) -> bool {
-    match data {
-        Data::Enum { ty, .. } => name.strip_prefix("enum ") == Some(ty),
-        other => plain_type(other) == name,
     }
 }

@@ -13,12 +13,15 @@ pub mod jsonl;
 pub mod perfetto;
 mod record;
 mod recorder;
+pub(crate) mod said;
 
 use std::io;
 
 use crate::metric::Family;
 
-pub use record::{Data, Kind, Record, Row, Site, Span, Status, Table, Text, Thread};
+pub use record::{
+    Data, Enumerator, FieldNames, Fields, Kind, Record, Row, Site, Span, Status, Table, Text, Thread,
+};
 pub use recorder::Recorder;
 
 /// A format. A write error ends this exporter and nothing else.

@@ -5,9 +5,10 @@
 //! the importer sorts. Where two have the same time the order in the file counts, and it is that of nesting: a call's end
 //! stands behind those of the calls in it, which are older records.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use super::record::{Data, Kind, Record, Span, Status, Text, Thread};
 use super::{End, Exporter, Run};
@@ -82,8 +83,8 @@ const COUNTER: u64 = 4;
 /// SEQ_INCREMENTAL_STATE_CLEARED
 const CLEARED: u64 = 1;
 
-/// A message under construction.
-#[derive(Clone, Default)]
+/// Messages under construction, each within the one around it.
+#[derive(Default)]
 struct Message(Vec<u8>);
 
 impl Message {
@@ -110,18 +111,32 @@ impl Message {
         self.bytes(field, text.as_bytes());
     }
 
+    /// A message that is written in place. Its length stands before it and is known behind it: most need one byte for that,
+    /// and others are moved.
     fn message(&mut self, field: u32, fill: impl FnOnce(&mut Message)) {
-        let mut inner = Message::default();
-        fill(&mut inner);
-        self.bytes(field, &inner.0);
+        self.varint(u64::from(field) << 3 | 2);
+        let at = self.0.len();
+        self.0.push(0);
+        fill(self);
+        let (end, length) = (self.0.len(), self.0.len() - at - 1);
+        if length < 0x80 {
+            self.0[at] = length as u8;
+            return;
+        }
+        self.varint(length as u64);
+        let bytes = self.0.len() - end;
+        self.0[at..].rotate_right(bytes);
+        self.0.remove(at + bytes);
     }
 }
 
 /// Packets to `out`.
 pub struct Perfetto<W> {
     out: W,
-    /// Names of threads as they were last said.
-    threads: HashMap<(u32, u32), Arc<str>>,
+    packets: Message,
+    /// Threads by process and number as they were last said.
+    threads: HashMap<(u32, u32), Arc<Thread>>,
+    processes: HashSet<u32>,
     /// Tracks of counters, by process and name with labels.
     counters: HashMap<(u32, String), u64>,
 }
@@ -129,7 +144,8 @@ pub struct Perfetto<W> {
 impl<W: Write + Send> Perfetto<W> {
     /// Writes the relation of the clocks.
     pub fn new(out: W, run: &Run) -> io::Result<Perfetto<W>> {
-        let mut perfetto = Perfetto { out, threads: HashMap::new(), counters: HashMap::new() };
+        let (packets, threads, processes) = (Message::default(), HashMap::new(), HashSet::new());
+        let mut perfetto = Perfetto { out, packets, threads, processes, counters: HashMap::new() };
         let boot = run.start_ns;
         let clocks = [
             (BOOTTIME, boot),
@@ -152,12 +168,12 @@ impl<W: Write + Send> Perfetto<W> {
     }
 
     fn packet(&mut self, fill: impl FnOnce(&mut Message)) -> io::Result<()> {
-        let mut packet = Message::default();
-        fill(&mut packet);
-        packet.uint(field::packet::SEQUENCE_ID, SEQUENCE);
-        let mut framed = Message::default();
-        framed.bytes(field::TRACE_PACKET, &packet.0);
-        self.out.write_all(&framed.0)
+        self.packets.0.clear();
+        self.packets.message(field::TRACE_PACKET, |packet| {
+            fill(packet);
+            packet.uint(field::packet::SEQUENCE_ID, SEQUENCE);
+        });
+        self.out.write_all(&self.packets.0)
     }
 
     /// An event on a track at a boot-clock time.
@@ -180,14 +196,14 @@ impl<W: Write + Send> Perfetto<W> {
     }
 
     /// The track of a thread, described when it is new or has another name.
-    fn thread(&mut self, thread: &Thread) -> io::Result<u64> {
-        let Thread { pid, tid, comm, program } = thread;
+    fn thread(&mut self, thread: &Arc<Thread>) -> io::Result<u64> {
+        let Thread { pid, tid, comm, program } = &**thread;
         let track = thread_track(*pid, *tid);
-        let known = self.threads.get(&(*pid, *tid));
-        if known.is_some_and(|known| known == comm || comm.is_empty()) {
+        if self.threads.get(&(*pid, *tid)).is_some_and(|known| known.comm == *comm || comm.is_empty()) {
             return Ok(track);
         }
-        if !self.threads.keys().any(|(process, _)| process == pid) {
+        self.threads.insert((*pid, *tid), thread.clone());
+        if self.processes.insert(*pid) {
             self.packet(|packet| {
                 packet.message(field::packet::TRACK_DESCRIPTOR, |descriptor| {
                     descriptor.uint(field::descriptor::UUID, process_track(*pid));
@@ -209,7 +225,6 @@ impl<W: Write + Send> Perfetto<W> {
                 });
             });
         })?;
-        self.threads.insert((*pid, *tid), comm.clone());
         Ok(track)
     }
 
@@ -229,8 +244,7 @@ impl<W: Write + Send> Perfetto<W> {
 
     fn counter(&mut self, record: &Record, value: &Data) -> io::Result<()> {
         let Some(value) = value.number() else { return Ok(()) };
-        let labels: Vec<String> =
-            record.fields.iter().map(|(key, value)| format!("{key}={}", value.label())).collect();
+        let labels: Vec<String> = record.fields.labels().collect();
         let name = if labels.is_empty() {
             record.name.to_string()
         } else {
@@ -280,7 +294,7 @@ fn category(record: &Record) -> &str {
 /// What the script added; the first stack as the stack of the event.
 fn fields(event: &mut Message, record: &Record) {
     let mut has_stack = false;
-    for (name, value) in &record.fields {
+    for (name, value) in record.fields.iter() {
         match value {
             Data::Stack(frames) if !has_stack => {
                 has_stack = true;
@@ -324,9 +338,8 @@ fn annotation_value(annotation: &mut Message, value: &Data) {
         Data::Int(value) => annotation.uint(field::annotation::INT, *value as u64),
         Data::Uint(value) => annotation.uint(field::annotation::UINT, *value),
         Data::Handle(value) => annotation.uint(field::annotation::POINTER, *value),
-        Data::Enum { .. } | Data::Text(_) | Data::Stack(_) => {
-            annotation.text(field::annotation::STRING, &value.label());
-        }
+        Data::Text(text) => annotation.text(field::annotation::STRING, text),
+        Data::Enum(_) | Data::Stack(_) => annotation.text(field::annotation::STRING, &value.label()),
         Data::List(parts) => {
             for part in parts {
                 annotation.message(field::annotation::VALUES, |inner| annotation_value(inner, part));

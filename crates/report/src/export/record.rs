@@ -13,13 +13,24 @@ pub struct Record {
     /// Boot-clock ns; of a span its start.
     pub time_ns: u64,
     /// Who; nobody for maps and what is said at the end.
-    pub thread: Option<Thread>,
+    pub thread: Option<Arc<Thread>>,
     /// Of a span the call's, of others where they were said. Empty where there is none.
-    pub site: Site,
+    pub site: Arc<Site>,
     /// Of a span, an instant or a counter its name, of a map that of the map with its `@`, of text nothing.
     pub name: Arc<str>,
     /// What the script added, in its order.
-    pub fields: Vec<(Arc<str>, Data)>,
+    pub fields: Fields,
+}
+
+/// Names of values, which all records of one statement share.
+pub type FieldNames = Arc<[Arc<str>]>;
+
+/// Values with their names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fields {
+    /// As many as there are values; none where there are none.
+    names: Option<FieldNames>,
+    values: Vec<Data>,
 }
 
 /// The kinds of record.
@@ -84,7 +95,7 @@ pub enum Text {
 }
 
 /// A thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Thread {
     /// Process.
     pub pid: u32,
@@ -97,7 +108,7 @@ pub struct Thread {
 }
 
 /// An attach point.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
     /// `cuMemAlloc_v2`
     pub func: Arc<str>,
@@ -147,14 +158,7 @@ pub enum Data {
     /// An address or handle; shown in hex.
     Handle(u64),
     /// A value of an enum.
-    Enum {
-        /// `CUresult`
-        ty: Arc<str>,
-        /// Nothing if the value has no name.
-        name: Option<Arc<str>>,
-        /// The number.
-        value: i64,
-    },
+    Enum(Arc<Enumerator>),
     /// Text; what was not UTF-8 in it has become U+FFFD. Control characters are still in it.
     Text(Arc<str>),
     /// Frames of a stack, innermost first.
@@ -165,12 +169,66 @@ pub enum Data {
     Map(Vec<(Arc<str>, Data)>),
 }
 
+/// A value of an enum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enumerator {
+    /// `CUresult`
+    pub ty: Arc<str>,
+    /// Nothing if the value has no name.
+    pub name: Option<Arc<str>>,
+    /// The number.
+    pub value: i64,
+}
+
+impl Fields {
+    /// Values in the order of their names; what has no name is left out, and what has no value too.
+    pub fn new(names: &FieldNames, values: Vec<Data>) -> Fields {
+        if names.len() != values.len() {
+            return names.iter().cloned().zip(values).collect();
+        }
+        Fields { names: (!values.is_empty()).then(|| names.clone()), values }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Their names.
+    pub fn names(&self) -> &[Arc<str>] {
+        self.names.as_deref().unwrap_or_default()
+    }
+
+    /// Their values.
+    pub fn values(&self) -> &[Data] {
+        &self.values
+    }
+
+    /// Each with its name.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Data)> {
+        self.names().iter().zip(&self.values)
+    }
+
+    /// `bytes=4096`, each.
+    pub fn labels(&self) -> impl Iterator<Item = String> {
+        self.iter().map(|(name, value)| format!("{name}={}", value.label()))
+    }
+}
+
+impl FromIterator<(Arc<str>, Data)> for Fields {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Data)>>(fields: I) -> Fields {
+        let (names, values): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
+        Fields { names: (!values.is_empty()).then(|| names.into()), values }
+    }
+}
+
 impl Data {
     /// The number that it is.
     pub fn number(&self) -> Option<i128> {
         match self {
             Data::Bool(value) => Some(i128::from(*value)),
-            Data::Int(value) | Data::Enum { value, .. } => Some(i128::from(*value)),
+            Data::Int(value) => Some(i128::from(*value)),
+            Data::Enum(of) => Some(i128::from(of.value)),
             Data::Uint(value) | Data::Handle(value) => Some(i128::from(*value)),
             _ => None,
         }
@@ -180,7 +238,8 @@ impl Data {
 impl Record {
     /// The value of a field.
     pub fn field(&self, name: &str) -> Option<&Data> {
-        self.fields.iter().find(|(key, _)| &**key == name).map(|(_, value)| value)
+        let at = self.fields.names().iter().position(|known| &**known == name)?;
+        self.fields.values.get(at)
     }
 
     /// The call that it is, if it is one.
@@ -214,8 +273,7 @@ impl Data {
             Data::Int(value) => value.to_string(),
             Data::Uint(value) => value.to_string(),
             Data::Handle(value) => format!("{value:#x}"),
-            Data::Enum { name: Some(name), .. } => name.to_string(),
-            Data::Enum { value, .. } => value.to_string(),
+            Data::Enum(of) => of.name.as_ref().map_or_else(|| of.value.to_string(), |name| name.to_string()),
             Data::Text(text) => text.to_string(),
             Data::Stack(frames) => frames.iter().map(Frame::label).collect::<Vec<_>>().join(" < "),
             Data::List(parts) => format!("[{}]", all(parts)),

@@ -1,36 +1,69 @@
 //! From what a run says to records: ids become text here, on the thread that reads events, where the machine can be asked.
 
-use std::collections::HashMap;
+use std::hash::Hash;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashMapExt};
 use wire::decode::Header;
 use wire::manifest::{EventKind, Export, Hidden, Message};
 use wire::map::{Agg, MapValue};
 use wire::{Manifest, NameKind, Value};
 
 use super::Run;
-use super::record::{Data, Kind, Record, Row, Site, Span, Status, Table, Text, Thread, status_of};
+use super::record::{
+    Data, Enumerator, FieldNames, Fields, Kind, Record, Row, Site, Span, Status, Table, Text, Thread,
+    status_of,
+};
 use crate::order::{shown, wide};
 use crate::printf::printf;
 use crate::trouble::findings;
 use crate::value::{Context, key_parts};
 use crate::{Cell, Frame, Output, Snapshot, hist};
 
-/// Texts that are kept to be shared; beyond, they are forgotten and made anew.
+/// Things of a kind that are kept to be shared; beyond, they are forgotten and made anew.
 const SHARED: usize = 8192;
+/// Stands for the id of a name that a record does not have.
+const NO_NAME: u32 = u32::MAX;
 
-/// See the module.
+/// See the module. What many records say is one thing that they share: this is a thread's way for half a million a second.
 pub struct Recorder {
     run: Arc<Run>,
     texts: HashMap<Vec<u8>, Arc<str>>,
+    /// By the ids of function, API and probe.
+    sites: HashMap<[u32; 3], Arc<Site>>,
+    /// By process, thread, and whether its name is known.
+    threads: HashMap<(u32, u32, bool), Arc<Thread>>,
+    /// By enum and value.
+    enumerators: HashMap<(u32, i64), Arc<Enumerator>>,
+    /// By event.
+    statements: HashMap<u32, Rc<Statement>>,
     none: Arc<str>,
     last_ns: u64,
+}
+
+/// Puts something into a table of what is shared.
+fn keep<K: Eq + Hash, T: Clone>(table: &mut HashMap<K, T>, key: K, made: T) -> T {
+    if table.len() >= SHARED {
+        table.clear();
+    }
+    table.insert(key, made.clone());
+    made
 }
 
 impl Recorder {
     /// For a run.
     pub fn new(run: Arc<Run>) -> Recorder {
-        Recorder { run, texts: HashMap::new(), none: "".into(), last_ns: 0 }
+        Recorder {
+            run,
+            texts: HashMap::new(),
+            sites: HashMap::new(),
+            threads: HashMap::new(),
+            enumerators: HashMap::new(),
+            statements: HashMap::new(),
+            none: "".into(),
+            last_ns: 0,
+        }
     }
 
     /// The records that an output makes; most make one. `context` is that of the session.
@@ -77,13 +110,12 @@ impl Recorder {
         self.bare(Kind::Table(Table { agg, rows }), time_ns, None, name)
     }
 
-    fn bare(&self, kind: Kind, time_ns: u64, thread: Option<Thread>, name: Arc<str>) -> Record {
-        let none = &self.none;
-        let site = Site { func: none.clone(), api: none.clone(), probe: none.clone() };
-        Record { kind, time_ns, thread, site, name, fields: Vec::new() }
+    fn bare(&mut self, kind: Kind, time_ns: u64, thread: Option<Arc<Thread>>, name: Arc<str>) -> Record {
+        let site = self.sites.entry([NO_NAME; 3]).or_default().clone();
+        Record { kind, time_ns, thread, site, name, fields: Fields::default() }
     }
 
-    fn text(&self, kind: Text, text: String, time_ns: u64, thread: Option<Thread>) -> Record {
+    fn text(&mut self, kind: Text, text: String, time_ns: u64, thread: Option<Arc<Thread>>) -> Record {
         self.bare(Kind::Text(kind, text), time_ns, thread, self.none.clone())
     }
 
@@ -98,8 +130,8 @@ impl Recorder {
         let formatted = |format: &_| String::from_utf8_lossy(&printf(format, values, context)).into_owned();
         let (kind, text) = match &event.kind {
             EventKind::Export { what, name, hidden, keys } => {
-                let mut parts = Parts { context, header, hidden, keys, values };
-                return Some(self.exported(&mut parts, *what, name.as_deref()));
+                let statement = self.statement(header.event, name.as_deref(), hidden, keys);
+                return Some(self.exported(&Parts { context, header, statement: &statement, values }, *what));
             }
             EventKind::Printf { format } => (Text::Output, formatted(format)),
             EventKind::Message { what: Message::Join, format, .. } => (Text::Output, formatted(format)),
@@ -134,60 +166,84 @@ impl Recorder {
                 return None;
             }
         };
-        let (pid, tid, comm) = (header.tgid, header.tid, self.none.clone());
-        let thread = Thread { pid, tid, program: program(context, pid, &comm), comm };
+        let thread = self.thread(context, header, b"");
         Some(self.text(kind, text, header.time_ns, Some(thread)))
     }
 
-    /// `span(...)`, `event(...)`, `counter(...)`
-    fn exported(&mut self, parts: &mut Parts, what: Export, name: Option<&str>) -> Record {
-        let (pid, tid) = (parts.header.tgid, parts.header.tid);
-        let site = self.site(parts);
-        let comm = match parts.hidden(Hidden::Comm) {
-            Some(Value::Str(comm, _)) => self.shared(comm),
-            _ => self.none.clone(),
+    /// What is the same in all records of an event.
+    fn statement(
+        &mut self,
+        event: u32,
+        name: Option<&str>,
+        hidden: &[Hidden],
+        keys: &[String],
+    ) -> Rc<Statement> {
+        if let Some(known) = self.statements.get(&event) {
+            return known.clone();
+        }
+        let statement = Statement {
+            name: name.map(|name| self.shared(name.as_bytes())),
+            hidden: hidden.to_vec(),
+            keys: keys.iter().map(|key| self.shared(key.as_bytes())).collect(),
         };
-        let name = match (name, parts.hidden(Hidden::Name)) {
-            (Some(name), _) => self.shared(name.as_bytes()),
+        keep(&mut self.statements, event, Rc::new(statement))
+    }
+
+    /// `span(...)`, `event(...)`, `counter(...)`
+    fn exported(&mut self, parts: &Parts, what: Export) -> Record {
+        let (context, header) = (parts.context, parts.header);
+        let site = self.site(parts);
+        let thread = match parts.hidden(Hidden::Comm) {
+            Some(Value::Str(comm, _)) => self.thread(context, header, comm),
+            _ => self.thread(context, header, b""),
+        };
+        let name = self.name(parts, &site);
+        let values = parts.own().iter().map(|value| self.data(context, value)).collect();
+        let fields = Fields::new(&parts.statement.keys, values);
+        let (kind, time_ns) = match what {
+            Export::Instant => {
+                let parent_id = self.call_id(header, parts.parent_start());
+                (Kind::Instant { parent_id }, header.time_ns)
+            }
+            Export::Counter => {
+                let value = parts.hidden(Hidden::Number).map(|value| self.data(context, value));
+                (Kind::Counter { value: value.unwrap_or(Data::None) }, header.time_ns)
+            }
+            Export::Span => self.span(parts, &site),
+        };
+        Record { kind, time_ns, thread: Some(thread), site, name, fields }
+    }
+
+    /// A call, and when it began.
+    fn span(&mut self, parts: &Parts, site: &Site) -> (Kind, u64) {
+        let header = parts.header;
+        let suspended = self.run.suspended_ns;
+        let start = match parts.number(Hidden::BootStart) {
+            Some(boot) => boot.saturating_sub(suspended),
+            None => parts.number(Hidden::Start).unwrap_or(0),
+        };
+        let result = parts.hidden(Hidden::Result).map(|value| self.data(parts.context, value));
+        let status = match &result {
+            Some(Data::Enum(result)) => status_of(&site.func, result.name.as_deref(), result.value),
+            _ => Status::Unset,
+        };
+        let span_id = self.run.span_id(header.tgid, header.tid, start);
+        // What began before the call lies in none.
+        let parent_id = self.call_id(header, parts.parent_start().filter(|parent| *parent < start));
+        let duration_ns = parts.number(Hidden::Duration).unwrap_or(0);
+        (Kind::Span(Span { duration_ns, span_id, parent_id, status, result }), start + suspended)
+    }
+
+    /// As the script says; else as the function.
+    fn name(&mut self, parts: &Parts, site: &Site) -> Arc<str> {
+        match (&parts.statement.name, parts.hidden(Hidden::Name)) {
+            (Some(name), _) => name.clone(),
             (None, Some(value)) => match self.data(parts.context, value) {
                 Data::Text(text) => text,
                 _ => self.shared(parts.context.text(value).as_bytes()),
             },
             (None, None) => site.func.clone(),
-        };
-        let parent = parts.number(Hidden::ParentStart).filter(|start| *start != 0);
-        let (mut time_ns, mut fields) = (parts.header.time_ns, Vec::with_capacity(parts.keys.len()));
-        for (key, value) in parts.keys.iter().zip(&parts.values[parts.hidden.len().min(parts.values.len())..])
-        {
-            fields.push((self.shared(key.as_bytes()), self.data(parts.context, value)));
         }
-        let kind = match what {
-            Export::Instant => Kind::Instant { parent_id: self.call_id(parts.header, parent) },
-            Export::Counter => {
-                let value = parts.hidden(Hidden::Number).map(|value| self.data(parts.context, value));
-                Kind::Counter { value: value.unwrap_or(Data::None) }
-            }
-            Export::Span => {
-                let suspended = self.run.suspended_ns;
-                let start = match parts.number(Hidden::BootStart) {
-                    Some(boot) => boot.saturating_sub(suspended),
-                    None => parts.number(Hidden::Start).unwrap_or(0),
-                };
-                time_ns = start + suspended;
-                let result = parts.hidden(Hidden::Result).map(|value| self.data(parts.context, value));
-                let status = match &result {
-                    Some(Data::Enum { name, value, .. }) => status_of(&site.func, name.as_deref(), *value),
-                    _ => Status::Unset,
-                };
-                let span_id = self.run.span_id(pid, tid, start);
-                // What began before the call lies in none.
-                let parent_id = self.call_id(parts.header, parent.filter(|parent| *parent < start));
-                let duration_ns = parts.number(Hidden::Duration).unwrap_or(0);
-                Kind::Span(Span { duration_ns, span_id, parent_id, status, result })
-            }
-        };
-        let thread = Thread { pid, tid, program: program(parts.context, pid, &comm), comm };
-        Record { kind, time_ns, thread: Some(thread), site, name, fields }
     }
 
     /// The id of the call of this thread that began then; 0 is that of none.
@@ -195,19 +251,52 @@ impl Recorder {
         start.map_or(0, |start| self.run.span_id(header.tgid, header.tid, start))
     }
 
-    fn site(&mut self, parts: &Parts) -> Site {
-        let mut named = |which: Hidden, kind: NameKind| match parts.hidden(which) {
-            Some(Value::Name(_, id)) => match parts.context.manifest.names.get(kind, *id) {
-                Some(name) => self.shared(name.as_bytes()),
-                None => self.none.clone(),
-            },
-            _ => self.none.clone(),
+    fn site(&mut self, parts: &Parts) -> Arc<Site> {
+        let id = |which: Hidden| match parts.hidden(which) {
+            Some(Value::Name(_, id)) => *id,
+            _ => NO_NAME,
         };
-        Site {
-            func: named(Hidden::Func, NameKind::Func),
-            api: named(Hidden::Api, NameKind::Api),
-            probe: named(Hidden::Probe, NameKind::Probe),
+        let ids = [id(Hidden::Func), id(Hidden::Api), id(Hidden::Probe)];
+        if let Some(known) = self.sites.get(&ids) {
+            return known.clone();
         }
+        let names = &parts.context.manifest.names;
+        let mut named =
+            |kind: NameKind, id: u32| self.shared(names.get(kind, id).unwrap_or_default().as_bytes());
+        let site = Site {
+            func: named(NameKind::Func, ids[0]),
+            api: named(NameKind::Api, ids[1]),
+            probe: named(NameKind::Probe, ids[2]),
+        };
+        keep(&mut self.sites, ids, Arc::new(site))
+    }
+
+    /// Who wrote a record; an empty name is one that was not asked for.
+    fn thread(&mut self, context: Context, header: &Header, comm: &[u8]) -> Arc<Thread> {
+        let (pid, tid) = (header.tgid, header.tid);
+        let program = context.names.program(pid);
+        let key = (pid, tid, comm.is_empty());
+        if let Some(known) = self.threads.get(&key)
+            && known.comm.as_bytes() == comm
+            && program.as_ref().is_none_or(|program| *program == known.program)
+        {
+            return known.clone();
+        }
+        let comm = self.shared(comm);
+        // Where the program is not known, the name of the thread says most.
+        let program = program.unwrap_or_else(|| comm.clone());
+        keep(&mut self.threads, key, Arc::new(Thread { pid, tid, comm, program }))
+    }
+
+    fn enumerator(&mut self, manifest: &Manifest, id: u32, value: i64) -> Arc<Enumerator> {
+        if let Some(known) = self.enumerators.get(&(id, value)) {
+            return known.clone();
+        }
+        let declared = manifest.enums.get(id as usize);
+        let ty = self.shared(declared.map_or(&[], |declared| declared.name.as_bytes()));
+        let name = declared.and_then(|declared| declared.name_of(value));
+        let name = name.map(|name| self.shared(name.as_bytes()));
+        keep(&mut self.enumerators, (id, value), Arc::new(Enumerator { ty, name, value }))
     }
 
     /// The text of these bytes, one for all that are equal.
@@ -215,12 +304,7 @@ impl Recorder {
         if let Some(known) = self.texts.get(bytes) {
             return known.clone();
         }
-        if self.texts.len() >= SHARED {
-            self.texts.clear();
-        }
-        let text: Arc<str> = String::from_utf8_lossy(bytes).into();
-        self.texts.insert(bytes.to_vec(), text.clone());
-        text
+        keep(&mut self.texts, bytes.to_vec(), String::from_utf8_lossy(bytes).into())
     }
 
     /// A value without ids.
@@ -230,12 +314,7 @@ impl Recorder {
             Value::Int(value, _) => Data::Int(*value),
             Value::Uint(value, _) => Data::Uint(*value),
             Value::Pointer(value) => Data::Handle(*value),
-            Value::Enum(id, value) => {
-                let declared = context.manifest.enums.get(*id as usize);
-                let ty = declared.map_or(self.none.clone(), |e| self.shared(e.name.as_bytes()));
-                let name = declared.and_then(|e| e.name_of(*value)).map(|name| self.shared(name.as_bytes()));
-                Data::Enum { ty, name, value: *value }
-            }
+            Value::Enum(id, value) => Data::Enum(self.enumerator(context.manifest, *id, *value)),
             Value::Str(bytes, cut) => Data::Text(self.string(context.manifest, bytes, *cut)),
             Value::Tuple(parts) | Value::Array(parts) => {
                 Data::List(parts.iter().map(|part| self.data(context, part)).collect())
@@ -256,7 +335,7 @@ impl Recorder {
             | Value::Timestamp(..)
             | Value::Lookup(..)
             | Value::Buf(_)
-            | Value::Inet(..) => Data::Text(context.text(value).into()),
+            | Value::Inet(..) => Data::Text(self.shared(context.text(value).as_bytes())),
         }
     }
 
@@ -299,11 +378,6 @@ impl Recorder {
     }
 }
 
-/// The program of a process, or its thread's name.
-fn program(context: Context, pid: u32, comm: &Arc<str>) -> Arc<str> {
-    context.names.program(pid).unwrap_or_else(|| comm.clone())
-}
-
 /// `[low, high, count]`, both bounds inclusive.
 fn bucket(row: &hist::Row, scale: u64) -> Data {
     let bound = |bound: Option<i64>| bound.map_or(Data::None, Data::Int);
@@ -320,19 +394,33 @@ fn stack(context: Context, map: u32, id: u32, tgid: u32) -> Arc<[Frame]> {
     context.names.stack(user, tgid, &addresses).into()
 }
 
+/// What is the same in all records of a `span`, an `event` or a `counter`.
+struct Statement {
+    /// Nothing if it is not always the same.
+    name: Option<Arc<str>>,
+    /// What the first values are.
+    hidden: Vec<Hidden>,
+    /// Names of the others.
+    keys: FieldNames,
+}
+
 /// The values of a record with what each of them is.
 struct Parts<'a> {
     context: Context<'a>,
     header: &'a Header,
-    hidden: &'a [Hidden],
-    keys: &'a [String],
+    statement: &'a Statement,
     values: &'a [Value],
 }
 
 impl<'a> Parts<'a> {
     fn hidden(&self, which: Hidden) -> Option<&'a Value> {
-        let at = self.hidden.iter().position(|hidden| *hidden == which)?;
+        let at = self.statement.hidden.iter().position(|hidden| *hidden == which)?;
         self.values.get(at)
+    }
+
+    /// What the script added.
+    fn own(&self) -> &'a [Value] {
+        self.values.get(self.statement.hidden.len()..).unwrap_or_default()
     }
 
     fn number(&self, which: Hidden) -> Option<u64> {
@@ -341,5 +429,10 @@ impl<'a> Parts<'a> {
             Value::Int(value, _) => Some(*value as u64),
             _ => None,
         }
+    }
+
+    /// Start of the call around, if there is one.
+    fn parent_start(&self) -> Option<u64> {
+        self.number(Hidden::ParentStart).filter(|start| *start != 0)
     }
 }

@@ -234,8 +234,7 @@ fn stats(out: &mut String, stats: Vec<(&str, &Stat)>) {
 fn details(record: &Record) -> String {
     let span = record.span();
     let failed = span.filter(|span| span.status == Status::Error).and_then(|span| span.result.as_ref());
-    let fields = record.fields.iter().map(|(key, value)| format!("{key}={}", value.label()));
-    let all: Vec<String> = failed.map(Data::label).into_iter().chain(fields).collect();
+    let all: Vec<String> = failed.map(Data::label).into_iter().chain(record.fields.labels()).collect();
     crate::summary::cut(&all.join(" "), DETAILS)
 }
 

@@ -5,6 +5,7 @@
 //!
 //! Not here: how they travel.
 
+mod json;
 pub mod metrics;
 pub mod spans;
 
