@@ -74,6 +74,41 @@ fn a_call_is_the_same_in_every_export() {
     assert_eq!(of_folded(&path("t.folded")), outermost, "each ns of a call belongs to one line");
 }
 
+/// Is busy outside of CUDA, and in a call of it.
+const BUSY: &str = "
+import ctypes, sys, time
+runtime = ctypes.CDLL(sys.argv[1])
+def spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end: pass
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def host(_): spin(0.3)
+spin(0.2)
+runtime.cudaLaunchHostFunc(None, host, None)
+";
+
+#[test]
+fn a_sample_lies_in_the_call_that_it_interrupts() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.jsonl");
+    let script = "uretprobe:libcuda:cuLaunchHostFunc { span() } profile:hz:199 { event(\"sampled\", user = usermode) }";
+    let export = format!("jsonl={}", file.display());
+    let program = ["python3", "-c", BUSY, &example("libcudart.so.12")];
+    let output = cudatrace().args(["-e", script, "--export", &export, "--"]).args(program).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let (spans, samples): (Vec<Said>, Vec<Said>) = of_jsonl(&file).into_iter().partition(|said| said.5 != 0);
+    let [call] = &spans[..] else { panic!("one call, found {spans:?}") };
+    let (inside, outside): (Vec<&Said>, Vec<&Said>) = samples.iter().partition(|sample| sample.6 != 0);
+    let lies_in = |sample: &Said| {
+        (sample.2, sample.6) == (call.2, call.5) && (call.3..call.3 + i128::from(call.4)).contains(&sample.3)
+    };
+    assert!(inside.len() > 5 && inside.iter().all(|sample| lies_in(sample)), "{call:?} {inside:?}");
+    assert!(outside.iter().any(|sample| sample.3 < call.3), "{outside:?}");
+}
+
 /// By name and the name of what it lies in.
 fn check_parents(said: &[Said]) {
     let calls: HashMap<u64, &Said> =

@@ -113,7 +113,8 @@ impl Checker<'_> {
     fn parent(&self, what: Export, hidden: &[(Hidden, Expr)], span: Span) -> Option<(Hidden, Expr)> {
         let is_call = hidden.iter().any(|(kind, _)| *kind == Hidden::Start);
         let lies_in_one = match (what, self.scope.at) {
-            (Export::Span, At::Record) | (Export::Instant, At::Entry | At::Return | At::Record) => true,
+            (Export::Span, At::Record) => true,
+            (Export::Instant, At::Entry | At::Return | At::Record | At::Sample) => true,
             _ => is_call,
         };
         let parent = || (Hidden::ParentStart, expr(ExprKind::Around(Around::Start), Type::U64, span));

@@ -25,6 +25,8 @@ pub(crate) enum At {
     #[default]
     Ends,
     Timer,
+    /// `profile`: in the middle of what a thread does.
+    Sample,
     /// A tracepoint.
     Record,
     Entry,
@@ -97,6 +99,7 @@ impl Scope {
                 scope.at = match attach {
                     Attach::Begin | Attach::End | Attach::Signal { .. } => At::Ends,
                     Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => At::Record,
+                    Attach::Profile { .. } => At::Sample,
                     _ => At::Timer,
                 };
             }

@@ -74,8 +74,10 @@ impl Machine {
             131 => self.ring_reserve(&args),
             132 => self.ring_end(&args, true),
             133 => self.ring_end(&args, false),
+            158 => Ok(self.task.handle.address(0)),
             164 => self.for_each(run, &args),
             174 => self.context_argument(run, &args, 1).map(|()| run.hit.cookie),
+            175 => self.task_registers(&args),
             181 => self.repeat(run, &args),
             195 => self.lookup_cpu(&args),
             other => Err(Trap::Helper(other)),
@@ -108,6 +110,13 @@ impl Machine {
         match args.get(n)? == run.context.address(0) {
             true => Ok(()),
             false => args.refuse(format!("something else than its context as argument {n}")),
+        }
+    }
+
+    fn task_registers(&self, args: &Args) -> Result<u64, Trap> {
+        match args.get(1)? == self.task.handle.address(0) {
+            true => Ok(self.task.regs.address(0)),
+            false => args.refuse("something else than a task"),
         }
     }
 

@@ -58,6 +58,7 @@ pub struct Machine {
     maps: Vec<Map>,
     map_handles: Vec<RegionId>,
     code_handles: Vec<RegionId>,
+    task: Task,
     data: Vec<Option<RegionId>>,
     /// Records that are reserved and not yet submitted, and the ring buffer of each.
     open: Vec<(RegionId, usize)>,
@@ -69,6 +70,13 @@ pub struct Machine {
     pub executed: u64,
     /// Signals that programs have sent.
     pub signals: Vec<crate::outcome::Signal>,
+}
+
+/// The thread that was interrupted: nothing is known of the registers with which it entered the kernel.
+#[derive(Debug)]
+struct Task {
+    handle: RegionId,
+    regs: RegionId,
 }
 
 /// A function that runs.
@@ -99,6 +107,10 @@ impl Machine {
         let mut handle = |name: &str| memory.add(name, Kind::Handle, vec![]);
         let map_handles = object.maps.iter().map(|m| handle(&m.name)).collect();
         let code_handles = object.functions.iter().map(|f| handle(&f.name)).collect();
+        let task = Task {
+            handle: memory.add("the task", Kind::Handle, vec![]),
+            regs: memory.add("its registers", Kind::Context, context(&Regs::default())),
+        };
         let data = object
             .sections
             .iter()
@@ -112,6 +124,7 @@ impl Machine {
             maps,
             map_handles,
             code_handles,
+            task,
             data,
             open: vec![],
             rng,
