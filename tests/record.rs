@@ -106,24 +106,7 @@ fn a_recording_is_reported_as_tables_chrome_trace_and_page() {
 
 /// Clicks through the page in a browser, if there is one.
 fn drive(page: &str, spans: usize) {
-    let browsers = ["chromium", "chromium-browser", "google-chrome"];
-    let is_there =
-        |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success());
-    let Some(browser) = browsers.iter().find(is_there) else {
-        eprintln!("skipped: no Chromium to open the page in");
-        return;
-    };
-    let steps = include_str!("record/page.js");
-    let html = std::fs::read_to_string(page)
-        .unwrap()
-        .replace("</body>", &format!("<script>{steps}</script></body>"));
-    std::fs::write(page, html).unwrap();
-    let options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"];
-    let output = Command::new(browser).args(options).arg(format!("file://{page}")).output().unwrap();
-    let dom = text(&output.stdout);
-    let log = dom.split_once("<pre id=\"log\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let (log, _) = log.unwrap_or_else(|| panic!("the page did not run: {}", text(&output.stderr)));
-    let log: HashMap<&str, &str> = log.lines().filter_map(|line| line.split_once(": ")).collect();
+    let Some(log) = browse(page, include_str!("record/page.js")) else { return };
     assert_eq!(log.get("error"), None);
     assert_eq!(log["spans"], spans.to_string());
     for step in [
@@ -133,6 +116,48 @@ fn drive(page: &str, spans: usize) {
         assert_eq!(log[step], "true", "{step}");
     }
     assert_eq!(log["views"], "functions kernels memory errors keys");
+}
+
+/// More threads than any canvas is tall, each with a call.
+#[test]
+fn the_page_draws_the_rows_that_are_seen_of_thousands() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (recording, page) = (path("t.jsonl"), path("t.html"));
+    let mut lines = String::from("{\"type\":\"run\",\"format\":1,\"boot_ns\":0,\"wall_ns\":\"0\"}\n");
+    for tid in 1..=5000 {
+        lines += &format!(
+            "{{\"type\":\"span\",\"ts\":1,\"dur\":100,\"pid\":1,\"tid\":{tid},\"name\":\"cuInit\",\"func\":\"cuInit\",\"api\":\"cuInit\",\"id\":\"{tid:#x}\",\"status\":\"ok\"}}\n"
+        );
+    }
+    std::fs::write(&recording, lines).unwrap();
+    let report = cudatrace(&["report", &recording, "--html", &page]);
+    assert!(report.status.success(), "{}", text(&report.stderr));
+    let Some(log) = browse(&page, include_str!("record/threads.js")) else { return };
+    assert_eq!(log.get("error"), None);
+    assert_eq!((log["drawn"].as_str(), log["last"].as_str()), ("true", "1/5000"));
+}
+
+/// What steps in the page wrote down, if there is a browser.
+fn browse(page: &str, steps: &str) -> Option<HashMap<String, String>> {
+    let browsers = ["chromium", "chromium-browser", "google-chrome"];
+    let is_there =
+        |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success());
+    let Some(browser) = browsers.iter().find(is_there) else {
+        eprintln!("skipped: no Chromium to open the page in");
+        return None;
+    };
+    let html = std::fs::read_to_string(page)
+        .unwrap()
+        .replace("</body>", &format!("<script>{steps}</script></body>"));
+    std::fs::write(page, html).unwrap();
+    let options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"];
+    let output = Command::new(browser).args(options).arg(format!("file://{page}")).output().unwrap();
+    let dom = text(&output.stdout);
+    let log = dom.split_once("<pre id=\"log\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let (log, _) = log.unwrap_or_else(|| panic!("the page did not run: {}", text(&output.stderr)));
+    let steps = log.lines().filter_map(|line| line.split_once(": "));
+    Some(steps.map(|(step, how)| (step.to_owned(), how.to_owned())).collect())
 }
 
 #[test]
@@ -225,4 +250,26 @@ fn a_full_disk_ends_the_export_and_not_the_trace() {
     let calls: u64 = counted(&stdout).values().sum();
     assert!(stdout.contains(&format!("@: {calls}")), "{stdout}");
     assert!(stderr.contains("export jsonl=/dev/full ended: No space left on device"), "{stderr}");
+}
+
+#[test]
+fn a_recording_goes_through_a_pipe_and_is_no_file_of_o() {
+    if !can_trace() {
+        return;
+    }
+    let program = example("workload_driver");
+    let piped =
+        cudatrace(&["record", "-q", "--export", "jsonl=-", "--", "sh", "-c", &format!("{program} >&2")]);
+    assert!(piped.status.success(), "{}", text(&piped.stderr));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.jsonl");
+    std::fs::write(&file, &piped.stdout).unwrap();
+    assert_eq!(lines(&file).last().unwrap()["type"], "end");
+    let made = cudatrace(&["report", file.to_str().unwrap(), "--chrome", "-"]);
+    let rows =
+        serde_json::from_slice::<Value>(&made.stdout).unwrap()["traceEvents"].as_array().unwrap().len();
+    assert!(rows > 100, "{rows}");
+    let refused = cudatrace(&["record", "-o", file.to_str().unwrap(), "--", &program]);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("--export jsonl="));
+    assert_eq!(std::fs::read(&file).unwrap(), piped.stdout, "it is as it was");
 }

@@ -15,6 +15,8 @@ use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+/// Standard input as a recording, standard output as what is made of one.
+const STDOUT: &str = "-";
 /// Rows of a table, threads of the timeline.
 const ROWS: usize = 20;
 /// Calls that are listed by their length.
@@ -44,16 +46,27 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     if let (Some(page), Some(html)) = (&page, &cli.report.html) {
         let title = path.file_name().map_or(file.clone(), |name| name.to_string_lossy().into_owned());
         let text = page.html(&title, &recording, &report.summary);
-        std::fs::write(html, text).with_context(|| format!("cannot write `{}`", html.display()))?;
+        write_page(html, &text)?;
     }
-    if !cli.quiet {
+    let files: Vec<String> = outputs
+        .into_iter()
+        .map(|asked| asked.dest)
+        .chain(cli.report.html.iter().map(|html| html.display().to_string()))
+        .collect();
+    // Whoever has another format there wants nothing else with it.
+    if !cli.quiet && !files.iter().any(|file| file == STDOUT) {
         report.print(&recording)?;
     }
-    let files = outputs.iter().map(|asked| asked.dest.clone());
-    for file in files.chain(cli.report.html.iter().map(|html| html.display().to_string())) {
-        messages.note(&format!("wrote {file}"));
-    }
+    files.iter().filter(|file| *file != STDOUT).for_each(|file| messages.note(&format!("wrote {file}")));
     Ok(0)
+}
+
+fn write_page(path: &Path, text: &str) -> Result<()> {
+    let written = match path == Path::new(STDOUT) {
+        true => std::io::stdout().lock().write_all(text.as_bytes()),
+        false => std::fs::write(path, text),
+    };
+    written.with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 /// All that is made of a recording while it is read once.
@@ -113,7 +126,7 @@ fn open_all(outputs: &[Asked], run: &Run) -> Result<Vec<Box<dyn Exporter>>> {
 
 /// The lines of a file, compressed or not; `-` is standard input.
 fn open(path: &Path) -> Result<Box<dyn BufRead>> {
-    if path == Path::new("-") {
+    if path == Path::new(STDOUT) {
         return Ok(Box::new(BufReader::new(std::io::stdin())));
     }
     let file = File::open(path).map_err(|error| anyhow!("{}: {error}", path.display()))?;
@@ -165,9 +178,11 @@ impl Report {
         self.summary.troubles.iter().for_each(|trouble| out += &format!("warning: {trouble}\n"));
         out += "\n";
         out += &self.summary.tables(ROWS);
-        out += &self.slowest_calls(run);
-        out += "\nTIMELINE\n";
-        out += &self.timeline.draw(columns(), ROWS);
+        if self.summary.spans > 0 {
+            out += &self.slowest_calls(run);
+            out += "\nTIMELINE\n";
+            out += &self.timeline.draw(columns(), ROWS);
+        }
         match std::io::stdout().lock().write_all(out.as_bytes()) {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             result => result.context("cannot write the report"),

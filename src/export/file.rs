@@ -1,4 +1,4 @@
-//! Files that are exported to: numbered when they rotate, compressed when their name ends in `.gz`.
+//! Files that are exported to: numbered when they rotate, compressed when their name ends in `.gz`. `-` is standard output.
 
 use super::at;
 use anyhow::Result;
@@ -6,11 +6,14 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const BUFFER: usize = 256 << 10;
+/// Standard output as a destination.
+const STDOUT: &str = "-";
 
 /// Where an export goes.
 #[derive(Clone, Debug)]
@@ -108,7 +111,7 @@ impl Destination {
     /// Creates the file in hand.
     pub fn create(&self) -> Result<Box<dyn Write + Send>> {
         let path = self.path();
-        let file = File::create(&path).map_err(at(&path))?;
+        let file = if self.is_stdout() { stdout() } else { File::create(&path) }.map_err(at(&path))?;
         for count in [&self.size, &self.offered, &self.arrived] {
             count.store(0, Ordering::Relaxed);
         }
@@ -120,6 +123,11 @@ impl Destination {
             false => Box::new(buffered),
         };
         Ok(Box::new(Offered { out, offered: self.offered.clone(), arrived: self.arrived.clone() }))
+    }
+
+    /// It is what others of this process write to, too.
+    pub fn is_stdout(&self) -> bool {
+        self.path() == Path::new(STDOUT)
     }
 
     /// Its name ends in `.gz`. What is in such a file is known when it is flushed.
@@ -139,7 +147,7 @@ impl Destination {
 
     /// The file in hand has its size: another is to be opened.
     pub fn is_full(&self) -> bool {
-        self.limit.is_some_and(|limit| self.size.load(Ordering::Relaxed) >= limit)
+        self.limit.is_some_and(|limit| self.size.load(Ordering::Relaxed) >= limit && !self.is_stdout())
     }
 
     /// Goes on to the next file.
@@ -152,6 +160,11 @@ impl Destination {
     pub fn bytes(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
+}
+
+/// Standard output without a buffer of others.
+fn stdout() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
 /// What stands before the buffer.
@@ -225,6 +238,7 @@ mod tests {
         assert_eq!(dest.path(), Path::new("/tmp/trace.json.gz"));
         dest.next();
         assert_eq!(dest.path(), Path::new("/tmp/trace.1.json.gz"));
+        assert!(Destination::new("file:-", None).is_stdout() && !Destination::new("./-", None).is_stdout());
         let plain = Destination::new("trace", None);
         plain.next();
         assert_eq!(plain.path(), Path::new("trace.1"));

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::export::{Data, Kind, Record, Span, Status, Text};
+use crate::value::escape;
 
 /// Calls of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,9 @@ pub struct Stat {
     /// By the ns: [`PARTS`] for each power of two.
     buckets: Vec<u32>,
 }
+
+/// Kinds of error that are told at the end of a run.
+const ERRORS: usize = 10;
 
 /// Buckets of one power of two: what a percentile is off by at most is a sixteenth.
 const PARTS: u64 = 16;
@@ -307,7 +311,9 @@ impl Summary {
         let mut out = String::new();
         let mut line = |name: &str, text: String| _ = writeln!(out, "{name:<13} {text}");
         let seconds = self.window.map_or(0, |(first, last)| last - first);
-        line("time", format!("{}, {} threads", time(seconds), self.threads.len()));
+        let threads = self.threads.len();
+        let threads = format!("{threads} thread{}", if threads == 1 { "" } else { "s" });
+        line("time", format!("{}, {threads}", time(seconds)));
         line("API calls", format!("{} driver, {} runtime", self.calls.1, self.calls.0));
         line("launches", format!("{} of {} kernels", self.launches(), self.kernels.len()));
         line(
@@ -331,15 +337,21 @@ impl Summary {
             .collect();
         let ways = if ways.is_empty() { String::new() } else { format!(": {}", ways.join(", ")) };
         line("transfers", format!("{transfers}, {}{ways}", size(bytes)));
-        let errors: u64 = self.errors.values().sum();
-        let named: Vec<String> =
-            self.errors.iter().map(|((func, result), count)| format!("{func} {result} {count}")).collect();
-        let named = if named.is_empty() { String::new() } else { format!(": {}", named.join(", ")) };
-        line("errors", format!("{errors}{named}"));
+        line("errors", self.errors.values().sum::<u64>().to_string());
+        let mut errors: Vec<_> = self.errors.iter().collect();
+        errors.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        for ((func, result), count) in errors.iter().take(ERRORS) {
+            let (func, result) = (cut(func, 34), escape(result.as_bytes()));
+            line("", format!("{:<34} {count:>8}  {result}", escape(func.as_bytes())));
+        }
+        if errors.len() > ERRORS {
+            line("", format!("... and {} more", errors.len() - ERRORS));
+        }
         if !self.ioctls.is_empty() {
             let all: u64 = self.ioctls.values().map(|stat| stat.count).sum();
             line("ioctls", all.to_string());
             for (name, stat) in by_time(&self.ioctls) {
+                let name = escape(cut(name, 34).as_bytes());
                 line("", format!("{name:<34} {:>8} {:>10}", stat.count, time(stat.total_ns)));
             }
         }
@@ -375,7 +387,7 @@ fn table(out: &mut String, title: &str, head: [&str; 7], stats: &[(&str, &Stat)]
     head.iter().for_each(|word| _ = write!(out, " {word:>9}"));
     out.push('\n');
     for (name, stat) in stats.iter().take(rows) {
-        let name = crate::value::escape(cut(name, 44).as_bytes());
+        let name = escape(cut(name, 44).as_bytes());
         let mean = stat.total_ns / stat.count.max(1);
         let _ = writeln!(
             out,

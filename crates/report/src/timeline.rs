@@ -14,8 +14,9 @@ use std::sync::Arc;
 use crate::export::{Kind, Record};
 use crate::summary::{Class, class_of, cut, time};
 
-/// Slices of time that are counted; a row has fewer columns and takes several together.
-const SLICES: usize = 1 << 12;
+/// Slices of time that are counted, half of them at least; a row has fewer columns and takes several together. Threads may
+/// be thousands, and each has all of them.
+const SLICES: usize = 1 << 10;
 
 /// Time by class in each slice, of one thread.
 type Slices = Vec<[u32; Class::ALL.len()]>;
@@ -89,7 +90,7 @@ impl Timeline {
         let mut out = String::new();
         let mut threads: Vec<_> = self.threads.iter().collect();
         let busy = |slices: &Slices| -> u64 { slices.iter().flatten().map(|ns| u64::from(*ns)).sum() };
-        threads.sort_by_key(|(_, (_, slices))| std::cmp::Reverse(busy(slices)));
+        threads.sort_by_cached_key(|(_, (_, slices))| std::cmp::Reverse(busy(slices)));
         let left_out = threads.len().saturating_sub(rows);
         threads.truncate(rows);
         threads.sort_by_key(|(key, _)| **key);

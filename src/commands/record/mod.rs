@@ -38,6 +38,12 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
             "record takes no `{word}`: write `cudatrace record -- {word} ...` to run a program, or `-p PID`"
         )));
     }
+    if let Some(path) = &cli.output {
+        return Err(Failure::wrong(anyhow::anyhow!(
+            "-o is for what a script prints, and record prints nothing: write `--export jsonl={}`, or `--out DIR`",
+            path.display()
+        )));
+    }
     let exports = exports(cli).map_err(Failure::wrong)?;
     let files: Vec<String> = exports.iter().map(|asked| asked.dest.clone()).collect();
     let tally: Rc<RefCell<summary::Summary>> = Rc::default();
@@ -105,7 +111,7 @@ fn finish(tally: &summary::Summary, files: &[String], quiet: bool) {
     }
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "\n{}", tally.short().trim_end());
-    for file in files {
+    for file in files.iter().filter(|file| *file != "-") {
         let _ = writeln!(out, "recording     {file}");
     }
     if let Some(file) = files.iter().find(|file| file.ends_with(".jsonl") || file.ends_with(".jsonl.gz")) {

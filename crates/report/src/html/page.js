@@ -15,6 +15,7 @@ function scaled(n, units) {
 const time = (ns) => scaled(ns, [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) ?? Math.round(ns) + " ns";
 const size = (n) => scaled(n, [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024]]) ?? n + " B";
 const count = (n) => n.toLocaleString("en");
+const many = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 function element(tag, text, attributes = {}) {
   const made = document.createElement(tag);
   if (text !== undefined && text !== null) made.textContent = text;
@@ -38,9 +39,9 @@ function head() {
   const failed = DATA.errors.reduce((sum, row) => sum + row[2], 0);
   const copied = DATA.copies.reduce((sum, row) => sum + row[2], 0);
   const cards = [
-    ["time", time(DATA.length), `${DATA.threads.length} threads`],
+    ["time", time(DATA.length), many(DATA.threads.length, "thread")],
     ["API calls", count(DATA.calls[1]), `driver, ${count(DATA.calls[0])} runtime`],
-    ["launches", count(DATA.launches), `${DATA.kernels.length} kernels`],
+    ["launches", count(DATA.launches), many(DATA.kernels.length, "kernel")],
     ["allocated", size(DATA.allocations[1]), `in ${count(DATA.allocations[0])}, at most ${size(DATA.live[1])}`],
     ["copied", size(copied), DATA.copies.map((row) => row[0]).join(" ")],
     ["errors", count(failed), ""],
@@ -185,8 +186,9 @@ const timeline = (() => {
     lane.spans.push(span);
   });
   const used = lanes.filter((lane) => lane.spans.length);
-  let [from, to] = [0, Math.max(DATA.length, 1)], selected = null, query = "", width = 100;
-  const all = to;
+  const LEAST = 50;
+  let [from, to] = [0, Math.max(DATA.length, LEAST)], selected = null, query = "", width = 100, tall = 100;
+  const all = to, box = $("lanes"), IDLE = used.length ? "Click a call, or press n. All keys: ?" : "There are no calls.";
   let height = AXIS;
   for (const lane of used) { lane.y = height; height += LABEL + lane.depth * ROW + GAP; }
 
@@ -198,11 +200,14 @@ const timeline = (() => {
 
   function resize() {
     const ratio = window.devicePixelRatio || 1;
-    width = $("lanes").clientWidth || 800;
-    for (const [target, tall] of [[canvas, height], [overview, 36]]) {
+    width = box.clientWidth || 800;
+    // The canvas is what is seen of the rows: browsers bear none that is as tall as thousands of them.
+    tall = Math.min(height, Math.max(Math.floor(innerHeight * 0.62), 120));
+    $("rows").style.height = height + "px";
+    for (const [target, high] of [[canvas, tall], [overview, 36]]) {
       target.width = width * ratio;
-      target.height = tall * ratio;
-      target.style.height = tall + "px";
+      target.height = high * ratio;
+      target.style.height = high + "px";
       target.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, 0);
     }
     draw();
@@ -224,7 +229,7 @@ const timeline = (() => {
     g.fillStyle = style("--soft");
     g.strokeStyle = style("--line");
     for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
-      g.beginPath(); g.moveTo(x(t), AXIS - 6); g.lineTo(x(t), height); g.stroke();
+      g.beginPath(); g.moveTo(x(t), AXIS - 6); g.lineTo(x(t), tall); g.stroke();
       g.fillText(time(t), x(t) + 3, 12);
     }
   }
@@ -232,40 +237,47 @@ const timeline = (() => {
   function draw() {
     const g = canvas.getContext("2d");
     g.fillStyle = style("--back");
-    g.fillRect(0, 0, width, height);
+    g.fillRect(0, 0, width, tall);
     g.font = "12px system-ui, sans-serif";
     axis(g);
-    for (const lane of used) {
-      g.fillStyle = style("--soft");
-      const [pid, tid, comm] = lane.thread;
-      g.fillText(`${comm} ${pid}/${tid}`, 4, lane.y + 12);
-      const last = [];
-      for (let at = firstIn(lane); at < lane.spans.length; at++) {
-        const span = lane.spans[at];
-        if (span[START] > to) break;
-        const end = span[START] + span[LENGTH];
-        if (end < from) continue;
-        const left = Math.max(x(span[START]), -1), wide = Math.max(Math.min(x(end), width + 1) - left, 1);
-        // What lies within a pixel that is painted already would not be seen.
-        const strong = span === selected || matches(span);
-        if (!strong && wide <= 1 && last[span.depth] !== undefined && left - last[span.depth] < 1 && span[CLASS] < 8) continue;
-        last[span.depth] = left;
-        const top = lane.y + LABEL + span.depth * ROW;
-        g.globalAlpha = query && !strong ? 0.25 : 1;
-        g.fillStyle = color(span);
-        // A line between neighbours of one colour, where there is room for it.
-        g.fillRect(left, top, wide > 3 ? wide - 1 : wide, ROW - 2);
-        if (wide > 30) {
-          g.save(); g.beginPath(); g.rect(left, top, wide - 2, ROW); g.clip();
-          g.fillStyle = ink(span);
-          g.fillText(DATA.names[span[NAME]], Math.max(left, 0) + 3, top + 12);
-          g.restore();
-        }
-        g.globalAlpha = 1;
-        if (span === selected) { g.strokeStyle = style("--front"); g.lineWidth = 2; g.strokeRect(left, top, wide, ROW - 2); g.lineWidth = 1; }
-      }
-    }
+    g.save();
+    g.beginPath(); g.rect(0, AXIS, width, tall - AXIS); g.clip();
+    g.translate(0, -box.scrollTop);
+    const [upper, lower] = [box.scrollTop + AXIS, box.scrollTop + tall];
+    for (const lane of used) if (lane.y < lower && lane.y + LABEL + lane.depth * ROW > upper) drawLane(g, lane);
+    g.restore();
     drawOverview();
+  }
+
+  function drawLane(g, lane) {
+    g.fillStyle = style("--soft");
+    const [pid, tid, comm] = lane.thread;
+    g.fillText(`${comm} ${pid}/${tid}`, 4, lane.y + 12);
+    const last = [];
+    for (let at = firstIn(lane); at < lane.spans.length; at++) {
+      const span = lane.spans[at];
+      if (span[START] > to) break;
+      const end = span[START] + span[LENGTH];
+      if (end < from) continue;
+      const left = Math.max(x(span[START]), -1), wide = Math.max(Math.min(x(end), width + 1) - left, 1);
+      // What lies within a pixel that is painted already would not be seen.
+      const strong = span === selected || matches(span);
+      if (!strong && wide <= 1 && last[span.depth] !== undefined && left - last[span.depth] < 1 && span[CLASS] < 8) continue;
+      last[span.depth] = left;
+      const top = lane.y + LABEL + span.depth * ROW;
+      g.globalAlpha = query && !strong ? 0.25 : 1;
+      g.fillStyle = color(span);
+      // A line between neighbours of one colour, where there is room for it.
+      g.fillRect(left, top, wide > 3 ? wide - 1 : wide, ROW - 2);
+      if (wide > 30) {
+        g.save(); g.beginPath(); g.rect(left, top, wide - 2, ROW); g.clip();
+        g.fillStyle = ink(span);
+        g.fillText(DATA.names[span[NAME]], Math.max(left, 0) + 3, top + 12);
+        g.restore();
+      }
+      g.globalAlpha = 1;
+      if (span === selected) { g.strokeStyle = style("--front"); g.lineWidth = 2; g.strokeRect(left, top, wide, ROW - 2); g.lineWidth = 1; }
+    }
   }
 
   let busy = null;
@@ -292,25 +304,29 @@ const timeline = (() => {
   }
 
   function view(a, b) {
-    const least = 50;
-    let length = Math.min(Math.max(b - a, least), all);
+    const length = Math.min(Math.max(b - a, LEAST), all);
     const middle = (a + b) / 2;
     from = Math.min(Math.max(middle - length / 2, 0), all - length);
     to = from + length;
     draw();
   }
-  const zoom = (factor, at = (from + to) / 2) => view(at - (at - from) * factor, at + (to - at) * factor);
+  // Around the selected call where it is seen.
+  function middle() {
+    const at = selected ? selected[START] + selected[LENGTH] / 2 : -1;
+    return at >= from && at <= to ? at : (from + to) / 2;
+  }
+  const zoom = (factor, at = middle()) => view(at - (at - from) * factor, at + (to - at) * factor);
   const move = (part) => view(from + (to - from) * part, to + (to - from) * part);
 
   function select(span, follow) {
     selected = span;
-    const box = $("details");
-    if (!span) { box.replaceChildren(element("em", "Click a call, or press n. All keys: ?")); return draw(); }
+    const details = $("details");
+    if (!span) { details.replaceChildren(element("em", IDLE)); return draw(); }
     const [pid, tid, comm] = DATA.threads[span[THREAD]];
     const name = element("b", DATA.names[span[NAME]]);
     if (span[CLASS] >= 8) name.className = "failed";
     const where = ` took ${time(span[LENGTH])} at ${time(span[START])} in ${comm} ${pid}/${tid} (${DATA.classes[span[CLASS] % 8]})`;
-    box.replaceChildren(name, where, element("br"), span[TEXT]);
+    details.replaceChildren(name, where, element("br"), span[TEXT]);
     const end = span[START] + span[LENGTH];
     if (follow) reveal(span);
     if (follow && (span[START] < from || end > to)) {
@@ -321,8 +337,8 @@ const timeline = (() => {
 
   // Scrolls to the row of a call where threads are many.
   function reveal(span) {
-    const box = $("lanes"), lane = lanes[span[THREAD]], top = lane.y + LABEL + span.depth * ROW;
-    if (top < box.scrollTop + AXIS || top + ROW > box.scrollTop + box.clientHeight) box.scrollTop = lane.y - AXIS;
+    const lane = lanes[span[THREAD]], top = lane.y + LABEL + span.depth * ROW;
+    if (top < box.scrollTop + AXIS || top + ROW > box.scrollTop + tall) box.scrollTop = lane.y - AXIS;
   }
 
   // The call around the selected one, or the first in it.
@@ -351,7 +367,7 @@ const timeline = (() => {
   }
 
   function step(direction) {
-    const pool = query ? DATA.spans.filter(matches).sort((a, b) => a[START] - b[START]) : selected ? lanes[selected[THREAD]].spans : used.length ? used[0].spans : [];
+    const pool = query ? DATA.spans.filter(matches).sort((a, b) => a[START] - b[START]) : selected ? lanes[selected[THREAD]].spans : used.length ? (used.find((lane) => lane.y >= box.scrollTop) ?? used[0]).spans : [];
     if (!pool.length) return;
     let at = selected ? pool.indexOf(selected) : -1;
     if (at < 0) at = direction > 0 ? pool.findIndex((span) => span[START] >= from) - 1 : pool.length;
@@ -365,7 +381,7 @@ const timeline = (() => {
   }
 
   function hit(event) {
-    const box = canvas.getBoundingClientRect(), t = from + ((event.clientX - box.left) / width) * (to - from), y = event.clientY - box.top;
+    const at = canvas.getBoundingClientRect(), t = from + ((event.clientX - at.left) / width) * (to - from), y = event.clientY - at.top + box.scrollTop;
     const slack = ((to - from) / width) * 2;
     const lane = used.find((lane) => y >= lane.y && y < lane.y + LABEL + lane.depth * ROW + GAP);
     if (!lane) return null;
@@ -399,9 +415,10 @@ const timeline = (() => {
     if (event.altKey) return;
     event.preventDefault();
     if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) return move(event.deltaX / width);
-    const box = canvas.getBoundingClientRect();
-    zoom(event.deltaY > 0 ? 1.25 : 0.8, from + ((event.clientX - box.left) / width) * (to - from));
+    const left = canvas.getBoundingClientRect().left;
+    zoom(event.deltaY > 0 ? 1.25 : 0.8, from + ((event.clientX - left) / width) * (to - from));
   }, { passive: false });
+  box.onscroll = draw;
   overview.onpointerdown = (event) => { overview.setPointerCapture(event.pointerId); overview.onpointermove(event); };
   overview.onpointermove = (event) => {
     if (!event.buttons) return;
@@ -421,8 +438,10 @@ const timeline = (() => {
   bad.append(element("i", null, { style: `background:${FAILED}` }), "failed");
   $("legend").append(bad);
 
+  $("details").replaceChildren(element("em", IDLE));
   const fill = () => selected && view(selected[START] - selected[LENGTH] * 0.1, selected[START] + selected[LENGTH] * 1.1);
-  return { resize, zoom, move, step, nest, find, select, search, fill, all: () => view(0, all), view: () => [from, to], selected: () => selected };
+  const scroll = (pages) => box.scrollBy(0, pages * (tall - AXIS - ROW));
+  return { resize, zoom, move, scroll, step, nest, find, select, search, fill, all: () => view(0, all), view: () => [from, to], selected: () => selected };
 })();
 
 // ---- keys
@@ -433,6 +452,7 @@ const KEYS = {
   "+": () => timeline.zoom(0.7), "=": () => timeline.zoom(0.7), w: () => timeline.zoom(0.7),
   "-": () => timeline.zoom(1 / 0.7), s: () => timeline.zoom(1 / 0.7),
   ArrowUp: () => timeline.nest(-1), ArrowDown: () => timeline.nest(1),
+  PageUp: () => timeline.scroll(-1), PageDown: () => timeline.scroll(1),
   0: timeline.all, n: () => timeline.step(1), p: () => timeline.step(-1), f: timeline.fill,
 };
 document.addEventListener("keydown", (event) => {
