@@ -155,6 +155,28 @@ fn check_metrics(bodies: &[Value]) {
 }
 
 #[test]
+fn a_report_says_what_did_not_arrive() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("t.jsonl");
+    let mut lines = String::from("{\"type\":\"run\",\"format\":1,\"boot_ns\":0,\"wall_ns\":\"0\"}\n");
+    for id in 1..=2000 {
+        lines += &format!(
+            "{{\"type\":\"span\",\"ts\":{id},\"dur\":1,\"pid\":1,\"tid\":1,\"name\":\"f\",\"id\":\"{id:#x}\",\"status\":\"ok\"}}\n"
+        );
+    }
+    std::fs::write(&file, lines).expect("written");
+    let mut command = cudatrace();
+    command.args(["report", "-q"]).arg(&file).args(["--otlp", "http://127.0.0.1:9"]);
+    // Four requests; each would wait for so long.
+    let begun = std::time::Instant::now();
+    let output = command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "1500").output().expect("runs");
+    let said = common::stderr(&output);
+    assert!(said.contains("otlp=http://127.0.0.1:9: 2000 spans or series were not delivered"), "{said}");
+    assert!(!output.status.success() && !said.contains("wrote"));
+    assert!(begun.elapsed() < std::time::Duration::from_millis(4500), "{:?}", begun.elapsed());
+}
+
+#[test]
 fn a_receiver_gets_spans_and_metrics_by_grpc_and_http() {
     if !can_trace() {
         return;

@@ -37,20 +37,25 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
         ..Reading::default()
     };
     let recording = recording::read(open(path)?, &mut reading).with_context(|| file.clone())?;
-    let Reading { report, page, outputs, mut made, failure } = reading;
+    let Reading { report, page, mut made, failure, .. } = reading;
     if let Some(error) = failure {
         return Err(error);
     }
     let dropped = if let Ended::Whole { dropped } = recording.ended { dropped } else { 0 };
-    made.iter_mut().try_for_each(|exporter| exporter.finish(&End { dropped, goes_on: false }))?;
+    for Made { what, exporter, .. } in &mut made {
+        exporter.finish(&End { dropped, goes_on: false }).with_context(|| what.clone())?;
+    }
     if let (Some(page), Some(html)) = (&page, &cli.report.html) {
         let title = path.file_name().map_or(file.clone(), |name| name.to_string_lossy().into_owned());
         let text = page.html(&title, &recording, &report.summary);
         write_page(html, &text)?;
     }
-    let files: Vec<String> = outputs
-        .into_iter()
-        .map(|asked| asked.dest)
+    let losses: Vec<String> = made.iter().filter_map(Made::loss).collect();
+    losses.iter().for_each(|loss| messages.lost(loss));
+    let files: Vec<String> = made
+        .iter()
+        .filter(|made| made.loss().is_none())
+        .map(|made| made.dest.text().to_owned())
         .chain(cli.report.html.iter().map(|html| html.display().to_string()))
         .collect();
     // Whoever has another format there wants nothing else with it.
@@ -58,7 +63,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
         report.print(&recording)?;
     }
     files.iter().filter(|file| *file != STDOUT).for_each(|file| messages.note(&format!("wrote {file}")));
-    Ok(0)
+    Ok(u8::from(!losses.is_empty()))
 }
 
 fn write_page(path: &Path, text: &str) -> Result<()> {
@@ -69,13 +74,38 @@ fn write_page(path: &Path, text: &str) -> Result<()> {
     written.with_context(|| format!("cannot write `{}`", path.display()))
 }
 
+/// One of the formats that are made.
+struct Made {
+    /// As it was asked for.
+    what: String,
+    dest: Destination,
+    exporter: Box<dyn Exporter>,
+}
+
+impl Made {
+    fn record(&mut self, record: &Record) -> Result<()> {
+        self.exporter.record(record).with_context(|| self.what.clone())?;
+        // A receiver that has failed once is not waited for again and again.
+        if self.dest.has_lost() {
+            self.dest.close();
+        }
+        Ok(())
+    }
+
+    /// What did not arrive, in words.
+    fn loss(&self) -> Option<String> {
+        let lost = self.dest.lost();
+        (lost.count > 0).then(|| format!("{}: {}", self.what, lost.words()))
+    }
+}
+
 /// All that is made of a recording while it is read once.
 #[derive(Default)]
 struct Reading {
     report: Report,
     page: Option<Page>,
     outputs: Vec<Asked>,
-    made: Vec<Box<dyn Exporter>>,
+    made: Vec<Made>,
     /// The first one.
     failure: Option<anyhow::Error>,
 }
@@ -92,9 +122,9 @@ impl Reader for Reading {
     fn record(&mut self, record: Record) {
         self.report.add(&record);
         self.page.iter_mut().for_each(|page| page.add(&record));
-        for exporter in &mut self.made {
-            if let Err(error) = exporter.record(&record) {
-                self.failure.get_or_insert(error.into());
+        for made in &mut self.made {
+            if let Err(error) = made.record(&record) {
+                self.failure.get_or_insert(error);
             }
         }
     }
@@ -114,12 +144,14 @@ fn outputs(cli: &Cli) -> Vec<Asked> {
     cli.export.iter().cloned().chain(named).collect()
 }
 
-fn open_all(outputs: &[Asked], run: &Run) -> Result<Vec<Box<dyn Exporter>>> {
+fn open_all(outputs: &[Asked], run: &Run) -> Result<Vec<Made>> {
     let run = Arc::new(run.clone());
     let open = |asked: &Asked| {
+        let what = format!("{}={}", asked.kind.name, asked.dest);
         let open = asked.kind.open.context("a recording that is over has no metrics to be asked for");
-        open.and_then(|open| open(&Destination::new(&asked.dest, None), &run))
-            .with_context(|| format!("{}={}", asked.kind.name, asked.dest))
+        let dest = Destination::new(&asked.dest, None);
+        let exporter = open.and_then(|open| open(&dest, &run)).with_context(|| what.clone())?;
+        Ok(Made { what, dest, exporter })
     };
     outputs.iter().map(open).collect()
 }

@@ -49,6 +49,13 @@ pub struct Lost {
     pub reason: String,
 }
 
+impl Lost {
+    /// What it says.
+    pub fn words(&self) -> String {
+        format!("{} spans or series were not delivered: {}", self.count, self.reason)
+    }
+}
+
 impl Destination {
     /// A destination as it was given. Files rotate after `limit` bytes.
     pub fn new(text: &str, limit: Option<u64>) -> Destination {
@@ -71,6 +78,11 @@ impl Destination {
         if let Ok(mut lost) = self.lost.lock() {
             *lost = Lost { count: lost.count + count, reason };
         }
+    }
+
+    /// Whether anything could not be delivered so far.
+    pub fn has_lost(&self) -> bool {
+        self.lost.lock().is_ok_and(|lost| lost.count > 0)
     }
 
     /// What could not be delivered so far.

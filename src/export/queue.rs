@@ -171,11 +171,8 @@ impl Summary {
             )),
             None => {}
         }
-        if let Lost { count: 1.., reason } = &undelivered {
-            losses.push(format!(
-                "export {what}: {} spans or series were not delivered: {reason}",
-                undelivered.count
-            ));
+        if undelivered.count > 0 {
+            losses.push(format!("export {what}: {}", undelivered.words()));
         }
         losses
     }
