@@ -21,6 +21,15 @@ pub struct Script {
     pub params: Vec<String>,
     /// What its maps are called by beside those of other scripts.
     pub scope: Option<String>,
+    /// What heads its output beside that of other scripts; empty if it is alone.
+    pub heading: String,
+}
+
+impl Script {
+    /// A script that is alone.
+    pub fn alone(source: Source, params: &[String]) -> Script {
+        Script { source, params: params.to_vec(), scope: None, heading: String::new() }
+    }
 }
 
 /// Finds the script that the command line names.
@@ -64,12 +73,12 @@ pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     let (names, params) = cli.words.split_at(named);
     let mut scripts: Vec<Script> = Vec::new();
     for word in names {
-        let mut script = open(word, &[])?;
-        script.scope = Some(scope(word, &scripts));
-        scripts.push(script);
+        let scope = scope(word, &scripts);
+        scripts.push(Script { heading: scope.clone(), scope: Some(scope), ..open(word, &[])? });
     }
     if let Some(text) = &cli.execute {
-        scripts.push(Script { source: Source::new("stdin", text.as_str()), params: Vec::new(), scope: None });
+        let script = Script::alone(Source::new("stdin", text.as_str()), &[]);
+        scripts.push(Script { heading: "-e".into(), ..script });
     }
     if let Some(last) = scripts.last_mut() {
         last.params = params.to_vec();
@@ -88,11 +97,7 @@ fn scope(word: &str, others: &[Script]) -> String {
 
 fn find(cli: &Cli) -> Result<Script> {
     if let Some(text) = &cli.execute {
-        return Ok(Script {
-            source: Source::new("stdin", text.as_str()),
-            params: cli.words.clone(),
-            scope: None,
-        });
+        return Ok(Script::alone(Source::new("stdin", text.as_str()), &cli.words));
     }
     let Some((word, params)) = cli.words.split_first() else {
         bail!("no script: give -e 'PROGRAM', a file, or one of `cudatrace scripts`; --help shows examples");
@@ -102,7 +107,7 @@ fn find(cli: &Cli) -> Result<Script> {
 
 /// Reads a script by its name, as the command line's first word.
 pub fn open(word: &str, params: &[String]) -> Result<Script> {
-    Ok(Script { source: read(word)?, params: params.to_vec(), scope: None })
+    Ok(Script::alone(read(word)?, params))
 }
 
 fn read(word: &str) -> Result<Source> {
@@ -176,7 +181,7 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
             "the script has no clause, so nothing would run: `uprobe:libcuda:cuInit {{ @ = count() }}` is one"
         );
     }
-    match getopt::unknown(&cli.given, &known) {
+    match getopt::unknown(&cli.given, &known, scripts.len()) {
         Some(said) => bail!(said),
         None => Ok(()),
     }

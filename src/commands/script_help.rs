@@ -2,6 +2,7 @@
 
 use crate::cli::{self, Cli, Word};
 use crate::messages::Messages;
+use crate::script::Script;
 use crate::{arguments, embedded, script};
 use anyhow::{Result, bail};
 use lang::Diagnostics;
@@ -17,16 +18,22 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
         arguments::command(Some(subcommand)).print_help()?;
         return Ok(0);
     }
-    let script = script::load(cli, messages)?;
+    let scripts = script::load_all(cli, messages)?;
+    let named = scripts.len() - usize::from(cli.execute.is_some());
+    let words = cli.words.iter().take(named).map(String::as_str).chain(["-e PROGRAM"]);
+    let helps: Result<Vec<String>> =
+        scripts.iter().zip(words).map(|(script, word)| of_script(script, word, messages)).collect();
+    std::io::stdout().lock().write_all(helps?.join("\n").as_bytes())?;
+    Ok(0)
+}
+
+fn of_script(script: &Script, word: &str, messages: &Messages) -> Result<String> {
     let mut diags = Diagnostics::default();
     let Some(ast) = lang::parse::parse(&script.source, &script.params, &mut diags) else {
         messages.diagnostics(&diags, &script.source);
         bail!("the script cannot be read");
     };
-    let shown = word.map_or("-e PROGRAM", String::as_str);
-    let help = text(shown, embedded::summary(&script.source.text), &getopt::known(&ast));
-    std::io::stdout().lock().write_all(help.as_bytes())?;
-    Ok(0)
+    Ok(text(word, embedded::summary(&script.source.text), &getopt::known(&ast)))
 }
 
 fn text(script: &str, summary: &str, options: &[Known]) -> String {

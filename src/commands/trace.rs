@@ -20,7 +20,7 @@ use runtime::signals::StopSignals;
 use runtime::{AttachOptions, Control, Loaded, Session};
 use std::ffi::OsString;
 use std::io::{self};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use target::{Machine, Scope};
@@ -90,20 +90,40 @@ pub fn run_scripts(
         modules.push(compiler.compile(&kernel.features, by_link, before).map_err(Failure::wrong)?);
     }
     let compiled = &modules[0];
-    if cli.emit.is_some() && modules.len() > 1 {
-        return Err(Failure::wrong(anyhow::anyhow!("--emit writes the object of one script")));
-    }
     if let Some(path) = &cli.emit {
-        std::fs::write(path, &compiled.elf)
-            .with_context(|| path.display().to_string())
-            .map_err(Failure::wrong)?;
-        return Ok(0);
+        let objects = compilers.iter().map(Compiler::heading).zip(&modules);
+        return emit(path, objects, messages).map(|()| 0).map_err(Failure::wrong);
     }
     messages
         .detail(|| format!("compiled after {:?}: {} bytes of object", start.elapsed(), compiled.elf.len()));
     let features = kernel.features;
     let job = Job { cli, messages, machine: &machine, features, argv, pids, by_link, start };
     job.run(compilers, &modules, recording)
+}
+
+/// Writes the objects of the scripts; of several each to a file of its own: `x.kernels.o`.
+fn emit<'m>(
+    path: &Path,
+    objects: impl Iterator<Item = (&'m str, &'m Compiled)>,
+    messages: &Messages,
+) -> anyhow::Result<()> {
+    for (heading, compiled) in objects {
+        let to = if heading.is_empty() { path.to_owned() } else { beside(path, heading) };
+        std::fs::write(&to, &compiled.elf).with_context(|| to.display().to_string())?;
+        if !heading.is_empty() {
+            messages.note(&format!("wrote {}", to.display()));
+        }
+    }
+    Ok(())
+}
+
+/// `x.o` of the script `kernels`: `x.kernels.o`.
+fn beside(path: &Path, heading: &str) -> PathBuf {
+    let word = heading.trim_start_matches('-');
+    match path.extension() {
+        Some(extension) => path.with_extension(format!("{word}.{}", extension.display())),
+        None => path.with_extension(word),
+    }
 }
 
 /// Who runs bpftrace and sets this waits for a line that says the same, once the probes are attached.
@@ -219,7 +239,7 @@ impl<'a> Job<'a> {
         let out: Box<dyn io::Write> = if recorded { Box::new(io::sink()) } else { Box::new(io::stdout()) };
         let inner = setup::sink(self.cli, out, Box::new(io::stderr()), self.cli.quiet || recorded)?;
         let argv = self.argv.as_deref().unwrap_or_default();
-        let run = export::run(epoch, &manifest.source, argv);
+        let run = export::run(epoch, &manifest.scripts().join(" "), argv);
         let asked = if self.cli.dry_run { &[][..] } else { asked };
         Exports::open(asked, self.cli.rotate, &Arc::new(run), inner)
     }
@@ -299,4 +319,17 @@ fn prints_symbols(manifest: &Manifest) -> bool {
     let in_values =
         manifest.maps.iter().any(|map| matches!(&map.value, wire::map::MapValue::Plain(ty) if has_usym(ty)));
     in_keys || in_values || manifest.stacks.iter().any(|stack| stack.user)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_several_scripts_lie_beside_each_other() {
+        let beside = |path: &str, heading| beside(Path::new(path), heading).display().to_string();
+        assert_eq!(beside("/tmp/x.o", "kernels"), "/tmp/x.kernels.o");
+        assert_eq!(beside("/tmp/x", "kernels2"), "/tmp/x.kernels2");
+        assert_eq!(beside("x.o", "-e"), "x.e.o");
+    }
 }

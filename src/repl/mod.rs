@@ -172,7 +172,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
 
 /// The session begins with no clause.
 fn nothing() -> Script {
-    Script { source: Source::new("repl", ""), params: Vec::new(), scope: None }
+    Script::alone(Source::new("repl", ""), &[])
 }
 
 fn on_terminal(facts: Facts, messages: &Messages) -> Result<(Inputs, Mouth)> {

@@ -48,6 +48,11 @@ impl<'a> Compiler<'a> {
         &self.script.source
     }
 
+    /// What heads the script's output beside that of others; empty if it is alone.
+    pub fn heading(&self) -> &str {
+        &self.script.heading
+    }
+
     /// What the next script must know of this one and those before it; once it was checked.
     pub fn known(&self) -> Known {
         self.checked.as_ref().map(|checked| Known::of(&checked.program)).unwrap_or_default()
@@ -211,6 +216,7 @@ impl<'a> Compiler<'a> {
             follow: if traced && !follows && !self.cli.no_children { self.follow() } else { None },
             unwind: self.unwind(features),
             pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
+            script: self.script.heading.clone(),
             base: base.cloned(),
             ..codegen::Options::new(*features, cpus())
         };
@@ -252,9 +258,10 @@ impl<'a> Compiler<'a> {
         };
         match manifest.programs.iter().find(kills) {
             None => Ok(()),
-            Some(Program { line, text, .. }) => Err(anyhow!(
-                "line {line}, `{text}`: a return probe would crash this program, which is written in Go and moves its stacks; \
-                 probe entries only (`uprobe`), or a C library that it calls"
+            Some(Program { place, text, .. }) => Err(anyhow!(
+                "{}, `{text}`: a return probe would crash this program, which is written in Go and moves its stacks; \
+                 probe entries only (`uprobe`), or a C library that it calls",
+                manifest.line_of(*place)
             )),
         }
     }

@@ -51,6 +51,8 @@ pub struct Options {
     pub pid_namespace: Option<(u64, u64)>,
     /// Which optimisations run.
     pub optimise: Passes,
+    /// What heads the script's output beside that of others; empty if it is alone.
+    pub script: String,
     /// Manifest of the running session that this module extends.
     pub base: Option<wire::Manifest>,
 }
@@ -67,6 +69,7 @@ impl Options {
             unwind: None,
             pid_namespace: None,
             optimise: Passes::All,
+            script: String::new(),
             base: None,
         }
     }

@@ -37,6 +37,14 @@ pub const RUNTIME: Results = Results { name: "cudaError_t", fine: &[0, 600], tex
 /// Results of NCCL; `ncclInProgress` is no error.
 pub const NCCL: Results = Results { name: "ncclResult_t", fine: &[0, 7], texts: None };
 
+/// Whether a result of this name is no error: success, or "not yet".
+pub fn is_fine(name: &str) -> bool {
+    RESULTS.iter().any(|results| {
+        let variants = find_enum(results.name).map(crate::types::enum_def);
+        variants.is_some_and(|def| results.fine.iter().any(|value| def.name_of(*value) == Some(name)))
+    })
+}
+
 /// What is known of an enum of results.
 pub fn results(name: &str) -> Option<&'static Results> {
     RESULTS.iter().find(|results| results.name == name)
@@ -224,6 +232,16 @@ mod tests {
                 assert!(results.text(*value).is_some(), "{name} ({value}) has no words");
             }
         }
+    }
+
+    #[test]
+    fn answers_that_mean_not_yet_are_fine_by_name() {
+        let fine =
+            ["CUDA_SUCCESS", "cudaSuccess", "CUDA_ERROR_NOT_READY", "cudaErrorNotReady", "ncclInProgress"];
+        assert!(fine.into_iter().all(is_fine));
+        assert!(
+            !["CUDA_ERROR_INVALID_VALUE", "cudaErrorUnknown", "ncclSystemError", ""].into_iter().any(is_fine)
+        );
     }
 
     #[test]

@@ -714,7 +714,7 @@ pub static OPERATIONS: &[Operation] = &[
         doc: "a call of the driver fails; `CUDA_ERROR_NOT_READY` is an answer and none",
         args: &[],
         feeds: &[feed(&["cu[A-Z]*"], &[])],
-        when: Some("retval != CUDA_SUCCESS && retval != CUDA_ERROR_NOT_READY"),
+        when: Some("is_error(retval)"),
     },
     Operation {
         name: "call",

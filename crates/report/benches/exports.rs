@@ -92,7 +92,7 @@ impl Script {
             hidden: HIDDEN.iter().map(|(hidden, _)| *hidden).collect(),
             keys: fields.iter().map(|(key, _)| (*key).to_owned()).collect(),
         };
-        let events = vec![Event { kind, record, line: 1, column: 1 }];
+        let events = vec![Event { kind, record, place: wire::manifest::Place::default() }];
         let named = |form: &dyn Fn(u32) -> String| (0..FUNCTIONS).map(form).collect();
         let names = wire::manifest::Names {
             funcs: named(&|number| format!("cuFunctionOfTheDriver{number}_v2")),

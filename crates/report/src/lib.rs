@@ -24,7 +24,7 @@ pub mod value;
 use std::io;
 use std::sync::Arc;
 use wire::decode::Header;
-use wire::manifest::Message;
+use wire::manifest::{Message, Place};
 use wire::types::Lookup;
 use wire::{CounterKind, Manifest, Value};
 
@@ -86,10 +86,8 @@ pub struct Trouble {
     pub kind: CounterKind,
     /// How often.
     pub count: u64,
-    /// Line of the script, 0: none.
-    pub line: u32,
-    /// Column.
-    pub column: u32,
+    /// What of the script it concerns.
+    pub place: Place,
 }
 
 /// One thing that a run says, in the order in which it happened.
@@ -118,6 +116,8 @@ pub enum Output {
     },
     /// `print(@m)`, and every map at the end.
     Map(Snapshot),
+    /// What follows is said by this script, and what came before by another; only if there are several.
+    Script(String),
     /// The run ends; maps follow.
     End,
     /// Told once, at the end, after the maps.

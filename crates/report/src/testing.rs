@@ -1,6 +1,6 @@
 //! A machine that is not there, for the tests of this crate.
 
-use wire::manifest::{Enum, StackMap};
+use wire::manifest::{Enum, SourceFile, StackMap};
 use wire::{Manifest, map};
 
 use crate::{Frame, Names};
@@ -34,7 +34,11 @@ impl Names for Fake {
     }
 
     fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {
-        format!("{what:?} {number}")
+        match what {
+            // Short names of several kernels are the same.
+            wire::types::Lookup::Kernel => format!("kernel {}", number % 10),
+            _ => format!("{what:?} {number}"),
+        }
     }
 }
 
@@ -57,7 +61,7 @@ fn frame(address: u64) -> Frame {
 pub(crate) fn manifest() -> Manifest {
     let variants = [("CUDA_SUCCESS", 0), ("CUDA_ERROR_OUT_OF_MEMORY", 2)];
     Manifest {
-        source: "t.ct".into(),
+        sources: vec![SourceFile { script: String::new(), file: "t.ct".into() }],
         names: wire::manifest::Names {
             funcs: vec!["cuInit".into(), "cuMemFree_v2".into()],
             ..Default::default()

@@ -1,6 +1,6 @@
 //! What went wrong in the kernel, in words: nothing is lost in silence.
 
-use wire::manifest::{Attach, Program};
+use wire::manifest::{Attach, Place, Program};
 use wire::{CounterKind, Manifest};
 
 use crate::Trouble;
@@ -14,10 +14,8 @@ pub struct Finding {
     pub count: u64,
     /// Records were lost.
     pub lost: bool,
-    /// Line of the script; 0: none.
-    pub line: u32,
-    /// Column.
-    pub column: u32,
+    /// What of the script it concerns.
+    pub place: Place,
 }
 
 /// The findings of a run. Calls seen at entry and at return are one finding: those that never returned.
@@ -27,31 +25,34 @@ pub fn findings(manifest: &Manifest, troubles: &[Trouble]) -> Vec<Finding> {
 
 fn finding(manifest: &Manifest, all: &[Trouble], trouble: &Trouble) -> Option<Finding> {
     let count = match trouble.kind {
-        CounterKind::Entered(program) => trouble.count.saturating_sub(returned(all, program)),
+        CounterKind::Entered(program) => trouble.count.saturating_sub(returned(all, program, trouble.place)),
         CounterKind::Returned(_) => 0,
         _ => trouble.count,
     };
     let lost = matches!(trouble.kind, CounterKind::LostEvent(_));
-    let message = words(manifest, &trouble.kind, count);
-    (count > 0).then_some(Finding { message, count, lost, line: trouble.line, column: trouble.column })
+    let message = words(manifest, trouble, count);
+    (count > 0).then_some(Finding { message, count, lost, place: trouble.place })
 }
 
-fn returned(all: &[Trouble], program: u32) -> u64 {
-    all.iter().filter(|other| other.kind == CounterKind::Returned(program)).map(|other| other.count).sum()
+/// Clauses of several scripts have the same numbers.
+fn returned(all: &[Trouble], program: u32, place: Place) -> u64 {
+    let same = |other: &&Trouble| other.kind == CounterKind::Returned(program) && other.place == place;
+    all.iter().filter(same).map(|other| other.count).sum()
 }
 
 /// The probe list of a clause. A module that was added later lists its own programs alone.
-fn clause_text(manifest: &Manifest, clause: u32) -> &str {
-    let is_wanted = |p: &&Program| p.clause == clause && !matches!(p.attach, Attach::Follow { .. });
+fn clause_text(manifest: &Manifest, clause: u32, place: Place) -> &str {
+    let is_wanted =
+        |p: &&Program| (p.clause, p.place) == (clause, place) && !matches!(p.attach, Attach::Follow { .. });
     manifest.programs.iter().find(is_wanted).map_or("this probe", |program| program.text.as_str())
 }
 
-fn words(manifest: &Manifest, kind: &CounterKind, count: u64) -> String {
+fn words(manifest: &Manifest, trouble: &Trouble, count: u64) -> String {
     let many = |one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
     let calls = || many("call", "calls");
-    let program = |clause: u32| clause_text(manifest, clause);
+    let program = |clause: u32| clause_text(manifest, clause, trouble.place);
     let map = |id: u32| manifest.maps.get(id as usize).map_or("@", |map| map.name.as_str());
-    match kind {
+    match &trouble.kind {
         CounterKind::LostEvent(_) => {
             format!("lost {}: the ring buffer was full", many("event", "events"))
         }
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn unpaired_calls_are_the_difference() {
-        let trouble = |kind, count| Trouble { kind, count, line: 3, column: 1 };
+        let trouble = |kind, count| Trouble { kind, count, place: Place { line: 3, column: 1, source: 0 } };
         let troubles = [
             trouble(CounterKind::Entered(0), 5),
             trouble(CounterKind::Returned(0), 4),

@@ -16,6 +16,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use wire::Manifest;
 use wire::manifest::{Attach, Program, Side, Site};
 
 /// Where a file lies that the manifest knows by its id: a path that this process can open, such as
@@ -71,14 +72,14 @@ pub struct Attacher<'a> {
     pub files: &'a Files<'a>,
     /// The links' own pid filter.
     pub pid: Option<u32>,
-    /// The manifest's names of probes.
-    pub probes: &'a [String],
+    /// Of the module.
+    pub manifest: &'a Manifest,
 }
 
 impl Attacher<'_> {
     /// Attaches one program. BEGIN, END and signals have nothing to attach to.
     pub fn attach(&self, program: &Program, loaded: &LoadedProgram) -> Result<Links, AttachError> {
-        let failed = |what| move |errno| probe_error(program, what, errno);
+        let failed = |what| move |errno| probe_error(self.manifest, program, what, errno);
         match &program.attach {
             Attach::Begin | Attach::End | Attach::Signal { .. } => Ok(Links::default()),
             Attach::Interval { period_ns } => {
@@ -120,10 +121,10 @@ impl Attacher<'_> {
             }
         }
         if made.attached == 0 && !made.failures.is_empty() {
-            let (text, line) = (program.text.clone(), program.line);
+            let (text, place) = (program.text.clone(), self.manifest.line_of(program.place));
             return Err(AttachError::Nothing {
                 text,
-                line,
+                place,
                 count: sites.len(),
                 first: made.failures.remove(0),
             });
@@ -132,8 +133,13 @@ impl Attacher<'_> {
     }
 }
 
-pub(crate) fn probe_error(program: &Program, what: &'static str, errno: io::Error) -> AttachError {
-    AttachError::Probe { text: program.text.clone(), line: program.line, what, errno }
+pub(crate) fn probe_error(
+    manifest: &Manifest,
+    program: &Program,
+    what: &'static str,
+    errno: io::Error,
+) -> AttachError {
+    AttachError::Probe { text: program.text.clone(), place: manifest.line_of(program.place), what, errno }
 }
 
 /// Groups sites by file, files in the order of their first site.
@@ -216,7 +222,14 @@ impl Batch<'_> {
     fn fail(&self, sites: &[&Site], errno: &io::Error, made: &mut Links) {
         made.failures.extend(
             sites.iter().map(|site| SiteFailure {
-                probe: self.attacher.probes.get(site.probe as usize).cloned().unwrap_or_default(),
+                probe: self
+                    .attacher
+                    .manifest
+                    .names
+                    .probes
+                    .get(site.probe as usize)
+                    .cloned()
+                    .unwrap_or_default(),
                 path: self.path.to_owned(),
                 offset: site.offset,
                 errno: errno

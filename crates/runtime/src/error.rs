@@ -83,12 +83,12 @@ pub enum LoadError {
     },
     /// A clause that the verifier gives up on; see [`LIMITS`].
     #[error(
-        "the kernel cannot check the clause of line {line}, `{text}`: {limit}\n\
+        "the kernel cannot check the clause of {place}, `{text}`: {limit}\n\
          take shorter strings (`str(p, 64)`, the setting `max_strlen`), fewer rounds, or several clauses"
     )]
     TooMuch {
-        /// Line of the clause.
-        line: u32,
+        /// `line 3`
+        place: String,
         /// The clause's probe list.
         text: String,
         /// What it exceeds.
@@ -96,14 +96,14 @@ pub enum LoadError {
     },
     /// The verifier's no.
     #[error(
-        "the kernel refused the program of line {line}, `{text}` ({symbol}): {errno}\n\
+        "the kernel refused the program of {place}, `{text}` ({symbol}): {errno}\n\
          this is a bug in cudatrace, please report it with the script and what the kernel said:\n{log}"
     )]
     Refused {
         /// Symbol in the object.
         symbol: String,
-        /// Line of the clause.
-        line: u32,
+        /// `line 3`
+        place: String,
         /// The clause's probe list.
         text: String,
         /// The kernel's errno.
@@ -148,26 +148,24 @@ fn hint(errno: &io::Error) -> &'static str {
 #[derive(Debug, Error)]
 pub enum AttachError {
     /// None of a clause's attach points took.
-    #[error(
-        "none of the {count} attach points of line {line}, `{text}`, could be attached; the first: {first}"
-    )]
+    #[error("none of the {count} attach points of {place}, `{text}`, could be attached; the first: {first}")]
     Nothing {
         /// The clause's probe list.
         text: String,
-        /// Its line.
-        line: u32,
+        /// `line 3`
+        place: String,
         /// Attach points tried.
         count: usize,
         /// The first failure.
         first: SiteFailure,
     },
     /// A timer or a tracepoint.
-    #[error("`{text}` (line {line}) could not be attached: {what}: {errno}")]
+    #[error("`{text}` ({place}) could not be attached: {what}: {errno}")]
     Probe {
         /// The clause's probe list.
         text: String,
-        /// Its line.
-        line: u32,
+        /// `line 3`
+        place: String,
         /// The call.
         what: &'static str,
         /// Why.

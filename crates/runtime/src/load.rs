@@ -182,10 +182,11 @@ fn refused(manifest: &Manifest, symbol: String, said: &str, errno: io::Error) ->
         return features::explain(errno).into();
     }
     let program: Option<&Program> = manifest.programs.iter().find(|program| program.symbol == symbol);
-    let (line, text) = program.map_or((0, String::new()), |program| (program.line, program.text.clone()));
+    let (place, text) = program
+        .map_or_else(Default::default, |program| (manifest.line_of(program.place), program.text.clone()));
     match LIMITS.iter().find(|(words, _)| log.contains(words)) {
-        Some((_, limit)) => LoadError::TooMuch { line, text, limit },
-        None => LoadError::Refused { symbol, line, text, errno, log },
+        Some((_, limit)) => LoadError::TooMuch { place, text, limit },
+        None => LoadError::Refused { symbol, place, text, errno, log },
     }
 }
 
@@ -233,7 +234,13 @@ mod tests {
     fn a_refusal_names_program_clause_and_log() {
         let attach = manifest::Attach::Begin;
         let text = "uprobe:libcuda:cuInit".to_owned();
-        let program = Program { symbol: "probe0".into(), clause: 0, line: 3, text, attach };
+        let program = Program {
+            symbol: "probe0".into(),
+            clause: 0,
+            place: manifest::Place { line: 3, ..Default::default() },
+            text,
+            attach,
+        };
         let manifest = Manifest { programs: vec![program], ..Manifest::default() };
         let error = refused(&manifest, "probe0".into(), SAID, io::Error::from_raw_os_error(libc::EACCES));
         let said = error.to_string();

@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::decode::{self, Header, Value};
-use wire::manifest::{Event, EventKind, Message, Piece};
+use wire::manifest::{Event, EventKind, Message, Piece, Place};
 use wire::map::MapValue;
 use wire::{CounterKind, Manifest};
 
@@ -106,7 +106,15 @@ pub struct Ending {
 impl Session {
     /// Reads until the end, then ends. Detaches in any case.
     pub fn run(&mut self, sink: &mut dyn Sink, names: &dyn Names, mut control: Control<'_>) -> Ending {
-        let mut speaker = Speaker { sink, names, unknown: 0, exit: None, rows: Rows::default() };
+        let mut speaker = Speaker {
+            sink,
+            names,
+            unknown: 0,
+            exit: None,
+            rows: Rows::default(),
+            from: None,
+            script: String::new(),
+        };
         let reason = match self.read(&mut speaker, &mut control) {
             Ok(reason) => reason,
             Err(failure) => failure.reason(),
@@ -260,6 +268,7 @@ impl Session {
 
     fn say_end(&mut self, speaker: &mut Speaker<'_>) -> Result<(), Failure> {
         let core = &self.core;
+        speaker.from = None;
         speaker.say_rest(&core.manifest)?;
         speaker.say(&core.manifest, &Output::End)?;
         for map in maps_at_end(&core.manifest) {
@@ -292,17 +301,19 @@ fn maps_at_end(manifest: &Manifest) -> Vec<u32> {
 /// those still under way at the end included.
 pub(crate) fn troubles(manifest: &Manifest, counts: &[u64]) -> Vec<Trouble> {
     let counted = manifest.counters.iter().zip(counts);
-    let returned = |program: u32| -> u64 {
-        let same = |(counter, _): &(&wire::Counter, &u64)| counter.kind == CounterKind::Returned(program);
+    let returned = |program: u32, place: Place| -> u64 {
+        let same = |(counter, _): &(&wire::Counter, &u64)| {
+            counter.kind == CounterKind::Returned(program) && counter.place == place
+        };
         counted.clone().filter(same).map(|(_, count)| *count).sum()
     };
     let trouble = |(counter, count): (&wire::Counter, &u64)| {
         let count = match counter.kind {
-            CounterKind::Entered(program) => count.saturating_sub(returned(program)),
+            CounterKind::Entered(program) => count.saturating_sub(returned(program, counter.place)),
             CounterKind::Returned(_) => 0,
             _ => *count,
         };
-        Trouble { kind: counter.kind.clone(), count, line: counter.line, column: counter.column }
+        Trouble { kind: counter.kind.clone(), count, place: counter.place }
     };
     counted.clone().map(trouble).filter(|trouble| trouble.count > 0).collect()
 }
@@ -329,10 +340,20 @@ struct Speaker<'a> {
     unknown: u64,
     exit: Option<i64>,
     rows: Rows,
+    /// The statement whose output is being said.
+    from: Option<Place>,
+    /// The script that spoke last.
+    script: String,
 }
 
 impl Speaker<'_> {
     fn say(&mut self, manifest: &Manifest, output: &Output) -> Result<(), Failure> {
+        let script = self.from.map_or("", |place| manifest.script_of(place));
+        if !script.is_empty() && script != self.script {
+            self.script = script.to_owned();
+            let heading = Output::Script(self.script.clone());
+            self.sink.output(manifest, self.names, &heading).map_err(Failure::Sink)?;
+        }
         self.sink.output(manifest, self.names, output).map_err(Failure::Sink)
     }
 
@@ -445,6 +466,7 @@ impl Reader<'_> {
         mut values: Vec<Value>,
     ) -> Result<(), Failure> {
         let mut cell = None;
+        speaker.from = is_output(&event.kind).then_some(event.place);
         match &event.kind {
             EventKind::Printf { .. }
             | EventKind::Print
@@ -515,6 +537,14 @@ impl Reader<'_> {
     ) -> Result<(), Failure> {
         self.scripts.get(index as usize).map_or(Ok(()), act).map_err(Failure::Kernel)
     }
+}
+
+/// Whether it goes where the script's output goes.
+fn is_output(kind: &EventKind) -> bool {
+    !matches!(
+        kind,
+        EventKind::Message { what: Message::Error | Message::Warning, .. } | EventKind::Export { .. }
+    )
 }
 
 fn exit_code(values: &[Value]) -> i64 {

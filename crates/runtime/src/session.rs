@@ -333,10 +333,10 @@ impl Session {
         loaded: LoadedProgram,
         options: &AttachOptions<'_>,
     ) -> Result<(), AttachError> {
-        let probes = &self.core.manifest.names.probes;
+        let manifest = &self.core.manifest;
         let made =
-            Attacher { files: options.files, pid: options.link_pid, probes }.attach(program, &loaded)?;
-        let refused = |what| move |errno| attach::probe_error(program, what, errno);
+            Attacher { files: options.files, pid: options.link_pid, manifest }.attach(program, &loaded)?;
+        let refused = |what| move |errno| attach::probe_error(manifest, program, what, errno);
         let module = ModuleId(self.modules);
         self.links.extend(made.links.into_iter().map(|link| link.of(module)));
         self.failures.extend(made.failures);

@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use wire::decode::Value;
 use wire::layout::Record;
-use wire::manifest::{Attach, Event, EventKind, Manifest, Program, Side, Site};
+use wire::manifest::{Attach, Event, EventKind, Manifest, Place, Program, Side, Site};
 use wire::types::Type;
 
 /// Index of the event whose record is printed.
@@ -137,11 +137,17 @@ const MULTI: bpf::bpf_attach_type = bpf::BPF_TRACE_UPROBE_MULTI;
 
 fn event(kind: EventKind) -> Event {
     let record = Record::new([Type::Int { bytes: 8, signed: false }]);
-    Event { kind, record, line: 1, column: 1 }
+    Event { kind, record, place: Place { source: 0, line: 1, column: 1 } }
 }
 
 fn program(attach: Attach) -> Program {
-    Program { symbol: "p".into(), clause: 0, line: 3, text: "the clause".into(), attach }
+    Program {
+        symbol: "p".into(),
+        clause: 0,
+        place: Place { line: 3, ..Place::default() },
+        text: "the clause".into(),
+        attach,
+    }
 }
 
 fn manifest(programs: Vec<Attach>) -> Manifest {
@@ -196,6 +202,7 @@ impl Sink for Heard {
             }
             Output::Map(snapshot) => format!("map {}", snapshot.map),
             Output::Fetched { text, .. } => format!("{text:?}"),
+            Output::Script(script) => format!("script {script}"),
             Output::End => "end".into(),
             Output::Trouble(list) => format!("trouble {}", list.len()),
         });

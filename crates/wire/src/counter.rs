@@ -1,5 +1,6 @@
 //! Counters that programs keep of what went wrong, in the per-CPU array map [`COUNTERS_MAP`], one u64 each.
 
+use crate::manifest::Place;
 use serde::{Deserialize, Serialize};
 
 /// Name of the counters' map in the object.
@@ -10,10 +11,8 @@ pub const COUNTERS_MAP: &str = "ct_counters";
 pub struct Counter {
     /// What it counts.
     pub kind: CounterKind,
-    /// Line of the script that it concerns, from 1; 0: none.
-    pub line: u32,
-    /// Column, from 1.
-    pub column: u32,
+    /// What of the script it concerns.
+    pub place: Place,
 }
 
 /// What a counter counts.

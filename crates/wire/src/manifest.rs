@@ -70,8 +70,9 @@ pub struct Compiled {
 pub struct Manifest {
     /// [`VERSION`]
     pub version: u32,
-    /// Name of the script in messages.
-    pub source: String,
+    /// Files of the scripts, those of earlier modules first; places name one of them.
+    #[serde(default)]
+    pub sources: Vec<SourceFile>,
     /// Files that attach points lie in; indices are the catalog's file ids.
     pub files: Vec<File>,
     /// Programs of this module.
@@ -108,6 +109,57 @@ pub struct Manifest {
     pub ring_bytes: u32,
 }
 
+impl Manifest {
+    /// The file that a place lies in, as messages name it.
+    pub fn file_of(&self, place: Place) -> &str {
+        self.sources.get(place.source as usize).map_or("script", |source| source.file.as_str())
+    }
+
+    /// The script that a place belongs to, as its output is headed; empty if it is the only one.
+    pub fn script_of(&self, place: Place) -> &str {
+        self.sources.get(place.source as usize).map_or("", |source| source.script.as_str())
+    }
+
+    /// `line 3`, of several files `line 3 of leak.ct`.
+    pub fn line_of(&self, place: Place) -> String {
+        match self.sources.len() {
+            0 | 1 => format!("line {}", place.line),
+            _ => format!("line {} of {}", place.line, self.file_of(place)),
+        }
+    }
+
+    /// The scripts by the files that they begin with, in their order.
+    pub fn scripts(&self) -> Vec<&str> {
+        let mut scripts: Vec<(&str, &str)> = Vec::new();
+        for SourceFile { script, file } in &self.sources {
+            if scripts.iter().all(|(known, _)| known != script) {
+                scripts.push((script, file));
+            }
+        }
+        scripts.into_iter().map(|(_, file)| file).collect()
+    }
+}
+
+/// A file of a script.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFile {
+    /// What heads the output of its script beside that of others; empty if it is alone.
+    pub script: String,
+    /// Name of the file in messages.
+    pub file: String,
+}
+
+/// Where something stands in a script.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// Index in [`Manifest::sources`].
+    pub source: u32,
+    /// From 1; 0: nowhere.
+    pub line: u32,
+    /// From 1.
+    pub column: u32,
+}
+
 /// A file with attach points.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
@@ -138,8 +190,8 @@ pub struct Program {
     pub symbol: String,
     /// Index of the clause.
     pub clause: u32,
-    /// Line of the clause, from 1.
-    pub line: u32,
+    /// The clause.
+    pub place: Place,
     /// The clause's probe list as written, for messages.
     pub text: String,
     /// Where it runs.
@@ -228,10 +280,8 @@ pub struct Event {
     pub kind: EventKind,
     /// Where its values lie.
     pub record: Record,
-    /// Line of the statement, from 1.
-    pub line: u32,
-    /// Column, from 1.
-    pub column: u32,
+    /// The statement.
+    pub place: Place,
 }
 
 /// What the reader does with a record.

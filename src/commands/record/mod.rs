@@ -58,7 +58,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         true => format!("{SCRIPT}{KERNEL}{}", opened_before(&setup::family(cli, &cli.pids))),
         false => SCRIPT.to_owned(),
     };
-    let script = Script { source: Source::new("record", text), params: Vec::new(), scope: None };
+    let script = Script::alone(Source::new("record", text), &[]);
     let status = trace::run_scripts(vec![script], cli, messages, Some(recording))?;
     if !cli.dry_run && !cli.check {
         finish(&tally.borrow(), &files, cli.quiet);

@@ -105,7 +105,7 @@ impl<'p> Cx<'p> {
         self.manifest.programs.push(manifest::Program {
             symbol: symbol.clone(),
             clause: super::follow::NO_CLAUSE,
-            line: 0,
+            place: manifest::Place::default(),
             text: format!("tracepoint:{}", manifest::TASK_ENDS),
             attach: attach.clone(),
         });

@@ -13,8 +13,8 @@ const CAPACITY: u32 = 1024;
 impl Cx<'_> {
     /// Index of the counter of this kind at this place.
     pub(super) fn counter(&mut self, kind: CounterKind, span: Span) -> u32 {
-        let (line, column) = self.position(span);
-        index_or_push(&mut self.manifest.counters, Counter { kind, line, column })
+        let place = self.place(span);
+        index_or_push(&mut self.manifest.counters, Counter { kind, place })
     }
 
     /// Declares the counters' map; at the end, when their number is known.

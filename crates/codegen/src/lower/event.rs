@@ -16,8 +16,8 @@ use wire::{CounterKind, Type};
 impl Cx<'_> {
     /// Index of the event of this statement.
     fn event(&mut self, kind: EventKind, record: Record, span: Span) -> u32 {
-        let (line, column) = self.position(span);
-        index_or_push(&mut self.manifest.events, Event { kind, record, line, column })
+        let place = self.place(span);
+        index_or_push(&mut self.manifest.events, Event { kind, record, place })
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) fn exported(
 impl Body<'_, '_> {
     /// `errorf(format, ...)` and its like, with the column behind it if it is on one line.
     pub(super) fn message(&mut self, what: hir::Message, pieces: &[hir::Piece]) -> EventKind {
-        let (first, last) = (self.cx.position(self.span), self.cx.src.line_column(self.span.end));
+        let [first, last] = [self.span.start, self.span.end].map(|at| self.cx.src.line_column(at));
         let end_column = if first.0 == last.0 { last.1 } else { 0 };
         let what = match what {
             hir::Message::Error => Message::Error,

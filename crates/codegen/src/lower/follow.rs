@@ -31,7 +31,7 @@ impl Cx<'_> {
         self.manifest.programs.push(manifest::Program {
             symbol: symbol.into(),
             clause: NO_CLAUSE,
-            line: 0,
+            place: manifest::Place::default(),
             text: format!("tracepoint:{tracepoint}"),
             attach: attach.clone(),
         });

@@ -282,8 +282,12 @@ impl<'p> Cx<'p> {
         user && self.options.unwind.is_some()
     }
 
-    fn position(&self, span: Span) -> (u32, u32) {
-        self.src.line_column(span.start)
+    /// Where a span begins.
+    fn place(&mut self, span: Span) -> manifest::Place {
+        let (line, column) = self.src.line_column(span.start);
+        let file = self.src.file_at(span.start).name.clone();
+        let source = manifest::SourceFile { script: self.options.script.clone(), file };
+        manifest::Place { source: index_or_push(&mut self.manifest.sources, source), line, column }
     }
 
     fn finish(mut self) -> (ir::Module, Manifest) {
@@ -305,7 +309,8 @@ impl<'p> Cx<'p> {
 fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifest {
     let mut manifest = options.base.clone().unwrap_or_default();
     manifest.version = manifest::VERSION;
-    manifest.source = src.name.clone();
+    let source = manifest::SourceFile { script: options.script.clone(), file: src.name.clone() };
+    index_or_push(&mut manifest.sources, source);
     manifest.programs.clear();
     for file in &program.files {
         let file = manifest::File { id: file.id.0, path: file.path.clone() };

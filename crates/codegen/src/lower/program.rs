@@ -157,11 +157,11 @@ impl<'p> Cx<'p> {
         attach: manifest::Attach,
     ) -> Body<'c, 'p> {
         let symbol = format!("{word}{}", self.manifest.programs.len());
-        let (line, _) = self.position(probe.span);
+        let place = self.place(probe.span);
         self.manifest.programs.push(manifest::Program {
             symbol: symbol.clone(),
             clause: probe.clause,
-            line,
+            place,
             text: self.src.slice(probe.span).to_owned(),
             attach: attach.clone(),
         });

@@ -15,6 +15,8 @@
 //! interval:s:getopt("interval", 0), END { print(@) }    END { print(@) }, or with `--interval=5` also interval:s:5
 //! ```
 
+use std::collections::HashSet;
+
 use crate::ast::{Expr, ExprKind, Item, Script, SpecPart, UnaryOp};
 use crate::diagnostic::Diagnostics;
 use crate::forms::{macros, walk};
@@ -84,20 +86,24 @@ pub fn known(script: &Script) -> Vec<Known> {
     found
 }
 
-/// What is wrong with an option that the script does not know.
-pub fn unknown(given: &[Given], known: &[Known]) -> Option<String> {
+/// What is wrong with an option that the script does not know, or none of several.
+pub fn unknown(given: &[Given], known: &[Known], scripts: usize) -> Option<String> {
     let wrong = given.iter().find(|given| known.iter().all(|option| option.name != given.name))?;
     let near = similar(&wrong.name, known.iter().map(|option| option.name.as_str()));
     let near: Vec<String> = near.iter().map(|name| format!("--{name}")).collect();
+    let (whose, have) =
+        if scripts == 1 { ("the script has", "it has") } else { ("the scripts have", "they have") };
     let help = match did_you_mean(&near).pop() {
         Some(help) => help,
-        None if known.is_empty() => "it has none".into(),
+        None if known.is_empty() => format!("{have} none"),
         None => {
-            let forms: Vec<String> = known.iter().map(|option| format!("`{}`", option.form())).collect();
-            format!("it has {}", forms.join(", "))
+            let mut forms: Vec<String> = known.iter().map(|option| format!("`{}`", option.form())).collect();
+            let mut seen = HashSet::new();
+            forms.retain(|form| seen.insert(form.clone()));
+            format!("{have} {}", forms.join(", "))
         }
     };
-    Some(format!("the script has no option `--{}`: {help}", wrong.name))
+    Some(format!("{whose} no option `--{}`: {help}", wrong.name))
 }
 
 /// Replaces each `getopt` by its value.

@@ -24,7 +24,7 @@ pub(super) fn askers(script: &mut Script, visit: &mut impl Visit) {
 /// Elsewhere there is no process that could be meant; the checker says so.
 fn is_call(spec: &ProbeSpec) -> bool {
     let provider = spec.provider.node.to_lowercase();
-    ["uprobe", "u", "uretprobe", "ur", "cuda"].contains(&provider.as_str())
+    ["uprobe", "u", "uretprobe", "ur", "usdt", "cuda"].contains(&provider.as_str())
 }
 
 /// Functions that tell what scripts ask for, and what is kept of it. A driver, or a program, need not have them.

@@ -253,12 +253,11 @@ impl Record {
 
 /// What a function's result says. 0 is success in all APIs of CUDA and NCCL; who asks for an earlier call's error does not fail.
 pub(crate) fn status_of(func: &str, name: Option<&str>, value: i64) -> Status {
-    const NO_ERRORS: [&str; 3] = ["CUDA_ERROR_NOT_READY", "cudaErrorNotReady", "ncclInProgress"];
     const ASK: [&str; 2] = ["cudaGetLastError", "cudaPeekAtLastError"];
     match (value, name) {
         (0, _) => Status::Ok,
         _ if ASK.contains(&func) => Status::Ok,
-        (_, Some(name)) if NO_ERRORS.contains(&name) => Status::Ok,
+        (_, Some(name)) if cuda::errors::is_fine(name) => Status::Ok,
         _ => Status::Error,
     }
 }

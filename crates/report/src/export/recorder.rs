@@ -69,7 +69,7 @@ impl Recorder {
     /// The records that an output makes; most make one. `context` is that of the session.
     pub fn records(&mut self, context: Context, output: &Output, each: &mut dyn FnMut(Record)) {
         match output {
-            Output::Attached { .. } | Output::End => {}
+            Output::Attached { .. } | Output::Script(_) | Output::End => {}
             Output::Event { header, values, cell } => {
                 self.last_ns = header.time_ns;
                 if let Some(record) = self.event(context, header, values, cell.as_ref()) {
@@ -167,7 +167,8 @@ impl Recorder {
             }
         };
         let thread = self.thread(context, header, b"");
-        Some(self.text(kind, text, header.time_ns, Some(thread)))
+        let script = self.shared(context.manifest.script_of(event.place).as_bytes());
+        Some(Record { name: script, ..self.text(kind, text, header.time_ns, Some(thread)) })
     }
 
     /// What is the same in all records of an event.

@@ -7,11 +7,13 @@
 //! Integers beyond 2^53, of which a double holds some, are strings. Strings of the traced process keep their control characters
 //! as JSON escapes; bytes that are not UTF-8 become U+FFFD, so that every line is valid JSON.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use wire::decode::Header;
 use wire::manifest::{EventKind, Message};
 use wire::map::{Agg, Map, MapValue};
+use wire::types::Lookup;
 use wire::{Manifest, Value};
 
 use super::exported::Exported;
@@ -27,16 +29,18 @@ use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
 pub struct JsonSink<W> {
     out: W,
     quiet: bool,
+    /// `"script": "kernels", ` where there are several.
+    script: String,
 }
 
 impl<W: Write> JsonSink<W> {
     /// `quiet` leaves out how many probes were attached.
     pub fn new(out: W, quiet: bool) -> JsonSink<W> {
-        JsonSink { out, quiet }
+        JsonSink { out, quiet, script: String::new() }
     }
 
     fn line(&mut self, kind: &str, data: &str) -> io::Result<()> {
-        writeln!(self.out, "{{\"type\": \"{kind}\", \"data\": {data}}}")
+        writeln!(self.out, "{{\"type\": \"{kind}\", {}\"data\": {data}}}", self.script)
     }
 
     fn event(
@@ -59,11 +63,11 @@ impl<W: Write> JsonSink<W> {
             EventKind::Message { what, format, .. } => {
                 let kind = if *what == Message::Error { "errorf" } else { "warnf" };
                 let msg = string(&printf(format, values, context));
-                let file = string(context.manifest.source.as_bytes());
+                let file = string(context.manifest.file_of(event.place).as_bytes());
                 writeln!(
                     self.out,
                     "{{\"type\": \"{kind}\", \"msg\": {msg}, \"filename\": {file}, \"line\": {}, \"col\": {}}}",
-                    event.line, event.column
+                    event.place.line, event.place.column
                 )
             }
             EventKind::Print => {
@@ -134,9 +138,11 @@ impl<W: Write> JsonSink<W> {
         let data = match entries {
             [(key, only)] if key.is_empty() => cell(only),
             entries => {
-                let pairs: Vec<String> = entries
+                let keys = keys_json(context, entries.iter().map(|(key, _)| key.as_slice()));
+                let pairs: Vec<String> = keys
                     .iter()
-                    .map(|(key, value)| format!("{}: {}", key_json(context, key), cell(value)))
+                    .zip(entries)
+                    .map(|(key, (_, value))| format!("{key}: {}", cell(value)))
                     .collect();
                 format!("{{{}}}", pairs.join(", "))
             }
@@ -156,11 +162,12 @@ impl<W: Write> JsonSink<W> {
             )?;
         }
         for found in others {
-            let (msg, file) = (string(found.message.as_bytes()), string(manifest.source.as_bytes()));
+            let file = string(manifest.file_of(found.place).as_bytes());
+            let msg = string(found.message.as_bytes());
             writeln!(
                 self.out,
                 "{{\"type\": \"runtime_error\", \"msg\": {msg}, \"count\": {}, \"filename\": {file}, \"line\": {}, \"col\": {}}}",
-                found.count, found.line, found.column
+                found.count, found.place.line, found.place.column
             )?;
         }
         Ok(())
@@ -183,8 +190,15 @@ impl<W: Write> Sink for JsonSink<W> {
             Output::Fetched { text: Err(reason), .. } => {
                 writeln!(self.out, "{{\"type\": \"runtime_error\", \"msg\": {}}}", string(reason.as_bytes()))
             }
+            Output::Script(script) => {
+                self.script = format!("\"script\": {}, ", string(script.as_bytes()));
+                Ok(())
+            }
             Output::Map(snapshot) => self.snapshot(context, snapshot),
-            Output::End => Ok(()),
+            Output::End => {
+                self.script.clear();
+                Ok(())
+            }
             Output::Trouble(troubles) => self.troubles(manifest, troubles),
         }
     }
@@ -274,6 +288,28 @@ fn value_json(context: Context, value: &Value) -> String {
         }
         Value::Either(_, value) => value_json(context, value),
         other => string(context.text(other).as_bytes()),
+    }
+}
+
+/// The keys of a map. Names of kernels that are the same when shortened are written as the driver has them: of members of
+/// one name readers keep the last.
+fn keys_json<'k>(context: Context, keys: impl Iterator<Item = &'k [Value]> + Clone) -> Vec<String> {
+    let short: Vec<String> = keys.clone().map(|key| key_json(context, key)).collect();
+    let mut times: HashMap<&str, usize> = HashMap::new();
+    short.iter().for_each(|text| *times.entry(text).or_default() += 1);
+    let distinct = |(key, text): (&[Value], &String)| match times[text.as_str()] {
+        1 => text.clone(),
+        _ => key_json(context, &key.iter().map(mangled).collect::<Vec<_>>()),
+    };
+    keys.zip(&short).map(distinct).collect()
+}
+
+/// A value with names of kernels as the driver has them.
+fn mangled(value: &Value) -> Value {
+    match value {
+        Value::Lookup(Lookup::Kernel | Lookup::KernelFull, id) => Value::Lookup(Lookup::KernelMangled, *id),
+        Value::Tuple(parts) => Value::Tuple(parts.iter().map(mangled).collect()),
+        other => other.clone(),
     }
 }
 

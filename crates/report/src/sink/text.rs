@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use wire::decode::Header;
-use wire::manifest::{EventKind, Message};
+use wire::manifest::{EventKind, Message, Place};
 use wire::map::{Map, MapValue};
 use wire::{Manifest, Value};
 
@@ -23,12 +23,14 @@ pub struct TextSink<W, N> {
     out: W,
     notices: N,
     quiet: bool,
+    /// A heading stands above.
+    headed: bool,
 }
 
 impl<W: Write, N: Write> TextSink<W, N> {
     /// `quiet` leaves out how many probes were attached; losses are told all the same.
     pub fn new(out: W, notices: N, quiet: bool) -> TextSink<W, N> {
-        TextSink { out, notices, quiet }
+        TextSink { out, notices, quiet, headed: false }
     }
 
     fn event(
@@ -56,7 +58,8 @@ impl<W: Write, N: Write> TextSink<W, N> {
             }
             EventKind::Message { what, end_column, format } => {
                 let text = printf(format, values, context);
-                let place = format!("{}:{}:{}", context.manifest.source, event.line, event.column);
+                let Place { line, column, .. } = event.place;
+                let place = format!("{}:{line}:{column}", context.manifest.file_of(event.place));
                 let end = if *end_column > 0 { format!("-{end_column}") } else { String::new() };
                 let level = if *what == Message::Error { "ERROR" } else { "WARNING" };
                 writeln!(self.notices, "{place}{end}: {level}: {}", String::from_utf8_lossy(&text))
@@ -81,6 +84,12 @@ impl<W: Write, N: Write> TextSink<W, N> {
             | EventKind::Zero { .. }
             | EventKind::Exit => Ok(()),
         }
+    }
+
+    /// `==> kernels <==`, as tail(1) says which of several files it shows.
+    fn heading(&mut self, script: &str) -> io::Result<()> {
+        let above = if std::mem::replace(&mut self.headed, true) { "\n" } else { "" };
+        writeln!(self.out, "{above}==> {script} <==")
     }
 
     /// `span cuMemAlloc_v2 [python 7/8] 74120 ns CUDA_SUCCESS bytes=4096`
@@ -109,9 +118,11 @@ impl<W: Write, N: Write> TextSink<W, N> {
 
     fn troubles(&mut self, manifest: &Manifest, troubles: &[Trouble]) -> io::Result<()> {
         for finding in findings(manifest, troubles) {
-            let place = match finding.line {
-                0 => String::new(),
-                line => format!("{}:{line}:{}: ", manifest.source, finding.column),
+            let place = match finding.place {
+                Place { line: 0, .. } => String::new(),
+                Place { line, column, .. } => {
+                    format!("{}:{line}:{column}: ", manifest.file_of(finding.place))
+                }
             };
             writeln!(self.notices, "warning: {place}{}", finding.message)?;
         }
@@ -130,6 +141,7 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
             Output::Event { header, values, cell } => self.event(context, header, values, cell.as_ref()),
             Output::Fetched { text: Ok(text), .. } => self.out.write_all(text),
             Output::Fetched { text: Err(reason), .. } => writeln!(self.notices, "warning: {reason}"),
+            Output::Script(script) => self.heading(script),
             Output::Map(snapshot) => self.map(context, snapshot),
             Output::End => self.out.write_all(b"\n\n"),
             Output::Trouble(troubles) => self.troubles(manifest, troubles),

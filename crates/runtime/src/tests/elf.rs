@@ -211,7 +211,7 @@ fn a_refused_program_is_our_bug_and_comes_with_clause_and_log() {
     let refused = compiled(object(&refused(), None), vec![site(probed_one, 0, 0, 0)]);
     let error = Loaded::load(&refused, &Options::default()).err().expect("refused");
     assert!(
-        matches!(&error, LoadError::Refused { line: 3, errno, .. } if errno.raw_os_error() == Some(libc::EACCES))
+        matches!(&error, LoadError::Refused { place, errno, .. } if place == "line 3" && errno.raw_os_error() == Some(libc::EACCES))
     );
     let said = error.to_string();
     for part in ["`the clause`", "bug in cudatrace", "R5 !read_ok"] {

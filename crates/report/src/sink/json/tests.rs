@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::{Fake, manifest, map};
 use wire::CounterKind;
-use wire::manifest::{Event, Piece};
+use wire::manifest::{Event, Piece, Place};
 use wire::map::hist_buckets;
 
 fn written(manifest: &Manifest, output: Output) -> String {
@@ -22,7 +22,11 @@ fn one_map(value: MapValue, entries: Vec<(Vec<Value>, Cell)>) -> String {
 }
 
 fn print(value: Value) -> String {
-    let event = Event { kind: EventKind::Print, record: Default::default(), line: 1, column: 1 };
+    let event = Event {
+        kind: EventKind::Print,
+        record: Default::default(),
+        place: Place { source: 0, line: 1, column: 1 },
+    };
     let manifest = Manifest { events: vec![event], ..manifest() };
     let header = Header { event: 0, cpu: 0, time_ns: 7, tgid: 1, tid: 1 };
     written(&manifest, Output::Event { header, values: vec![value], cell: None })
@@ -104,7 +108,11 @@ fn values() {
 fn other_lines() {
     let kind = EventKind::Printf { format: vec![Piece::Text(b"a\n".to_vec())] };
     let manifest = Manifest {
-        events: vec![Event { kind, record: Default::default(), line: 1, column: 1 }],
+        events: vec![Event {
+            kind,
+            record: Default::default(),
+            place: Place { source: 0, line: 1, column: 1 },
+        }],
         ..manifest()
     };
     let header = Header { event: 0, cpu: 0, time_ns: 7, tgid: 1, tid: 1 };
@@ -114,12 +122,22 @@ fn other_lines() {
         written(&manifest, Output::Attached { probes: 2 }),
         r#"{"type": "attached_probes", "count": 2, "data": {"probes": 2}}"#
     );
-    let trouble = |kind| Trouble { kind, count: 3, line: 2, column: 5 };
+    let trouble = |kind| Trouble { kind, count: 3, place: Place { source: 0, line: 2, column: 5 } };
     let troubles = vec![trouble(CounterKind::LostEvent(0)), trouble(CounterKind::DivisionByZero)];
     assert_eq!(
         written(&manifest, Output::Trouble(troubles)),
         "{\"type\": \"lost_events\", \"count\": 3, \"data\": {\"events\": 3}}\n\
          {\"type\": \"runtime_error\", \"msg\": \"3 divisions by zero, which gave 1\", \"count\": 3, \"filename\": \"t.ct\", \
          \"line\": 2, \"col\": 5}"
+    );
+}
+
+#[test]
+fn kernels_whose_short_names_are_the_same_are_members_of_their_own() {
+    let plain = || MapValue::Plain(wire::Type::Int { bytes: 8, signed: true });
+    let entry = |id, count| (vec![Value::Lookup(Lookup::Kernel, id), int(1)], Cell::Plain(int(count)));
+    assert_eq!(
+        one_map(plain(), vec![entry(11, 5), entry(2, 6), entry(21, 7)]),
+        r#"{"type": "map", "data": {"@x": {"KernelMangled 11,1": 5, "kernel 2,1": 6, "KernelMangled 21,1": 7}}}"#
     );
 }

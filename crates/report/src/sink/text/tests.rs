@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::{Fake, manifest, map};
 use wire::CounterKind;
-use wire::manifest::{Event, Piece};
+use wire::manifest::{Event, Piece, Place, SourceFile};
 use wire::map::{Agg, hist_buckets};
 
 fn written(manifest: &Manifest, outputs: &[Output]) -> (String, String) {
@@ -72,7 +72,8 @@ fn histograms() {
 
 #[test]
 fn events_and_the_end() {
-    let event = |kind| Event { kind, record: Default::default(), line: 1, column: 1 };
+    let event =
+        |kind| Event { kind, record: Default::default(), place: Place { source: 0, line: 1, column: 1 } };
     let manifest = Manifest {
         events: vec![
             event(EventKind::Printf { format: vec![Piece::Text(b"hi\n".to_vec())] }),
@@ -99,9 +100,52 @@ fn events_and_the_end() {
             say(3, vec![], None),
             say(99, vec![], None),
             Output::End,
-            Output::Trouble(vec![Trouble { kind: CounterKind::LostEvent(0), count: 3, line: 2, column: 5 }]),
+            Output::Trouble(vec![Trouble {
+                kind: CounterKind::LostEvent(0),
+                count: 3,
+                place: Place { source: 0, line: 2, column: 5 },
+            }]),
         ],
     );
     assert_eq!(out, "hi\n\\x1b\n@x[1]: 3\n@x[2]: 0\n[%T 1007]\n\n");
     assert_eq!(notices, "Attached 1 probe\nwarning: t.ct:2:5: lost 3 events: the ring buffer was full\n");
+}
+
+#[test]
+fn headings_say_which_script_speaks() {
+    let printf = |text: &[u8]| Event {
+        kind: EventKind::Printf { format: vec![Piece::Text(text.to_vec())] },
+        record: Default::default(),
+        place: Place::default(),
+    };
+    let manifest = Manifest { events: vec![printf(b"a\n"), printf(b"b\n")], ..manifest() };
+    let say = |event| Output::Event {
+        header: Header { event, cpu: 0, time_ns: 7, tgid: 1, tid: 1 },
+        values: vec![],
+        cell: None,
+    };
+    let heading = |name: &str| Output::Script(name.into());
+    let said = [heading("kernels"), say(0), say(0), heading("-e"), say(1), Output::End];
+    assert_eq!(written(&manifest, &said).0, "==> kernels <==\na\na\n\n==> -e <==\nb\n\n\n");
+}
+
+#[test]
+fn findings_name_the_file_of_their_script() {
+    let source = |script: &str, file: &str| SourceFile { script: script.into(), file: file.into() };
+    let sources = vec![source("kernels", "kernels.ct"), source("-e", "stdin")];
+    let manifest = Manifest { sources, ..manifest() };
+    let trouble = |source, kind, count| Trouble { kind, count, place: Place { source, line: 2, column: 5 } };
+    let troubles = [
+        trouble(0, CounterKind::UserRead, 1),
+        trouble(1, CounterKind::UserRead, 2),
+        trouble(0, CounterKind::Entered(0), 5),
+        trouble(0, CounterKind::Returned(0), 3),
+        trouble(1, CounterKind::Returned(0), 9),
+    ];
+    assert_eq!(
+        written(&manifest, &[Output::Trouble(troubles.to_vec())]).1,
+        "warning: kernels.ct:2:5: 1 read of the program's memory failed, and gave 0 or \"\"\n\
+         warning: stdin:2:5: 2 reads of the program's memory failed, and gave 0 or \"\"\n\
+         warning: kernels.ct:2:5: 2 calls of `this probe` did not return while traced\n"
+    );
 }
