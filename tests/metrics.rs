@@ -1,7 +1,7 @@
 //! Metrics as their readers see them: Prometheus scrapes a run and answers with the workload's own counts, `promtool` and
 //! Prometheus' Python client find nothing wrong, and every query of the dashboard has an answer.
 //!
-//! What is not installed is skipped: `apt-get install prometheus`, `pip install prometheus_client`.
+//! What is not installed is skipped: `apt-get install prometheus`, `pip install prometheus_client kubernetes-validate`.
 
 mod common;
 
@@ -252,4 +252,14 @@ fn configuration_of_prometheus_is_accepted() {
         let said = format!("{}{}", common::stdout(&output), common::stderr(&output));
         assert!(output.status.success() && !said.contains("WARNING"), "{said}");
     }
+}
+
+#[test]
+fn kubernetes_knows_all_that_its_configuration_says() {
+    if !has("kubernetes-validate", &["--version"]) {
+        return;
+    }
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/observability/kubernetes.yaml");
+    let output = Command::new("kubernetes-validate").args(["--strict", file]).output().expect("it runs");
+    assert!(output.status.success(), "{}{}", common::stdout(&output), common::stderr(&output));
 }

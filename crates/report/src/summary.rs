@@ -3,9 +3,11 @@
 //! A call of the runtime and the calls of the driver in it are both calls; what an operation amounts to is counted at the
 //! driver's functions alone, which the tables of CUDA know by name, so nothing counts twice.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use crate::export::{Data, Kind, Record, Span, Status, Text};
 use crate::value::escape;
