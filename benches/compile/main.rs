@@ -1,4 +1,4 @@
-//! What compiling costs: CPU time from the text of a script to the BPF object, for every script that ships and for some
+//! What compiling costs: time from the text of a script to the BPF object, for every script that ships and for some
 //! that are larger. Files are opened and their symbols read beforehand: that is the machine's share, not the compiler's.
 //!
 //! ```text
@@ -13,16 +13,20 @@ use lang::catalog::Tracepoint;
 use lang::{Diagnostics, Source};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use target::{Machine, Scope};
 use wire::Features;
 use wire::manifest::Compiled;
+
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Source to object, of any script.
 const ALLOWED: Duration = Duration::from_millis(5);
 const RUNS: usize = 40;
 
-/// Processor time of each half, and what came out.
+/// Time of each half, and what came out.
 struct Run {
     front: Duration,
     back: Duration,
@@ -109,23 +113,15 @@ fn measure(path: &Path, machine: &Machine) -> Duration {
 }
 
 fn compile(source: &Source, machine: &Machine) -> Run {
-    let start = processor_time();
+    let start = Instant::now();
     let mut diags = Diagnostics::default();
     let checked = lang::compile_front(source, &[], &lang::Options::default(), machine, &mut diags)
         .unwrap_or_else(|| panic!("{}: {:#?}", source.name, diags.list));
-    let front = processor_time() - start;
+    let front = start.elapsed();
     let compiled = codegen::compile(&checked.program, source, &options()).expect("it is not too large");
-    Run { front, back: processor_time() - start - front, compiled }
+    Run { front, back: start.elapsed() - front, compiled }
 }
 
 fn options() -> Options {
     Options { pid_filter: true, ..Options::new(Features::ALL, 2) }
-}
-
-/// CPU time of this process so far.
-fn processor_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it fills the struct that it is given.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -218,6 +218,7 @@ impl<'a> Compiler<'a> {
             pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
             script: self.script.heading.clone(),
             base: base.cloned(),
+            self_describing: self.cli.emit.is_some(),
             ..codegen::Options::new(*features, cpus())
         };
         let checked = self.checked.as_ref().ok_or_else(|| anyhow!("the script was not checked"))?;

@@ -21,8 +21,8 @@ use lang::hir::{
 use lang::hir_visit::{
     direct, direct_mut, inner, inner_mut, operands, operands_mut, visit_block, visit_expr,
 };
+use rustc_hash::FxHashSet;
 use std::borrow::Cow;
-use std::collections::HashSet;
 
 /// Cases of a probe at most: an arm has a bit for each.
 const CASES: usize = u64::BITS as usize;
@@ -131,7 +131,7 @@ impl<'p> Group<'p> {
     /// A site that is written twice runs twice, by two programs.
     fn has_site_of(&self, probe: &Probe) -> bool {
         let place = |site: &Site| (site.file, site.place.offset);
-        let known: HashSet<_> = self.members.iter().flat_map(|m| sites(&m.attach)).map(place).collect();
+        let known: FxHashSet<_> = self.members.iter().flat_map(|m| sites(&m.attach)).map(place).collect();
         sites(&probe.attach).iter().any(|site| known.contains(&place(site)))
     }
 

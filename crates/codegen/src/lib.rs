@@ -12,6 +12,7 @@ pub mod ir;
 pub mod lower;
 pub mod object;
 pub mod opt;
+mod parallel;
 pub mod regalloc;
 
 pub use bpf::asm::AsmError as Error;
@@ -55,6 +56,8 @@ pub struct Options {
     pub script: String,
     /// Manifest of the running session that this module extends.
     pub base: Option<wire::Manifest>,
+    /// The object has its manifest in a section, for whoever finds the file.
+    pub self_describing: bool,
 }
 
 impl Options {
@@ -71,6 +74,7 @@ impl Options {
             optimise: Passes::All,
             script: String::new(),
             base: None,
+            self_describing: false,
         }
     }
 }
@@ -131,7 +135,8 @@ pub enum Stage {
 /// Compiles a checked program. Fails only if a probe is too large for the kernel: its stack, or its code.
 pub fn compile(program: &hir::Program, src: &Source, options: &Options) -> Result<Compiled, Error> {
     let (assembly, manifest) = assembled(program, src, options)?;
-    Ok(Compiled { elf: object::write(&assembly, &manifest, src), manifest })
+    let described = options.self_describing.then_some(&manifest);
+    Ok(Compiled { elf: object::write(&assembly, described, src), manifest })
 }
 
 /// Where spills and temporaries are too large for the stack together, temporaries leave it.

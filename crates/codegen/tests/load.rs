@@ -27,7 +27,7 @@ fn open(module: &Module) -> OpenObject {
     });
     let src = Source::new("t.ct", SCRIPT);
     let assembly = asm::assemble(module).unwrap();
-    let elf = codegen::object::write(&assembly, &wire::Manifest::default(), &src);
+    let elf = codegen::object::write(&assembly, None, &src);
     ObjectBuilder::default().open_memory(&elf).unwrap()
 }
 

@@ -15,7 +15,7 @@ use wire::Manifest;
 
 fn object(module: &Module, manifest: &Manifest) -> Vec<u8> {
     let src = Source::new("t.ct", "uprobe:x:f { @ = count() }");
-    codegen::object::write(&asm::assemble(module).unwrap(), manifest, &src)
+    codegen::object::write(&asm::assemble(module).unwrap(), Some(manifest), &src)
 }
 
 /// A program of each kind, with all that it can refer to.

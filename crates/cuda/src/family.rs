@@ -154,9 +154,9 @@ fn strip_number(symbol: &str) -> &str {
 
 /// `cuCtxCreate_v4` -> (`cuCtxCreate`, 4)
 fn numbered(symbol: &str) -> Option<(&str, u32)> {
-    let (base, number) = symbol.rsplit_once("_v")?;
-    let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-    Some((base, number.parse().ok()?)).filter(|_| is_number)
+    let named = symbol.trim_end_matches(|c: char| c.is_ascii_digit());
+    let base = named.strip_suffix("_v")?;
+    Some((base, symbol[named.len()..].parse().ok()?))
 }
 
 /// The next form, with the stream suffix of `symbol`: `cuStreamBeginCapture_ptsz` -> `cuStreamBeginCapture_v2_ptsz`.

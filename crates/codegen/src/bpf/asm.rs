@@ -4,8 +4,9 @@
 
 use super::insn::{self, Callee, Cmp, Insn, Reg, Src};
 use super::mir::{self, Base, End, Function, Inst, R, Val};
-use super::select::{Kfuncs, select};
-use crate::ir::{self, FuncKind, FuncRef, MapDef, MapRef, Module};
+use super::select::select;
+use crate::ir::{self, FuncKind, FuncRef, MapDef, MapRef, Module, Op};
+use crate::parallel;
 use crate::regalloc::{self, Allocated, Frame, MAX_STACK};
 use lang::Span;
 use thiserror::Error;
@@ -71,7 +72,7 @@ const MAX_OPERATIONS: usize = 4 * MAX_JUMP as usize;
 /// Refuses functions that are far too long before time and memory are spent on them.
 pub fn check_size(module: &Module) -> Result<(), AsmError> {
     for func in &module.funcs {
-        let operations = func.blocks.iter().map(|block| block.ops.len() + 1).sum();
+        let operations = func.operations();
         if operations > MAX_OPERATIONS {
             return Err(AsmError::Size { name: func.name.clone(), operations, span: func.span });
         }
@@ -148,15 +149,29 @@ impl Code {
 
 /// Assembles all functions of a module.
 pub fn assemble(module: &Module) -> Result<Assembly, AsmError> {
-    let mut kfuncs = Kfuncs::default();
-    let codes: Vec<Code> =
-        module.funcs.iter().map(|func| function(func, &mut kfuncs)).collect::<Result<_, _>>()?;
+    let kfuncs = kfuncs(module);
+    let mut codes: Vec<Option<Result<Code, AsmError>>> = module.funcs.iter().map(|_| None).collect();
+    let work = module.funcs.iter().zip(&mut codes);
+    parallel::for_each(work, module.operations(), |(func, code)| *code = Some(function(func, &kfuncs)));
+    let codes: Vec<Code> = codes.into_iter().flatten().collect::<Result<_, _>>()?;
     check_stack(module, &codes)?;
-    let kfuncs = kfuncs.0.into_iter().map(|(name, args)| Kfunc { name, args }).collect();
     Ok(Assembly { codes, maps: module.maps.clone(), data: module.data.clone(), kfuncs })
 }
 
-fn function(func: &ir::Func, kfuncs: &mut Kfuncs) -> Result<Code, AsmError> {
+/// The kernel functions that a module calls, each once.
+fn kfuncs(module: &Module) -> Vec<Kfunc> {
+    let mut kfuncs: Vec<Kfunc> = Vec::new();
+    for inst in module.funcs.iter().flat_map(|func| &func.blocks).flat_map(|block| &block.ops) {
+        if let Op::Kfunc { name, args, .. } = &inst.op
+            && kfuncs.iter().all(|known| known.name != *name)
+        {
+            kfuncs.push(Kfunc { name: name.clone(), args: args.len() as u8 });
+        }
+    }
+    kfuncs
+}
+
+fn function(func: &ir::Func, kfuncs: &[Kfunc]) -> Result<Code, AsmError> {
     let allocated = regalloc::allocate(select(func, kfuncs));
     let (section, params) = match &func.kind {
         FuncKind::Program { section, .. } => (Some(section.clone()), 1),

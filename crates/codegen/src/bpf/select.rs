@@ -10,24 +10,11 @@
 //!
 //! Not here: which machine register or stack place anything gets (`regalloc`).
 
+use super::asm::Kfunc;
 use super::insn::{Alu, Atomic, Cmp, Reg, Width};
 use super::mir::{Base, Block, Callee, End, Function, INSERTED, Inst, Placed, R, Val, Wide};
 use crate::ir::{self, AtomicOp, Bin, BlockId, FuncRef, MapRef, Op, Operand, SlotId, Term, VReg};
 use lang::Span;
-
-/// Names of the kernel functions that a module calls, with the number of their arguments.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kfuncs(pub Vec<(String, u8)>);
-
-impl Kfuncs {
-    fn intern(&mut self, name: &str, args: u8) -> u32 {
-        let known = self.0.iter().position(|(known, _)| known == name);
-        known.unwrap_or_else(|| {
-            self.0.push((name.to_owned(), args));
-            self.0.len() - 1
-        }) as u32
-    }
-}
 
 /// A value that is said again at each use.
 #[derive(Copy, Clone, Debug)]
@@ -39,8 +26,9 @@ enum Known {
     Func(FuncRef),
 }
 
-/// Selects a function's instructions. Blocks come in the order in which they should lie in memory.
-pub fn select(func: &ir::Func, kfuncs: &mut Kfuncs) -> Function {
+/// Selects a function's instructions; `kfuncs` are those of its module. Blocks come in the order in which they should
+/// lie in memory.
+pub fn select(func: &ir::Func, kfuncs: &[Kfunc]) -> Function {
     let mut select = Select::new(func, kfuncs);
     select.prologue();
     let order = layout(func);
@@ -86,7 +74,7 @@ fn number(out: &mut Function) {
 
 struct Select<'a> {
     func: &'a ir::Func,
-    kfuncs: &'a mut Kfuncs,
+    kfuncs: &'a [Kfunc],
     out: Function,
     /// By IR block: its first machine block.
     starts: Vec<usize>,
@@ -104,7 +92,7 @@ struct Select<'a> {
 }
 
 impl<'a> Select<'a> {
-    fn new(func: &'a ir::Func, kfuncs: &'a mut Kfuncs) -> Select<'a> {
+    fn new(func: &'a ir::Func, kfuncs: &'a [Kfunc]) -> Select<'a> {
         let out = Function {
             blocks: Vec::with_capacity(func.blocks.len() + 1),
             vregs: func.vregs,
@@ -306,8 +294,9 @@ impl<'a> Select<'a> {
             }
             Op::Call { dst, helper, ref args } => self.call(dst, Callee::Helper(helper), args),
             Op::Kfunc { dst, ref name, ref args } => {
-                let kfunc = self.kfuncs.intern(name, args.len() as u8);
-                self.call(dst, Callee::Kfunc(kfunc), args);
+                let kfunc = self.kfuncs.iter().position(|known| known.name == *name);
+                let kfunc = kfunc.expect("bug: a kernel function that the module does not list");
+                self.call(dst, Callee::Kfunc(kfunc as u32), args);
             }
             // Registers with several definitions; else they are known values.
             Op::SlotAddr { dst, slot } => self.emit(Inst::SlotAddr { dst: R::Virt(dst), slot, offset: 0 }),

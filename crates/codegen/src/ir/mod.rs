@@ -34,6 +34,13 @@ pub struct Module {
     pub data: Vec<u8>,
 }
 
+impl Module {
+    /// Operations of all functions.
+    pub fn operations(&self) -> usize {
+        self.funcs.iter().map(Func::operations).sum()
+    }
+}
+
 /// A value of 64 bits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VReg(pub u32);
@@ -82,6 +89,13 @@ pub struct Func {
     pub slots: Vec<Slot>,
     /// The probe list, for line info of generated code.
     pub span: Span,
+}
+
+impl Func {
+    /// Operations, ends of blocks among them.
+    pub fn operations(&self) -> usize {
+        self.blocks.iter().map(|block| block.ops.len() + 1).sum()
+    }
 }
 
 /// What a function is.

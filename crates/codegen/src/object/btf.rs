@@ -4,7 +4,7 @@
 //! Source: the kernel's `Documentation/bpf/btf.rst`.
 
 use crate::bpf::asm::{Assembly, Code, Kfunc};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
@@ -43,9 +43,9 @@ pub struct Btf {
     types: Vec<u8>,
     count: u32,
     strings: Vec<u8>,
-    offsets: HashMap<String, u32>,
-    pointers: HashMap<TypeId, TypeId>,
-    counts: HashMap<u32, TypeId>,
+    offsets: FxHashMap<String, u32>,
+    pointers: FxHashMap<TypeId, TypeId>,
+    counts: FxHashMap<u32, TypeId>,
     int: TypeId,
     long: TypeId,
 }
@@ -57,9 +57,9 @@ impl Btf {
             types: Vec::new(),
             count: 0,
             strings: vec![0],
-            offsets: HashMap::from([(String::new(), 0)]),
-            pointers: HashMap::new(),
-            counts: HashMap::new(),
+            offsets: FxHashMap::from_iter([(String::new(), 0)]),
+            pointers: FxHashMap::default(),
+            counts: FxHashMap::default(),
             int: VOID,
             long: VOID,
         };

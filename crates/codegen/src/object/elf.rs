@@ -31,7 +31,7 @@ pub fn write(
     sections: &Sections,
     places: &[(u32, u32)],
     debug: &Debug,
-    manifest: &Manifest,
+    manifest: Option<&Manifest>,
 ) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.section("license", SectionKind::Data, LICENSE.to_vec(), 1);
@@ -47,8 +47,10 @@ pub fn write(
     if !assembly.codes.is_empty() {
         writer.section(".BTF.ext", SectionKind::Other, debug.ext.clone(), 4);
     }
-    let json = serde_json::to_vec(manifest).expect("bug: a manifest has string keys only");
-    writer.section(wire::manifest::SECTION, SectionKind::Other, json, 1);
+    if let Some(manifest) = manifest {
+        let json = serde_json::to_vec(manifest).expect("bug: a manifest has string keys only");
+        writer.section(wire::manifest::SECTION, SectionKind::Other, json, 1);
+    }
     writer.object.write().expect("bug: sections, symbols and relocations fit each other")
 }
 

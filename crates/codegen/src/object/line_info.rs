@@ -8,7 +8,7 @@ use super::btf::{Btf, TypeId};
 use crate::bpf::asm::{Assembly, Code};
 use crate::bpf::insn::SLOT;
 use lang::{Source, Span};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
@@ -64,13 +64,13 @@ struct Lines<'a> {
     src: &'a Source,
     file: u32,
     /// By start: where the spans asked for are. Programs of a clause share them.
-    known: HashMap<u32, [u32; 3]>,
+    known: FxHashMap<u32, [u32; 3]>,
 }
 
 impl<'a> Lines<'a> {
     fn new(btf: &'a mut Btf, src: &'a Source) -> Lines<'a> {
         let file = btf.string(&src.name);
-        Lines { btf, src, file, known: HashMap::new() }
+        Lines { btf, src, file, known: FxHashMap::default() }
     }
 
     /// Records of a function: its first instruction, and each one where the place changes.

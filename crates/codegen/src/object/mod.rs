@@ -5,7 +5,7 @@
 //! .text              callbacks                                     .BTF      types of maps, functions, kernel functions
 //! .maps              maps, described in .BTF                       .BTF.ext  which function and script line each
 //! .rodata            constant bytes                                          instruction belongs to
-//! license            "GPL", as the tracing helpers demand          .cudatrace  the manifest, as JSON
+//! license            "GPL", as the tracing helpers demand          .cudatrace  the manifest, as JSON, if asked for
 //! ```
 
 mod btf;
@@ -15,14 +15,14 @@ mod maps;
 
 use crate::bpf::asm::{Assembly, Code};
 use lang::Source;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use wire::Manifest;
 
 /// Section of callbacks; libbpf appends them to the programs that refer to them.
 const TEXT: &str = ".text";
 
-/// The object's bytes.
-pub fn write(assembly: &Assembly, manifest: &Manifest, src: &Source) -> Vec<u8> {
+/// The object's bytes, with its manifest or without.
+pub fn write(assembly: &Assembly, manifest: Option<&Manifest>, src: &Source) -> Vec<u8> {
     let sections = Sections::of(assembly);
     let mut btf = btf::Btf::new();
     let maps = maps::describe(&mut btf, &assembly.maps);
@@ -43,7 +43,7 @@ struct Sections {
 impl Sections {
     fn of(assembly: &Assembly) -> Sections {
         let mut sections = Sections { list: Vec::new(), offsets: Vec::new() };
-        let mut known: HashMap<&str, (usize, u64)> = HashMap::new();
+        let mut known: FxHashMap<&str, (usize, u64)> = FxHashMap::default();
         for (at, code) in assembly.codes.iter().enumerate() {
             let name = section(code);
             let (index, end) = known.entry(name).or_insert_with(|| {

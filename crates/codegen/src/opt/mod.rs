@@ -10,6 +10,7 @@ mod dce;
 
 use crate::Passes;
 use crate::ir::{Func, Module, verify};
+use crate::parallel;
 
 /// A rewrite of a function; says whether it changed something.
 pub type Pass = fn(&mut Func) -> bool;
@@ -30,29 +31,30 @@ pub fn run(module: &mut Module, passes: Passes) {
     let wanted = |at: usize| passes == Passes::All || passes == Passes::Only(at);
     let chosen = PASSES.iter().enumerate().filter(|(at, _)| wanted(*at)).map(|(_, pass)| *pass);
     let chosen: Vec<(&str, Pass)> = chosen.collect();
-    for at in 0..module.funcs.len() {
-        check(module, at, "lower");
-        settle(module, at, &chosen);
-    }
+    let original = cfg!(debug_assertions).then(|| module.clone());
+    let check = |func: &Func, after: &str| {
+        if let Some(module) = &original
+            && let Err(what) = verify::verify_func(module, func)
+        {
+            panic!("{after} broke a rule of the IR: {what}");
+        }
+    };
+    let operations = module.operations();
+    parallel::for_each(module.funcs.iter_mut(), operations, |func| {
+        check(func, "lower");
+        settle(func, &chosen, &check);
+    });
 }
 
 /// Runs one pass after the other, until as many as there are have had nothing to change.
-fn settle(module: &mut Module, at: usize, passes: &[(&str, Pass)]) {
+fn settle(func: &mut Func, passes: &[(&str, Pass)], check: &impl Fn(&Func, &str)) {
     let mut idle = 0;
     for (name, pass) in passes.iter().cycle().take(ROUNDS * passes.len()) {
-        let changed = pass(&mut module.funcs[at]);
-        check(module, at, name);
+        let changed = pass(func);
+        check(func, name);
         idle = if changed { 0 } else { idle + 1 };
         if idle == passes.len() {
             break;
         }
-    }
-}
-
-fn check(module: &Module, at: usize, after: &str) {
-    if cfg!(debug_assertions)
-        && let Err(what) = verify::verify_func(module, &module.funcs[at])
-    {
-        panic!("{after} broke a rule of the IR: {what}");
     }
 }

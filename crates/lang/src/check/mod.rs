@@ -15,6 +15,7 @@ mod declare;
 mod export;
 mod expr;
 mod functions;
+mod idle;
 pub mod infer;
 mod join;
 mod layout;
@@ -38,7 +39,7 @@ mod whole;
 
 pub use functions::registers;
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::ast::{self, Item, Script};
 use crate::catalog::{Catalog, FileId};
@@ -135,6 +136,7 @@ pub fn check(
     let tracks_calls = resolve::asks_around(script);
     let mut probes = checker.rounds(&resolved, diags);
     spans::settle(&mut probes);
+    idle::leave_out(&mut probes);
     (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved, tracks_calls))
 }
 
@@ -187,17 +189,17 @@ pub(crate) struct Checker<'a> {
     pub names: Interner,
     pub config: Config,
     /// `#define`
-    pub defines: HashMap<String, &'a ast::Expr>,
+    pub defines: FxHashMap<String, &'a ast::Expr>,
     /// `let @m = hash(N)`
-    declared: HashMap<String, DeclaredMap>,
+    declared: FxHashMap<String, DeclaredMap>,
     /// `metric @m = { ... }`
     metrics: Vec<metric::Declared>,
     labels: Labels,
     pub maps: Vec<MapState>,
     /// By name.
-    map_ids: HashMap<String, MapId>,
+    map_ids: FxHashMap<String, MapId>,
     /// Constants of the enum that is being declared.
-    pub enumerators: HashMap<String, i64>,
+    pub enumerators: FxHashMap<String, i64>,
     /// Stages before this one found errors, which may be why something is not known.
     pub refused: bool,
     /// The script sends calls as spans, which what lies in them names.
@@ -216,9 +218,9 @@ impl<'a> Checker<'a> {
         names: Interner,
         config: Config,
     ) -> Self {
-        let (defines, declared, maps) = (HashMap::new(), HashMap::new(), Vec::new());
+        let (defines, declared, maps) = (FxHashMap::default(), FxHashMap::default(), Vec::new());
         let metrics = Vec::new();
-        let (diags, scope, enumerators) = (Diagnostics::default(), Scope::default(), HashMap::new());
+        let (diags, scope, enumerators) = (Diagnostics::default(), Scope::default(), FxHashMap::default());
         Checker {
             src,
             options,
@@ -231,7 +233,7 @@ impl<'a> Checker<'a> {
             metrics,
             labels: Labels::new(),
             maps,
-            map_ids: HashMap::new(),
+            map_ids: FxHashMap::default(),
             enumerators,
             refused: false,
             sends_calls: false,

@@ -14,7 +14,7 @@ use crate::hir::{
     Attach, Export, Expr, ExprKind, Hidden, NameId, NameKind, Probe, Site, Stmt, StmtKind, Type,
 };
 use crate::hir_visit::{inner, inner_mut};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A place in a file.
 type Where = (u32, u64);
@@ -26,7 +26,7 @@ pub fn settle(probes: &mut Vec<Probe>) {
     *probes = std::mem::take(probes).into_iter().flat_map(|probe| place_moments(probe, &first)).collect();
 }
 
-fn silence_others(probes: &mut Vec<Probe>, first: &HashMap<Where, u32>) {
+fn silence_others(probes: &mut Vec<Probe>, first: &FxHashMap<Where, u32>) {
     for probe in &mut *probes {
         let clause = probe.clause;
         let Attach::Return(sites) = &mut probe.attach else { continue };
@@ -51,7 +51,7 @@ fn silence_others(probes: &mut Vec<Probe>, first: &HashMap<Where, u32>) {
 }
 
 /// A probe with moments as two: at calls that are spans, and at others.
-fn place_moments(probe: Probe, first: &HashMap<Where, u32>) -> Vec<Probe> {
+fn place_moments(probe: Probe, first: &FxHashMap<Where, u32>) -> Vec<Probe> {
     let (Attach::Entry(sites) | Attach::Return(sites)) = &probe.attach else { return vec![probe] };
     let is_span = |site: &&Site| of(site).is_some_and(|at| first.contains_key(&at));
     let (spans, others): (Vec<Site>, Vec<Site>) = sites.iter().cloned().partition(|site| is_span(&site));
@@ -78,8 +78,8 @@ fn name_own_call(stmt: &mut Stmt) {
 }
 
 /// By place: the first clause that sends a span of its calls.
-fn first_clauses(probes: &[Probe]) -> HashMap<Where, u32> {
-    let mut first = HashMap::new();
+fn first_clauses(probes: &[Probe]) -> FxHashMap<Where, u32> {
+    let mut first = FxHashMap::default();
     for probe in probes {
         let Attach::Return(sites) = &probe.attach else { continue };
         if !any(&probe.body, &is_span) {

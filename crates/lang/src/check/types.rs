@@ -2,7 +2,7 @@
 //!
 //! Enums and structs enter the program when something uses them, so a script that prints one result carries one enum.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::ast::TypeName;
 use crate::hir::{Enum, EnumId, Field, NameKind, Struct, StructId, Type};
@@ -15,11 +15,11 @@ pub struct Types {
     /// The same structs in the CUDA tables, which know the real types of the fields. `None`: the script's own.
     origins: Vec<Option<cuda::StructId>>,
     /// `point` of the script's `struct point` or `enum point`.
-    tags: HashMap<String, Type>,
+    tags: FxHashMap<String, Type>,
     /// Names that a `typedef` of the script made.
-    typedefs: HashMap<String, Type>,
+    typedefs: FxHashMap<String, Type>,
     /// Constants of the script's enums.
-    constants: HashMap<String, (EnumId, i64)>,
+    constants: FxHashMap<String, (EnumId, i64)>,
     /// Structs and enums of a running program: its script is read again for libraries that appear late, and declares them again.
     recalled: (usize, usize),
 }

@@ -19,7 +19,7 @@
 //! Several scripts of a run share these maps, so what is done twice must come out the same: a call changes a stack by
 //! the depth that it had when the call began.
 
-use crate::ast::{Expr, ExprKind, Item, Script};
+use crate::ast::{BinaryOp, Expr, ExprKind, Item, Script};
 use crate::forms::lookup::{self, Listener, Own};
 use crate::forms::operations::expression;
 use crate::forms::walk::{self, Visit};
@@ -315,7 +315,11 @@ struct Asked {
 
 impl Visit for Asked {
     fn enters(&self, condition: &Expr) -> bool {
-        condition.kind != ExprKind::Bool(false)
+        match &condition.kind {
+            ExprKind::Bool(on) => *on,
+            ExprKind::Binary { op: BinaryOp::And, lhs, .. } => self.enters(lhs),
+            _ => true,
+        }
     }
 
     fn expr(&mut self, e: &mut Expr) {

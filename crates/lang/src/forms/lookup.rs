@@ -12,6 +12,9 @@ pub(super) fn askers(script: &mut Script, visit: &mut impl Visit) {
     for item in &mut script.items {
         match item {
             Item::Clause(clause) if clause.probes.iter().any(is_call) => {
+                if clause.predicate.as_ref().is_some_and(|predicate| !visit.enters(predicate)) {
+                    continue;
+                }
                 clause.predicate.iter_mut().for_each(|e| walk::expr(e, visit));
                 walk::block(&mut clause.body, visit);
             }

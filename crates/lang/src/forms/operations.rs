@@ -25,8 +25,8 @@ use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::is_args;
 use crate::similar::similar;
 use crate::span::{Source, Span, Spanned};
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 /// What follows an operation to probe its beginning.
 pub const START: &str = "start";
@@ -215,7 +215,7 @@ fn value(feed: &'static Feed, arg: &'static Argument) -> String {
 
 thread_local! {
     /// The tables' expressions, which never change, as they were parsed.
-    static PARSED: RefCell<HashMap<String, Expr>> = RefCell::default();
+    static PARSED: RefCell<FxHashMap<String, Expr>> = RefCell::default();
 }
 
 /// An expression of the tables, at a place of the script.

@@ -8,7 +8,7 @@
 //!   cuMemFree_v2(dptr)                  left out with a warning
 //! ```
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::ast::Clause;
 use crate::catalog::{FileId, MarkerArg};
@@ -69,7 +69,7 @@ enum Travel {
 /// Groups what a clause runs at. Functions that lack a used argument are left out with one warning; none left is an error.
 pub fn group(clause: &Clause, spots: Vec<Spot>, types: &mut Types, diags: &mut Diagnostics) -> Vec<Attached> {
     let usage = Usage::of(clause);
-    let mut grouping = Grouping { usage: &usage, types, attached: Vec::new(), index: HashMap::new() };
+    let mut grouping = Grouping { usage: &usage, types, attached: Vec::new(), index: FxHashMap::default() };
     let mut lacking = Vec::new();
     let results = usage.retval.is_some() && spots.iter().any(returns_enum);
     for spot in spots {
@@ -97,7 +97,7 @@ struct Grouping<'a> {
     usage: &'a Usage,
     types: &'a mut Types,
     attached: Vec<Attached>,
-    index: HashMap<Key, usize>,
+    index: FxHashMap<Key, usize>,
 }
 
 impl Grouping<'_> {

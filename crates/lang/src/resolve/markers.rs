@@ -62,7 +62,7 @@ impl Finder<'_, '_> {
             target: text(&target.node),
             span: Span { end: name.span.end, ..provider.map_or(name.span, |part| part.span) },
         };
-        match self.setting.catalog.files(asked.target) {
+        match self.files(asked.target) {
             Ok(files) => self.marked(&asked, files),
             Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
             Err(TargetError::NotYet { looked_in }) => Ok(vec![self.not_yet(&asked, target.span, looked_in)]),

@@ -1,6 +1,6 @@
 //! Names that the kernel side knows as small integers: each text once per kind, ids in order of first use.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::hir::{NameId, NameKind, Names};
 
@@ -8,7 +8,7 @@ use crate::hir::{NameId, NameKind, Names};
 #[derive(Debug, Default)]
 pub struct Interner {
     names: Names,
-    index: [HashMap<String, u32>; 3],
+    index: [FxHashMap<String, u32>; 3],
 }
 
 impl Interner {

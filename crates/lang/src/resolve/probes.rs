@@ -3,9 +3,10 @@
 //! A function is probed once by a clause however many of its names and of the clause's attach points mean it. Where a
 //! target is not there yet, the functions that the CUDA tables know are assumed, so that the body is checked all the same.
 
-use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use cuda::operations::{OPERATIONS, QUIET};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ast::{Clause, ProbeSpec, SpecPart};
 use crate::catalog::{File, FileId, Function, MarkerArg, Place, TargetError};
@@ -60,9 +61,21 @@ pub struct Finder<'a, 'b> {
     diags: &'b mut Diagnostics,
     pub(super) files: Vec<File>,
     pub(super) pending: Vec<Pending>,
-    symbols: HashMap<FileId, Symbols<'a>>,
+    /// Targets that were looked for: one that is not there is searched for in many places.
+    targets: FxHashMap<String, Result<Vec<File>, TargetError>>,
+    symbols: FxHashMap<FileId, Symbols<'a>>,
+    /// Functions that were found so far: several clauses, and several attach points of one, mean the same.
+    known: FxHashMap<(FileId, &'a str), Known>,
     /// What the clause in hand asks of the calls around its own, which begin and end at one place.
     around: Around,
+}
+
+/// What is the same of a function wherever it is probed.
+#[derive(Clone, Copy)]
+struct Known {
+    func: NameId,
+    api: NameId,
+    signature: Option<&'static cuda::Signature>,
 }
 
 /// What a clause asks of the calls around its own.
@@ -100,8 +113,9 @@ pub(super) fn finding(
 impl<'a, 'b> Finder<'a, 'b> {
     /// A finder that adds to `names` and `diags`.
     pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
-        let (files, pending, symbols) = (Vec::new(), Vec::new(), HashMap::new());
-        Finder { setting, names, diags, files, pending, symbols, around: Around::default() }
+        let (targets, symbols, known) = Default::default();
+        let (files, pending, around) = (Vec::new(), Vec::new(), Around::default());
+        Finder { setting, names, diags, files, pending, targets, symbols, known, around }
     }
 
     /// The files that sites lie in, and the targets that are missing.
@@ -297,8 +311,18 @@ impl<'a, 'b> Finder<'a, 'b> {
         self.in_target(&asked, text(&target.node), target.span)
     }
 
+    /// The files that a target stands for.
+    pub(super) fn files(&mut self, target: &str) -> Result<Vec<File>, TargetError> {
+        if let Some(found) = self.targets.get(target) {
+            return found.clone();
+        }
+        let found = self.setting.catalog.files(target);
+        self.targets.insert(target.to_owned(), found.clone());
+        found
+    }
+
     fn in_target(&mut self, asked: &Asked, target: &str, span: Span) -> Spots {
-        match self.setting.catalog.files(target) {
+        match self.files(target) {
             Ok(files) => self.in_files(asked, files),
             Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
             // Operations are the driver's: of another library only forms want to hear, if it is there.
@@ -403,7 +427,14 @@ impl<'a, 'b> Finder<'a, 'b> {
             .collect()
     }
 
-    fn spot(&mut self, asked: &Asked, file: &File, function: &Function, symbol: &str, offset: u64) -> Spot {
+    fn spot(
+        &mut self,
+        asked: &Asked,
+        file: &File,
+        function: &Function,
+        symbol: &'a str,
+        offset: u64,
+    ) -> Spot {
         let one_place = asked.returns || self.around.named.is_some() || self.around.parent;
         let place = match (offset, one_place) {
             (0, true) => self.setting.catalog.return_place(file.id, function.offset),
@@ -411,17 +442,52 @@ impl<'a, 'b> Finder<'a, 'b> {
             (offset, _) => Place { offset: function.offset + offset, stack_shift: 0 },
         };
         // Behind the first instruction the registers need not hold the arguments any more.
-        let library = library_of(file, symbol).filter(|_| offset == 0);
-        let shown = if offset == 0 { symbol.to_string() } else { format!("{symbol}+{offset}") };
-        let site = self.site(asked, Some(file.id), place, symbol, library, &format!("{}:{shown}", file.path));
+        let (known, probe) = match offset {
+            0 => (self.known(file, symbol), self.probe(asked, format_args!("{}:{symbol}", file.path))),
+            _ => (
+                self.function(symbol, None),
+                self.probe(asked, format_args!("{}:{symbol}+{offset}", file.path)),
+            ),
+        };
         Spot::Call(Call {
             by_name: asked.by_name(),
             returns: asked.returns,
-            site,
+            site: site(Some(file.id), place, known, probe),
             symbol: symbol.into(),
-            signature: library.and_then(|(library, major)| cuda::signature(library, major, symbol)),
+            signature: known.signature,
             passed: None,
         })
+    }
+
+    /// What the tables know of a symbol of a file.
+    fn known(&mut self, file: &File, symbol: &'a str) -> Known {
+        if let Some(known) = self.known.get(&(file.id, symbol)) {
+            return *known;
+        }
+        let known = self.function(symbol, library_of(file, symbol));
+        self.known.insert((file.id, symbol), known);
+        known
+    }
+
+    /// What the tables of a library know of a symbol.
+    fn function(&mut self, symbol: &str, library: Option<(cuda::Library, u32)>) -> Known {
+        let api = library.map_or(symbol, |(library, _)| cuda::base_name(library, symbol));
+        Known {
+            func: self.names.intern(NameKind::Func, symbol),
+            api: self.names.intern(NameKind::Api, api),
+            signature: library.and_then(|(library, major)| cuda::signature(library, major, symbol)),
+        }
+    }
+
+    /// What `probe` says there: the operation, or how the function is named.
+    fn probe(&mut self, asked: &Asked, function: fmt::Arguments) -> NameId {
+        match asked.operation {
+            Some(name) => self.names.intern(NameKind::Probe, name),
+            None => {
+                let name = format!("{}:{function}", asked.provider.names[0]);
+                self.names.intern(NameKind::Probe, &name)
+            }
+        }
     }
 
     fn at_address(&mut self, asked: &Asked, file: &File, address: u64) -> Spots {
@@ -431,10 +497,11 @@ impl<'a, 'b> Finder<'a, 'b> {
         };
         let place = Place { offset, stack_shift: 0 };
         let symbol = format!("{address:#x}");
-        let site = self.site(asked, Some(file.id), place, &symbol, None, &format!("{}:{symbol}", file.path));
+        let known = self.function(&symbol, None);
+        let probe = self.probe(asked, format_args!("{}:{symbol}", file.path));
         Ok(vec![Spot::Call(Call {
             returns: asked.returns,
-            site,
+            site: site(Some(file.id), place, known, probe),
             symbol,
             signature: None,
             by_name: true,
@@ -442,35 +509,10 @@ impl<'a, 'b> Finder<'a, 'b> {
         })])
     }
 
-    fn site(
-        &mut self,
-        asked: &Asked,
-        file: Option<FileId>,
-        place: Place,
-        symbol: &str,
-        library: Option<(cuda::Library, u32)>,
-        path_and_symbol: &str,
-    ) -> Site {
-        let api = library.map_or(symbol, |(library, _)| cuda::base_name(library, symbol));
-        let probe = match asked.operation {
-            Some(name) => name.to_string(),
-            None => format!("{}:{path_and_symbol}", asked.provider.names[0]),
-        };
-        Site {
-            file,
-            place,
-            semaphore: 0,
-            case: 0,
-            func: self.names.intern(NameKind::Func, symbol),
-            api: self.names.intern(NameKind::Api, api),
-            probe: self.names.intern(NameKind::Probe, &probe),
-        }
-    }
-
     fn no_function(&self, asked: &Asked, files: &[File]) -> Box<Diagnostic> {
         let paths = listed(files.iter().map(|file| file.path.as_str()), 5);
         let names = |file: &File| self.setting.catalog.functions(file.id);
-        let candidates: HashSet<&str> =
+        let candidates: FxHashSet<&str> =
             files.iter().flat_map(names).flat_map(|f| f.names.iter().map(String::as_str)).collect();
         let help = match &asked.pattern {
             FunctionPattern::Named { version: Some(version), .. } => {
@@ -481,7 +523,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         let near = match &asked.pattern {
             FunctionPattern::Named { name: NamePattern::Cpp(name), .. } => {
                 let names = candidates.iter().filter_map(|symbol| cpp_name(symbol, name.contains('(')));
-                let names: HashSet<String> = names.collect();
+                let names: FxHashSet<String> = names.collect();
                 let near = similar(name, names.iter().map(String::as_str));
                 return finding(
                     "E0105",
@@ -523,14 +565,13 @@ impl<'a, 'b> Finder<'a, 'b> {
             symbols.push(asked.written.to_string());
         }
         let spots = symbols.into_iter().map(|symbol| {
-            let path = format!("{target}:{symbol}");
-            let site = self.site(asked, None, Place::default(), &symbol, library, &path);
-            let signature = library.and_then(|(library, major)| cuda::signature(library, major, &symbol));
+            let known = self.function(&symbol, library);
+            let probe = self.probe(asked, format_args!("{target}:{symbol}"));
             Spot::Call(Call {
                 returns: asked.returns,
-                site,
+                site: site(None, Place::default(), known, probe),
                 symbol,
-                signature,
+                signature: known.signature,
                 by_name: asked.by_name(),
                 passed: None,
             })
@@ -549,6 +590,10 @@ impl<'a, 'b> Finder<'a, 'b> {
         warning.note("the library is not loaded yet, so this is decided when it is");
         warning.help.extend(did_you_mean(&near));
     }
+}
+
+fn site(file: Option<FileId>, place: Place, known: Known, probe: NameId) -> Site {
+    Site { file, place, semaphore: 0, case: 0, func: known.func, api: known.api, probe }
 }
 
 /// An attach point of a function, taken apart.
@@ -734,7 +779,7 @@ fn other_versions<'f>(
 ) -> Vec<String> {
     let FunctionPattern::Named { name, .. } = &asked.pattern else { return Vec::new() };
     let named = |f: &&Function| f.names.iter().any(|symbol| name.matches(None, symbol, |_| false));
-    let versions: HashSet<&str> =
+    let versions: FxHashSet<&str> =
         files.iter().flat_map(functions).filter(named).filter_map(|f| f.version.as_deref()).collect();
     match sorted(versions).as_slice() {
         [] => Vec::new(),
@@ -742,7 +787,7 @@ fn other_versions<'f>(
     }
 }
 
-fn sorted(names: HashSet<&str>) -> Vec<&str> {
+fn sorted(names: FxHashSet<&str>) -> Vec<&str> {
     let mut list: Vec<&str> = names.into_iter().collect();
     list.sort_unstable();
     list
@@ -771,7 +816,7 @@ pub fn listed<'s>(names: impl Iterator<Item = &'s str>, limit: usize) -> String 
 
 /// Drops the second and later meetings of one place.
 fn once_each(spots: Vec<Spot>) -> Vec<Spot> {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let mut is_new = |spot: &Spot| match spot {
         Spot::Timed { .. } => true,
         // Assumed sites have no place yet: their name tells them apart.

@@ -1,0 +1,126 @@
+//! Leaves out what can do nothing: mostly what an option of the script has switched off.
+//!
+//! ```text
+//! cuda:launch / getopt("devices", false) / { @[device] = count() }    nothing without `--devices`: not attached
+//! cuda:launch { if (getopt("devices", false)) { @[device] = count() } }    likewise
+//! ```
+//!
+//! Then also what listens for them: who asks for no kernel's name need not hear of any. A body that is written empty stays,
+//! as somebody wants the attach point itself.
+
+use crate::hir::{BinaryOp, Expr, ExprKind, MapId, Probe, Stmt, StmtKind};
+use crate::hir_visit::{inner, inner_mut, visit_expr, visit_probe};
+use crate::span::Span;
+use rustc_hash::FxHashSet;
+
+/// Empties branches that are never taken and takes idle clauses out, unless none would be left of those that the script has
+/// itself.
+pub fn leave_out(probes: &mut Vec<Probe>) {
+    probes.iter_mut().flat_map(|probe| &mut probe.body).for_each(empty_untaken);
+    if probes.iter().filter(|probe| is_written(probe)).all(is_idle) {
+        return;
+    }
+    probes.retain(|probe| !is_idle(probe));
+    let heard = heard(probes);
+    probes.retain(|probe| is_written(probe) || maps(probe).iter().any(|map| heard.contains(map)));
+}
+
+/// The others were put in by a form, and have no place in the script.
+fn is_written(probe: &Probe) -> bool {
+    probe.span != Span::default()
+}
+
+fn is_idle(probe: &Probe) -> bool {
+    match &probe.predicate {
+        Some(predicate) if constant(predicate) == Some(0) => true,
+        Some(predicate) if !is_pure(predicate) => false,
+        _ => !probe.body.is_empty() && probe.body.iter().all(does_nothing),
+    }
+}
+
+fn empty_untaken(stmt: &mut Stmt) {
+    if let StmtKind::If { cond, then, otherwise } = &mut stmt.kind {
+        match constant(cond) {
+            Some(0) => then.clear(),
+            Some(_) => otherwise.clear(),
+            None => {}
+        }
+    }
+    inner_mut(stmt, &mut empty_untaken);
+}
+
+fn does_nothing(stmt: &Stmt) -> bool {
+    let StmtKind::If { cond, then, otherwise } = &stmt.kind else { return false };
+    is_pure(cond) && then.iter().chain(otherwise).all(does_nothing)
+}
+
+/// What a condition is whatever happens. What is not looked at then has no effect either.
+fn constant(e: &Expr) -> Option<i64> {
+    match &e.kind {
+        ExprKind::Int(value) => Some(*value),
+        ExprKind::Cast(inner) if matches!(inner.kind, ExprKind::Int(0 | 1)) => constant(inner),
+        ExprKind::Not(inner) => constant(inner).map(|value| i64::from(value == 0)),
+        ExprKind::Binary { op, lhs, rhs } => match (op, constant(lhs)?) {
+            (BinaryOp::And, 0) => Some(0),
+            (BinaryOp::Or, lhs) if lhs != 0 => Some(1),
+            (BinaryOp::And | BinaryOp::Or, _) => constant(rhs).map(|value| i64::from(value != 0)),
+            (BinaryOp::Eq, lhs) => constant(rhs).map(|rhs| i64::from(lhs == rhs)),
+            (BinaryOp::Ne, lhs) => constant(rhs).map(|rhs| i64::from(lhs != rhs)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_pure(e: &Expr) -> bool {
+    let mut pure = true;
+    visit_expr(e, &mut |e| {
+        use ExprKind::{Block, Delete, UpdateMap, UpdateVar};
+        pure &= !matches!(e.kind, UpdateMap { .. } | UpdateVar { .. } | Delete { .. } | Block { .. });
+    });
+    pure
+}
+
+/// The maps of which the script hears, by itself or through what listens for it.
+fn heard(probes: &[Probe]) -> FxHashSet<MapId> {
+    let (written, listeners): (Vec<&Probe>, Vec<&Probe>) = probes.iter().partition(|probe| is_written(probe));
+    let mut heard: FxHashSet<MapId> = written.into_iter().flat_map(maps).collect();
+    let listeners: Vec<Vec<MapId>> = listeners.into_iter().map(maps).collect();
+    let mut known = 0;
+    while known < heard.len() {
+        known = heard.len();
+        for maps in &listeners {
+            if maps.iter().any(|map| heard.contains(map)) {
+                heard.extend(maps);
+            }
+        }
+    }
+    heard
+}
+
+/// The maps that a probe mentions.
+fn maps(probe: &Probe) -> Vec<MapId> {
+    let mut maps = Vec::new();
+    visit_probe(probe, &mut |e| {
+        use ExprKind::{Delete, HasKey, Len, MapGet, UpdateMap};
+        if let MapGet { map, .. }
+        | HasKey { map, .. }
+        | Delete { map, .. }
+        | UpdateMap { map, .. }
+        | Len(map) = &e.kind
+        {
+            maps.push(*map);
+        }
+    });
+    probe.body.iter().for_each(|stmt| set_maps(stmt, &mut maps));
+    maps
+}
+
+fn set_maps(stmt: &Stmt, maps: &mut Vec<MapId>) {
+    if let StmtKind::SetMap { map, .. } | StmtKind::Aggregate { map, .. } | StmtKind::ForMap { map, .. } =
+        stmt.kind
+    {
+        maps.push(map);
+    }
+    inner(stmt, &mut |stmt| set_maps(stmt, maps));
+}
