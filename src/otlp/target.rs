@@ -116,33 +116,43 @@ fn is_file(dest: &str) -> bool {
         || !dest.contains("://") && ends.iter().any(|end| dest.ends_with(end))
 }
 
-/// The variable of a signal, else the one for all.
-fn variable(variables: Variables<'_>, signal: Signal, name: &str) -> Option<String> {
-    let signal = match signal {
+/// A signal in the names of variables.
+fn word(signal: Signal) -> &'static str {
+    match signal {
         Signal::Traces => "TRACES",
         Signal::Metrics => "METRICS",
-    };
-    variables(&format!("OTEL_EXPORTER_OTLP_{signal}_{name}"))
+    }
+}
+
+/// The variable of a signal, else the one for all.
+fn variable(variables: Variables<'_>, signal: Signal, name: &str) -> Option<String> {
+    variables(&format!("OTEL_EXPORTER_OTLP_{}_{name}", word(signal)))
         .or_else(|| variables(&format!("OTEL_EXPORTER_OTLP_{name}")))
+}
+
+/// The address as somebody wrote it, and whether it is a signal's own. The command line wins over the environment.
+fn address(
+    dest: &str,
+    signal: Signal,
+    protocol: Option<Protocol>,
+    variables: Variables<'_>,
+) -> (String, bool) {
+    if !dest.is_empty() {
+        return (dest.to_owned(), false);
+    }
+    if let Some(own) = variables(&format!("OTEL_EXPORTER_OTLP_{}_ENDPOINT", word(signal))) {
+        return (own, true);
+    }
+    let usual = match protocol {
+        Some(Protocol::Grpc) => "http://localhost:4317",
+        _ => "http://localhost:4318",
+    };
+    (variables("OTEL_EXPORTER_OTLP_ENDPOINT").unwrap_or_else(|| usual.into()), false)
 }
 
 fn target(dest: &str, signal: Signal, variables: Variables<'_>) -> Result<Target> {
     let protocol = variable(variables, signal, "PROTOCOL").map(|name| Protocol::named(&name)).transpose()?;
-    let own = format!(
-        "OTEL_EXPORTER_OTLP_{}_ENDPOINT",
-        if signal == Signal::Traces { "TRACES" } else { "METRICS" }
-    );
-    // The command line wins over the environment.
-    let own = variables(&own).filter(|_| dest.is_empty());
-    let is_whole = own.is_some();
-    let written = match own {
-        Some(own) => own,
-        None if !dest.is_empty() => dest.to_owned(),
-        None => variables("OTEL_EXPORTER_OTLP_ENDPOINT").unwrap_or_else(|| match protocol {
-            Some(Protocol::Grpc) => "http://localhost:4317".into(),
-            _ => "http://localhost:4318".into(),
-        }),
-    };
+    let (written, is_whole) = address(dest, signal, protocol, variables);
     let (uri, by_uri) = parse(&written)?;
     let protocol = by_uri.or(protocol).unwrap_or(match uri.port_u16() {
         Some(4317) => Protocol::Grpc,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashSet, HashSetExt};
 use serde_json::Value;
-use wire::map::Agg;
 
 use crate::Frame;
+use crate::export::jsonl;
 use crate::export::{
     Data, Enumerator, Fields, Kind, Record, Row, Run, Site, Span, Status, Table, Text, Thread,
 };
@@ -57,11 +57,7 @@ impl std::fmt::Display for NoRecording {
                 "this is no recording: its first line is not that of `--export jsonl=FILE` or `cudatrace record`"
             ),
             NoRecording::Format(version) => {
-                write!(
-                    f,
-                    "its format is {version}, and this cudatrace reads format {}",
-                    crate::export::jsonl::FORMAT
-                )
+                write!(f, "its format is {version}, and this cudatrace reads format {}", jsonl::FORMAT)
             }
         }
     }
@@ -117,7 +113,7 @@ fn first_line(line: &[u8]) -> Result<Run, NoRecording> {
         return Err(NoRecording::FirstLine);
     }
     let format = integer(&json["format"]).unwrap_or(0) as u64;
-    if format != u64::from(crate::export::jsonl::FORMAT) {
+    if format != u64::from(jsonl::FORMAT) {
         return Err(NoRecording::Format(format));
     }
     let ns = |key: &str| integer(&json[key]).unwrap_or(0);
@@ -281,18 +277,7 @@ impl Lines {
     }
 
     fn table(&mut self, json: &Value) -> Table {
-        let agg = match json["made_by"].as_str().unwrap_or_default() {
-            "count" => Some(Agg::Count),
-            "sum" => Some(Agg::Sum { signed: true }),
-            "min" => Some(Agg::Min { signed: true }),
-            "max" => Some(Agg::Max { signed: true }),
-            "avg" => Some(Agg::Avg { signed: true }),
-            "stats" => Some(Agg::Stats { signed: true }),
-            "hist" => Some(Agg::Hist { bits: 0 }),
-            // Bounds stand in the rows.
-            "lhist" => Some(Agg::LHist { min: 0, max: 1, step: 1 }),
-            _ => None,
-        };
+        let agg = jsonl::agg_named(json["made_by"].as_str().unwrap_or_default());
         let rows = json["rows"].as_array().cloned().unwrap_or_default();
         let row = |row: &Value, reader: &mut Lines| Row {
             key: row["key"].as_array().into_iter().flatten().map(|part| reader.data(part, None)).collect(),

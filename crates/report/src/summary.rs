@@ -310,54 +310,64 @@ impl Summary {
 
     /// Some lines for the end of a run.
     pub fn short(&self) -> String {
-        let mut out = String::new();
-        let mut line = |name: &str, text: String| _ = writeln!(out, "{name:<13} {text}");
+        let mut lines = Lines::default();
         let seconds = self.window.map_or(0, |(first, last)| last - first);
         let threads = self.threads.len();
         let threads = format!("{threads} thread{}", if threads == 1 { "" } else { "s" });
-        line("time", format!("{}, {threads}", time(seconds)));
-        line("API calls", format!("{} driver, {} runtime", self.calls.1, self.calls.0));
-        line("launches", format!("{} of {} kernels", self.launches(), self.kernels.len()));
-        line(
-            "allocations",
-            format!(
-                "{}, {}; {} frees; at most {} at a time, {} blocks left ({})",
-                self.allocations.count,
-                size(self.allocations.bytes),
-                self.frees,
-                size(self.live.1),
-                self.leaked(),
-                size(self.live.0)
-            ),
-        );
+        lines.add("time", format!("{}, {threads}", time(seconds)));
+        lines.add("API calls", format!("{} driver, {} runtime", self.calls.1, self.calls.0));
+        lines.add("launches", format!("{} of {} kernels", self.launches(), self.kernels.len()));
+        lines.add("allocations", self.short_of_memory());
+        lines.add("transfers", self.short_of_copies());
+        self.short_of_errors(&mut lines);
+        self.short_of_ioctls(&mut lines);
+        lines.0
+    }
+
+    fn short_of_memory(&self) -> String {
+        format!(
+            "{}, {}; {} frees; at most {} at a time, {} blocks left ({})",
+            self.allocations.count,
+            size(self.allocations.bytes),
+            self.frees,
+            size(self.live.1),
+            self.leaked(),
+            size(self.live.0)
+        )
+    }
+
+    fn short_of_copies(&self) -> String {
         let transfers: u64 = self.copies.values().map(|moved| moved.count).sum();
         let bytes: u64 = self.copies.values().map(|moved| moved.bytes).sum();
-        let ways: Vec<String> = self
-            .copies
-            .iter()
-            .map(|(way, moved)| format!("{way} {} in {}", size(moved.bytes), moved.count))
-            .collect();
+        let way = |(way, moved): (&Arc<str>, &Moved)| {
+            format!("{} {} in {}", escape(way.as_bytes()), size(moved.bytes), moved.count)
+        };
+        let ways: Vec<String> = self.copies.iter().map(way).collect();
         let ways = if ways.is_empty() { String::new() } else { format!(": {}", ways.join(", ")) };
-        line("transfers", format!("{transfers}, {}{ways}", size(bytes)));
-        line("errors", self.errors.values().sum::<u64>().to_string());
+        format!("{transfers}, {}{ways}", size(bytes))
+    }
+
+    /// The most frequent first.
+    fn short_of_errors(&self, lines: &mut Lines) {
+        lines.add("errors", self.errors.values().sum::<u64>().to_string());
         let mut errors: Vec<_> = self.errors.iter().collect();
         errors.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         for ((func, result), count) in errors.iter().take(ERRORS) {
-            let (func, result) = (cut(func, 34), escape(result.as_bytes()));
-            line("", format!("{:<34} {count:>8}  {result}", escape(func.as_bytes())));
+            lines.row(func, format!("{count:>8}  {}", escape(result.as_bytes())));
         }
         if errors.len() > ERRORS {
-            line("", format!("... and {} more", errors.len() - ERRORS));
+            lines.add("", format!("... and {} more", errors.len() - ERRORS));
         }
-        if !self.ioctls.is_empty() {
-            let all: u64 = self.ioctls.values().map(|stat| stat.count).sum();
-            line("ioctls", all.to_string());
-            for (name, stat) in by_time(&self.ioctls) {
-                let name = escape(cut(name, 34).as_bytes());
-                line("", format!("{name:<34} {:>8} {:>10}", stat.count, time(stat.total_ns)));
-            }
+    }
+
+    fn short_of_ioctls(&self, lines: &mut Lines) {
+        if self.ioctls.is_empty() {
+            return;
         }
-        out
+        lines.add("ioctls", self.ioctls.values().map(|stat| stat.count).sum::<u64>().to_string());
+        for (name, stat) in by_time(&self.ioctls) {
+            lines.row(name, format!("{:>8} {:>10}", stat.count, time(stat.total_ns)));
+        }
     }
 
     /// The tables of a report.
@@ -367,6 +377,21 @@ impl Summary {
         table(&mut out, "FUNCTION", head, &by_time(&self.functions), rows);
         table(&mut out, "KERNEL (host time of the launch)", head, &by_time(&self.kernels), rows);
         out
+    }
+}
+
+/// Lines with a word before them.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, word: &str, text: String) {
+        let _ = writeln!(self.0, "{word:<13} {text}");
+    }
+
+    /// What belongs to the line before, by a name of a program.
+    fn row(&mut self, name: &str, text: String) {
+        self.add("", format!("{:<34} {text}", escape(cut(name, 34).as_bytes())));
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
-use super::record::{Data, Kind, Record, Span, Status, Table, Text, Thread};
+use super::record::{Data, Kind, Record, Span, Status, Table, Thread};
 use super::{End, Exporter, Run, json};
 
 /// Three of std::chrono's months in seconds: kineto's base time is a whole multiple of it since 1970.
@@ -247,15 +247,7 @@ impl<W: Write + Send> Exporter for Chrome<W> {
             Kind::Span(span) => self.span(record, span),
             Kind::Instant { .. } => self.instant(record, category(record), &record.name, None),
             Kind::Counter { value } => self.counter(record, value),
-            Kind::Text(kind, text) => {
-                let name = match kind {
-                    Text::Output => "printf",
-                    Text::Warning => "warning",
-                    Text::Error => "error",
-                    Text::Trouble(_) => "trouble",
-                };
-                self.instant(record, "cudatrace", name, Some(text))
-            }
+            Kind::Text(kind, text) => self.instant(record, "cudatrace", kind.name(), Some(text)),
             Kind::Table(table) => self.table(record, table),
         }
     }

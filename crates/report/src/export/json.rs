@@ -57,11 +57,15 @@ pub fn integer(out: &mut String, value: i128) {
 
 /// `"0x7f00"`
 pub fn hex(out: &mut String, value: u64) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.push_str("\"0x");
-    let count = (u64::BITS - value.leading_zeros()).div_ceil(4).max(1);
-    (0..count).rev().for_each(|at| out.push(DIGITS[(value >> (4 * at) & 0xf) as usize] as char));
+    hex_digits(out, value, (u64::BITS - value.leading_zeros()).div_ceil(4).max(1));
     out.push('"');
+}
+
+/// So many digits, the lowest of a number: `00ab`
+pub fn hex_digits(out: &mut String, value: u64, count: u32) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    (0..count).rev().for_each(|at| out.push(DIGITS[(value >> (4 * at) & 0xf) as usize] as char));
 }
 
 /// A value: enums as name and number, handles in hex, stacks as lists of frames.

@@ -13,9 +13,10 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::mem::discriminant;
 use std::sync::Arc;
 
-use wire::map::Agg;
+use wire::map::{Agg, Keeps};
 
 use super::record::{Data, Fields, Kind, Record, Site, Span, Status, Table, Text, Thread};
 use super::said::Said;
@@ -228,10 +229,7 @@ fn type_of(kind: &Kind) -> &'static str {
         Kind::Span(_) => "span",
         Kind::Instant { .. } => "event",
         Kind::Counter { .. } => "counter",
-        Kind::Text(Text::Output, _) => "printf",
-        Kind::Text(Text::Warning, _) => "warning",
-        Kind::Text(Text::Error, _) => "error",
-        Kind::Text(Text::Trouble(_), _) => "trouble",
+        Kind::Text(kind, _) => kind.name(),
         Kind::Table(_) => "map",
     }
 }
@@ -268,19 +266,28 @@ fn write_table(line: &mut String, table: &Table) {
     });
 }
 
+/// Aggregations by the names that scripts give them. What else a recording says of one stands in its rows.
+static AGGS: &[(&str, Agg)] = &[
+    ("count", Agg::Count),
+    ("sum", Agg::Sum { signed: true }),
+    ("min", Agg::Min { signed: true }),
+    ("max", Agg::Max { signed: true }),
+    ("avg", Agg::Avg { signed: true }),
+    ("stats", Agg::Stats { signed: true }),
+    ("hist", Agg::Hist { bits: 0 }),
+    ("lhist", Agg::LHist { min: 0, max: 1, step: 1 }),
+    ("tseries", Agg::TSeries { interval: 0, count: 0, keeps: Keeps::Last, signed: true }),
+];
+
 /// As scripts write it.
-pub fn agg_name(agg: &Agg) -> &'static str {
-    match agg {
-        Agg::Count => "count",
-        Agg::Sum { .. } => "sum",
-        Agg::Min { .. } => "min",
-        Agg::Max { .. } => "max",
-        Agg::Avg { .. } => "avg",
-        Agg::Stats { .. } => "stats",
-        Agg::Hist { .. } => "hist",
-        Agg::LHist { .. } => "lhist",
-        Agg::TSeries { .. } => "tseries",
-    }
+fn agg_name(agg: &Agg) -> &'static str {
+    let is_it = |(_, known): &&(_, Agg)| discriminant(known) == discriminant(agg);
+    AGGS.iter().find(is_it).map_or("value", |(name, _)| name)
+}
+
+/// The aggregation of that name.
+pub(crate) fn agg_named(name: &str) -> Option<Agg> {
+    AGGS.iter().find(|(known, _)| *known == name).map(|(_, agg)| agg.clone())
 }
 
 fn plain_type(data: &Data) -> &'static str {
@@ -295,5 +302,30 @@ fn plain_type(data: &Data) -> &'static str {
         Data::Stack(_) => "stack",
         Data::List(_) => "list",
         Data::Map(_) => "record",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_aggregation_has_a_name_of_its_own() {
+        let all = [
+            Agg::Count,
+            Agg::Sum { signed: false },
+            Agg::Min { signed: false },
+            Agg::Max { signed: false },
+            Agg::Avg { signed: false },
+            Agg::Stats { signed: false },
+            Agg::Hist { bits: 3 },
+            Agg::LHist { min: 5, max: 7, step: 1 },
+            Agg::TSeries { interval: 1, count: 2, keeps: Keeps::Last, signed: false },
+        ];
+        for agg in &all {
+            let named = agg_named(agg_name(agg)).expect("it is in the table");
+            assert_eq!(discriminant(&named), discriminant(agg));
+        }
+        assert_eq!(all.len(), AGGS.len());
     }
 }

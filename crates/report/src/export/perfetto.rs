@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
-use super::record::{Data, Kind, Record, Span, Status, Text, Thread};
+use super::record::{Data, Kind, Record, Span, Status, Thread};
 use super::{End, Exporter, Run};
 
 /// The one writer in a file; without one, events are dropped in silence.
@@ -370,13 +370,7 @@ impl<W: Write + Send> Exporter for Perfetto<W> {
                 })
             }
             (Kind::Text(kind, text), Some(track)) => self.event(record.time_ns, INSTANT, track, |event| {
-                let name = match kind {
-                    Text::Output => "printf",
-                    Text::Warning => "warning",
-                    Text::Error => "error",
-                    Text::Trouble(_) => "trouble",
-                };
-                event.text(field::event::NAME, name);
+                event.text(field::event::NAME, kind.name());
                 event.text(field::event::CATEGORY, "cudatrace");
                 annotate(event, "text", &Data::Text(text.as_str().into()));
             }),

@@ -94,6 +94,18 @@ pub enum Text {
     Trouble(u64),
 }
 
+impl Text {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Text::Output => "printf",
+            Text::Warning => "warning",
+            Text::Error => "error",
+            Text::Trouble(_) => "trouble",
+        }
+    }
+}
+
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Thread {

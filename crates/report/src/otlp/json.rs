@@ -3,7 +3,7 @@
 //! What is zero or empty is left out. Tests read it back as `opentelemetry-proto` understands it.
 
 use super::spans::{FAILED, KIND, OneSpan, Value, of_call, of_fields, of_site, of_thread, stack};
-use crate::export::json::{digits, list, string};
+use crate::export::json::{digits, hex_digits, list, string};
 use crate::export::said::Said;
 use crate::export::{Data, Site, Thread};
 
@@ -17,13 +17,13 @@ pub(super) struct Texts {
 /// `{"traceId":...}`
 pub(super) fn span(out: &mut String, texts: &mut Texts, span: &OneSpan) {
     out.push_str("{\"traceId\":\"");
-    hex(out, (span.trace_id >> 64) as u64);
-    hex(out, span.trace_id as u64);
+    hex_digits(out, (span.trace_id >> 64) as u64, 16);
+    hex_digits(out, span.trace_id as u64, 16);
     out.push_str("\",\"spanId\":\"");
-    hex(out, span.span_id);
+    hex_digits(out, span.span_id, 16);
     if span.parent_id != 0 {
         out.push_str("\",\"parentSpanId\":\"");
-        hex(out, span.parent_id);
+        hex_digits(out, span.parent_id, 16);
     }
     out.push_str("\",\"name\":");
     string(out, &span.record.name);
@@ -133,10 +133,4 @@ fn data(out: &mut String, value: &Data) {
 /// What is said once for a request: not worth words of our own. It fails for maps whose keys are no text.
 pub(super) fn message(message: &impl serde::Serialize) -> String {
     serde_json::to_string(message).unwrap_or_default()
-}
-
-/// 16 digits.
-fn hex(out: &mut String, value: u64) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    (0..16).rev().for_each(|at| out.push(DIGITS[(value >> (4 * at) & 0xf) as usize] as char));
 }

@@ -1,0 +1,65 @@
+//! Prometheus' spelling of names, by OpenTelemetry's rule.
+
+use super::{Family, Kind};
+
+/// Units whose name in Prometheus is another word.
+const UNITS: &[(&str, &str)] = &[
+    ("By", "bytes"),
+    ("KiBy", "kibibytes"),
+    ("s", "seconds"),
+    ("ms", "milliseconds"),
+    ("us", "microseconds"),
+    ("ns", "nanoseconds"),
+    ("%", "percent"),
+    ("1", "ratio"),
+];
+
+/// The unit's word, empty if there is none: `{call}` only says what is counted.
+pub fn unit(family: &Family) -> String {
+    match family.unit.as_str() {
+        "" => String::new(),
+        "1" if family.kind != Kind::Gauge => String::new(),
+        unit if unit.starts_with('{') => String::new(),
+        unit => {
+            let known = UNITS.iter().find(|(ucum, _)| *ucum == unit);
+            known.map_or_else(|| clean(unit), |(_, word)| (*word).to_owned())
+        }
+    }
+}
+
+/// The family's name, with its unit and without `_total`.
+pub fn name(family: &Family) -> String {
+    let mut name = clean(&family.name);
+    if family.kind == Kind::Counter {
+        name.truncate(name.strip_suffix("_total").unwrap_or(&name).len());
+    }
+    let unit = unit(family);
+    if !unit.is_empty() && name != unit && !name.ends_with(&format!("_{unit}")) {
+        name = format!("{name}_{unit}");
+    }
+    name
+}
+
+/// A label's name.
+pub fn label(name: &str) -> String {
+    clean(name).replace(':', "_")
+}
+
+/// The names that a family takes for its own.
+pub fn sample_names(family: &Family) -> Vec<String> {
+    let name = name(family);
+    let suffixes: &[&str] = match family.kind {
+        Kind::Counter => &["", "_total"],
+        Kind::Gauge => &[""],
+        Kind::Histogram => &["", "_bucket", "_count", "_sum"],
+        Kind::Summary => &["", "_count", "_sum"],
+    };
+    suffixes.iter().map(|suffix| format!("{name}{suffix}")).collect()
+}
+
+/// Letters, digits, `_` and `:`, no digit first.
+fn clean(name: &str) -> String {
+    let good = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == ':' { c } else { '_' };
+    let name: String = name.chars().map(good).collect();
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
+}
