@@ -4,7 +4,7 @@ BINARY := target/release/cudatrace
 CARGO  ?= cargo
 SEEDS  ?= 0 5000
 
-.PHONY: demo test test-kernels agree verify check bless bench deps build examples clean
+.PHONY: demo test test-kernels growth agree verify check bless bench deps build examples clean
 
 build: deps              ## the release binary
 	$(CARGO) build --release --quiet
@@ -18,6 +18,9 @@ test: deps examples      ## everything that can be tested on this machine; live 
 
 test-kernels: build examples  ## the live tests on kernels from 5.15 to the newest, in qemu; KERNELS="6.1 6.12" for some
 	bash scripts/test-kernels.sh $(KERNELS)
+
+growth:                  ## how the time for scripts of a megabyte grows
+	GROWTH_BYTES=1000000 $(CARGO) test --release -p lang --test growth
 
 agree:                   ## generated scripts, interpreted and compiled: SEEDS="0 100000" is the first seed and how many
 	AGREE_SEED=$(word 1,$(SEEDS)) AGREE_PROGRAMS=$(word 2,$(SEEDS)) $(CARGO) test --release --test agree generated

@@ -80,8 +80,8 @@ pub const SYNTAX: &[Code] = &[
     Code {
         code: "E0007",
         title: "nested too deeply",
-        explanation: "Brackets, operators and blocks may be nested a few hundred deep. Give a part of the expression \
-                      to a variable first.",
+        explanation: "Brackets, operators and blocks may be nested a few hundred deep, and so may pointers to pointers, \
+                      structs in structs and `#define`s of each other. Give a part of the expression to a variable first.",
         example: concat!(
             "BEGIN { $x = !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!\n",
             "             !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!\n",

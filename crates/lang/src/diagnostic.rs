@@ -1,6 +1,12 @@
 //! What is wrong with a script: data here, words in one place, drawing in `render`.
 
+use rustc_hash::FxHashSet;
+
+use crate::similar::similar;
 use crate::span::Span;
+
+/// Findings that are drawn; nobody reads more, and each may show a line as long as the script.
+pub const DRAWN: usize = 100;
 
 /// How bad it is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,11 +56,15 @@ impl Diagnostic {
     }
 }
 
-/// Findings of a run of the compiler, in order.
+/// Findings of a run of the compiler, in order. A body is checked for each layout, in several rounds: what is said again is
+/// said once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnostics {
     /// All of them.
     pub list: Vec<Diagnostic>,
+    said: FxHashSet<(&'static str, Span, String)>,
+    /// The last finding that was said before: what is added to it goes nowhere.
+    repeated: Option<Box<Diagnostic>>,
 }
 
 impl Diagnostics {
@@ -66,6 +76,28 @@ impl Diagnostics {
     /// Adds a warning.
     pub fn warning(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
         self.add(Severity::Warning, code, span, message.into())
+    }
+
+    /// Adds a finding.
+    pub fn push(&mut self, finding: Diagnostic) -> &mut Diagnostic {
+        if !self.said.insert((finding.code, finding.span, finding.message.clone())) {
+            return self.repeated.insert(Box::new(finding));
+        }
+        self.list.push(finding);
+        self.list.last_mut().expect("just pushed")
+    }
+
+    /// Names that may be meant by a wrong one, as long as there are few enough findings for somebody to read it.
+    pub fn similar<'n>(&self, name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Vec<String> {
+        match self.are_many() {
+            true => Vec::new(),
+            false => similar(name, candidates).into_iter().map(String::from).collect(),
+        }
+    }
+
+    /// There are more findings already than anybody reads.
+    pub fn are_many(&self) -> bool {
+        self.list.len() >= DRAWN
     }
 
     /// Some finding refuses the script.
@@ -81,7 +113,6 @@ impl Diagnostics {
         message: String,
     ) -> &mut Diagnostic {
         let (label, notes, help) = (String::new(), Vec::new(), Vec::new());
-        self.list.push(Diagnostic { severity, code, message, span, label, notes, help });
-        self.list.last_mut().expect("just pushed")
+        self.push(Diagnostic { severity, code, message, span, label, notes, help })
     }
 }

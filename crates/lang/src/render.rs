@@ -17,19 +17,16 @@ use std::ops::Range;
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-use crate::diagnostic::{Diagnostic, Severity};
+use crate::diagnostic::{DRAWN, Diagnostic, Severity};
 use crate::span::Source;
-
-/// Findings that are drawn; nobody reads more, and each may show a line as long as the script.
-const MOST: usize = 100;
 
 /// All findings as text, with a blank line between them and a newline at the end; empty for none. Of very many the first ones
 /// and how many more there are.
 pub fn render(diags: &[Diagnostic], src: &Source, color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let renderer = renderer.decor_style(DecorStyle::Ascii);
-    let mut texts: Vec<String> = diags.iter().take(MOST).map(|diag| draw(diag, src, &renderer)).collect();
-    if let Some(more @ 1..) = diags.len().checked_sub(MOST) {
+    let mut texts: Vec<String> = diags.iter().take(DRAWN).map(|diag| draw(diag, src, &renderer)).collect();
+    if let Some(more @ 1..) = diags.len().checked_sub(DRAWN) {
         texts.push(format!("and {more} more findings\n"));
     }
     texts.join("\n")
@@ -175,11 +172,11 @@ mod tests {
     #[test]
     fn of_very_many_the_first_are_drawn() {
         let mut diags = Diagnostics::default();
-        for _ in 0..MOST + 3 {
-            diags.error("E0001", Span::new(0, 1), "wrong");
+        for at in 0..DRAWN + 3 {
+            diags.error("E0001", Span::new(at, at), "wrong");
         }
         let text = render(&diags.list, &Source::new("t.ct", "x"), false);
-        assert_eq!(text.matches("error[E0001]").count(), MOST);
+        assert_eq!(text.matches("error[E0001]").count(), DRAWN);
         assert!(text.ends_with("\nand 3 more findings\n"), "{text}");
     }
 

@@ -4,25 +4,54 @@
 /// once; a third of the letters may differ.
 pub fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const SHOWN: usize = 3;
-    let wanted = name.to_lowercase();
+    let wanted = Wanted::new(name);
     let mut close: Vec<(usize, &str)> = candidates
         .into_iter()
-        .filter_map(|candidate| Some((distance(&wanted, candidate)?, candidate)))
+        .filter_map(|candidate| Some((wanted.distance(candidate)?, candidate)))
         .collect();
     close.sort();
     close.dedup();
     close.into_iter().take(SHOWN).map(|(_, candidate)| candidate).collect()
 }
 
-/// Edits from `wanted` (in lower case) to a candidate; `None` if they are too many to be a slip.
-fn distance(wanted: &str, candidate: &str) -> Option<usize> {
-    let most = (wanted.chars().count().max(candidate.chars().count()) / 3).max(1);
-    // The difference in length is a lower bound, and spares most of the work over thousands of symbols.
-    if wanted.len().abs_diff(candidate.len()) > most * 4 {
-        return None;
+/// Nobody slips in a name that is longer.
+const LONGEST: usize = 300;
+
+/// A name that is not there.
+struct Wanted {
+    /// In lower case.
+    text: String,
+    length: usize,
+    letters: u64,
+}
+
+impl Wanted {
+    fn new(name: &str) -> Wanted {
+        let text = name.to_lowercase();
+        Wanted { length: text.chars().count(), letters: letters(name), text }
     }
-    let edits = strsim::damerau_levenshtein(wanted, &candidate.to_lowercase());
-    (edits <= most).then_some(edits)
+
+    /// Edits to a candidate; `None` if they are too many to be a slip.
+    fn distance(&self, candidate: &str) -> Option<usize> {
+        let length = candidate.chars().count();
+        let most = (self.length.max(length) / 3).max(1);
+        // Lower bounds spare nearly all of the work over thousands of symbols: the difference in length, and letters that
+        // one name has and the other lacks.
+        let lacking = |a: u64, b: u64| (a & !b).count_ones() as usize;
+        let other = letters(candidate);
+        let bounds =
+            [self.length.abs_diff(length), lacking(self.letters, other), lacking(other, self.letters)];
+        if bounds.into_iter().any(|bound| bound > most) || self.length.max(length) > LONGEST {
+            return None;
+        }
+        let edits = strsim::damerau_levenshtein(&self.text, &candidate.to_lowercase());
+        (edits <= most).then_some(edits)
+    }
+}
+
+/// Which letters a name has, as bits; case does not count. Several may share a bit.
+fn letters(name: &str) -> u64 {
+    name.chars().fold(0, |set, c| set | 1 << (c.to_ascii_lowercase() as u32 & 63))
 }
 
 #[cfg(test)]

@@ -355,15 +355,17 @@ fn builtins(kind: Kind) -> String {
 }
 
 fn limits_table() -> String {
-    let rows: [(&str, i64); 9] = [
+    let rows: [(&str, i64); 11] = [
         ("keys of a map", limits::MAP_ENTRIES),
         ("bytes of a key", limits::KEY_BYTES.into()),
         ("bytes of a value", limits::VALUE_BYTES.into()),
         ("bytes of a string, its NUL included", limits::STRING_BYTES),
+        ("values in a tuple or record", limits::TUPLE_VALUES as i64),
         ("frames of a stack", limits::FRAMES),
         ("`bits` of `hist`", limits::HIST_BITS),
         ("buckets of `lhist`", limits::LHIST_BUCKETS),
         ("copies by `unroll`", limits::UNROLL),
+        ("statements that `unroll` makes in a clause", limits::UNROLLED as i64),
         ("levels of brackets, operators and blocks", parse::MAX_DEPTH as i64),
     ];
     table(["what", "at most"], rows.iter().map(|(what, number)| [what.to_string(), number.to_string()]))

@@ -7,7 +7,6 @@ use crate::check::build::{convert, unknown};
 use crate::check::limits;
 use crate::hir::{Agg, Expr, Keeps, Type};
 use crate::resolve::probes::did_you_mean;
-use crate::similar::similar;
 use crate::span::Span;
 
 impl Checker<'_> {
@@ -76,7 +75,7 @@ impl Checker<'_> {
             self.error("E0223", name.span, format!("`{text}` is not supported")).help(*way_out);
             return;
         }
-        let near = similar(text, builtin::BUILTINS.iter().map(|b| b.name));
+        let near = self.diags.similar(text, builtin::BUILTINS.iter().map(|b| b.name));
         let error = self.error("E0208", name.span, format!("unknown function `{text}`"));
         match builtin::elsewhere(text) {
             Some(here) => error.help.push(here.into()),

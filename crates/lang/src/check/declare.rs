@@ -10,8 +10,9 @@ use crate::ast::{CType, Compound, Declaration, Declarator, Enumeration, Expr, Me
 use crate::check::Checker;
 use crate::check::layout::Layout;
 use crate::check::limits;
-use crate::check::types::{derived, int_holds};
+use crate::check::types::{derived, int_holds, levels};
 use crate::hir::{StructId, Type};
+use crate::parse::MAX_DEPTH;
 use crate::span::Span;
 
 /// The type of a member, and whether it is a floating-point number, whose bits the type has.
@@ -103,6 +104,11 @@ impl Checker<'_> {
             false => base.ty.clone(),
         };
         let ty = derived(inner, name.pointers.max(u32::from(name.function)), &dims);
+        if levels(&ty) > MAX_DEPTH {
+            let message = format!("more than {MAX_DEPTH} pointers and arrays behind each other");
+            self.error("E0007", name.span, message);
+            return None;
+        }
         Some(Declared { ty, float: base.float && !pointed })
     }
 
@@ -131,6 +137,11 @@ impl Checker<'_> {
             self.error("E0222", compound.span, message);
         }
         self.types.define_struct(id, size, align, fields);
+        if self.types.extent(&Type::Struct(id)).levels > MAX_DEPTH {
+            let message = format!("more than {MAX_DEPTH} structs in each other");
+            self.error("E0007", compound.span, message).help("point to one of them");
+            self.types.define_struct(id, size, align, Vec::new());
+        }
         Some(id)
     }
 
@@ -212,6 +223,7 @@ impl Checker<'_> {
     fn enumeration(&mut self, e: &Enumeration) -> Option<Type> {
         let mut values: Vec<(String, i64)> = Vec::new();
         let mut next = 0i64;
+        self.enumerators.clear();
         for (name, value) in &e.values {
             if let Some(value) = value {
                 next = self.constant(value, "the value of an enum's constant")?;
@@ -220,7 +232,7 @@ impl Checker<'_> {
                 self.error("E0222", name.span, format!("`{}` is {next}: an enum has 32 bits", name.node));
                 return None;
             }
-            if values.iter().any(|(known, _)| *known == name.node) {
+            if self.enumerators.contains_key(&name.node) {
                 self.error("E0241", name.span, format!("constant `{}` is declared twice", name.node));
             }
             values.push((name.node.clone(), next));

@@ -4,10 +4,12 @@ use crate::ast::{self, ExprKind as Ast};
 use crate::check::Checker;
 use crate::check::build::{convert, expr, int, is_unknown, unknown};
 use crate::check::infer::{Slot, literal};
+use crate::check::limits;
+use crate::check::types::leaves;
 use crate::forms::macros::written;
-use crate::hir::{Expr, ExprKind, Type};
+use crate::hir::{Expr, ExprKind, Stmt, StmtKind, Type};
+use crate::hir_visit::visit_expr;
 use crate::resolve::probes::did_you_mean;
-use crate::similar::similar;
 use crate::span::Span;
 
 impl Checker<'_> {
@@ -63,6 +65,11 @@ impl Checker<'_> {
     /// A condition: bool or an integer, non-zero meaning yes.
     pub fn condition(&mut self, e: &ast::Expr) -> Expr {
         let value = self.expr(e);
+        self.as_condition(value)
+    }
+
+    fn as_condition(&mut self, value: Expr) -> Expr {
+        let span = value.span;
         match &value.ty {
             Type::Bool | Type::Int { .. } | Type::Void => value,
             Type::Enum(id) => {
@@ -72,9 +79,9 @@ impl Checker<'_> {
             Type::Pointer(_) => convert(value, &Type::U64),
             _ => {
                 let message = format!("a condition must be a number, found {}", self.types.show(&value.ty));
-                let error = self.error("E0212", e.span, message);
+                let error = self.error("E0212", span, message);
                 error.help("compare it with something: `== \"text\"`");
-                unknown(e.span)
+                unknown(span)
             }
         }
     }
@@ -154,9 +161,9 @@ impl Checker<'_> {
 
     /// A value that is perhaps not computed: what it sets is not set behind it.
     pub fn perhaps(&mut self, e: &ast::Expr) -> Expr {
-        let before = self.scope.assigned.clone();
+        let fork = self.scope.fork();
         let value = self.expr(e);
-        self.scope.restore(before);
+        self.scope.go_back(fork);
         value
     }
 
@@ -165,8 +172,21 @@ impl Checker<'_> {
         if parts.iter().any(is_unknown) {
             return unknown(span);
         }
+        if !self.fits_tuple(&parts, span) {
+            return unknown(span);
+        }
         let ty = Type::Tuple(parts.iter().map(|part| part.ty.clone()).collect());
         expr(ExprKind::Tuple(parts), ty, span)
+    }
+
+    /// Whether a tuple of these has not too many values; each use of it copies its type.
+    pub fn fits_tuple(&mut self, parts: &[Expr], span: Span) -> bool {
+        let values: usize = parts.iter().map(|part| leaves(&part.ty)).sum();
+        if values > limits::TUPLE_VALUES {
+            let message = format!("this has {values} values, {} at most", limits::TUPLE_VALUES);
+            self.error("E0227", span, message).help("keep them in a map, by their numbers");
+        }
+        values <= limits::TUPLE_VALUES
     }
 
     fn tuple_index(&mut self, base: &ast::Expr, index: u32, span: Span) -> Expr {
@@ -199,10 +219,13 @@ impl Checker<'_> {
         otherwise: &ast::Expr,
         span: Span,
     ) -> Expr {
-        let (cond, then) = match then {
-            Some(then) => (self.condition(cond), self.perhaps(then)),
-            None => self.elvis(cond),
-        };
+        let Some(then) = then else { return self.elvis(cond, otherwise, span) };
+        let (cond, then) = (self.condition(cond), self.perhaps(then));
+        self.chosen(cond, then, otherwise, span)
+    }
+
+    /// `cond ? then : otherwise`, the first two checked.
+    fn chosen(&mut self, cond: Expr, then: Expr, otherwise: &ast::Expr, span: Span) -> Expr {
         let otherwise = self.perhaps(otherwise);
         let mut slot = Slot::default();
         let fits = slot.take(&then, &self.types).and_then(|()| slot.take(&otherwise, &self.types));
@@ -229,20 +252,24 @@ impl Checker<'_> {
         expr(kind, ty, span)
     }
 
-    /// `c ?: b`: the condition is the value, so it is computed twice and must not change anything.
-    fn elvis(&mut self, cond: &ast::Expr) -> (Expr, Expr) {
+    /// `c ?: b`: the condition is the value. It is computed once, so it goes through a variable of its own unless it is a
+    /// single word.
+    fn elvis(&mut self, cond: &ast::Expr, otherwise: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(cond);
-        if matches!(
-            value.kind,
-            ExprKind::UpdateMap { .. }
-                | ExprKind::UpdateVar { .. }
-                | ExprKind::Delete { .. }
-                | ExprKind::Block { .. }
-        ) {
-            let error = self.error("E0212", cond.span, "the left side of `?:` changes something");
-            error.help("put the value into a variable first");
+        let condition = self.as_condition(value.clone());
+        if is_unknown(&condition) || is_single(&value) {
+            return self.chosen(condition, value, otherwise, span);
         }
-        (self.condition(cond), value)
+        let var = self.scope.hidden(cond.span, value.ty.clone());
+        let kept = expr(ExprKind::Var(var), value.ty.clone(), cond.span);
+        let condition = self.as_condition(kept.clone());
+        let chosen = self.chosen(condition, kept, otherwise, span);
+        let keep = Stmt { kind: StmtKind::SetVar { var, value }, span: cond.span };
+        let ty = chosen.ty.clone();
+        match is_unknown(&chosen) {
+            true => chosen,
+            false => expr(ExprKind::Block { body: vec![keep], value: Box::new(chosen) }, ty, span),
+        }
     }
 
     /// `$x`
@@ -268,12 +295,9 @@ impl Checker<'_> {
     }
 
     fn undefined_var(&mut self, name: &str, span: Span) {
-        let names: Vec<String> = self.scope.visible_names().map(|name| format!("${name}")).collect();
-        let near: Vec<String> = similar(&format!("${name}"), names.iter().map(String::as_str))
-            .into_iter()
-            .map(String::from)
-            .collect();
-        let is_map = self.maps.iter().any(|map| map.name == name);
+        let near = self.diags.similar(name, self.scope.visible_names());
+        let near: Vec<String> = near.into_iter().map(|name| format!("${name}")).collect();
+        let is_map = self.map_ids.contains_key(name);
         let argument = self.argument_like(name).filter(|_| near.is_empty());
         let error = self.error("E0203", span, format!("undefined variable `${}`", written(name)));
         error.help.extend(did_you_mean(&near));
@@ -330,4 +354,11 @@ fn choice(cond: Expr, then: Expr, otherwise: Expr, span: Span) -> Expr {
     let (no_text, no_other) = (zero(&then), zero(&otherwise));
     let (then, otherwise) = (of(1, [then, no_other]), of(2, [no_text, otherwise]));
     expr(ExprKind::Ternary { cond: Box::new(cond), then, otherwise }, ty, span)
+}
+
+/// Nothing lies in it.
+fn is_single(e: &Expr) -> bool {
+    let mut count = 0;
+    visit_expr(e, &mut |_| count += 1);
+    count == 1
 }

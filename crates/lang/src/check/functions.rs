@@ -7,7 +7,6 @@ use crate::check::limits;
 use crate::forms::{devices, kernels};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, MapId, StackMode, Type};
 use crate::resolve::probes::did_you_mean;
-use crate::similar::similar;
 use crate::span::Span;
 
 /// Registers that `reg` reads, by architecture.
@@ -431,7 +430,7 @@ impl Checker<'_> {
         let name = String::from_utf8_lossy(&name).into_owned();
         let known = registers(std::env::consts::ARCH);
         if !known.contains(&name.as_str()) {
-            let near = did_you_mean(&similar(&name, known.iter().copied()));
+            let near = did_you_mean(&self.diags.similar(&name, known.iter().copied()));
             let error = self.error("E0210", arg.span, format!("no register `{name}`"));
             error.note(format!("registers are {}", known.join(" ")));
             error.help.extend(near);

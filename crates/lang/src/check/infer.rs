@@ -202,6 +202,11 @@ impl MapState {
         self.key.as_ref()?.iter().map(|slot| slot.ty(types)).collect()
     }
 
+    /// Something tells what its cells hold.
+    pub fn is_known(&self, types: &Types) -> bool {
+        matches!(self.value, ValueState::Agg(_)) || self.read_type(types).is_some()
+    }
+
     /// The type that reading a cell gives; `None` while unknown. Of a histogram there is none.
     pub fn read_type(&self, types: &Types) -> Option<Type> {
         match &self.value {

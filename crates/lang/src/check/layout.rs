@@ -4,6 +4,8 @@
 //! struct { char a; int b; int c : 3; int d : 30; }     a 0, b 4, c 8 bits 0..3, d 12 bits 0..30; size 16
 //! ```
 
+use rustc_hash::FxHashSet;
+
 use crate::hir::{Bits, Field, Struct, Type};
 
 /// A struct in the making.
@@ -14,17 +16,23 @@ pub struct Layout {
     used: u64,
     align: u32,
     fields: Vec<Field>,
+    names: FxHashSet<String>,
 }
 
 impl Layout {
     /// Nothing yet.
     pub fn new(union: bool, packed: bool) -> Layout {
-        Layout { union, packed, used: 0, align: 1, fields: Vec::new() }
+        Layout { union, packed, used: 0, align: 1, fields: Vec::new(), names: FxHashSet::default() }
     }
 
     /// There is a member of this name.
     pub fn has(&self, name: &str) -> bool {
-        self.fields.iter().any(|field| field.name == name)
+        self.names.contains(name)
+    }
+
+    fn push(&mut self, field: Field) {
+        self.names.insert(field.name.clone());
+        self.fields.push(field);
     }
 
     /// Makes room for `bits`, aligned, and says where.
@@ -39,7 +47,7 @@ impl Layout {
         let align = if self.packed { 1 } else { align };
         self.align = self.align.max(align);
         let at = self.room(u64::from(size) * 8, u64::from(align) * 8);
-        self.fields.push(Field { name: name.into(), offset: (at / 8) as u32, ty, bits: None, float });
+        self.push(Field { name: name.into(), offset: (at / 8) as u32, ty, bits: None, float });
     }
 
     /// `int x : 3;`, of an integer of `size` bytes. It does not straddle two such integers, save in packed structs.
@@ -61,7 +69,7 @@ impl Layout {
         let at = if start % unit + bits > unit { start / 8 * 8 } else { start / unit * unit };
         let bits = Bits { first: (start - at) as u8, count };
         let field = Field { name: name.into(), offset: (at / 8) as u32, ty, bits: Some(bits), float: false };
-        self.fields.push(field);
+        self.push(field);
     }
 
     /// The members of an unnamed struct or union are members here.
@@ -69,8 +77,9 @@ impl Layout {
         let align = if self.packed { 1 } else { inner.align };
         self.align = self.align.max(align);
         let start = (self.room(u64::from(inner.size) * 8, u64::from(align) * 8) / 8) as u32;
-        self.fields
-            .extend(inner.fields.iter().map(|field| Field { offset: start + field.offset, ..field.clone() }));
+        for field in &inner.fields {
+            self.push(Field { offset: start + field.offset, ..field.clone() });
+        }
     }
 
     /// Size, alignment and members.

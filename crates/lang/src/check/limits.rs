@@ -4,8 +4,12 @@
 pub const KEY_BYTES: u32 = 4096;
 /// A map's value, bytes.
 pub const VALUE_BYTES: u32 = 16384;
+/// Values in a tuple or record, those of tuples in it included.
+pub const TUPLE_VALUES: usize = 1000;
 /// Copies of an unrolled body.
 pub const UNROLL: i64 = 100;
+/// Statements that they have together.
+pub const UNROLLED: u64 = 20_000;
 /// Frames of a stack; the kernel keeps no more.
 pub const FRAMES: i64 = 127;
 /// Parts of a power of two in `hist` are 2^bits.

@@ -2,15 +2,13 @@
 
 use crate::ast;
 use crate::check::Checker;
+use crate::check::NEVER_SET;
 use crate::check::build::{convert, expr, int, is_unknown, unknown};
 use crate::check::infer::{Slot, ValueState, agg_name, join_aggs, literal};
 use crate::check::types::has_struct;
-use crate::check::{NEVER_SET, UNTYPED};
-use crate::diagnostic::Severity;
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, StmtKind, Type, VarId, Yields};
 use crate::operators::symbol;
 use crate::resolve::probes::did_you_mean;
-use crate::similar::similar;
 use crate::span::Span;
 
 impl Checker<'_> {
@@ -328,23 +326,11 @@ impl Checker<'_> {
     /// A map that nothing is ever put into.
     pub fn undefined_map(&mut self, at: usize) {
         let (name, span) = (self.maps[at].name.clone(), self.maps[at].span);
-        let others: Vec<String> = self
-            .maps
-            .iter()
-            .filter(|map| matches!(map.value, ValueState::Agg(_)) || map.read_type(&self.types).is_some())
-            .map(|map| format!("@{}", map.name))
-            .collect();
-        // An error in what is assigned to it has already been reported.
-        let mut errors = self.diags.list.iter().filter(|found| found.severity == Severity::Error);
-        if self.refused || errors.any(|found| found.code != UNTYPED && found.code != NEVER_SET) {
-            return;
-        }
-        let near: Vec<String> = similar(&format!("@{name}"), others.iter().map(String::as_str))
-            .into_iter()
-            .map(String::from)
-            .collect();
+        let others = self.maps.iter().filter(|map| map.is_known(&self.types)).map(|map| map.name.as_str());
+        let near = self.diags.similar(&name, others).into_iter().map(|name| format!("@{name}"));
+        let near = did_you_mean(&near.collect::<Vec<_>>());
         let error = self.error(NEVER_SET, span, format!("nothing is ever put into map `@{name}`"));
-        error.help.extend(did_you_mean(&near));
+        error.help.extend(near);
     }
 }
 

@@ -4,10 +4,10 @@ use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::check::scope::At;
+use crate::check::whole::fields_are;
 use crate::hir::{BinaryOp, Bits, Expr, ExprKind, Field, StructId, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::is_args;
-use crate::similar::similar;
 use crate::span::Span;
 
 impl Checker<'_> {
@@ -44,12 +44,13 @@ impl Checker<'_> {
 
     pub fn no_field(&mut self, id: StructId, name: &ast::Name, span: Span) -> Expr {
         let def = self.types.struct_def(id);
-        let fields: Vec<String> = def.fields.iter().map(|f| f.name.clone()).collect();
+        let fields = def.fields.iter().map(|field| &field.name);
         let message = format!("`{}` has no field `{}`", def.name, name.node);
-        let near = did_you_mean(&similar(&name.node, fields.iter().map(String::as_str)));
+        let near = did_you_mean(&self.diags.similar(&name.node, fields.clone().map(String::as_str)));
+        let note = fields_are(fields);
         let error = self.error("E0214", name.span, message);
         match near.is_empty() {
-            true => error.note(format!("its fields are {}", fields.join(", "))),
+            true => error.note(note),
             false => {
                 error.help.extend(near);
                 error

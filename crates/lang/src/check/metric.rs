@@ -4,7 +4,6 @@ use crate::ast::{self, ConfigEntry, ExprKind, Name};
 use crate::check::Checker;
 use crate::check::infer::{MapState, ValueState};
 use crate::hir::{Agg, MapId, Metric, MetricKind, Type};
-use crate::similar::similar;
 use crate::span::Span;
 
 /// A declaration, to be held against its map once that is known.
@@ -66,11 +65,11 @@ impl Checker<'_> {
         for entry in entries {
             self.property(&mut declared, entry);
         }
-        if self.metrics.iter().any(|known| known.map.node == map.node) {
+        if !self.metric_names.0.insert(map.node.clone()) {
             self.error("E0242", map.span, format!("`@{}` is declared as a metric twice", map.node));
         }
         let name = &declared.metric.name;
-        if !name.is_empty() && self.metrics.iter().any(|known| known.metric.name == *name) {
+        if !name.is_empty() && !self.metric_names.1.insert(name.clone()) {
             self.error("E0242", map.span, format!("two metrics have the name `{name}`"));
         }
         self.metrics.push(declared);
@@ -80,7 +79,7 @@ impl Checker<'_> {
         let (key, span) = (entry.key.node.as_str(), entry.key.span);
         let Some((_, set)) = PROPERTIES.iter().find(|(name, _)| *name == key) else {
             let known = PROPERTIES.iter().map(|(name, _)| *name);
-            let help = similar(key, known.clone()).first().map_or_else(
+            let help = self.diags.similar(key, known.clone()).first().map_or_else(
                 || {
                     format!(
                         "there are {}",
@@ -103,7 +102,7 @@ impl Checker<'_> {
             map.metric.labels = self.labels.get(&map.name).cloned().unwrap_or_default();
         }
         for declared in std::mem::take(&mut self.metrics) {
-            let Some(at) = self.maps.iter().position(|map| map.name == declared.map.node) else {
+            let Some(at) = self.map_ids.get(&declared.map.node).map(|id| id.0 as usize) else {
                 // What should put something into it may be wrong itself.
                 if self.diags.has_errors() {
                     continue;
@@ -167,7 +166,7 @@ impl Checker<'_> {
             return None;
         }
         let key = histogram.key_types(&self.types);
-        let sum = self.maps.iter().position(|map| map.name == name);
+        let sum = self.map_ids.get(name).map(|id| id.0 as usize);
         let fits = |sum: &MapState| {
             matches!(sum.value, ValueState::Agg(Agg::Sum { .. })) && sum.key_types(&self.types) == key
         };

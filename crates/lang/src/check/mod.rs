@@ -39,7 +39,7 @@ mod whole;
 
 pub use functions::registers;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ast::{self, Item, Script};
 use crate::catalog::{Catalog, FileId};
@@ -190,10 +190,14 @@ pub(crate) struct Checker<'a> {
     pub config: Config,
     /// `#define`
     pub defines: FxHashMap<String, &'a ast::Expr>,
+    /// The definition that this point lies in.
+    defining: Option<variables::Defining>,
     /// `let @m = hash(N)`
     declared: FxHashMap<String, DeclaredMap>,
     /// `metric @m = { ... }`
     metrics: Vec<metric::Declared>,
+    /// Maps that are declared as metrics, and the names that these were given.
+    metric_names: (FxHashSet<String>, FxHashSet<String>),
     labels: Labels,
     pub maps: Vec<MapState>,
     /// By name.
@@ -229,8 +233,10 @@ impl<'a> Checker<'a> {
             names,
             config,
             defines,
+            defining: None,
             declared,
             metrics,
+            metric_names: Default::default(),
             labels: Labels::new(),
             maps,
             map_ids: FxHashMap::default(),
@@ -261,7 +267,7 @@ impl<'a> Checker<'a> {
                 Item::Clause(_) | Item::Config(_) | Item::Import(_) | Item::Macro(_) => {}
             }
         }
-        report_once(std::mem::take(&mut self.diags.list), diags);
+        self.report(diags);
     }
 
     fn declare_map(&mut self, name: &ast::Name, kind: &ast::Name, max: &ast::Expr, diags: &mut Diagnostics) {
@@ -293,7 +299,7 @@ impl<'a> Checker<'a> {
         let mut probes = Vec::new();
         for _ in 0..MAX_ROUNDS {
             let before = (self.maps.clone(), vars.clone());
-            self.diags.list.clear();
+            self.diags = Diagnostics::default();
             probes = self.round(resolved, &mut vars);
             if before == (self.maps.clone(), vars.clone()) {
                 break;
@@ -302,13 +308,20 @@ impl<'a> Checker<'a> {
         self.check_maps();
         self.check_metrics();
         self.leave_out_consequences();
-        report_once(std::mem::take(&mut self.diags.list), diags);
+        self.report(diags);
         probes
+    }
+
+    /// Hands over what was found.
+    fn report(&mut self, diags: &mut Diagnostics) {
+        for finding in std::mem::take(&mut self.diags).list {
+            diags.push(finding);
+        }
     }
 
     /// A variable whose type nobody can tell may be made from something that is wrong itself, and that is said.
     fn leave_out_consequences(&mut self) {
-        if self.diags.list.iter().any(|d| d.severity == Severity::Error && d.code != UNTYPED) {
+        if self.diags.list.iter().any(explains_empty_maps) {
             self.diags.list.retain(|d| d.code != UNTYPED);
         }
     }
@@ -352,12 +365,14 @@ impl<'a> Checker<'a> {
 
     /// Types and sizes of the maps, once the rounds are over.
     fn check_maps(&mut self) {
+        let explained = self.refused || self.diags.list.iter().any(explains_empty_maps);
         for at in 0..self.maps.len() {
             let map = &self.maps[at];
             let span = map.span;
-            let typed = matches!(map.value, ValueState::Agg(_)) || map.read_type(&self.types).is_some();
-            if !typed {
-                self.undefined_map(at);
+            if !map.is_known(&self.types) {
+                if !explained {
+                    self.undefined_map(at);
+                }
                 continue;
             }
             self.check_form(at);
@@ -452,6 +467,11 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// A finding may be why nothing is known of a map: what is assigned to it is wrong.
+fn explains_empty_maps(finding: &Diagnostic) -> bool {
+    finding.severity == Severity::Error && finding.code != UNTYPED
+}
+
 /// A predicate that runs statements becomes an `if` around the body, where variables are.
 fn predicate_first(
     predicate: Option<hir::Expr>,
@@ -474,15 +494,4 @@ fn predicate_first(
 fn probe_list(clause: &ast::Clause) -> Span {
     let spans = clause.probes.iter().map(|spec| spec.span);
     spans.reduce(Span::to).unwrap_or(clause.span)
-}
-
-/// One body is checked for each layout: what is said of all is said once.
-fn report_once(findings: Vec<Diagnostic>, diags: &mut Diagnostics) {
-    for finding in findings {
-        let same =
-            |d: &Diagnostic| (d.code, d.span, &d.message) == (finding.code, finding.span, &finding.message);
-        if !diags.list.iter().any(same) {
-            diags.list.push(finding);
-        }
-    }
 }

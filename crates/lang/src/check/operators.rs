@@ -56,9 +56,9 @@ impl Checker<'_> {
         match op {
             BinaryOp::And | BinaryOp::Or => {
                 let lhs = self.condition(lhs);
-                let before = self.scope.assigned.clone();
+                let fork = self.scope.fork();
                 let rhs = self.condition(rhs);
-                self.scope.restore(before);
+                self.scope.go_back(fork);
                 binary(op, lhs, rhs, Type::Bool, span)
             }
             _ => {

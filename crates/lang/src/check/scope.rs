@@ -1,9 +1,11 @@
 //! What a body sees at one point: where it runs, its variables, which of them are set on all paths to here.
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use crate::builtin::Where;
 use crate::catalog::MarkerArg;
 use crate::check::infer::Slot;
-use crate::hir::{Attach, NameId, NameKind, Signature, Site, VarId};
+use crate::hir::{Attach, NameId, NameKind, Signature, Site, Type, VarId};
 use crate::resolve::{Attached, ResolvedClause};
 use crate::span::Span;
 
@@ -44,6 +46,12 @@ impl At {
     }
 }
 
+/// One of the ways through a branch.
+pub(crate) struct Path {
+    set: Vec<VarId>,
+    ended: bool,
+}
+
 /// Where the body runs and what is known at the present point of it.
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
@@ -67,12 +75,20 @@ pub(crate) struct Scope {
     /// What `probetype` is.
     pub probe_type: &'static str,
     vars: Vec<VarState>,
-    /// Names in sight, the innermost last.
-    visible: Vec<(String, VarId)>,
+    /// The variables in sight of each name, the innermost last.
+    visible: FxHashMap<String, Vec<VarId>>,
+    /// The variables of loops, by name and place.
+    of_loops: FxHashMap<(String, u32), VarId>,
     /// By variable: set on all paths to here.
-    pub assigned: Vec<bool>,
+    assigned: Vec<bool>,
+    /// Those that are, in order: what a path sets is taken back where it ends, at a price that does not grow with the clause.
+    set_so_far: Vec<VarId>,
+    /// Variables so far that no script can name.
+    hidden: u32,
     /// Loops around this point.
     pub loops: u32,
+    /// Copies that the loops around this point unroll to, and statements that they have in all.
+    pub unrolled: (u64, u64),
     /// A condition that is known when compiling leaves this out.
     pub left_out: bool,
     /// Inside a block that has a value.
@@ -84,7 +100,7 @@ pub(crate) struct Scope {
 impl Scope {
     /// At the start of a body, with the variables that earlier rounds found.
     pub fn enter(clause: &ResolvedClause, attached: &Attached, vars: Vec<VarState>) -> Scope {
-        let mut scope = Scope { vars, ..Scope::default() };
+        let mut scope = Scope { vars, unrolled: (1, 0), ..Scope::default() };
         scope.clause_sites = clause.attached.iter().flat_map(sites).cloned().collect();
         scope.probe_type = probe_type(attached);
         match attached {
@@ -112,14 +128,18 @@ impl Scope {
                 scope.symbol = layout.symbol.clone();
             }
         }
-        scope.visible = scope.of_clause();
         scope.assigned = vec![false; scope.vars.len()];
+        (0..scope.vars.len()).for_each(|at| scope.recall(VarId(at as u32)));
         scope
     }
 
-    fn of_clause(&self) -> Vec<(String, VarId)> {
-        let all = self.vars.iter().enumerate().filter(|(_, var)| var.declared_at == 0);
-        all.map(|(id, var)| (var.name.clone(), VarId(id as u32))).collect()
+    /// Makes a variable that is known be found.
+    fn recall(&mut self, id: VarId) {
+        let var = &self.vars[id.0 as usize];
+        match var.declared_at {
+            0 => self.visible.entry(var.name.clone()).or_default().push(id),
+            at => drop(self.of_loops.insert((var.name.clone(), at), id)),
+        }
     }
 
     /// The variables, for the next round.
@@ -133,34 +153,36 @@ impl Scope {
 
     /// The variable that a name means here.
     pub fn lookup(&self, name: &str) -> Option<VarId> {
-        self.visible.iter().rev().find(|(known, _)| known == name).map(|&(_, id)| id)
+        self.visible.get(name)?.last().copied()
     }
 
     /// The variable that an assignment means: a new one of the clause if there is none.
     pub fn lookup_or_add(&mut self, name: &str, span: Span) -> VarId {
-        self.lookup(name).unwrap_or_else(|| {
-            let id = self.add(name, 0, span);
-            self.visible.insert(0, (name.to_string(), id));
-            id
-        })
+        self.lookup(name).unwrap_or_else(|| self.add(name, 0, span))
+    }
+
+    /// A variable that no script can name.
+    pub fn hidden(&mut self, span: Span, ty: Type) -> VarId {
+        let id = self.lookup_or_add(&format!("?:{}", self.hidden), span);
+        self.hidden += 1;
+        self.var(id).slot = Slot::fixed(ty);
+        self.set(id);
+        id
     }
 
     /// Brings a loop's own variable into sight until [`Scope::leave_loop`].
     pub fn enter_loop(&mut self, name: &str, span: Span) -> VarId {
         let at = span.start.max(1);
-        let known = self.vars.iter().position(|var| var.name == name && var.declared_at == at);
-        let id = match known {
-            Some(at) => VarId(at as u32),
-            None => self.add(name, at, span),
-        };
-        self.visible.push((name.to_string(), id));
-        self.assigned[id.0 as usize] = true;
+        let known = self.of_loops.get(&(name.to_string(), at)).copied();
+        let id = known.unwrap_or_else(|| self.add(name, at, span));
+        self.visible.entry(name.to_string()).or_default().push(id);
+        self.set(id);
         self.loops += 1;
         id
     }
 
-    pub fn leave_loop(&mut self) {
-        self.visible.pop();
+    pub fn leave_loop(&mut self, name: &str) {
+        self.visible.get_mut(name).map(Vec::pop);
         self.loops -= 1;
     }
 
@@ -174,29 +196,51 @@ impl Scope {
         self.ended = false;
     }
 
-    /// What was set at some point before, the variables found since then not set.
-    pub fn restore(&mut self, mut assigned: Vec<bool>) {
-        assigned.resize(self.assigned.len(), false);
-        self.assigned = assigned;
+    /// Where a path begins.
+    pub fn fork(&self) -> usize {
+        self.set_so_far.len()
+    }
+
+    /// Goes back to where the path began.
+    pub fn go_back(&mut self, fork: usize) -> Path {
+        let set = self.set_so_far.split_off(fork);
+        set.iter().for_each(|id| self.assigned[id.0 as usize] = false);
+        Path { set, ended: self.ended }
+    }
+
+    /// Goes on where two paths meet: what both set is set. A path that ended does not arrive.
+    pub fn meet(&mut self, a: Path, b: Path) {
+        let on_both: FxHashSet<VarId> = a.set.iter().copied().collect();
+        let arrives = |id: &VarId| a.ended || on_both.contains(id);
+        match b.ended && !a.ended {
+            true => a.set.into_iter().for_each(|id| self.set(id)),
+            false => b.set.into_iter().filter(arrives).for_each(|id| self.set(id)),
+        }
+        self.ended = a.ended && b.ended;
     }
 
     fn add(&mut self, name: &str, declared_at: u32, span: Span) -> VarId {
         self.vars.push(VarState { name: name.into(), declared_at, slot: Slot::default(), span, read: false });
         self.assigned.push(false);
-        VarId(self.vars.len() as u32 - 1)
+        let id = VarId(self.vars.len() as u32 - 1);
+        self.recall(id);
+        id
     }
 
     pub fn set(&mut self, id: VarId) {
-        self.assigned[id.0 as usize] = true;
+        if !std::mem::replace(&mut self.assigned[id.0 as usize], true) {
+            self.set_so_far.push(id);
+        }
     }
 
+    /// Where nothing arrives, nothing is missing.
     pub fn is_set(&self, id: VarId) -> bool {
-        self.assigned[id.0 as usize]
+        self.ended || self.assigned[id.0 as usize]
     }
 
     /// Names in sight, for suggestions.
     pub fn visible_names(&self) -> impl Iterator<Item = &str> {
-        self.visible.iter().map(|(name, _)| name.as_str())
+        self.visible.iter().filter(|(_, ids)| !ids.is_empty()).map(|(name, _)| name.as_str())
     }
 
     /// Names of the sites' functions: those of this program, and of the whole clause.
@@ -239,21 +283,31 @@ fn ids(sites: &[Site], kind: NameKind) -> Vec<NameId> {
     list
 }
 
-/// What is set where two paths meet. A path that ended does not arrive.
-pub(crate) fn meet(a: (&[bool], bool), b: (&[bool], bool)) -> Vec<bool> {
-    let length = a.0.len().max(b.0.len());
-    let set = |side: (&[bool], bool), at: usize| side.1 || side.0.get(at).copied().unwrap_or(false);
-    (0..length).map(|at| set(a, at) && set(b, at)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Which of `$a` and `$b` are set behind a branch; a path sets those it names, and ends if it says so.
+    fn behind(paths: [&str; 2]) -> Vec<&'static str> {
+        let mut scope = Scope::default();
+        let names = ["a", "b"];
+        let ids = names.map(|name| scope.lookup_or_add(name, Span::default()));
+        let [first, second] = paths.map(|path| {
+            let fork = scope.fork();
+            (0..2).filter(|&at| path.contains(names[at])).for_each(|at| scope.set(ids[at]));
+            scope.ended = path.contains("return");
+            scope.go_back(fork)
+        });
+        scope.meet(first, second);
+        (0..2).filter(|&at| scope.is_set(ids[at])).map(|at| names[at]).collect()
+    }
+
     #[test]
     fn both_paths_must_set() {
-        assert_eq!(meet((&[true, true], false), (&[true, false], false)), [true, false]);
-        assert_eq!(meet((&[true], false), (&[false], true)), [true]);
-        assert_eq!(meet((&[true], false), (&[], false)), [false]);
+        assert_eq!(behind(["a b", "a"]), ["a"]);
+        assert_eq!(behind(["a", "return"]), ["a"]);
+        assert_eq!(behind(["b return", "a"]), ["a"]);
+        assert_eq!(behind(["a", ""]), [""; 0]);
+        assert_eq!(behind(["return", "return"]), ["a", "b"]);
     }
 }

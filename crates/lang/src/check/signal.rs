@@ -6,7 +6,6 @@ use crate::check::build::{convert, int, is_unknown};
 use crate::check::infer::literal;
 use crate::hir::{Expr, StmtKind, Type};
 use crate::resolve::probes::did_you_mean;
-use crate::similar::similar;
 use crate::span::Span;
 
 /// Names by number from 1, as on x86-64 and aarch64.
@@ -71,7 +70,7 @@ impl Checker<'_> {
         match NAMES.iter().position(|known| *known == full) {
             Some(at) => Some(int(at as i64 + 1, Type::I64, span)),
             None => {
-                let near = did_you_mean(&similar(&full, NAMES.iter().copied()));
+                let near = did_you_mean(&self.diags.similar(&full, NAMES.iter().copied()));
                 let error = self.error("E0210", span, format!("no signal `{name}`"));
                 error.help.extend(near);
                 None

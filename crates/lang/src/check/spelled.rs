@@ -6,7 +6,6 @@ use crate::check::build::{int, unknown};
 use crate::check::types::{builtin_type_names, derived};
 use crate::hir::{self, Type};
 use crate::resolve::probes::did_you_mean;
-use crate::similar::similar;
 use crate::span::Span;
 
 impl Checker<'_> {
@@ -57,11 +56,10 @@ impl Checker<'_> {
             self.error("E0216", name.span, message).note("code in the kernel has integers only");
             return;
         }
-        let own: Vec<String> = self.types.declared_names().map(String::from).collect();
         let known = builtin_type_names().chain(["CUresult", "CUdeviceptr", "cudaError_t", "dim3"]);
         let known = known.map(|name| -> &str { name });
         let bare = name.name.rsplit(' ').next().unwrap_or(&name.name);
-        let near = similar(bare, known.chain(own.iter().map(String::as_str)));
+        let near = self.diags.similar(bare, known.chain(self.types.declared_names()));
         let error = self.error("E0216", name.span, format!("unknown type `{}`", name.name));
         error.note("known are C's integer types, the types of CUDA, and what the script declares");
         error.help.extend(did_you_mean(&near));

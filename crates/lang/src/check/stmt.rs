@@ -7,7 +7,6 @@ use crate::check::assertion::truth;
 use crate::check::build::{convert, is_unknown};
 use crate::check::infer::Slot;
 use crate::check::limits;
-use crate::check::scope::meet;
 use crate::hir::{BinaryOp, Export, Expr, ExprKind, MapId, Message, Stmt, StmtKind, Type, VarId, Yields};
 use crate::span::Span;
 
@@ -31,6 +30,10 @@ impl Checker<'_> {
 
     fn stmt(&mut self, stmt: &ast::Stmt, out: &mut Vec<Stmt>) {
         let span = stmt.span;
+        let (copies, statements) = self.scope.unrolled;
+        if copies > 1 {
+            self.scope.unrolled.1 = statements.saturating_add(copies);
+        }
         let kind = match &stmt.kind {
             AstStmt::Expr(e) => return self.expr_stmt(e, span, out),
             AstStmt::Let { name, ty, value } => self.let_stmt(name, ty.as_ref(), value.as_ref()),
@@ -250,28 +253,24 @@ impl Checker<'_> {
     fn if_stmt(&mut self, cond: &ast::Expr, then: &Block, otherwise: Option<&Block>) -> StmtKind {
         let cond = self.condition(cond);
         let (holds, outside) = (truth(&cond), self.scope.left_out);
-        let before = self.scope.assigned.clone();
+        let fork = self.scope.fork();
         self.scope.left_out = outside || holds == Some(false);
         let then = self.block(then);
         self.scope.left_out = outside || holds == Some(true);
-        let after_then = (std::mem::replace(&mut self.scope.assigned, before), self.scope.ended);
-        self.scope.assigned.resize(after_then.0.len(), false);
+        let after_then = self.scope.go_back(fork);
         self.scope.ended = false;
         let otherwise = otherwise.map(|block| self.block(block)).unwrap_or_default();
         self.scope.left_out = outside;
-        let after_else = (self.scope.assigned.as_slice(), self.scope.ended);
-        self.scope.assigned = meet((&after_then.0, after_then.1), after_else);
-        self.scope.ended &= after_then.1;
+        let after_else = self.scope.go_back(fork);
+        self.scope.meet(after_then, after_else);
         StmtKind::If { cond, then, otherwise }
     }
 
     /// The body of a loop, which may run no time: what it sets is not set after it.
     fn loop_body(&mut self, body: &Block) -> Vec<Stmt> {
-        let before = self.scope.assigned.clone();
+        let fork = self.scope.fork();
         let body = self.block(body);
-        let length = self.scope.assigned.len();
-        self.scope.assigned = before;
-        self.scope.assigned.resize(length, false);
+        self.scope.go_back(fork);
         self.scope.ended = false;
         body
     }
@@ -286,11 +285,21 @@ impl Checker<'_> {
 
     fn unroll(&mut self, count: &ast::Expr, body: &Block) -> Option<StmtKind> {
         let times = self.constant(count, "the count of `unroll`");
+        let outer = self.scope.unrolled.0;
+        self.scope.unrolled.0 = outer.saturating_mul(times.map_or(1, i64::unsigned_abs).max(1));
         self.scope.loops += 1;
         let body = self.block(body);
         self.scope.loops -= 1;
+        self.scope.unrolled.0 = outer;
         self.scope.ended = false;
         let times = times?;
+        let statements = self.scope.unrolled.1;
+        if outer == 1 && statements > limits::UNROLLED {
+            let message =
+                format!("`unroll` makes {statements} statements here, {} at most", limits::UNROLLED);
+            self.error("E0222", count.span, message).help("use `for $i : 0..n { }`, which copies nothing");
+            return None;
+        }
         if !(1..=limits::UNROLL).contains(&times) {
             let message = format!("`unroll` makes from 1 to {} copies, found {times}", limits::UNROLL);
             self.error("E0222", count.span, message).help("use `for $i : 0..n { }` for more");
@@ -305,7 +314,7 @@ impl Checker<'_> {
         let id = self.scope.enter_loop(&var.node, var.span);
         self.scope.var(id).slot = Slot::fixed(Type::I64);
         let body = self.loop_body(body);
-        self.scope.leave_loop();
+        self.scope.leave_loop(&var.node);
         StmtKind::ForRange { var: id, start, end, body }
     }
 
@@ -315,7 +324,7 @@ impl Checker<'_> {
         let id = self.scope.enter_loop(&var.node, var.span);
         self.scope.var(id).slot = pair.clone().map(Slot::fixed).unwrap_or_default();
         let body = self.loop_body(body);
-        self.scope.leave_loop();
+        self.scope.leave_loop(&var.node);
         pair.map(|_| StmtKind::ForMap { var: id, map: map_id, body })
     }
 

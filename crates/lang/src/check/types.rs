@@ -18,10 +18,23 @@ pub struct Types {
     tags: FxHashMap<String, Type>,
     /// Names that a `typedef` of the script made.
     typedefs: FxHashMap<String, Type>,
+    /// Members of the script's own structs: their places.
+    members: FxHashMap<StructId, FxHashMap<String, usize>>,
+    /// How far they reach.
+    extents: FxHashMap<StructId, Extent>,
     /// Constants of the script's enums.
     constants: FxHashMap<String, (EnumId, i64)>,
     /// Structs and enums of a running program: its script is read again for libraries that appear late, and declares them again.
     recalled: (usize, usize),
+}
+
+/// What lies in a struct: structs in structs, and values, those of structs in it included.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extent {
+    /// Structs in each other, itself included.
+    pub levels: usize,
+    /// Values at the ends.
+    pub values: usize,
 }
 
 /// `char`
@@ -43,7 +56,9 @@ impl Types {
     fn recall_declared(&mut self) {
         for at in 0..self.structs.len() {
             if self.origins[at].is_none() {
-                self.tags.insert(self.structs[at].name.clone(), Type::Struct(StructId(at as u32)));
+                let id = StructId(at as u32);
+                self.tags.insert(self.structs[at].name.clone(), Type::Struct(id));
+                self.index_members(id);
             }
         }
         for at in 0..self.enums.len() {
@@ -77,6 +92,31 @@ impl Types {
     pub fn define_struct(&mut self, id: StructId, size: u32, align: u32, fields: Vec<Field>) {
         let def = &mut self.structs[id.0 as usize];
         (def.size, def.align, def.fields) = (size, align, fields);
+        self.index_members(id);
+    }
+
+    fn index_members(&mut self, id: StructId) {
+        let fields = self.structs[id.0 as usize].fields.iter().enumerate();
+        // Of two members of one name the first is meant.
+        let places = fields.rev().map(|(at, field)| (field.name.clone(), at)).collect();
+        self.members.insert(id, places);
+        let extents = self.struct_def(id).fields.iter().map(|field| self.extent(&field.ty));
+        let joined = extents.reduce(|a, b| Extent {
+            levels: a.levels.max(b.levels),
+            values: a.values.saturating_add(b.values),
+        });
+        let Extent { levels, values } = joined.unwrap_or_default();
+        self.extents.insert(id, Extent { levels: levels + 1, values });
+    }
+
+    /// What lies in a type; of one that is no struct of the script's, one value.
+    pub fn extent(&self, ty: &Type) -> Extent {
+        let one = Extent { levels: 0, values: 1 };
+        match ty {
+            Type::Struct(id) => self.extents.get(id).copied().unwrap_or(one),
+            Type::Array(element, _) => self.extent(element),
+            _ => one,
+        }
     }
 
     /// An enum of the script.
@@ -130,7 +170,8 @@ impl Types {
     /// A member of a struct, of its real type.
     pub fn member(&mut self, id: StructId, name: &str) -> Option<Field> {
         let Some(origin) = self.origin(id) else {
-            return self.struct_def(id).fields.iter().find(|field| field.name == name).cloned();
+            let at = *self.members.get(&id)?.get(name)?;
+            return Some(self.struct_def(id).fields[at].clone());
         };
         let field = origin.field(name)?;
         let float = matches!(cuda::ty(field.ty).kind, cuda::Kind::Float { .. });
@@ -441,6 +482,22 @@ pub fn builtin_type_names() -> impl Iterator<Item = &'static str> {
 /// Fits a register: integer, bool, enum, pointer.
 pub fn is_scalar(ty: &Type) -> bool {
     matches!(ty, Type::Bool | Type::Int { .. } | Type::Enum(_) | Type::Pointer(_))
+}
+
+/// Pointers and arrays that a type is behind.
+pub fn levels(ty: &Type) -> usize {
+    match ty {
+        Type::Pointer(inner) | Type::Array(inner, _) => 1 + levels(inner),
+        _ => 0,
+    }
+}
+
+/// Values that a tuple or record has, those of tuples in it included; 1 of what is none.
+pub fn leaves(ty: &Type) -> usize {
+    match ty {
+        Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().map(leaves).sum::<usize>().max(1),
+        _ => 1,
+    }
 }
 
 /// Holds a struct by value: its gaps make equal values different bytes.

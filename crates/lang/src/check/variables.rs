@@ -7,11 +7,25 @@ use crate::check::build::{address, binary, convert, expr, int, unknown};
 use crate::check::config::stack_mode;
 use crate::check::limits;
 use crate::check::scope::At;
+use crate::forms::walk::Measure;
 use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, Type};
+use crate::parse::MAX_DEPTH;
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::{arg_number, argument_registers, stack_arg_number};
-use crate::similar::similar;
 use crate::span::Span;
+
+/// Definitions that one may stand for.
+const MOST_DEFINED: usize = 10_000;
+
+/// The outermost of the definitions around a point.
+pub(super) struct Defining {
+    name: String,
+    span: Span,
+    /// Of the values of all of them.
+    levels: usize,
+    /// Definitions since it began.
+    uses: usize,
+}
 
 /// Variables that are one operation.
 fn simple(name: &str) -> Option<(ExprKind, Type)> {
@@ -89,9 +103,22 @@ impl<'a> Checker<'a> {
 
     /// The value of a definition, at the place of its use. While it is looked at it does not know itself.
     fn defined(&mut self, name: &str, value: &'a ast::Expr, span: Span) -> Expr {
+        let outer = self.defining.take();
+        let outside = outer.as_ref().map(|outer| outer.levels);
+        let fresh = || Defining { name: name.into(), span, levels: 0, uses: 0 };
+        let mut inner = outer.unwrap_or_else(fresh);
+        inner.levels += Measure::of(value).levels;
+        inner.uses += 1;
+        if inner.levels > MAX_DEPTH || inner.uses > MOST_DEFINED {
+            let message = format!("`{}` stands for too much", inner.name);
+            self.error("E0007", inner.span, message).help("give a part of it to a variable first");
+        }
+        let fits = inner.levels <= MAX_DEPTH && inner.uses <= MOST_DEFINED;
+        self.defining = Some(inner);
         self.defines.remove(name);
-        let checked = self.expr(value);
+        let checked = if fits { self.expr(value) } else { unknown(span) };
         self.defines.insert(name.to_string(), value);
+        self.defining = self.defining.take().zip(outside).map(|(inner, levels)| Defining { levels, ..inner });
         Expr { span, ..checked }
     }
 
@@ -103,13 +130,11 @@ impl<'a> Checker<'a> {
         let builtins = builtin::BUILTINS.iter().map(|b| b.name);
         let constants =
             cuda::constants().map(|(name, ..)| name).chain(cuda::macro_constants().map(|(name, _)| name));
-        let defines: Vec<String> = self.defines.keys().cloned().collect();
-        let own = defines.iter().map(String::as_str).chain(self.types.constant_names());
-        let known = builtins.chain(constants).chain(own);
-        let near: Vec<String> = similar(name, known).into_iter().map(String::from).collect();
+        let own = self.defines.keys().map(String::as_str).chain(self.types.constant_names());
+        let near = self.diags.similar(name, builtins.chain(constants).chain(own));
         let argument = self.argument_like(name);
         let has_var = self.scope.lookup(name).is_some();
-        let has_map = self.maps.iter().any(|map| map.name == name);
+        let has_map = self.map_ids.contains_key(name);
         let error = self.error("E0206", span, format!("unknown name `{name}`"));
         if let Some(here) = builtin::elsewhere(name) {
             error.help(here);
@@ -130,7 +155,7 @@ impl<'a> Checker<'a> {
     /// The argument of the probed function, or field of the record, that somebody may have meant.
     pub fn argument_like(&self, name: &str) -> Option<String> {
         let params = &self.scope.signature.as_ref()?.params;
-        similar(name, params.iter().map(|param| param.name.as_str())).first().map(|name| (*name).to_owned())
+        self.diags.similar(name, params.iter().map(|param| param.name.as_str())).into_iter().next()
     }
 
     fn builtin_variable(&mut self, builtin: &'static Builtin, name: &str, span: Span) -> Expr {
@@ -366,7 +391,7 @@ impl<'a> Checker<'a> {
         let params = self.scope.signature.as_ref().map_or(&[][..], |signature| &signature.params);
         let Some(at) = params.iter().position(|p| p.name == name.node) else {
             let names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
-            let near = did_you_mean(&similar(&name.node, names.iter().copied()));
+            let near = did_you_mean(&self.diags.similar(&name.node, names.iter().copied()));
             let note = format!("it has {}", names.join(", "));
             let error =
                 self.error("E0214", name.span, format!("this tracepoint has no field `{}`", name.node));

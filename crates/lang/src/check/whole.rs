@@ -1,5 +1,7 @@
 //! Structs, arrays and records as values: what is one, what is in it, casts to and from them.
 
+use rustc_hash::FxHashSet;
+
 use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
@@ -9,8 +11,18 @@ use crate::check::types::{CHAR, U8, is_scalar};
 use crate::hir::{BinaryOp, Expr, ExprKind, StructId, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::is_args;
-use crate::similar::similar;
 use crate::span::Span;
+
+/// Fields that a message lists.
+const LISTED: usize = 20;
+
+/// `its fields are a, b`
+pub fn fields_are<'s>(names: impl ExactSizeIterator<Item = &'s String>) -> String {
+    let more = names.len().saturating_sub(LISTED);
+    let shown: Vec<&str> = names.take(LISTED).map(String::as_str).collect();
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("its fields are {}{rest}", shown.join(", "))
+}
 
 impl Checker<'_> {
     /// Of what lies in memory the value: text of a char array, the bytes of other arrays and of structs.
@@ -60,8 +72,14 @@ impl Checker<'_> {
             self.error("E0226", place.span, format!("nothing is known of what is in `{shown}`"));
             return unknown(place.span);
         }
-        if size > limits::VALUE_BYTES {
-            let message = format!("`{shown}` takes {size} bytes as a value, {} at most", limits::VALUE_BYTES);
+        let values = self.types.extent(&place.ty).values;
+        if size > limits::VALUE_BYTES || values > limits::TUPLE_VALUES {
+            let message = match size > limits::VALUE_BYTES {
+                true => format!("`{shown}` takes {size} bytes as a value, {} at most", limits::VALUE_BYTES),
+                false => {
+                    format!("`{shown}` has {values} members as a value, {} at most", limits::TUPLE_VALUES)
+                }
+            };
             self.error("E0227", place.span, message).help("name the members that are needed");
             return unknown(place.span);
         }
@@ -86,6 +104,9 @@ impl Checker<'_> {
         if parts.iter().any(is_unknown) {
             return unknown(span);
         }
+        if !self.fits_tuple(&parts, span) {
+            return unknown(span);
+        }
         let types = parts.iter().map(|part| part.ty.clone()).collect();
         expr(ExprKind::Tuple(parts), Type::Record(names, types), span)
     }
@@ -93,8 +114,9 @@ impl Checker<'_> {
     /// `(a = 1, b = "x")`
     pub fn record(&mut self, members: &[(ast::Name, ast::Expr)], span: Span) -> Expr {
         let parts: Vec<Expr> = members.iter().map(|(_, value)| self.expr(value)).collect();
-        for (at, (name, _)) in members.iter().enumerate() {
-            if members[..at].iter().any(|(known, _)| known.node == name.node) {
+        let mut known = FxHashSet::default();
+        for (name, _) in members {
+            if !known.insert(&name.node) {
                 self.error("E0241", name.span, format!("`{}` is twice in this record", name.node));
             }
         }
@@ -105,9 +127,9 @@ impl Checker<'_> {
     pub fn record_field(&mut self, names: &[String], base: Expr, name: &ast::Name, span: Span) -> Expr {
         let Type::Record(_, types) = &base.ty else { return unknown(span) };
         let Some(at) = names.iter().position(|known| *known == name.node) else {
-            let near = did_you_mean(&similar(&name.node, names.iter().map(String::as_str)));
+            let near = did_you_mean(&self.diags.similar(&name.node, names.iter().map(String::as_str)));
             let error = self.error("E0214", name.span, format!("the record has no field `{}`", name.node));
-            error.note(format!("its fields are {}", names.join(", "))).help.extend(near);
+            error.note(fields_are(names.iter())).help.extend(near);
             return unknown(span);
         };
         let ty = types[at].clone();

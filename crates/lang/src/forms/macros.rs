@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use crate::ast::{Block, Expr, ExprKind, Item, Macro, MacroParam, Name, Script, Stmt, StmtKind, TypeName};
 use crate::diagnostic::Diagnostics;
-use crate::forms::walk::{self, Visit};
+use crate::forms::walk::{self, Measure, Visit};
 use crate::parse::MAX_DEPTH;
 use crate::printer::macro_param;
 use crate::resolve::probes::listed;
@@ -23,10 +23,14 @@ use crate::span::Span;
 /// Calls that one script may expand to.
 const MOST_EXPANSIONS: u32 = 10_000;
 
+/// Expressions and statements that they become: an argument is put in wherever its name stands, in those of calls around it
+/// again.
+const MOST_NODES: usize = 1_000_000;
+
 /// Replaces all calls of macros, and takes the macros out.
 pub(super) fn expand(script: &mut Script, diags: &mut Diagnostics) {
     let macros = definitions(script, diags);
-    let mut expander = Expander { macros: &macros, active: Vec::new(), count: 0, diags };
+    let mut expander = Expander { macros: &macros, active: Vec::new(), count: 0, nodes: 0, diags };
     walk::script(script, &mut expander);
     walk::script(script, &mut Valueless { diags });
 }
@@ -74,6 +78,8 @@ struct Expander<'m, 'd> {
     /// Macros that are being expanded.
     active: Vec<&'m str>,
     count: u32,
+    /// Expressions and statements that were put in.
+    nodes: usize,
     diags: &'d mut Diagnostics,
 }
 
@@ -125,13 +131,17 @@ impl<'m> Expander<'m, '_> {
         };
         self.count += 1;
         if self.count > MOST_EXPANSIONS || self.active.len() > MAX_DEPTH / 4 {
-            self.diags.error("E0033", span, "macros expand to too much").help("use fewer of them, or a loop");
-            return Some(hole());
+            return Some(self.too_much(span));
         }
         self.active.push(name);
         let kind = self.body(def, args, span);
         self.active.pop();
-        Some(kind)
+        Some(kind.unwrap_or_else(|| self.too_much(span)))
+    }
+
+    fn too_much(&mut self, span: Span) -> ExprKind {
+        self.diags.error("E0033", span, "macros expand to too much").help("use fewer of them, or a loop");
+        hole()
     }
 
     fn misfit(&mut self, name: &str, candidates: &[Macro], args: &[Expr], span: Span) {
@@ -143,15 +153,24 @@ impl<'m> Expander<'m, '_> {
         }
     }
 
-    fn body(&mut self, def: &'m Macro, args: &[Expr], span: Span) -> ExprKind {
+    /// The macro's body with the arguments in it; `None` if that is too much.
+    fn body(&mut self, def: &'m Macro, args: &[Expr], span: Span) -> Option<ExprKind> {
         let (mut body, mut value) = (def.body.clone(), def.value.clone());
-        let mut put_in = PutIn { def, args, number: self.count, diags: self.diags };
-        walk::block(&mut body, &mut put_in);
-        value.iter_mut().for_each(|e| walk::expr(e, &mut put_in));
-        walk::block(&mut body, self);
-        value.iter_mut().for_each(|e| walk::expr(e, self));
         body.span = span;
-        ExprKind::Block { body, value: value.map(Box::new) }
+        let sizes = args.iter().map(|arg| Measure::of(arg).nodes).collect();
+        let room = MOST_NODES.checked_sub(self.nodes);
+        let mut all = |visit: &mut dyn Visit| {
+            walk::block(&mut body, visit);
+            value.iter_mut().for_each(|e| walk::expr(e, visit));
+        };
+        let mut put_in = PutIn { def, args, sizes, room, number: self.count, diags: self.diags };
+        all(&mut put_in);
+        put_in.room?;
+        all(self);
+        let mut measure = Measure::default();
+        all(&mut measure);
+        self.nodes += measure.nodes;
+        (measure.levels < MAX_DEPTH).then(|| ExprKind::Block { body, value: value.map(Box::new) })
     }
 }
 
@@ -174,6 +193,10 @@ fn fits(def: &Macro, args: &[Expr]) -> bool {
 struct PutIn<'a, 'd> {
     def: &'a Macro,
     args: &'a [Expr],
+    /// How large the arguments are.
+    sizes: Vec<usize>,
+    /// How much may still be put in; `None` once that was not enough.
+    room: Option<usize>,
     /// Of the expansion: tells its variables from those of others.
     number: u32,
     diags: &'d mut Diagnostics,
@@ -182,6 +205,12 @@ struct PutIn<'a, 'd> {
 impl PutIn<'_, '_> {
     fn argument(&self, is: impl Fn(&MacroParam) -> bool) -> Option<&ExprKind> {
         self.def.params.iter().zip(self.args).find(|(param, _)| is(param)).map(|(_, arg)| &arg.kind)
+    }
+
+    /// An argument once more. Of what there is no room for, nothing: the call is refused.
+    fn copy(&mut self, at: usize) -> ExprKind {
+        self.room = self.room.and_then(|room| room.checked_sub(self.sizes[at]));
+        self.room.map_or_else(hole, |_| self.args[at].kind.clone())
     }
 
     fn renamed(&self, name: &str) -> String {
@@ -197,20 +226,10 @@ impl PutIn<'_, '_> {
         if let Some(ExprKind::Map { name, .. }) = given {
             return name.clone();
         }
-        let known = self.diags.list.iter().any(|d| d.code == "E0035" && d.span == span);
-        if !known {
-            let signature = signature(self.def);
-            self.diags
-                .error(
-                    "E0035",
-                    span,
-                    format!(
-                        "macro `{}` uses the map `@{name}`, which is not handed over",
-                        self.def.name.node
-                    ),
-                )
-                .help(format!("a macro sees only what it is given: add `@{name}` to `{signature}`"));
-        }
+        let (user, signature) = (&self.def.name.node, signature(self.def));
+        let message = format!("macro `{user}` uses the map `@{name}`, which is not handed over");
+        let error = self.diags.error("E0035", span, message);
+        error.help(format!("a macro sees only what it is given: add `@{name}` to `{signature}`"));
         name.to_string()
     }
 }
@@ -219,10 +238,10 @@ impl Visit for PutIn<'_, '_> {
     fn expr(&mut self, e: &mut Expr) {
         match &mut e.kind {
             ExprKind::Ident(name) => {
-                let given =
-                    self.argument(|param| matches!(param, MacroParam::Expr(known) if known.node == *name));
-                if let Some(kind) = given.cloned() {
-                    e.kind = kind;
+                let is_given =
+                    |param: &MacroParam| matches!(param, MacroParam::Expr(known) if known.node == *name);
+                if let Some(at) = self.def.params.iter().position(is_given) {
+                    e.kind = self.copy(at);
                 }
             }
             ExprKind::Var(name) => *name = self.renamed(name),

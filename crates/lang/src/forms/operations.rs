@@ -163,10 +163,7 @@ impl Visit for PutIn<'_> {
         e.kind = match self.argument(&name.node) {
             Ok(arg) => self.own_value(arg, e.span).kind,
             Err((message, help)) => {
-                let known = self.diags.list.iter().any(|d| d.code == "E0040" && d.span == name.span);
-                if !known {
-                    self.diags.error("E0040", name.span, message).help.extend(help);
-                }
+                self.diags.error("E0040", name.span, message).help.extend(help);
                 ExprKind::Int { value: 0, unsigned: false }
             }
         };

@@ -7,6 +7,10 @@ use crate::ast::{
 
 /// What is done with the parts of a tree; those inside others come first.
 pub trait Visit {
+    /// An expression or statement begins: what is visited until it is left is it, or lies in it.
+    fn enter(&mut self) {}
+    /// The one that began last has been visited.
+    fn leave(&mut self) {}
     /// An expression.
     fn expr(&mut self, _: &mut Expr) {}
     /// A statement.
@@ -29,6 +33,37 @@ pub struct Exprs<F>(pub F);
 impl<F: FnMut(&mut Expr)> Visit for Exprs<F> {
     fn expr(&mut self, e: &mut Expr) {
         (self.0)(e);
+    }
+}
+
+/// How large a tree is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Measure {
+    /// Expressions and statements.
+    pub nodes: usize,
+    /// Of them the most that lie in each other.
+    pub levels: usize,
+    level: usize,
+}
+
+impl Visit for Measure {
+    fn enter(&mut self) {
+        self.nodes += 1;
+        self.level += 1;
+        self.levels = self.levels.max(self.level);
+    }
+
+    fn leave(&mut self) {
+        self.level -= 1;
+    }
+}
+
+impl Measure {
+    /// Of an expression.
+    pub fn of(e: &Expr) -> Measure {
+        let mut measure = Measure::default();
+        expr(&mut e.clone(), &mut measure);
+        measure
     }
 }
 
@@ -90,6 +125,7 @@ pub fn block(block: &mut Block, visit: &mut dyn Visit) {
 }
 
 fn stmt(stmt: &mut Stmt, visit: &mut dyn Visit) {
+    visit.enter();
     match &mut stmt.kind {
         StmtKind::Expr(e) => expr(e, visit),
         StmtKind::Let { name, ty, value } => {
@@ -124,6 +160,7 @@ fn stmt(stmt: &mut Stmt, visit: &mut dyn Visit) {
         StmtKind::Break | StmtKind::Continue => {}
     }
     visit.stmt(stmt);
+    visit.leave();
 }
 
 fn all<'e>(exprs: impl IntoIterator<Item = &'e mut Expr>, visit: &mut dyn Visit) {
@@ -132,6 +169,7 @@ fn all<'e>(exprs: impl IntoIterator<Item = &'e mut Expr>, visit: &mut dyn Visit)
 
 /// An expression and those in it.
 pub fn expr(e: &mut Expr, visit: &mut dyn Visit) {
+    visit.enter();
     match &mut e.kind {
         ExprKind::Map { keys: Some(list), .. }
         | ExprKind::Call { args: list, .. }
@@ -171,4 +209,5 @@ pub fn expr(e: &mut Expr, visit: &mut dyn Visit) {
         | ExprKind::PositionalCount => {}
     }
     visit.expr(e);
+    visit.leave();
 }

@@ -18,7 +18,13 @@ impl Builder<'_> {
         for part in pair.into_inner() {
             self.type_part(part, &mut ty);
         }
-        ty
+        let levels = self.levels(ty.pointers, ty.dims.len(), ty.span);
+        if levels { ty } else { TypeName { pointers: 0, dims: Vec::new(), ..ty } }
+    }
+
+    /// Whether so many stars and dimensions are within the limit on nesting; if not, that is reported.
+    fn levels(&mut self, pointers: u32, dims: usize, span: Span) -> bool {
+        self.deeper(pointers as usize + dims, span, |_| ()).is_some()
     }
 
     fn type_part(&mut self, part: Pair, ty: &mut TypeName) {
@@ -152,6 +158,9 @@ impl Builder<'_> {
                 Rule::bits => made.bits = self.inner_expr(part),
                 _ => {}
             }
+        }
+        if !self.levels(made.pointers, made.dims.len(), span) {
+            (made.pointers, made.dims) = (0, Vec::new());
         }
         made
     }

@@ -18,7 +18,6 @@ use crate::hir::{Param, Signature, Site, Type};
 use crate::resolve::Attached;
 use crate::resolve::probes::{Call, Spot, did_you_mean, listed};
 use crate::resolve::usage::Usage;
-use crate::similar::similar;
 use crate::span::Span;
 
 /// Functions that look the same to a body.
@@ -159,7 +158,7 @@ impl Grouping<'_> {
 
     fn signature(&mut self, known: &cuda::Signature) -> Signature {
         let usage = self.usage;
-        let is_used = |name| usage.all_args.is_some() || usage.args.iter().any(|(used, _)| used == name);
+        let is_used = |name| usage.all_args.is_some() || usage.uses_arg(name);
         let params = known.params.iter().map(|param| Param {
             name: param.name.into(),
             ty: if is_used(param.name) { self.types.of_cuda(param.ty) } else { self.types.plain(param.ty) },
@@ -306,7 +305,7 @@ fn no_argument(lacking: &[(Call, Lack)], name: &str, span: Span, diags: &mut Dia
     let mut candidates: Vec<&str> = params.map(|p| p.name).collect();
     candidates.sort_unstable();
     candidates.dedup();
-    let near = similar(name, candidates.iter().copied());
+    let near = diags.similar(name, candidates.iter().copied());
     let error = diags.error("E0120", span, format!("no argument `{name}` in {names}"));
     error.label("no such argument").note(shown(&lacking[0].0));
     error.help.extend(did_you_mean(&near));

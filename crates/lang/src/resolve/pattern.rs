@@ -42,11 +42,17 @@ pub enum NamePattern {
     Cpp(String),
 }
 
+/// Bytes of a regular expression: memory for its groups grows with their square.
+const LONGEST_REGEX: usize = 1000;
+
 impl FunctionPattern {
     /// Reads the part after the target. `Err` says what is wrong with it.
     pub fn parse(part: &SpecPart) -> Result<FunctionPattern, String> {
         match part {
             SpecPart::Quoted(name) => Ok(FunctionPattern::plain(NamePattern::Exact(name.clone()))),
+            SpecPart::Regex(text) if text.len() > LONGEST_REGEX => {
+                Err(format!("a regular expression has {LONGEST_REGEX} bytes at most"))
+            }
             SpecPart::Regex(text) => RegexBuilder::new(&format!("^(?:{text})$"))
                 .unicode(false)
                 .build()

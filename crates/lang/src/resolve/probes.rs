@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ast::{Clause, ProbeSpec, SpecPart};
 use crate::catalog::{File, FileId, Function, MarkerArg, Place, TargetError};
-use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
+use crate::diagnostic::{DRAWN, Diagnostic, Diagnostics, Severity};
 use crate::forms::operations;
 use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site};
 use crate::resolve::names::Interner;
@@ -64,6 +64,8 @@ pub struct Finder<'a, 'b> {
     /// Targets that were looked for: one that is not there is searched for in many places.
     targets: FxHashMap<String, Result<Vec<File>, TargetError>>,
     symbols: FxHashMap<FileId, Symbols<'a>>,
+    /// Attach points of the clause in hand that this machine does not have.
+    absent: Vec<Diagnostic>,
     /// Functions that were found so far: several clauses, and several attach points of one, mean the same.
     known: FxHashMap<(FileId, &'a str), Known>,
     /// What the clause in hand asks of the calls around its own, which begin and end at one place.
@@ -114,8 +116,8 @@ impl<'a, 'b> Finder<'a, 'b> {
     /// A finder that adds to `names` and `diags`.
     pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
         let (targets, symbols, known) = Default::default();
-        let (files, pending, around) = (Vec::new(), Vec::new(), Around::default());
-        Finder { setting, names, diags, files, pending, targets, symbols, known, around }
+        let (files, pending, absent, around) = (Vec::new(), Vec::new(), Vec::new(), Around::default());
+        Finder { setting, names, diags, files, pending, targets, symbols, known, absent, around }
     }
 
     /// The files that sites lie in, and the targets that are missing.
@@ -126,27 +128,28 @@ impl<'a, 'b> Finder<'a, 'b> {
     /// All places where a clause runs, each once.
     pub fn clause(&mut self, clause: &Clause, around: Around) -> Vec<Spot> {
         self.around = around;
-        let (mut spots, mut absent) = (Vec::new(), Vec::new());
+        let mut spots = Vec::new();
         for spec in &clause.probes {
             match self.spec(spec) {
                 Ok(found) => spots.extend(found),
-                Err(Miss::Wrong(diagnostic)) => self.diags.list.push(*diagnostic),
-                Err(Miss::Absent(diagnostic)) => absent.push(*diagnostic),
+                Err(Miss::Wrong(diagnostic)) => drop(self.diags.push(*diagnostic)),
+                Err(Miss::Absent(diagnostic)) => self.absent.push(*diagnostic),
                 Err(Miss::Silent) => {}
             }
         }
-        self.report_absent(absent, !spots.is_empty());
+        self.report_absent(!spots.is_empty());
         once_each(spots)
     }
 
     /// A missing alternative is no error where a sibling was found.
-    fn report_absent(&mut self, absent: Vec<Diagnostic>, sibling_found: bool) {
+    fn report_absent(&mut self, sibling_found: bool) {
+        let absent = std::mem::take(&mut self.absent);
         let severity = match self.setting.missing {
             MissingProbes::Ignore => return,
             MissingProbes::Error if !sibling_found => Severity::Error,
             _ => Severity::Warning,
         };
-        self.diags.list.extend(absent.into_iter().map(|mut diagnostic| {
+        for mut diagnostic in absent {
             if sibling_found {
                 diagnostic.notes.push("the other attach points of this clause are probed".into());
             }
@@ -154,8 +157,8 @@ impl<'a, 'b> Finder<'a, 'b> {
                 diagnostic.code = "W0154";
             }
             diagnostic.severity = severity;
-            diagnostic
-        }));
+            self.diags.push(diagnostic);
+        }
     }
 
     fn spec(&mut self, spec: &ProbeSpec) -> Spots {
@@ -240,7 +243,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             Ok(spots) if !spots.is_empty() => Ok(spots),
             missing => {
                 let reason = missing.err().unwrap_or_else(|| "none matches".into());
-                let near = tracepoint::near(self.setting.catalog, category, event);
+                let near = tracepoint::near(self.setting.catalog, category, event, self.diags);
                 let message = format!("no tracepoint `{category}:{event}`: {reason}");
                 Err(Miss::Absent(finding("E0112", spec.span, message, "", did_you_mean(&near))))
             }
@@ -267,7 +270,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             missing => {
                 let reason = missing.err().unwrap_or_else(|| "none matches".into());
                 let all = self.setting.catalog.raw_tracepoints();
-                let near = similar(event, all.iter().map(String::as_str));
+                let near = self.diags.similar(event, all.iter().map(String::as_str));
                 let message = format!("no raw tracepoint `{event}`: {reason}");
                 Err(Miss::Absent(finding("E0112", spec.span, message, "", did_you_mean(&near))))
             }
@@ -365,7 +368,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         // A name that is known was not mistyped: its file is what is wrong.
         let mistyped = !known.iter().any(|name| name == target);
         let near = known.iter().map(String::as_str).filter(|_| mistyped);
-        let help = did_you_mean(&similar(target, near));
+        let help = did_you_mean(&self.diags.similar(target, near));
         let message = format!("cannot probe `{target}`: {reason}");
         Err(Miss::Absent(finding("E0104", span, message, "", help)))
     }
@@ -511,6 +514,18 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     fn no_function(&self, asked: &Asked, files: &[File]) -> Box<Diagnostic> {
         let paths = listed(files.iter().map(|file| file.path.as_str()), 5);
+        let of_cpp = matches!(&asked.pattern, FunctionPattern::Named { name: NamePattern::Cpp(_), .. });
+        let what = if of_cpp { "C++ function" } else { "function" };
+        let message = format!("no {what} `{}` in {paths}", asked.written);
+        let help = match self.diags.are_many() || self.absent.len() >= DRAWN {
+            true => Vec::new(),
+            false => self.other_functions(asked, files),
+        };
+        finding("E0105", asked.at, message, "not exported there", help)
+    }
+
+    /// What may be meant by a function that is not there.
+    fn other_functions(&self, asked: &Asked, files: &[File]) -> Vec<String> {
         let names = |file: &File| self.setting.catalog.functions(file.id);
         let candidates: FxHashSet<&str> =
             files.iter().flat_map(names).flat_map(|f| f.names.iter().map(String::as_str)).collect();
@@ -524,30 +539,22 @@ impl<'a, 'b> Finder<'a, 'b> {
             FunctionPattern::Named { name: NamePattern::Cpp(name), .. } => {
                 let names = candidates.iter().filter_map(|symbol| cpp_name(symbol, name.contains('(')));
                 let names: FxHashSet<String> = names.collect();
-                let near = similar(name, names.iter().map(String::as_str));
-                return finding(
-                    "E0105",
-                    asked.at,
-                    format!("no C++ function `{}` in {paths}", asked.written),
-                    "not exported there",
-                    did_you_mean(&near),
-                );
+                return did_you_mean(&similar(name, names.iter().map(String::as_str)));
             }
             FunctionPattern::Named { name, .. } => nearest(name, asked.written, &sorted(candidates)),
             FunctionPattern::Address(_) => Vec::new(),
         };
-        let mut help = if help.is_empty() { did_you_mean(&near) } else { help };
         let elsewhere = cuda_library(asked.written);
         let other =
             |library: &&str| files.iter().all(|file| file.library.is_none_or(|(l, _)| l.alias() != *library));
-        if let Some(library) = elsewhere.filter(other) {
-            help = vec![format!(
-                "`{library}` has it: `{}:{library}:{}`",
-                asked.provider.names[0], asked.written
-            )];
+        match elsewhere.filter(other) {
+            Some(library) => {
+                let form = format!("{}:{library}:{}", asked.provider.names[0], asked.written);
+                vec![format!("`{library}` has it: `{form}`")]
+            }
+            None if help.is_empty() => did_you_mean(&near),
+            None => help,
         }
-        let message = format!("no function `{}` in {paths}", asked.written);
-        finding("E0105", asked.at, message, "not exported there", help)
     }
 
     /// Sites in a library that is not mapped yet.
@@ -584,7 +591,8 @@ impl<'a, 'b> Finder<'a, 'b> {
         if cuda::signatures(library, major).next().is_none() {
             return;
         }
-        let near = similar(near_key(asked.written), cuda::signatures(library, major).map(|s| s.name));
+        let near =
+            self.diags.similar(near_key(asked.written), cuda::signatures(library, major).map(|s| s.name));
         let message = format!("`{}` is no known function of {}", asked.written, library.alias());
         let warning = self.diags.warning("W0152", asked.at, message);
         warning.note("the library is not loaded yet, so this is decided when it is");

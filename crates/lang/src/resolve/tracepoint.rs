@@ -1,8 +1,8 @@
 //! Tracepoints of the kernel: which ones a pattern means, and what a body sees of their records.
 
 use crate::catalog::{Catalog, RecordKind, Tracepoint};
+use crate::diagnostic::Diagnostics;
 use crate::hir::{Param, Signature, Type};
-use crate::similar::similar;
 
 /// Category and event of the tracepoints that are meant; a name without wildcards stands for itself.
 pub fn wanted(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<(String, String)> {
@@ -23,16 +23,24 @@ pub fn raw_wanted(catalog: &dyn Catalog, event: &str) -> Vec<String> {
 
 /// Whether a text fits a pattern in which `*` stands for anything.
 pub fn glob(pattern: &str, text: &str) -> bool {
-    let Some((before, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(text) = text.strip_prefix(before) else { return false };
-    text.char_indices().map(|(at, _)| at).chain([text.len()]).any(|at| glob(rest, &text[at..]))
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    // Each part where it comes first leaves the most to those behind it.
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
 }
 
 /// Tracepoints with names like this.
-pub fn near(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<String> {
+pub fn near(catalog: &dyn Catalog, category: &str, event: &str, diags: &Diagnostics) -> Vec<String> {
+    if diags.are_many() {
+        return Vec::new();
+    }
     let all: Vec<String> = catalog.tracepoints().into_iter().map(|(c, e)| format!("{c}:{e}")).collect();
-    let near = similar(&format!("{category}:{event}"), all.iter().map(String::as_str));
-    near.into_iter().map(String::from).collect()
+    diags.similar(&format!("{category}:{event}"), all.iter().map(String::as_str))
 }
 
 /// The record as parameters, and where they lie in it. Text whose length only the record knows is `Str(0)`.
@@ -59,10 +67,20 @@ mod tests {
 
     #[test]
     fn stars_stand_for_anything() {
-        for (pattern, text) in [("*", ""), ("sched_*", "sched_switch"), ("*_e*t", "sys_exit"), ("a", "a")] {
+        let many = "*a".repeat(1000);
+        for (pattern, text) in [
+            ("*", ""),
+            ("sched_*", "sched_switch"),
+            ("*_e*t", "sys_exit"),
+            ("a", "a"),
+            ("a**a*", "aba"),
+            (&many, &"a".repeat(1000)),
+        ] {
             assert!(glob(pattern, text), "{pattern} {text}");
         }
-        for (pattern, text) in [("a", "ab"), ("a*b", "a"), ("*x", "xy")] {
+        for (pattern, text) in
+            [("a", "ab"), ("a*b", "a"), ("*x", "xy"), ("ab*ba", "aba"), (&many, &"ab".repeat(1000))]
+        {
             assert!(!glob(pattern, text), "{pattern} {text}");
         }
     }

@@ -1,5 +1,7 @@
 //! What a clause asks of the call it sits on. Functions that differ in nothing of this share a program.
 
+use rustc_hash::FxHashSet;
+
 use crate::ast::{Block, Clause, Expr, ExprKind, Stmt, StmtKind};
 use crate::span::Span;
 
@@ -8,6 +10,7 @@ use crate::span::Span;
 pub struct Usage {
     /// `args.NAME`, each once, with its first place.
     pub args: Vec<(String, Span)>,
+    seen_args: FxHashSet<String>,
     /// `args` itself, all of them, with its first place.
     pub all_args: Option<Span>,
     /// The largest N of `argN`.
@@ -69,8 +72,13 @@ impl Usage {
         }
     }
 
+    /// `args.NAME` is in it.
+    pub fn uses_arg(&self, name: &str) -> bool {
+        self.seen_args.contains(name)
+    }
+
     fn see_arg(&mut self, name: &str, span: Span) {
-        if !self.args.iter().any(|(known, _)| known == name) {
+        if self.seen_args.insert(name.to_string()) {
             self.args.push((name.to_string(), span));
         }
     }
