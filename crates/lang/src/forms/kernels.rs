@@ -16,11 +16,12 @@
 //! name is none, and where the driver is seen being asked, what is read there is compared with what it was asked for: after
 //! the first difference nothing is read there any more.
 
-use crate::ast::{Expr, ExprKind, Item, Script};
+use crate::ast::{Expr, ExprKind, Item, ProbeSpec, Script, SpecPart};
 use crate::forms::lookup::{self, Listener, Own};
 use crate::forms::operations::expression;
 use crate::forms::walk::{self, Visit};
 use crate::hir;
+use cuda::Library;
 
 const NAME: &str = "kernel_name";
 /// Names of the maps that hold names begin so.
@@ -47,8 +48,8 @@ pub const TEXT: &str = "@kernel_text";
 const LOOKED_UP: &str = "{
     let $handle = (uint64)HANDLE;
     let $id = @__kernel_ids[pid, $handle];
-    if ($id == 0 && $handle != 0 && @__kernel_checked >= 0) {
-        let $at = *(uint64 *)($handle + 8);
+    if ($id == 0 && $handle != 0 && READABLE) {
+        let $at = BEHIND;
         let $first = *(uint8 *)$at;
         if (($first >= 65 && $first <= 90) || $first == 95 || ($first >= 97 && $first <= 122)) {
             let $name = TEXT($at);
@@ -89,6 +90,41 @@ static TOLD: &[Listener] = &[
     told(&["cuKernelGetFunction"], TOLD_HANDLE, &[("HANDLE", "args.pFunc")]),
 ];
 
+/// The runtime is told the names of a program's kernels before `main`, with the functions of the host that stand for them: up
+/// to CUDA 12 launches name those. Only scripts that ask elsewhere than in the driver listen. Where the name stands is all
+/// that is kept: nobody has looked at it then, so the page may not be there to be read.
+static TOLD_HOST: Listener = Listener {
+    functions: &["__cudaRegisterFunction"],
+    start: true,
+    when: None,
+    then: "@__kernel_host[pid, (uint64)args.hostFun] = (uint64)args.deviceName",
+    given: &[],
+};
+
+/// Room for the kernels of all libraries of a large framework.
+const HOST_MAP: &str = "let @__kernel_host = hash(131072);";
+
+/// Whether a name may be read that was not heard of, and where it stands: behind the handle.
+const BEHIND: [(&str, &str); 2] =
+    [("READABLE", "@__kernel_checked >= 0"), ("BEHIND", "*(uint64 *)($handle + 8)")];
+/// The same where [`TOLD_HOST`] listens.
+const BEHIND_HOST: [(&str, &str); 2] = [
+    ("READABLE", "(@__kernel_checked >= 0 || has_key(@__kernel_host, (pid, $handle)))"),
+    (
+        "BEHIND",
+        "has_key(@__kernel_host, (pid, $handle)) ? @__kernel_host[pid, $handle] : *(uint64 *)($handle + 8)",
+    ),
+];
+
+/// A node of a graph has the name of its kernel. Only scripts that ask in functions of graphs listen.
+static TOLD_NODE: Listener = told(
+    &["cuGraphAddKernelNode", "cuGraphAddKernelNode_v2"],
+    "
+    let $id = @__kernel_ids[pid, (uint64)args.nodeParams->func];
+    if ($id != 0) { @__kernel_ids[pid, (uint64)*args.phGraphNode] = $id }",
+    &[],
+);
+
 const fn told(
     functions: &'static [&'static str],
     then: &'static str,
@@ -103,19 +139,62 @@ const ALWAYS: &str =
 
 /// Replaces all calls, and adds the clauses that they need.
 pub(super) fn expand(script: &mut Script) {
-    let mut looked_up = LookedUp { count: 0 };
+    let asked = Asked::of(&lookup::probes_that_ask(script, NAME));
+    let mut looked_up = LookedUp { count: 0, text: asked.lookup() };
     lookup::askers(script, &mut looked_up);
     if looked_up.count > 0 {
-        script.items.extend(told_items());
+        script.items.extend(asked.items());
     }
 }
 
-/// What listens to names, and the names for what has none.
-fn told_items() -> Vec<Item> {
-    let told = TOLD.iter().flat_map(|listener| listener.clauses(NAME));
-    let mut script = Script { items: told.chain(lookup::items(NAME, ALWAYS)).collect(), ..Script::default() };
-    walk::script(&mut script, &mut walk::Exprs(known_to_the_checker));
-    script.items
+/// Where names are asked for, by which it is known what must be listened to.
+struct Asked {
+    /// Elsewhere than in the driver.
+    host: bool,
+    /// In functions of graphs.
+    graph: bool,
+}
+
+impl Asked {
+    fn of(probes: &[ProbeSpec]) -> Asked {
+        Asked { host: probes.iter().any(|probe| !is_of_driver(probe)), graph: probes.iter().any(is_of_graph) }
+    }
+
+    /// What a call becomes.
+    fn lookup(&self) -> String {
+        let words = if self.host { BEHIND_HOST } else { BEHIND };
+        words.iter().fold(LOOKED_UP.to_owned(), |text, (word, meant)| text.replace(word, meant))
+    }
+
+    /// What listens to names, and the names for what has none.
+    fn items(&self) -> Vec<Item> {
+        let host = self.host.then_some(&TOLD_HOST);
+        let graph = self.graph.then_some(&TOLD_NODE);
+        let told = TOLD.iter().chain(host).chain(graph).flat_map(|listener| listener.clauses(NAME));
+        let always = lookup::items(NAME, ALWAYS).into_iter();
+        let map = if self.host { lookup::items(NAME, HOST_MAP) } else { Vec::new() };
+        let mut script = Script { items: told.chain(always).chain(map).collect(), ..Script::default() };
+        walk::script(&mut script, &mut walk::Exprs(known_to_the_checker));
+        script.items
+    }
+}
+
+/// `cuda:launch`, `uprobe:libcuda:cu*`
+fn is_of_driver(probe: &ProbeSpec) -> bool {
+    let of_driver = |target: &str| Library::from_alias(target) == Some(Library::Driver);
+    probe.provider.node.eq_ignore_ascii_case("cuda") || word(probe, 0).is_some_and(of_driver)
+}
+
+/// `uprobe:libcuda:cuGraph*`
+fn is_of_graph(probe: &ProbeSpec) -> bool {
+    word(probe, 1).is_some_and(|function| function.contains("Graph"))
+}
+
+fn word(probe: &ProbeSpec, part: usize) -> Option<&str> {
+    match &probe.parts.get(part)?.node {
+        SpecPart::Text(text) | SpecPart::Quoted(text) | SpecPart::Regex(text) => Some(text),
+        SpecPart::Option(_) => None,
+    }
 }
 
 /// Names of functions that no script can write.
@@ -132,6 +211,8 @@ fn known_to_the_checker(e: &mut Expr) {
 /// Puts the lookup where a name is asked for.
 struct LookedUp {
     count: u32,
+    /// What takes its place.
+    text: String,
 }
 
 impl Visit for LookedUp {
@@ -143,7 +224,7 @@ impl Visit for LookedUp {
         let Some(shown) = form(args) else { return };
         let given = args.remove(0);
         self.count += 1;
-        let mut lookup = expression(LOOKED_UP, e.span);
+        let mut lookup = expression(&self.text, e.span);
         walk::expr(
             &mut lookup,
             &mut walk::Exprs(|e: &mut Expr| {
@@ -179,11 +260,32 @@ fn show_by(e: &mut Expr, shown: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::Span;
+    use crate::span::{Span, Spanned};
+
+    fn probe(provider: &str, parts: &[&str]) -> ProbeSpec {
+        let spanned = |node| Spanned { node, span: Span::default() };
+        let parts = parts.iter().map(|part| spanned(SpecPart::Text((*part).into()))).collect();
+        ProbeSpec {
+            provider: Spanned { node: provider.into(), span: Span::default() },
+            parts,
+            span: Span::default(),
+        }
+    }
 
     #[test]
     fn what_is_put_in_can_be_read() {
-        expression(LOOKED_UP, Span::default());
-        assert_eq!(told_items().len(), TOLD.len() + 1);
+        let all = Asked::of(&[
+            probe("uprobe", &["libcudart", "cudaLaunchKernel"]),
+            probe("ur", &["libcuda", "cuGraph*"]),
+        ]);
+        expression(&all.lookup(), Span::default());
+        assert_eq!(all.items().len(), TOLD.len() + 4);
+    }
+
+    #[test]
+    fn who_asks_in_the_driver_pays_for_no_other_listener() {
+        let of_driver = Asked::of(&[probe("cuda", &["launch"]), probe("u", &["libcuda", "cuLaunchKernel"])]);
+        expression(&of_driver.lookup(), Span::default());
+        assert_eq!(of_driver.items().len(), TOLD.len() + 1);
     }
 }

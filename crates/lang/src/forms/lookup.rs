@@ -24,6 +24,25 @@ pub(super) fn askers(script: &mut Script, visit: &mut impl Visit) {
     }
 }
 
+/// The attach points of the clauses that ask by this name.
+pub(super) fn probes_that_ask(script: &mut Script, name: &str) -> Vec<ProbeSpec> {
+    let mut probes = Vec::new();
+    for item in &mut script.items {
+        let Item::Clause(clause) = item else { continue };
+        let mut asks = false;
+        let see = |e: &mut Expr| {
+            asks |= matches!(&e.kind, ExprKind::Call { name: called, .. } if called.node == name);
+        };
+        let mut see = walk::Exprs(see);
+        clause.predicate.iter_mut().for_each(|e| walk::expr(e, &mut see));
+        walk::block(&mut clause.body, &mut see);
+        if asks {
+            probes.extend(clause.probes.iter().filter(|probe| is_call(probe)).cloned());
+        }
+    }
+    probes
+}
+
 /// Elsewhere there is no process that could be meant; the checker says so.
 fn is_call(spec: &ProbeSpec) -> bool {
     let provider = spec.provider.node.to_lowercase();

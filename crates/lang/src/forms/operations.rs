@@ -69,7 +69,11 @@ pub fn pattern(spec: &ProbeSpec, function: &str) -> FunctionPattern {
 
 /// The library of such a function.
 pub fn library(function: &str) -> cuda::Library {
-    if function.starts_with("cuda") { cuda::Library::Runtime } else { cuda::Library::Driver }
+    if function.trim_start_matches('_').starts_with("cuda") {
+        cuda::Library::Runtime
+    } else {
+        cuda::Library::Driver
+    }
 }
 
 fn as_text(part: &SpecPart) -> Option<&str> {
