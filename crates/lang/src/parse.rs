@@ -10,11 +10,11 @@ mod build;
 mod explain;
 mod habits;
 mod literal;
+mod nesting;
 mod recover;
 pub mod tokens;
 mod types;
 
-use pest::Parser as _;
 use pest::error::{ErrorVariant, InputLocation};
 
 use crate::ast::{Expr, ExprKind, Item, Script, UnaryOp};
@@ -32,7 +32,6 @@ mod grammar {
     pub(super) struct Grammar;
 }
 
-use grammar::Grammar;
 pub(crate) use grammar::Rule;
 pub(crate) type Pair<'a> = pest::iterators::Pair<'a, Rule>;
 
@@ -117,13 +116,11 @@ fn refuse_settings(items: &[Item], diags: &mut Diagnostics) {
 /// Reads items from `at` on, as many as are right, and returns where they end; the length of the text when all were.
 fn read_items(text: &str, at: usize, builder: &mut Builder, items: &mut Vec<Item>) -> usize {
     let rest = tokens::skip_space(text, at);
-    let pairs = match Grammar::parse(Rule::items, &text[rest..]) {
-        Ok(pairs) => pairs,
-        Err(error) => {
-            let place = rest + position(&error);
-            build::too_deep(Span::new(place, next_char(text, place)), builder.diags);
-            return text.len();
-        }
+    if nesting::is_too_deep(text, rest, builder.diags) {
+        return text.len();
+    }
+    let Ok(pairs) = nesting::parse(Rule::items, &text[rest..]) else {
+        unreachable!("bug: no items are items, too");
     };
     let mut end = rest;
     builder.base = rest;
@@ -143,7 +140,7 @@ fn read_mistakes(text: &str, at: usize, before: Option<&Item>, builder: &mut Bui
     let mut broken =
         Broken { item: text[at..end].to_owned(), base: at, last: end == text.len(), swallowed: false };
     for _ in 0..MAX_MISTAKES {
-        let error = match Grammar::parse(Rule::item_alone, &broken.item) {
+        let error = match nesting::parse(Rule::item_alone, &broken.item) {
             Ok(rest) => {
                 read_rest(rest, at, builder);
                 break;
@@ -172,7 +169,10 @@ fn read_rest(rest: pest::iterators::Pairs<Rule>, base: usize, builder: &mut Buil
 
 /// The grammar's own view of a script's items; `None` if some cannot be read.
 pub(crate) fn items(text: &str) -> Option<Vec<Pair<'_>>> {
-    let items = Grammar::parse(Rule::items, text).ok()?.next()?;
+    if nesting::is_too_deep(text, 0, &mut Diagnostics::default()) {
+        return None;
+    }
+    let items = nesting::parse(Rule::items, text).ok()?.next()?;
     let complete = tokens::skip_space(text, items.as_span().end()) == text.len();
     complete.then(|| items.into_inner().filter(|pair| pair.as_rule() != Rule::EOI).collect())
 }
@@ -194,10 +194,6 @@ fn expected(error: &pest::error::Error<Rule>) -> &[Rule] {
         ErrorVariant::ParsingError { positives, .. } => positives,
         ErrorVariant::CustomError { .. } => &[],
     }
-}
-
-fn next_char(text: &str, at: usize) -> usize {
-    at + text.get(at..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8)
 }
 
 #[cfg(test)]

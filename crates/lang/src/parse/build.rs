@@ -5,12 +5,11 @@
 //! named; the node is then a hole, and the script is refused in the end.
 
 use super::literal::{self, Problem};
-use super::{MAX_DEPTH, Pair, Rule, grammar::Grammar, position};
+use super::{MAX_DEPTH, Pair, Rule, nesting, position};
 use crate::ast::*;
 use crate::diagnostic::Diagnostics;
 use crate::operators;
 use crate::span::{Span, Spanned};
-use pest::Parser as _;
 
 /// Turns pairs into nodes.
 pub(super) struct Builder<'a> {
@@ -124,7 +123,7 @@ impl<'a> Builder<'a> {
             return None;
         }
         let start = self.base + rest.as_span().start();
-        match Grammar::parse(Rule::defined_value, text) {
+        match nesting::parse(Rule::defined_value, text) {
             Ok(pairs) => {
                 let base = std::mem::replace(&mut self.base, start);
                 let value = pairs.flat_map(Pair::into_inner).find(|pair| pair.as_rule() == Rule::expr);

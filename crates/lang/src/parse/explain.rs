@@ -5,7 +5,7 @@
 
 use super::recover::Mistake;
 use super::tokens::{self, Kind, Token};
-use super::{Rule, build, expected, habits, next_char, position};
+use super::{Rule, expected, habits, position};
 use crate::ast::Item;
 use crate::diagnostic::Diagnostics;
 use crate::span::Span;
@@ -38,10 +38,6 @@ pub(super) fn explain(
     if let Some(token) = open_text(item, base, at, diags) {
         broken.swallowed = true;
         return (token.kind == Kind::OpenStr).then_some(Mistake { at: token.start, separator: false });
-    }
-    if expected(error).is_empty() {
-        build::too_deep(Span::new(base + at, base + next_char(item, at)), diags);
-        return None;
     }
     let found = tokens::next(item, at);
     if found.is_none() && (broken.swallowed || open_bracket(broken, diags)) {

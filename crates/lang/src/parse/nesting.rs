@@ -1,0 +1,95 @@
+//! Room for the grammar's recursion. Pest can look at the stack at each of its steps, which takes a third of the time that a
+//! script takes to be read; here is made sure beforehand that there is enough.
+
+use pest::Parser as _;
+use pest::iterators::Pairs;
+
+use super::grammar::Grammar;
+use super::tokens;
+use super::{Rule, build};
+use crate::diagnostic::Diagnostics;
+use crate::span::Span;
+
+/// Brackets around a place at most; what is built of them has its own, lower limit.
+const MAX_BRACKETS: usize = 1000;
+
+/// Stack of one level: the rules from a bracket to the next one in it. Measured at its deepest, and doubled.
+const LEVEL: usize = if cfg!(debug_assertions) { 32 << 10 } else { 8 << 10 };
+
+/// Levels for which there is room whatever lies in them. Texts with more marks are only known to have fewer brackets.
+const MOST_LEVELS: usize = 1 << 16;
+
+/// The grammar's view of a text.
+pub(super) fn parse(rule: Rule, text: &str) -> Result<Pairs<'_, Rule>, Box<pest::error::Error<Rule>>> {
+    let room = LEVEL * (8 + marks(text).min(MOST_LEVELS));
+    stacker::maybe_grow(room, room, || Grammar::parse(rule, text).map_err(Box::new))
+}
+
+/// Reports nesting that nobody writes, from `at` on; says whether there is any.
+pub(super) fn is_too_deep(text: &str, at: usize, diags: &mut Diagnostics) -> bool {
+    let found = (marks(&text[at..]) > MAX_BRACKETS).then(|| too_deep(text, at)).flatten();
+    found.into_iter().for_each(|span| build::too_deep(span, diags));
+    found.is_some()
+}
+
+/// Marks that begin a level; no text nests deeper than it has of them.
+fn marks(text: &str) -> usize {
+    text.bytes().filter(|byte| matches!(byte, b'(' | b'[' | b'{' | b'?')).count()
+}
+
+/// The first bracket that lies too deep.
+fn too_deep(text: &str, at: usize) -> Option<Span> {
+    let mut open: Vec<u8> = Vec::new();
+    for token in tokens::tokens(text, at) {
+        match text.as_bytes()[token.start] {
+            mark @ (b'(' | b'[' | b'{' | b'?') => open.push(mark),
+            b')' | b']' | b'}' => {
+                end_choices(&mut open);
+                open.pop();
+            }
+            b':' if open.last() == Some(&b'?') => drop(open.pop()),
+            b';' => end_choices(&mut open),
+            _ => {}
+        }
+        if open.len() > MAX_BRACKETS {
+            return Some(Span::new(token.start, token.end));
+        }
+    }
+    None
+}
+
+/// `c ? a` without its `:` ends with what it lies in.
+fn end_choices(open: &mut Vec<u8>) {
+    while open.pop_if(|mark| *mark == b'?').is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts in which levels follow each other as closely as they can.
+    fn nested(levels: usize) -> [String; 9] {
+        let in_brackets = |open: &str, close: &str| {
+            format!("BEGIN {{ $x = {}1{}; }}", open.repeat(levels), close.repeat(levels))
+        };
+        [
+            in_brackets("(", ")"),
+            in_brackets("f(", ")"),
+            in_brackets("@[", "]"),
+            in_brackets("(a=", ")"),
+            in_brackets("{", "}"),
+            in_brackets("1 ? ", " : 2"),
+            in_brackets("if 1 { 1 } else ", "{ 2 }"),
+            format!("BEGIN {{ {}{} }}", "if 1 {".repeat(levels), "}".repeat(levels)),
+            format!("struct a {{ {} int x; {} }}", "struct {".repeat(levels), "}".repeat(levels)),
+        ]
+    }
+
+    #[test]
+    fn a_level_takes_no_more_than_half_its_room() {
+        for text in nested(MAX_BRACKETS / 2) {
+            let taken = LEVEL * (8 + marks(&text)) / 2;
+            stacker::grow(taken, || drop(Grammar::parse(Rule::items, &text)));
+        }
+    }
+}
