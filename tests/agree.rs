@@ -68,6 +68,32 @@ fn scripts_do_what_they_mean() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
+/// A clause that holds so many values at once.
+fn holds(values: usize) -> String {
+    let sets: String = (0..values).map(|at| format!("$v{at} = pid * {} + retval; ", at + 3)).collect();
+    let joined = (0..values).rev().map(|at| format!("$v{at}")).collect::<Vec<_>>().join(" ^ ");
+    format!(
+        "uretprobe:libcuda:cuMem* {{ {sets} printf(\"%d\", tid); @ = {joined}; print((@, duration > 0)) }}"
+    )
+}
+
+/// Where values take all of the stack, what guards keep is in scratch memory, which also a return that is none of ours gives
+/// back. How many values that are is the compiler's business.
+#[test]
+fn scratch_memory_that_a_guard_claims_is_given_back() {
+    let (least, most) = (56, 66);
+    let found = |values| disagreements(&Source::new("t.ct", holds(values)), 7, STEPS, &variants());
+    let mut refused = 0;
+    for values in least..=most {
+        let found = found(values);
+        let (full, wrong): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|found| found.contains("bytes of stack"));
+        assert_eq!(wrong, [""; 0], "{values} values");
+        refused += usize::from(!full.is_empty());
+    }
+    assert!((1..most - least).contains(&refused), "{refused} of them are too large");
+}
+
 /// Runs a generated script; says where it disagrees, or that something panicked.
 fn agrees(seed: u64) -> bool {
     let src = Source::new("generated", generate::script(seed));
