@@ -90,3 +90,30 @@ fn a_refused_program_is_our_bug_and_says_where() {
         assert!(said.contains(part), "{part} in {said}");
     }
 }
+
+#[test]
+fn what_the_kernel_cannot_check_for_its_size_is_said_in_the_terms_of_the_script() {
+    if !can_load() {
+        return;
+    }
+    let loops: String = (0..9).map(|at| format!("for $i{at} : 0..100 {{ ")).collect();
+    let search = "$a = str(arg0, 1024); unroll(100) { if (strcontains($a, \"abcabd\")) { @++ } }";
+    let cases = [
+        (
+            format!("// one line\nBEGIN {{ {loops} @++ {} }}", "}".repeat(9)),
+            "line 2, `BEGIN`: loops nest 7 deep",
+        ),
+        (
+            format!("uprobe:libcuda:cuInit {{ {search} }}"),
+            "line 1, `uprobe:libcuda:cuInit`: it follows a million steps",
+        ),
+    ];
+    for (text, said) in cases {
+        let src = Source::new("large.ct", text.as_str());
+        let program = agree::check(&src, &TestCatalog::of_cuda()).expect("a correct script");
+        let error = load(&compile(&program, &src, kernels()[0].1)).err().expect("too much for the verifier");
+        assert!(matches!(&error, LoadError::TooMuch { .. }), "{error:?}");
+        assert!(error.to_string().contains(said), "{error}");
+        assert!(!error.to_string().contains("bug"), "{error}");
+    }
+}
