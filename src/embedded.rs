@@ -21,6 +21,7 @@ pub const SCRIPTS: &[Script] = scripts![
     "errors",
     "events",
     "graphs",
+    "ioctls",
     "kernels",
     "latency",
     "launchgap",
@@ -37,6 +38,15 @@ pub const SCRIPTS: &[Script] = scripts![
     "sync",
     "top"
 ];
+
+/// What only other scripts have a use for, by the name that they import it by.
+const PARTS: &[Script] =
+    &[Script { name: "nvidia_ioctl", text: include_str!("../scripts/lib/nvidia_ioctl.ct") }];
+
+/// What a script imports by a name: a part, which is that on every machine.
+pub fn part(name: &str) -> Option<&'static Script> {
+    PARTS.iter().find(|part| part.name == name)
+}
 
 /// The script with this name.
 pub fn find(name: &str) -> Option<&'static Script> {

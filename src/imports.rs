@@ -13,6 +13,9 @@ const ENDINGS: [&str; 2] = ["ct", "bt"];
 
 impl Files for Disk {
     fn import(&self, from: &str, path: &str) -> Result<Vec<Imported>, String> {
+        if let Some(part) = embedded::part(path) {
+            return Ok(vec![Imported { name: format!("{path}.ct"), text: part.text.into() }]);
+        }
         let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
         if !beside.exists()
             && let Some(script) = embedded::find(path)

@@ -7,7 +7,7 @@ use crate::cli::Cli;
 use crate::commands::trace::{self, Recording};
 use crate::export::{self, Asked, Summary};
 use crate::messages::Messages;
-use crate::script::Script;
+use crate::script::{self, Script};
 use crate::timer::Timer;
 use crate::trace::setup;
 use crate::{Failure, export::KINDS};
@@ -59,6 +59,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         false => SCRIPT.to_owned(),
     };
     let script = Script::alone(Source::new("record", text), &[]);
+    let script = script::import(script, messages).map_err(Failure::wrong)?;
     let status = trace::run_scripts(vec![script], cli, messages, Some(recording))?;
     if !cli.dry_run && !cli.check {
         finish(&tally.borrow(), &files, cli.quiet);
