@@ -225,6 +225,7 @@ impl<'a> Job<'a> {
         }
         drop(session);
         sink.close(self.messages);
+        scripts.say_missing();
         ending::status(&ending, child, self.messages)
     }
 

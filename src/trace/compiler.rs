@@ -196,6 +196,19 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Targets that were not there, if the script has no other functions to probe.
+    pub fn waits_for(&self) -> Vec<&str> {
+        let Some(checked) = &self.checked else { return Vec::new() };
+        let is_there = |probe: &lang::hir::Probe| match &probe.attach {
+            Attach::Entry(sites) | Attach::Return(sites) => sites.iter().any(|site| site.file.is_some()),
+            _ => false,
+        };
+        match checked.program.probes.iter().any(is_there) {
+            true => Vec::new(),
+            false => checked.pending.iter().map(|pending| pending.target.as_str()).collect(),
+        }
+    }
+
     /// Generates code for this kernel, to join a running session if there is one. Only calls of the machine's scope count;
     /// `by_link`: the links see to that.
     ///

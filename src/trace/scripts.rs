@@ -173,6 +173,23 @@ impl<'a> Scripts<'a> {
         }
     }
 
+    /// Says which libraries have not come, if that is why nothing was traced.
+    pub fn say_missing(&self) {
+        let attached = self.attached.borrow();
+        let mut missing: Vec<&str> =
+            attached.values().flat_map(|script| script.compiler.waits_for()).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let nothing =
+            |script: &Attached| script.modules.len() == 1 && !script.compiler.waits_for().is_empty();
+        if attached.values().all(nothing) {
+            self.messages.note(&format!(
+                "nothing was traced: no traced process has mapped `{}`; is it a program that uses CUDA, and did it get that far?",
+                missing.join("` or `")
+            ));
+        }
+    }
+
     fn extend_by_content(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
         let start = Instant::now();
         let added = match self.machine.add_file(open, shown, when) {
