@@ -15,8 +15,14 @@ pub fn maps(script: &mut Script, scope: &str) {
     let mut scoped = Scoped { scope };
     walk::script(script, &mut scoped);
     for item in &mut script.items {
-        if let Item::MapDecl { name, .. } | Item::Metric { map: name, .. } = item {
-            scoped.rename(&mut name.node);
+        match item {
+            Item::MapDecl { name, .. } => scoped.rename(&mut name.node),
+            // Another map may be its sum.
+            Item::Metric { map, entries } => {
+                scoped.rename(&mut map.node);
+                entries.iter_mut().for_each(|entry| walk::expr(&mut entry.value, &mut scoped));
+            }
+            _ => {}
         }
     }
 }
@@ -55,11 +61,20 @@ mod tests {
 
     #[test]
     fn all_maps_but_those_of_names_are_scoped() {
-        let text = "let @d = hash(10); BEGIN { @a[@b] = 1; for ($kv : @c) { print(@) } @__kernel_texts[1] = \"x\"; @d[1] = 1; }";
+        let text = "let @d = hash(10); BEGIN { @a[@b] = 1; for ($kv : @c) { print(@) } @__kernel_texts[1] = \"x\"; @d[1] = 1; } metric @h = { sum = @t; }";
         let mut script = parse(&Source::new("x", text), &[], &mut Diagnostics::default()).unwrap();
         maps(&mut script, "s");
         let shown = crate::printer::print(&script);
-        for name in ["@s.a[@s.b]", "@s.c", "print(@s)", "@__kernel_texts", "let @s.d", "@s.d[1]"] {
+        for name in [
+            "@s.a[@s.b]",
+            "@s.c",
+            "print(@s)",
+            "@__kernel_texts",
+            "let @s.d",
+            "@s.d[1]",
+            "metric @s.h",
+            "sum = @s.t",
+        ] {
             assert!(shown.contains(name), "{name} in {shown}");
         }
     }
