@@ -139,7 +139,8 @@ impl Marks {
             };
             self.opens.insert(children[open].as_span().start(), of_statements);
             self.closes.insert(children[close].as_span().start(), of_statements);
-            let is_mark = |child: &&Pair| matches!(child.as_rule(), Rule::semi | Rule::comma);
+            let is_mark =
+                |child: &&Pair| matches!(child.as_rule(), Rule::semi | Rule::comma | Rule::trailing_comma);
             let inside = children[open + 1..close].iter().filter(|child| !is_mark(child));
             self.entries.extend(inside.map(|child| child.as_span().start()));
         }
