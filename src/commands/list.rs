@@ -7,6 +7,7 @@ use crate::{embedded, script};
 use anyhow::{Result, bail};
 use cuda::operations::{OPERATIONS, Operation};
 use lang::catalog::{Catalog, MarkerArg, MarkerPlace, Tracepoint};
+use lang::forms::getopt;
 use lang::resolve::pattern::glob_matches;
 use lang::resolve::providers::{self, Found, Provider, ProviderKind};
 use lang::resolve::tracepoint::glob;
@@ -43,7 +44,10 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     let script = script::open(&cli.words[0], &cli.words[1..])?;
     let script = script::import(script, &messages)?;
     let mut diags = Diagnostics::default();
-    let parsed = lang::parse::parse(&script.source, &script.params, &mut diags);
+    let mut parsed = lang::parse::parse(&script.source, &script.params, &mut diags);
+    if let Some(ast) = &mut parsed {
+        getopt::expand(ast, &cli.given, &mut diags);
+    }
     messages.diagnostics(&diags, &script.source);
     let Some(ast) = parsed else { bail!("the script cannot be read") };
     let clauses = ast.items.iter().filter_map(|item| match item {
@@ -70,7 +74,7 @@ fn written(probe: &ast::ProbeSpec) -> String {
         ast::SpecPart::Text(text) => text.clone(),
         ast::SpecPart::Quoted(text) => format!("\"{text}\""),
         ast::SpecPart::Regex(text) => format!("/{text}/"),
-        ast::SpecPart::Option(option) => lang::printer::print_expr(option),
+        ast::SpecPart::Option(_) => unreachable!("options of probes have been expanded"),
     });
     std::iter::once(probe.provider.node.clone()).chain(parts).collect::<Vec<_>>().join(":")
 }

@@ -107,7 +107,7 @@ pub fn unknown(given: &[Given], known: &[Known], scripts: usize) -> Option<Strin
 }
 
 /// Replaces each `getopt` by its value.
-pub(super) fn expand(script: &mut Script, given: &[Given], diags: &mut Diagnostics) {
+pub fn expand(script: &mut Script, given: &[Given], diags: &mut Diagnostics) {
     let mut seen: Vec<Known> = Vec::new();
     walk::script(
         script,
