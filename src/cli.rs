@@ -114,7 +114,7 @@ pub struct Cli {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Write the BPF object to a file and stop
+    /// Write the BPF object to a file and stop; of several scripts each to its own, x.NAME.o
     #[arg(long, value_name = "FILE")]
     pub emit: Option<PathBuf>,
 
