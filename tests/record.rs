@@ -273,3 +273,22 @@ fn a_recording_goes_through_a_pipe_and_is_no_file_of_o() {
     assert!(!refused.status.success() && text(&refused.stderr).contains("--export jsonl="));
     assert_eq!(std::fs::read(&file).unwrap(), piped.stdout, "it is as it was");
 }
+
+#[test]
+fn a_report_moves_no_cursor_whatever_its_names_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.jsonl");
+    let evil = "\\u001b[2J\\n\\u202e";
+    let lines = format!(
+        "{{\"type\":\"run\",\"format\":1,\"boot_ns\":0,\"wall_ns\":\"0\",\"host\":\"{evil}\",\"command\":[\"{evil}\"]}}\n\
+         {{\"type\":\"span\",\"ts\":1,\"dur\":9,\"pid\":1,\"tid\":1,\"comm\":\"{evil}\",\"name\":\"{evil}\",\"id\":\"0x1\",\"status\":\"error\",\
+         \"result\":{{\"enum\":\"e\",\"name\":\"{evil}\",\"value\":1}}}}\n\
+         {{\"type\":\"trouble\",\"ts\":1,\"count\":1,\"text\":\"{evil}\"}}\n"
+    );
+    std::fs::write(&file, lines).unwrap();
+    let report = cudatrace(&["report", file.to_str().unwrap()]);
+    let said = text(&report.stdout);
+    assert!(said.contains("SLOWEST CALLS") && said.contains("\\x1b[2J"), "{said}");
+    let moves = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+    assert!(!said.contains(moves), "{said:?}");
+}

@@ -215,7 +215,9 @@ impl Report {
             out += "\nTIMELINE\n";
             out += &self.timeline.draw(columns(), ROWS);
         }
-        match std::io::stdout().lock().write_all(out.as_bytes()) {
+        // Names, hosts and commands come from the file, whoever wrote it.
+        let lines = out.lines().map(|line| report::value::escape(line.as_bytes()) + "\n");
+        match std::io::stdout().lock().write_all(lines.collect::<String>().as_bytes()) {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             result => result.context("cannot write the report"),
         }
