@@ -96,7 +96,7 @@ pub const TYPES: &[Code] = &[
         code: "E0213",
         title: "memory that cannot be read so",
         explanation: "`*p` needs to know what `p` points to, how wide it is, and that it is no floating-point number.",
-        example: "uprobe:libcuda:cuInit { print(*arg0) }",
+        example: "uprobe:libcuda:cuInit { print(*pid) }",
         repaired: "uprobe:libcuda:cuInit { print(*(int32 *)arg0) }",
     },
     Code {
@@ -291,5 +291,13 @@ pub const TYPES: &[Code] = &[
                       as numbers.",
         example: "uretprobe:libcuda:cuInit { @[retval] = count() } BEGIN { @[pid] = count() }",
         repaired: "uretprobe:libcuda:cuInit { @results[retval] = count() } BEGIN { @[pid] = count() }",
+    },
+    Code {
+        code: "W0259",
+        title: "a number is followed as an address",
+        explanation: "What a number points to is not known. Eight bytes are read there, as bpftrace does, which is right for \
+                      pointers and 64-bit integers alone.",
+        example: "uprobe:libc:malloc { print(*(reg(\"sp\") + 8)) }",
+        repaired: "uprobe:libc:malloc { print(*(uint64 *)(reg(\"sp\") + 8)) }",
     },
 ];

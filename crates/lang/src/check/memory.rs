@@ -133,9 +133,9 @@ impl Checker<'_> {
             Type::Void => return unknown(span),
             Type::Pointer(to) => (**to).clone(),
             Type::Int { bytes: 8, .. } => {
-                let error = self.error("E0213", span, "cannot tell what this number points to");
-                error.help("say it: `*(uint64 *)p`, `*(int32 *)p`");
-                return unknown(span);
+                let warning = self.warning("W0259", span, "nothing says what this number points to");
+                warning.note("it is read as a uint64").help("say it: `*(uint64 *)p`, `*(int32 *)p`");
+                Type::U64
             }
             other => {
                 let message = format!("{} is no pointer", self.types.show(other));

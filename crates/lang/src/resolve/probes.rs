@@ -259,7 +259,8 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     fn raw_tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
         let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
-        let [event] = parts[..] else {
+        // The event's name says all; the module that it is of may stand before it.
+        let ([event] | [_, event]) = parts[..] else {
             return malformed(spec.span, "expected an event".into(), provider);
         };
         let wanted = tracepoint::raw_wanted(self.setting.catalog, event);
