@@ -178,3 +178,31 @@ fn obey(e: &Expr, script: &str) {
         }
     }
 }
+
+#[test]
+fn what_is_written_once_is_computed_once() {
+    for statement in [
+        "@x[{ @n++; (1, 2) }] = 1",
+        "@x[{ @n++; (1, 2) }]++",
+        "@x[1, 2] = 1; print(has_key(@x, { @n++; (1, 2) }))",
+        "@x[1, 2] = 1; delete(@x, { @n++; (1, 2) })",
+        "@x[1, 2] = 1; print(@x[{ @n++; (1, 2) }])",
+        "@x = { @n++; pid } ?: 2",
+        "@x = sum({ @n++; pid })",
+        "@x = hist({ @n++; pid }, 2)",
+        "print({ @n++; (1, (2, 3)) }.1.0)",
+        "@x = { @n++; \"abc\" } == \"abc\"",
+        "$x = (uint8[8]){ @n++; pid }",
+        "for $i : { @n++; 0 }..5 { @i = $i }",
+    ] {
+        let program = program(&format!("BEGIN {{ {statement} }}").replace("pid", "nsecs"));
+        let mut updates = 0;
+        let mut see = |e: &Expr| {
+            if let ExprKind::UpdateMap { map, .. } = &e.kind {
+                updates += usize::from(program.maps[map.0 as usize].name == "n");
+            }
+        };
+        program.probes.iter().for_each(|probe| hir_visit::visit_probe(probe, &mut see));
+        assert_eq!(updates, 1, "{statement}");
+    }
+}

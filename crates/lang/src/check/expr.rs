@@ -356,8 +356,11 @@ fn choice(cond: Expr, then: Expr, otherwise: Expr, span: Span) -> Expr {
     expr(ExprKind::Ternary { cond: Box::new(cond), then, otherwise }, ty, span)
 }
 
-/// Nothing lies in it.
-fn is_single(e: &Expr) -> bool {
+/// Nothing lies in it, or it is a part of such a tuple: `$kv.0`.
+pub(super) fn is_single(e: &Expr) -> bool {
+    if let ExprKind::TupleGet { base, .. } = &e.kind {
+        return is_single(base);
+    }
     let mut count = 0;
     visit_expr(e, &mut |_| count += 1);
     count == 1

@@ -4,9 +4,10 @@ use crate::ast;
 use crate::check::Checker;
 use crate::check::NEVER_SET;
 use crate::check::build::{convert, expr, int, is_unknown, unknown};
+use crate::check::expr::is_single;
 use crate::check::infer::{Slot, ValueState, agg_name, join_aggs, literal};
 use crate::check::types::has_struct;
-use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, StmtKind, Type, VarId, Yields};
+use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
 use crate::operators::symbol;
 use crate::resolve::probes::did_you_mean;
 use crate::span::Span;
@@ -31,11 +32,39 @@ impl Checker<'_> {
     pub fn cell(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Option<(MapId, Vec<Expr>)> {
         let map = self.map_id(name, span);
         let parts: Vec<Expr> = keys.unwrap_or_default().iter().map(|key| self.expr(key)).collect();
-        let parts = flatten(parts);
+        let parts = self.flatten(parts);
         if parts.iter().any(is_unknown) {
             return None;
         }
         self.key_of(map, parts, span).map(|key| (map, key))
+    }
+
+    /// A key that is one tuple is the same as a key of its parts. It is computed once, before the first of them.
+    fn flatten(&mut self, parts: Vec<Expr>) -> Vec<Expr> {
+        let [only] = parts.as_slice() else { return parts };
+        let Type::Tuple(types) = &only.ty else { return parts };
+        let span = only.span;
+        if let ExprKind::Tuple(inner) = &only.kind {
+            return inner.clone();
+        }
+        let (tuple, keep) = match is_single(only) {
+            true => (only.clone(), None),
+            false => {
+                let var = self.scope.hidden(span, only.ty.clone());
+                let keep = Stmt { kind: StmtKind::SetVar { var, value: only.clone() }, span };
+                (expr(ExprKind::Var(var), only.ty.clone(), span), Some(keep))
+            }
+        };
+        let part = |(index, ty): (usize, &Type)| {
+            let kind = ExprKind::TupleGet { base: Box::new(tuple.clone()), index: index as u32 };
+            expr(kind, ty.clone(), span)
+        };
+        let mut parts: Vec<Expr> = types.iter().enumerate().map(part).collect();
+        if let (Some(keep), Some(first)) = (keep, parts.first_mut()) {
+            let (ty, value) = (first.ty.clone(), Box::new(first.clone()));
+            *first = expr(ExprKind::Block { body: vec![keep], value }, ty, span);
+        }
+        parts
     }
 
     /// Fits the parts of a key to a map.
@@ -340,18 +369,4 @@ fn signed_sample(op: BinaryOp, value: &Expr) -> Expr {
         Some(number) if op == BinaryOp::Sub => int(number.saturating_neg(), Type::I64, value.span),
         _ => value.clone(),
     }
-}
-
-/// A key that is one tuple is the same as a key of its parts.
-fn flatten(parts: Vec<Expr>) -> Vec<Expr> {
-    let [only] = parts.as_slice() else { return parts };
-    let Type::Tuple(types) = &only.ty else { return parts };
-    if let ExprKind::Tuple(inner) = &only.kind {
-        return inner.clone();
-    }
-    let part = |(index, ty): (usize, &Type)| {
-        let kind = ExprKind::TupleGet { base: Box::new(only.clone()), index: index as u32 };
-        expr(kind, ty.clone(), only.span)
-    };
-    types.iter().enumerate().map(part).collect()
 }
