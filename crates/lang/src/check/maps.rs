@@ -170,6 +170,11 @@ impl Checker<'_> {
 
     /// Says that a value does not fit what a variable or map holds.
     pub fn value_mismatch(&mut self, target: &str, code: &'static str, has: &Type, value: &Expr) {
+        if let (Some(number), Type::Int { .. }) = (literal(value), has) {
+            let message = format!("`{target}` holds {}, and {number} does not fit", self.types.show(has));
+            self.error(code, value.span, message).help("declare it wider, or use another name");
+            return;
+        }
         let message =
             format!("`{target}` holds {}, found {}", self.types.show(has), self.types.show(&value.ty));
         self.error(code, value.span, message).help("use another name for a value of another type");
