@@ -162,6 +162,7 @@ impl<'a> Job<'a> {
             sink.observe(recording.observer);
             (recording.live)(sink.summaries())
         });
+        self.say_where_metrics_go(all);
         let servers =
             if self.cli.dry_run { Vec::new() } else { metrics::bind(self.cli).map_err(Failure::wrong)? };
         let mut child = if self.cli.dry_run { None } else { self.spawn(all)? };
@@ -243,6 +244,16 @@ impl<'a> Job<'a> {
         let run = export::run(epoch, &manifest.scripts().join(" "), argv);
         let asked = if self.cli.dry_run { &[][..] } else { asked };
         Exports::open(asked, self.cli.rotate, &Arc::new(run), inner)
+    }
+
+    /// A script that is nothing but metrics prints none of them.
+    fn say_where_metrics_go(&self, manifest: &Manifest) {
+        if !manifest.metrics.is_empty() && !manifest.print_maps_on_exit && self.cli.export.is_empty() {
+            self.messages.warning(
+                "metrics are not printed, and nobody is told of them: add `--export openmetrics=9464` for Prometheus, or \
+                 `--export otlp=URL`",
+            );
+        }
     }
 
     fn open_path(&self, id: u32) -> PathBuf {
