@@ -26,7 +26,7 @@ use std::time::Instant;
 use target::{Machine, Scope};
 use wire::Features;
 use wire::Manifest;
-use wire::manifest::{Attach, Compiled};
+use wire::manifest::{Attach, Compiled, Event, EventKind, Message};
 
 /// Traces as the command line says; gives the exit status.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
@@ -246,9 +246,12 @@ impl<'a> Job<'a> {
         Exports::open(asked, self.cli.rotate, &Arc::new(run), inner)
     }
 
-    /// A script that is nothing but metrics prints none of them.
+    /// Scripts that are nothing but metrics print none of them.
     fn say_where_metrics_go(&self, manifest: &Manifest) {
-        if !manifest.metrics.is_empty() && !manifest.print_maps_on_exit && self.cli.export.is_empty() {
+        let is_warning =
+            |event: &Event| matches!(event.kind, EventKind::Message { what: Message::Warning, .. });
+        let silent = !manifest.print_maps_on_exit && manifest.events.iter().all(is_warning);
+        if silent && !manifest.metrics.is_empty() && self.cli.export.is_empty() {
             self.messages.warning(
                 "metrics are not printed, and nobody is told of them: add `--export openmetrics=9464` for Prometheus, or \
                  `--export otlp=URL`",

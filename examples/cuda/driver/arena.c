@@ -184,12 +184,12 @@ void arena_room(struct arena *a, uint64_t *free_bytes, uint64_t *capacity) {
 }
 
 /* Walks block by block: each head says how far it is to the next. */
-void arena_reset(struct arena *a) {
+void arena_reset(struct arena *a, int keep) {
     pthread_mutex_lock(&a->lock);
     uint64_t units = 1ull << a->top;
     for (uint64_t unit = 0; unit < units;) {
         uint64_t next = unit + (1ull << (a->state[unit] & ORDER));
-        if (a->state[unit] & LIVE) {
+        if ((a->state[unit] & LIVE) && a->tag[unit] != keep) {
             release(a, (uint32_t)unit);
             next = 0; /* its buddies may have joined: begin again with what is now the first block */
         }

@@ -35,7 +35,7 @@ struct arena *host_arena(void) {
 }
 
 void memory_reset(void) {
-    arena_reset(device_arena());
+    arena_reset(device_arena(), TAG_POOL); /* pools are the device's, not the context's */
 }
 
 bool device_range(CUdeviceptr start, uint64_t bytes) {

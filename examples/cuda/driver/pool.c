@@ -92,7 +92,7 @@ CUresult SIM(cuMemPoolGetAttribute)(CUmemoryPool handle, int attribute, void *va
 }
 
 CUresult SIM(cuMemAllocAsync)(CUdeviceptr *out, size_t bytes, CUstream stream) {
-    TRY(device_alloc(out, bytes, TAG_DEVICE));
+    TRY(device_alloc(out, bytes, TAG_POOL));
     return stream_submit(stream, &(struct work){.kind = WORK_NOTHING}, false);
 }
 

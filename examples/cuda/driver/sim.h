@@ -46,7 +46,7 @@ void *arena_alloc(struct arena *arena, uint64_t bytes, unsigned tag); /* NULL: o
 bool arena_free(struct arena *arena, const void *start, int tag);     /* false: no live range starts there; tag -1: any */
 bool arena_find(struct arena *arena, const void *inside, void **start, uint64_t *bytes, unsigned *tag);
 void arena_room(struct arena *arena, uint64_t *free_bytes, uint64_t *capacity);
-void arena_reset(struct arena *arena); /* frees everything */
+void arena_reset(struct arena *arena, int keep); /* frees everything but what has this tag */
 
 /* ---- object.c ---- */
 enum kind { CONTEXT = 0x43540001, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, GRAPH, GRAPH_EXEC, NODE, POOL, ARRAY, MIPMAP, PHYSICAL };
@@ -89,7 +89,7 @@ struct context *context_current(void);
 void context_wait(struct context *context);
 
 /* ---- memory.c ---- */
-enum { TAG_DEVICE = 1, TAG_MANAGED, TAG_HOST, TAG_ARRAY };
+enum { TAG_DEVICE = 1, TAG_MANAGED, TAG_HOST, TAG_ARRAY, TAG_POOL };
 struct arena *device_arena(void);
 struct arena *host_arena(void);
 bool device_range(CUdeviceptr start, uint64_t bytes); /* wholly inside one live device allocation? */
