@@ -8,8 +8,10 @@
 //! Then also what listens for them: who asks for no kernel's name need not hear of any. A body that is written empty stays,
 //! as somebody wants the attach point itself.
 
-use crate::hir::{BinaryOp, Expr, ExprKind, MapId, Probe, Stmt, StmtKind};
-use crate::hir_visit::{inner, inner_mut, visit_expr, visit_probe};
+use crate::check::assertion::truth;
+use crate::check::stmt::changes;
+use crate::hir::{ExprKind, MapId, Probe, Stmt, StmtKind};
+use crate::hir_visit::{inner, inner_mut, visit_probe};
 use crate::span::Span;
 use rustc_hash::FxHashSet;
 
@@ -32,17 +34,17 @@ fn is_written(probe: &Probe) -> bool {
 
 fn is_idle(probe: &Probe) -> bool {
     match &probe.predicate {
-        Some(predicate) if constant(predicate) == Some(0) => true,
-        Some(predicate) if !is_pure(predicate) => false,
+        Some(predicate) if truth(predicate) == Some(false) => true,
+        Some(predicate) if changes(predicate) => false,
         _ => !probe.body.is_empty() && probe.body.iter().all(does_nothing),
     }
 }
 
 fn empty_untaken(stmt: &mut Stmt) {
     if let StmtKind::If { cond, then, otherwise } = &mut stmt.kind {
-        match constant(cond) {
-            Some(0) => then.clear(),
-            Some(_) => otherwise.clear(),
+        match truth(cond) {
+            Some(false) => then.clear(),
+            Some(true) => otherwise.clear(),
             None => {}
         }
     }
@@ -51,34 +53,7 @@ fn empty_untaken(stmt: &mut Stmt) {
 
 fn does_nothing(stmt: &Stmt) -> bool {
     let StmtKind::If { cond, then, otherwise } = &stmt.kind else { return false };
-    is_pure(cond) && then.iter().chain(otherwise).all(does_nothing)
-}
-
-/// What a condition is whatever happens. What is not looked at then has no effect either.
-fn constant(e: &Expr) -> Option<i64> {
-    match &e.kind {
-        ExprKind::Int(value) => Some(*value),
-        ExprKind::Cast(inner) if matches!(inner.kind, ExprKind::Int(0 | 1)) => constant(inner),
-        ExprKind::Not(inner) => constant(inner).map(|value| i64::from(value == 0)),
-        ExprKind::Binary { op, lhs, rhs } => match (op, constant(lhs)?) {
-            (BinaryOp::And, 0) => Some(0),
-            (BinaryOp::Or, lhs) if lhs != 0 => Some(1),
-            (BinaryOp::And | BinaryOp::Or, _) => constant(rhs).map(|value| i64::from(value != 0)),
-            (BinaryOp::Eq, lhs) => constant(rhs).map(|rhs| i64::from(lhs == rhs)),
-            (BinaryOp::Ne, lhs) => constant(rhs).map(|rhs| i64::from(lhs != rhs)),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-fn is_pure(e: &Expr) -> bool {
-    let mut pure = true;
-    visit_expr(e, &mut |e| {
-        use ExprKind::{Block, Delete, UpdateMap, UpdateVar};
-        pure &= !matches!(e.kind, UpdateMap { .. } | UpdateVar { .. } | Delete { .. } | Block { .. });
-    });
-    pure
+    !changes(cond) && then.iter().chain(otherwise).all(does_nothing)
 }
 
 /// The maps of which the script hears, by itself or through what listens for it.

@@ -9,7 +9,7 @@ use crate::check::Checker;
 use crate::check::address::pieces;
 use crate::check::build::{binary, convert, expr, int, is_unknown, unknown};
 use crate::check::infer::literal;
-use crate::check::stmt::has_effect;
+use crate::check::stmt::changes;
 use crate::check::types::U8;
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
 use crate::span::Span;
@@ -100,8 +100,7 @@ impl Checker<'_> {
 
     /// Whether a value may be computed piece by piece; otherwise says so.
     fn is_pure(&mut self, value: &Expr, function: &str) -> bool {
-        let mut changes = false;
-        crate::hir_visit::visit_expr(value, &mut |e| changes |= has_effect(e));
+        let changes = changes(value);
         if changes {
             let message = format!("`{function}` looks at its argument more than once");
             self.error("E0210", value.span, message).help("put the address into a variable first");

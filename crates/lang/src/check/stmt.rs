@@ -8,6 +8,7 @@ use crate::check::build::{convert, is_unknown};
 use crate::check::infer::Slot;
 use crate::check::limits;
 use crate::hir::{BinaryOp, Export, Expr, ExprKind, MapId, Message, Stmt, StmtKind, Type, VarId, Yields};
+use crate::hir_visit::visit_expr;
 use crate::span::Span;
 
 impl Checker<'_> {
@@ -366,6 +367,13 @@ pub fn has_effect(value: &Expr) -> bool {
             | ExprKind::Delete { .. }
             | ExprKind::Block { .. }
     )
+}
+
+/// Computing it changes something.
+pub fn changes(value: &Expr) -> bool {
+    let mut changes = false;
+    visit_expr(value, &mut |e| changes |= has_effect(e));
+    changes
 }
 
 fn is_kind(name: &str, kind: Kind) -> bool {

@@ -7,6 +7,7 @@ use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::check::infer::literal;
 use crate::check::limits;
+use crate::check::stmt::changes;
 use crate::check::types::{CHAR, U8, is_scalar};
 use crate::hir::{BinaryOp, Expr, ExprKind, StructId, Type};
 use crate::resolve::probes::did_you_mean;
@@ -279,9 +280,7 @@ impl Checker<'_> {
 /// that changes something is left alone: it is computed once.
 fn in_bounds(array: Expr, index: &Expr, count: u32) -> Expr {
     let span = index.span;
-    let mut changes = false;
-    crate::hir_visit::visit_expr(index, &mut |e| changes |= crate::check::stmt::has_effect(e));
-    if changes {
+    if changes(index) {
         return array;
     }
     let index = convert(index.clone(), &Type::U64);

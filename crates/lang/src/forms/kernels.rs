@@ -16,11 +16,12 @@
 //! name is none, and where the driver is seen being asked, what is read there is compared with what it was asked for: after
 //! the first difference nothing is read there any more.
 
-use crate::ast::{Expr, ExprKind, Item, ProbeSpec, Script, SpecPart};
+use crate::ast::{Expr, ExprKind, Item, ProbeSpec, Script};
 use crate::forms::lookup::{self, Listener, Own};
 use crate::forms::operations::expression;
 use crate::forms::walk::{self, Visit};
 use crate::hir;
+use crate::resolve::probes::text;
 use cuda::Library;
 
 const NAME: &str = "kernel_name";
@@ -191,10 +192,7 @@ fn is_of_graph(probe: &ProbeSpec) -> bool {
 }
 
 fn word(probe: &ProbeSpec, part: usize) -> Option<&str> {
-    match &probe.parts.get(part)?.node {
-        SpecPart::Text(text) | SpecPart::Quoted(text) | SpecPart::Regex(text) => Some(text),
-        SpecPart::Option(_) => None,
-    }
+    probe.parts.get(part).map(|part| text(&part.node))
 }
 
 /// Names of functions that no script can write.
@@ -260,6 +258,7 @@ fn show_by(e: &mut Expr, shown: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ast::SpecPart;
     use crate::span::{Span, Spanned};
 
     fn probe(provider: &str, parts: &[&str]) -> ProbeSpec {

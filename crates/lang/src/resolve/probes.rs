@@ -629,7 +629,8 @@ fn is_call(kind: ProviderKind) -> bool {
     matches!(kind, ProviderKind::Uprobe | ProviderKind::Uretprobe | ProviderKind::Usdt | ProviderKind::Cuda)
 }
 
-pub(super) fn text(part: &SpecPart) -> &str {
+/// A part of an attach point as it was written.
+pub(crate) fn text(part: &SpecPart) -> &str {
     match part {
         SpecPart::Text(text) | SpecPart::Quoted(text) | SpecPart::Regex(text) => text,
         SpecPart::Option(_) => unreachable!("options of probes have been expanded"),
