@@ -113,6 +113,11 @@ fn calls_leave_out_what_says_little() {
     }
 }
 
+#[test]
+fn what_forms_hear_of_a_library_that_is_not_there_has_its_type() {
+    attached("uretprobe:libcudart:cudaLaunchKernel { @[kernel_name(args.func)] = count() }");
+}
+
 fn section(operation: &'static Operation) -> String {
     let mut text = format!("### `cuda:{}`\n\n{}.\n\n", operation.name, capital(operation.doc));
     text.push_str("| argument | type | is |\n|---|---|---|\n");

@@ -143,7 +143,7 @@ impl Manifest {
 /// A file of a script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
-    /// What heads the output of its script beside that of others; empty if it is alone.
+    /// What lines of its script begin with beside those of others; empty if it is alone.
     pub script: String,
     /// Name of the file in messages.
     pub file: String,

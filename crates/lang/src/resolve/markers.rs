@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use crate::ast::{ProbeSpec, SpecPart};
 use crate::catalog::{File, FileId, Marker, Place, TargetError};
 use crate::hir::{NameKind, Site};
-use crate::resolve::Pending;
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
 use crate::resolve::probes::{Call, Finder, Miss, Spot, Spots, did_you_mean, finding, malformed, text};
 use crate::resolve::providers::Provider;
@@ -113,9 +112,7 @@ impl Finder<'_, '_> {
 
     /// A library that nobody has mapped yet; its markers are seen when somebody has.
     fn not_yet(&mut self, asked: &Asked, span: Span, looked_in: Vec<String>) -> Spot {
-        if !self.pending.iter().any(|known| known.target == asked.target) {
-            self.pending.push(Pending { target: asked.target.into(), looked_in, span });
-        }
+        self.wait_for(asked.target, span, looked_in);
         let probe = format!("{}:{}", asked.target, asked.written);
         let site = self.marker_site(None, Place::default(), &asked.written, &probe);
         let symbol = asked.written.clone();

@@ -60,7 +60,7 @@ pub struct Finder<'a, 'b> {
     pub(super) names: &'b mut Interner,
     diags: &'b mut Diagnostics,
     pub(super) files: Vec<File>,
-    pub(super) pending: Vec<Pending>,
+    pending: Vec<Pending>,
     /// Targets that were looked for: one that is not there is searched for in many places.
     targets: FxHashMap<String, Result<Vec<File>, TargetError>>,
     symbols: FxHashMap<FileId, Symbols<'a>>,
@@ -329,14 +329,15 @@ impl<'a, 'b> Finder<'a, 'b> {
         match self.files(target) {
             Ok(files) => self.in_files(asked, files),
             Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
-            // Operations are the driver's: of another library only forms want to hear, if it is there.
-            Err(TargetError::NotYet { .. })
-                if asked.operation.is_some()
-                    && operations::library(asked.written) != cuda::Library::Driver =>
-            {
-                Err(Miss::Silent)
+            Err(TargetError::NotYet { looked_in }) => {
+                // Operations are the driver's: of another library only forms want to hear, if it is there.
+                let by_form =
+                    asked.operation.is_some() && operations::library(asked.written) != cuda::Library::Driver;
+                if !by_form {
+                    self.wait_for(target, span, looked_in);
+                }
+                self.assumed(asked, target)
             }
-            Err(TargetError::NotYet { looked_in }) => self.assumed(asked, target, span, looked_in),
             Err(TargetError::Unusable(reason)) => self.no_target(target, span, &reason),
         }
     }
@@ -558,11 +559,15 @@ impl<'a, 'b> Finder<'a, 'b> {
         }
     }
 
-    /// Sites in a library that is not mapped yet.
-    fn assumed(&mut self, asked: &Asked, target: &str, span: Span, looked_in: Vec<String>) -> Spots {
+    /// A library that nobody has mapped yet is asked for by the script.
+    pub(super) fn wait_for(&mut self, target: &str, span: Span, looked_in: Vec<String>) {
         if !self.pending.iter().any(|known| known.target == target) {
             self.pending.push(Pending { target: target.into(), looked_in, span });
         }
+    }
+
+    /// Sites in a library that is not mapped yet.
+    fn assumed(&mut self, asked: &Asked, target: &str) -> Spots {
         let library = library_by_name(target);
         let mut symbols = match (&asked.pattern, library) {
             (FunctionPattern::Named { name, .. }, Some((library, major))) => expected(name, library, major),

@@ -1,6 +1,7 @@
 //! Text for people, bpftrace's to the character for maps, histograms and `printf`.
 //!
-//! What the script says goes to one writer; what is said about the run (probes attached, losses) goes to another.
+//! What the script says goes to one writer; what is said about the run (probes attached, losses) goes to another. Of several
+//! scripts each line says whose it is: `kernels  | `.
 
 use std::io::{self, Write};
 
@@ -18,19 +19,21 @@ use crate::trouble::findings;
 use crate::value::{Context, escape};
 use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
 
+mod lines;
+
+use lines::Lines;
+
 /// Text to `out`, notices to `notices`.
 pub struct TextSink<W, N> {
-    out: W,
+    out: Lines<W>,
     notices: N,
     quiet: bool,
-    /// A heading stands above.
-    headed: bool,
 }
 
 impl<W: Write, N: Write> TextSink<W, N> {
     /// `quiet` leaves out how many probes were attached; losses are told all the same.
     pub fn new(out: W, notices: N, quiet: bool) -> TextSink<W, N> {
-        TextSink { out, notices, quiet, headed: false }
+        TextSink { out: Lines::new(out), notices, quiet }
     }
 
     fn event(
@@ -86,12 +89,6 @@ impl<W: Write, N: Write> TextSink<W, N> {
         }
     }
 
-    /// `==> kernels <==`, as tail(1) says which of several files it shows.
-    fn heading(&mut self, script: &str) -> io::Result<()> {
-        let above = if std::mem::replace(&mut self.headed, true) { "\n" } else { "" };
-        writeln!(self.out, "{above}==> {script} <==")
-    }
-
     /// `span cuMemAlloc_v2 [python 7/8] 74120 ns CUDA_SUCCESS bytes=4096`
     fn exported(&mut self, context: Context, header: &Header, said: &Exported) -> io::Result<()> {
         let mut line =
@@ -141,9 +138,15 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
             Output::Event { header, values, cell } => self.event(context, header, values, cell.as_ref()),
             Output::Fetched { text: Ok(text), .. } => self.out.write_all(text),
             Output::Fetched { text: Err(reason), .. } => writeln!(self.notices, "warning: {reason}"),
-            Output::Script(script) => self.heading(script),
+            Output::Script(script) => {
+                let width = manifest.sources.iter().map(|source| source.script.len()).max().unwrap_or(0);
+                self.out.begin_with(format!("{script:<width$} | "))
+            }
             Output::Map(snapshot) => self.map(context, snapshot),
-            Output::End => self.out.write_all(b"\n\n"),
+            Output::End => {
+                self.out.begin_with(String::new())?;
+                self.out.write_all(b"\n\n")
+            }
             Output::Trouble(troubles) => self.troubles(manifest, troubles),
         }
     }

@@ -112,21 +112,27 @@ fn events_and_the_end() {
 }
 
 #[test]
-fn headings_say_which_script_speaks() {
+fn each_line_of_several_scripts_says_whose_it_is() {
     let printf = |text: &[u8]| Event {
         kind: EventKind::Printf { format: vec![Piece::Text(text.to_vec())] },
         record: Default::default(),
         place: Place::default(),
     };
-    let manifest = Manifest { events: vec![printf(b"a\n"), printf(b"b\n")], ..manifest() };
+    let source = |script: &str| SourceFile { script: script.into(), file: String::new() };
+    let events = vec![printf(b"a\n"), printf(b"b\n\nc"), printf(b" d\n")];
+    let manifest = Manifest { events, sources: vec![source("kernels"), source("-e")], ..manifest() };
     let say = |event| Output::Event {
         header: Header { event, cpu: 0, time_ns: 7, tgid: 1, tid: 1 },
         values: vec![],
         cell: None,
     };
-    let heading = |name: &str| Output::Script(name.into());
-    let said = [heading("kernels"), say(0), say(0), heading("-e"), say(1), Output::End];
-    assert_eq!(written(&manifest, &said).0, "==> kernels <==\na\na\n\n==> -e <==\nb\n\n\n");
+    let from = |name: &str| Output::Script(name.into());
+    let said =
+        [from("kernels"), say(0), say(1), say(2), from("-e"), say(1), from("kernels"), say(0), Output::End];
+    assert_eq!(
+        written(&manifest, &said).0,
+        "kernels | a\nkernels | b\nkernels |\nkernels | c d\n-e      | b\n-e      |\n-e      | c\nkernels | a\n\n\n"
+    );
 }
 
 #[test]
