@@ -1,7 +1,7 @@
 //! Names that somebody may have meant: for "did you mean".
 
 /// At most three of `candidates` that are close to `name`, the closest first. Case does not count; swapped letters count
-/// once; a third of the letters may differ.
+/// once; a third of the letters may differ, and a short name may be an abbreviation.
 pub fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const SHOWN: usize = 3;
     let wanted = Wanted::new(name);
@@ -41,11 +41,28 @@ impl Wanted {
         let other = letters(candidate);
         let bounds =
             [self.length.abs_diff(length), lacking(self.letters, other), lacking(other, self.letters)];
-        if bounds.into_iter().any(|bound| bound > most) || self.length.max(length) > LONGEST {
+        let short_for = self.is_short_for(candidate, length);
+        if !short_for && bounds.into_iter().any(|bound| bound > most) || self.length.max(length) > LONGEST {
             return None;
         }
         let edits = strsim::damerau_levenshtein(&self.text, &candidate.to_lowercase());
-        (edits <= most).then_some(edits)
+        (short_for || edits <= most).then_some(edits)
+    }
+
+    /// `cnt` is short for `count`: it begins and ends alike, and letters between are left out.
+    fn is_short_for(&self, candidate: &str, length: usize) -> bool {
+        // Of longer names people leave out less.
+        const SHORT: usize = 5;
+        let (name, candidate) = (self.text.as_bytes(), candidate.as_bytes());
+        if !(2..=SHORT).contains(&self.length) || length > 2 * self.length {
+            return false;
+        }
+        let same = |a: &u8, b: &u8| a.eq_ignore_ascii_case(b);
+        let alike = |a: Option<&u8>, b: Option<&u8>| a.zip(b).is_some_and(|(a, b)| same(a, b));
+        let mut rest = candidate.iter();
+        alike(name.first(), candidate.first())
+            && alike(name.last(), candidate.last())
+            && name.iter().all(|letter| rest.any(|other| same(letter, other)))
     }
 }
 
@@ -66,5 +83,14 @@ mod tests {
         assert_eq!(similar("cuIntit", functions), ["cuInit"]);
         assert_eq!(similar("ncclAllReduce", functions), [""; 0]);
         assert_eq!(similar("", functions), [""; 0]);
+    }
+
+    #[test]
+    fn abbreviations_are_found() {
+        let names = ["cat", "count", "comm", "duration", "printf"];
+        assert_eq!(similar("cnt", names), ["cat", "count"]);
+        assert_eq!(similar("prtf", names), ["printf"]);
+        assert_eq!(similar("cm", names), ["comm"]);
+        assert_eq!(similar("dn", names), [""; 0]);
     }
 }

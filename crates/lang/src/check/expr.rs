@@ -9,6 +9,7 @@ use crate::check::types::leaves;
 use crate::forms::macros::written;
 use crate::hir::{Expr, ExprKind, Stmt, StmtKind, Type};
 use crate::hir_visit::visit_expr;
+use crate::printer::print_expr;
 use crate::resolve::probes::did_you_mean;
 use crate::span::Span;
 
@@ -106,7 +107,10 @@ impl Checker<'_> {
             _ if is_unknown(&value) => None,
             ExprKind::Str(bytes) if matches!(value.ty, Type::Str(_)) => Some(bytes),
             _ => {
-                self.error("E0221", e.span, format!("{what} must be a string in quotes"));
+                let error = self.error("E0221", e.span, format!("{what} must be a string in quotes"));
+                if matches!(value.ty, Type::Str(_)) && what.contains("`printf`") {
+                    error.help(format!("print it by `%s`: `printf(\"%s\\n\", {})`", print_expr(e)));
+                }
                 None
             }
         }

@@ -17,6 +17,8 @@
 
 use std::collections::HashSet;
 
+use rustc_hash::FxHashMap;
+
 use crate::ast::{Expr, ExprKind, Item, Script, SpecPart, UnaryOp};
 use crate::diagnostic::Diagnostics;
 use crate::forms::{macros, walk};
@@ -72,16 +74,15 @@ pub fn known(script: &Script) -> Vec<Known> {
     let mut script = script.clone();
     // What is wrong with its macros is said when it is compiled.
     macros::expand(&mut script, &mut Diagnostics::default());
-    let mut found: Vec<Known> = Vec::new();
+    let mut found: FxHashMap<String, Known> = FxHashMap::default();
     let see = |e: &mut Expr| {
-        if let Some(Ok(option)) = read(e) {
-            match found.iter_mut().find(|known| known.name == option.name) {
-                Some(known) => known.help = known.help.take().or(option.help),
-                None => found.push(option),
-            }
-        }
+        let Some(Ok(mut option)) = read(e) else { return };
+        let help = option.help.take();
+        let known = found.entry(option.name.clone()).or_insert(option);
+        known.help = known.help.take().or(help);
     };
     walk::script(&mut script, &mut walk::Exprs(see));
+    let mut found: Vec<Known> = found.into_values().collect();
     found.sort_by_key(|option| option.span.start);
     found
 }
@@ -108,7 +109,7 @@ pub fn unknown(given: &[Given], known: &[Known], scripts: usize) -> Option<Strin
 
 /// Replaces each `getopt` by its value.
 pub fn expand(script: &mut Script, given: &[Given], diags: &mut Diagnostics) {
-    let mut seen: Vec<Known> = Vec::new();
+    let mut seen = FxHashMap::default();
     walk::script(
         script,
         &mut walk::Exprs(|e: &mut Expr| {
@@ -199,10 +200,9 @@ fn is_literal(e: &Expr) -> bool {
 }
 
 /// What an option is in this run. The last of several wins, as with other commands.
-fn value(option: Known, given: &[Given], seen: &mut Vec<Known>) -> Result<ExprKind, Wrong> {
-    let same = |known: &&Known| known.name == option.name;
+fn value(option: Known, given: &[Given], seen: &mut FxHashMap<String, Known>) -> Result<ExprKind, Wrong> {
     let literal = |known: &Known| known.default.as_ref().map(print_expr);
-    if let Some(other) = seen.iter().find(same).filter(|other| literal(other) != literal(&option)) {
+    if let Some(other) = seen.get(&option.name).filter(|other| literal(other) != literal(&option)) {
         let said = literal(other).map_or("none".to_string(), |default| format!("`{default}`"));
         let message = format!("option `{}` has two defaults: here, and {said} before", option.name);
         return Err(wrong(
@@ -216,7 +216,7 @@ fn value(option: Known, given: &[Given], seen: &mut Vec<Known>) -> Result<ExprKi
         Some(given) => taken(&option, given.value.as_deref()),
         None => Ok(option.default.clone().map_or(ExprKind::Bool(false), |default| default.kind)),
     };
-    seen.push(option);
+    seen.insert(option.name.clone(), option);
     kind
 }
 

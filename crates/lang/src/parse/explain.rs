@@ -49,9 +49,22 @@ pub(super) fn explain(
     let span =
         found.map_or_else(|| last_char(item, base), |token| Span::new(base + token.start, base + token.end));
     let diag = diags.error("E0001", span, format!("expected {wanted}, found {shown}"));
-    let advice = habits::advice(item, at, &wanted);
+    let advice = match found {
+        None if in_comment(item, at) => Some(COMMENT),
+        _ => habits::advice(item, at, &wanted),
+    };
     advice.map(|help| diag.help(help));
+    // A quote that the shell should have taken opens a string that has no end.
+    broken.swallowed |= shown == r"`\`";
     found.map(|_| Mistake { at, separator: advice == Some(habits::SEPARATED) })
+}
+
+const COMMENT: &str = "`//` begins a comment, and what follows on its line is not read";
+
+/// The line that ends at `at` has a brace in a comment.
+fn in_comment(item: &str, at: usize) -> bool {
+    let line = item[..at].trim_end().rsplit('\n').next().unwrap_or_default();
+    line.split_once("//").is_some_and(|(_, comment)| comment.contains(['{', '}']))
 }
 
 /// Reports text after an angle body: most likely a comparison closed the body. False if it is something else.

@@ -1,7 +1,8 @@
 //! Habits from other languages, and what to write here instead: one table, consulted where the grammar gives up.
 //!
 //! A row has the shape of the words around the place, which is `^`: `let ^ WORD` is `let x`. Words in capitals stand for
-//! kinds of words, `..` for anything from the beginning of the statement on. The first row that fits is taken.
+//! kinds of words, `..` for anything from the beginning of the statement on, `START` for that beginning itself. The first row
+//! that fits is taken.
 
 use super::recover::statement_start;
 use super::tokens::{self, Kind, Token};
@@ -43,6 +44,17 @@ const BODY: &str =
     "statements stand in the body of a probe: `BEGIN { ... }`, `uprobe:libcuda:cuInit { ... }`";
 const CHOICE: &str = "a choice between two values is written `condition ? a : b`";
 const SWITCH: &str = "there is no `switch`: write `if ... { } else if ... { }`";
+const SHELL: &str = "something is missing before it; in a script between double quotes the shell takes `$x` away: put the script \
+                     between single ones";
+const MISSING: &str = "a value is missing behind the comma; if it was a `$x`, the shell took it away: put the script between single \
+                       quotes";
+const PREDICATE: &str = "a predicate stands between slashes: `/ pid == 3 /`";
+const BLANKS: &str = "the parts of a probe stand without blanks between them: `uprobe:libcuda:cuInit`";
+const EACH: &str = "there is no `in`: compare with each, `x == 1 || x == 2`";
+const SEARCH: &str =
+    "there are no regular expressions here; to search in text use `strcontains(text, \"part\")`";
+const JOIN: &str =
+    "texts are joined by `str_concat(a, b)`, and stand side by side in `printf(\"%s%s\", a, b)`";
 const MACRO: &str = "functions cannot be defined, `macro`s can: `macro twice(x) { x + x }`";
 
 /// The advice where two statements stand side by side.
@@ -53,11 +65,25 @@ const HABITS: &[Habit] = &[
     anywhere("!= ^ =", "`!=` compares"),
     anywhere("for ( VAR ^ =", LOOP),
     anywhere("RANGE ^ =", "a range ends before its second number: `0..10` goes from 0 to 9"),
+    anywhere("START ^ =", SHELL),
+    anywhere("START ^ ==", SHELL),
+    anywhere("( ^ ==", SHELL),
+    anywhere("/ ^ ==", SHELL),
+    expecting("an expression", ", ^ )", MISSING),
     anywhere("^ =", "`=` assigns in a statement of its own; `==` compares"),
     anywhere(": ^ =", "`=` assigns"),
     anywhere("^ '", QUOTES),
     anywhere("^ QUOTE", QUOTES),
     anywhere("^ BLANK", "this is no plain blank, though it looks like one: type it again"),
+    anywhere("^ \\", "between single quotes the shell leaves a backslash as it is: write `\"` alone"),
+    anywhere("^ ~", SEARCH),
+    anywhere("^ !", SEARCH),
+    anywhere("< ^ >", "`!=` compares"),
+    anywhere("= ^ +", "`+=` adds to what is there; a number needs no `+` before it"),
+    anywhere(". ^ STR", JOIN),
+    anywhere(". ^ VAR", JOIN),
+    anywhere("MAP [ ^ ]", "a map without keys is written `@m`"),
+    anywhere("/ ^ /", "a condition stands between the slashes, or they are left out"),
     anywhere("^ #", "comments begin with `//`"),
     anywhere("^ and", "the operator is written `&&`"),
     anywhere("^ or", "the operator is written `||`"),
@@ -73,6 +99,7 @@ const HABITS: &[Habit] = &[
     anywhere("for ( ^", LOOP),
     anywhere("for ^", LOOP),
     anywhere("foreach .. ^", LOOP),
+    anywhere("^ in", EACH),
     anywhere("switch .. ^", SWITCH),
     anywhere("do ^ {", "a loop tests before its body: `while ... { }`"),
     anywhere("probe ^ WORD", "a clause begins with its probe: `uprobe:libcuda:cuInit { }`"),
@@ -86,6 +113,8 @@ const HABITS: &[Habit] = &[
     expecting("`,`", "STR ^ MAP", VALUES),
     expecting("`,`", "WORD ^ STR", VALUES),
     expecting("an expression", "^ [", LIST),
+    expecting("`/`", "NUM ^ ,", "digits are parted by `_`: `1_000_000`"),
+    anywhere("NUM ^ BYTES", "bytes have no units: 10 MB are `10 << 20`"),
     expecting("`;`", "NUM ^ ,", LIST),
     expecting("`;`", "STR ^ ,", LIST),
     expecting("`;`", "MAP ^ ,", ONE_EACH),
@@ -106,6 +135,8 @@ const HABITS: &[Habit] = &[
     anywhere("TYPE ^ VAR", NO_TYPE),
     expecting("`{`", "if .. ^ ;", BRACES),
     expecting("`{`", "if .. ^ CALL", BRACES),
+    expecting("`{`", "while .. ^ CALL", BRACES),
+    expecting("`{`", "for .. ^ CALL", BRACES),
     expecting("`{`", "while .. ^ ;", BRACES),
     expecting("`{`", "if .. ^ :", BRACES),
     expecting("`{`", "while .. ^ :", BRACES),
@@ -114,8 +145,19 @@ const HABITS: &[Habit] = &[
     anywhere("else ^ WORD", BRACES),
     anywhere("if .. ^ return", BRACES),
     anywhere("PROBE ^ :", "one colon stands between the parts of a probe: `uprobe:libcuda:cuInit`"),
-    anywhere("PROBE ^ if", "a predicate stands between slashes: `/ pid == 3 /`"),
-    expecting("`{`", "WORD ^ if", "a predicate stands between slashes: `/ pid == 3 /`"),
+    anywhere("PROBE ^ if", PREDICATE),
+    expecting("`{`", "WORD ^ if", PREDICATE),
+    expecting("a target", "PART ^ WORD", BLANKS),
+    expecting("a target", "PART ^ PROBE", BLANKS),
+    expecting("a `/predicate/`", "PROBE ^ CALL", PREDICATE),
+    expecting("a `/predicate/`", "PROBE ^ (", PREDICATE),
+    expecting("a `/predicate/`", "PROBE ^ MAP", BODY),
+    expecting("a `/predicate/`", "PROBE ^ VAR", BODY),
+    expecting(
+        "a probe",
+        "^ /",
+        "a predicate stands between its probe and the body: `uprobe:libcuda:cuInit / pid == 3 / { }`",
+    ),
     expecting("`/`", "^ {", "a predicate ends with a slash: `/ pid == 3 /`"),
     anywhere("function ^", MACRO),
     anywhere("def ^", MACRO),
@@ -125,6 +167,8 @@ const HABITS: &[Habit] = &[
     expecting("a probe", "^ }", "no `{` is open here"),
     expecting("a probe", "^ {", BODY),
     expecting("`{`", "CALL ^ (", BODY),
+    expecting("a `/predicate/`", "START WORD ^ (", "the body follows the probe: `BEGIN { ... }`"),
+    expecting("`:`", "^ ;", CHOICE),
     expecting("`;`", "^ )", "no `(` is open here"),
     expecting("`;`", "^ ]", "no `[` is open here"),
     expecting("`;`", "^ WORD", SEPARATED),
@@ -163,9 +207,10 @@ impl Around<'_> {
         if let Some((first, _)) = shape.split_once(" ..") {
             return self.before.first().is_some_and(|&token| self.is(token, first));
         }
+        let (whole, shape) = shape.strip_prefix("START").map_or((false, shape), |rest| (true, rest));
         let words: Vec<&str> = shape.split_whitespace().collect();
         let from = self.before.len().checked_sub(words.len());
-        from.is_some_and(|from| {
+        from.filter(|&from| from == 0 || !whole).is_some_and(|from| {
             self.before[from..].iter().zip(words).all(|(&token, word)| self.is(token, word))
         })
     }
@@ -179,8 +224,10 @@ impl Around<'_> {
             "MAP" => text.starts_with('@'),
             "RANGE" => text == ".." || text == ".",
             "UNIT" => TIMES.iter().any(|unit| text.starts_with(unit)),
+            "BYTES" => BYTES.contains(&text.to_lowercase().as_str()),
             "NUM" => text.starts_with(|c: char| c.is_ascii_digit()),
             "STR" => matches!(token.kind, Kind::Str | Kind::OpenStr),
+            "PART" => text.ends_with(':'),
             "PROBE" => token.kind == Kind::Probe || text.ends_with(':'),
             "CALL" => builtin(),
             "TYPE" => C_TYPES.contains(&text),
@@ -193,6 +240,9 @@ impl Around<'_> {
 
 /// How units of time begin, written as words.
 const TIMES: &[&str] = &["sec", "min", "hour", "milli", "micro", "nano", "ms", "us", "ns"];
+
+/// Units of memory.
+const BYTES: &[&str] = &["kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "bytes"];
 
 const C_TYPES: &[&str] = &[
     "int", "unsigned", "signed", "char", "short", "long", "bool", "size_t", "int8", "int16", "int32",

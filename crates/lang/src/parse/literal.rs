@@ -129,9 +129,20 @@ fn not_a_number<T>(text: &str, rest: &str) -> Result<T, Problem> {
         _ if octal => "a leading `0` means octal; leave it out for a decimal number",
         _ if text.starts_with("0b") => "there are no binary numbers; `0x` begins a hexadecimal one",
         _ if rest.is_empty() => "its digits are missing",
+        _ if exponent(rest) == Some("") => {
+            "an exponent is a whole number, as in `1e6`: there are no fractions"
+        }
+        _ if is_bytes(rest) => "bytes have no units: 10 MB are `10 << 20`",
         _ => "units are those of time: `ns us ms s m h d`",
     };
     problem("E0005", format!("`{text}` is not a number"), help)
+}
+
+/// `kb` or `MiB`
+fn is_bytes(unit: &str) -> bool {
+    let unit = unit.to_ascii_lowercase();
+    let unit = unit.strip_suffix('b').map_or(&unit[..], |rest| rest.strip_suffix('i').unwrap_or(rest));
+    ["k", "m", "g", "t"].contains(&unit)
 }
 
 fn float(text: &str) -> Problem {

@@ -23,8 +23,10 @@ pub struct Mistake {
 }
 
 /// Statements whose body follows in braces: without their head the body is a block.
-const HEADS: &[&str] =
-    &["if", "else", "elsif", "elif", "elseif", "while", "for", "foreach", "unroll", "switch"];
+const HEADS: &[&str] = &["if", "else", "elsif", "elif", "elseif", "while", "for", "foreach", "unroll"];
+
+/// Statements whose body is left out with them.
+const WHOLE: &[&str] = &["do", "switch"];
 
 /// Items whose braces hold no statements.
 const NO_CLAUSE: &[&str] = &["config", "let", "metric", "import", "struct", "union", "enum", "typedef"];
@@ -118,7 +120,14 @@ fn opens_angles(item: &str, at: usize, before: &str) -> bool {
 
 /// Blanks the statement from `start` on, or its head alone where a body follows.
 fn leave_out_statement(item: &mut String, start: usize, at: usize) -> bool {
-    let end = statement_end(item, start, at);
+    let mut end = statement_end(item, start, at);
+    // Without its braces an `if` ends before its `else`.
+    while let Some(token) = next(item, end).filter(|token| &item[token.start..token.end] == "else")
+        && !item[..end].ends_with('}')
+        && !item[end..].starts_with('{')
+    {
+        end = statement_end(item, token.start, token.start);
+    }
     if item[end..].starts_with('{')
         && let Some(orphan) = orphan(item, end)
     {
@@ -142,7 +151,7 @@ fn statement_end(item: &str, start: usize, at: usize) -> usize {
             return token.end;
         }
         match &item[token.start..token.end] {
-            "{" if depth == 0 && first != "do" && (head || parens <= 0 && token.start > at) => {
+            "{" if depth == 0 && !WHOLE.contains(&first) && (head || parens <= 0 && token.start > at) => {
                 return token.start;
             }
             "{" => depth += 1,
@@ -255,6 +264,8 @@ mod tests {
             ("B { if $y = ^= 2 { z } else if 1 { } w }", "B { { z } if 1 { } w }"),
             ("B { print(1\n^print(2); }", "B { print(2); }"),
             ("B { print(1\n^$x); y }", "B { y }"),
+            ("B { if x ^a(1); else b(2); y }", "B { y }"),
+            ("B { if x ^a(1); else if z { b } y }", "B { { b } y }"),
             ("B { for (i^ = 0; i < 3; i++) { y } }", "B { { y } }"),
             ("B { a; { $x = ^; b } }", "B { a; { b } }"),
             ("B < a; $x = ^; b >", "B < a; b >"),

@@ -47,6 +47,8 @@ const PROVIDERS: &[&str] = &[
     "cuda",
     "tracepoint",
     "t",
+    "rawtracepoint",
+    "rt",
     "self",
     "kprobe",
     "k",

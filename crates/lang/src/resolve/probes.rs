@@ -61,6 +61,8 @@ pub struct Finder<'a, 'b> {
     diags: &'b mut Diagnostics,
     pub(super) files: Vec<File>,
     pending: Vec<Pending>,
+    /// The targets of `pending`.
+    awaited: FxHashSet<String>,
     /// Targets that were looked for: one that is not there is searched for in many places.
     targets: FxHashMap<String, Result<Vec<File>, TargetError>>,
     symbols: FxHashMap<FileId, Symbols<'a>>,
@@ -115,9 +117,9 @@ pub(super) fn finding(
 impl<'a, 'b> Finder<'a, 'b> {
     /// A finder that adds to `names` and `diags`.
     pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
-        let (targets, symbols, known) = Default::default();
+        let (targets, symbols, known, awaited) = Default::default();
         let (files, pending, absent, around) = (Vec::new(), Vec::new(), Vec::new(), Around::default());
-        Finder { setting, names, diags, files, pending, targets, symbols, known, absent, around }
+        Finder { setting, names, diags, files, pending, awaited, targets, symbols, known, absent, around }
     }
 
     /// The files that sites lie in, and the targets that are missing.
@@ -234,7 +236,12 @@ impl<'a, 'b> Finder<'a, 'b> {
     fn tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
         let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
         let [category, event] = parts[..] else {
-            return malformed(spec.span, "expected a category and an event".into(), provider);
+            let message = "expected a category and an event".to_string();
+            let named = tracepoint::of_event(self.setting.catalog, parts.first().unwrap_or(&""), self.diags);
+            return match named.is_empty() {
+                true => malformed(spec.span, message, provider),
+                false => wrong("E0103", spec.span, message, "", did_you_mean(&named)),
+            };
         };
         let wanted = tracepoint::wanted(self.setting.catalog, category, event);
         let found: Result<Vec<Spot>, String> =
@@ -543,7 +550,7 @@ impl<'a, 'b> Finder<'a, 'b> {
                 let names: FxHashSet<String> = names.collect();
                 return did_you_mean(&similar(name, names.iter().map(String::as_str)));
             }
-            FunctionPattern::Named { name, .. } => nearest(name, asked.written, &sorted(candidates)),
+            FunctionPattern::Named { name, .. } => nearest(name, asked.written, &sorted(candidates.clone())),
             FunctionPattern::Address(_) => Vec::new(),
         };
         let elsewhere = cuda_library(asked.written);
@@ -554,6 +561,7 @@ impl<'a, 'b> Finder<'a, 'b> {
                 let form = format!("{}:{library}:{}", asked.provider.names[0], asked.written);
                 vec![format!("`{library}` has it: `{form}`")]
             }
+            None if help.is_empty() && near.is_empty() => listing(files, candidates.len()),
             None if help.is_empty() => did_you_mean(&near),
             None => help,
         }
@@ -561,7 +569,7 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     /// A library that nobody has mapped yet is asked for by the script.
     pub(super) fn wait_for(&mut self, target: &str, span: Span, looked_in: Vec<String>) {
-        if !self.pending.iter().any(|known| known.target == target) {
+        if self.awaited.insert(target.into()) {
             self.pending.push(Pending { target: target.into(), looked_in, span });
         }
     }
@@ -779,6 +787,17 @@ fn nearest<'n>(name: &NamePattern, written: &str, candidates: &[&'n str]) -> Vec
     let starts = candidates.iter().filter_map(|candidate| candidate.get(..key.len()));
     let near = similar(key, starts);
     near.into_iter().filter_map(|start| candidates.iter().copied().find(|c| c.starts_with(start))).collect()
+}
+
+/// How to see what there is.
+fn listing(files: &[File], names: usize) -> Vec<String> {
+    match files {
+        [] => Vec::new(),
+        _ if names == 0 => vec!["it names no functions".into()],
+        [first, ..] => {
+            vec![format!("`cudatrace -l 'uprobe:{}:*'` lists the {names} that are there", first.path)]
+        }
+    }
 }
 
 /// The text to compare names with: without version, offset and wildcards.

@@ -176,6 +176,9 @@ pub fn period(parts: &[&str]) -> Result<u64, String> {
         }
         _ => return Err("expected a unit and a number".into()),
     };
+    if count.is_empty() {
+        return Err("the number is missing".into());
+    }
     let number: u64 = count.parse().map_err(|_| format!("`{count}` is no whole number"))?;
     let period =
         in_unit(unit, number).ok_or_else(|| format!("`{unit}` is no unit: use s, ms, us, ns or hz"))?;

@@ -43,6 +43,15 @@ pub fn near(catalog: &dyn Catalog, category: &str, event: &str, diags: &Diagnost
     diags.similar(&format!("{category}:{event}"), all.iter().map(String::as_str))
 }
 
+/// Tracepoints of this event, whatever their category.
+pub fn of_event(catalog: &dyn Catalog, event: &str, diags: &Diagnostics) -> Vec<String> {
+    if diags.are_many() {
+        return Vec::new();
+    }
+    let named = catalog.tracepoints().into_iter().filter(|(_, name)| name == event);
+    named.map(|(category, event)| format!("tracepoint:{category}:{event}")).collect()
+}
+
 /// The record as parameters, and where they lie in it. Text whose length only the record knows is `Str(0)`.
 pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
     let ty = |kind: &RecordKind| match kind {
