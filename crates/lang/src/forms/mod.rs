@@ -20,6 +20,7 @@ mod lookup;
 pub mod macros;
 pub mod operations;
 pub mod scope;
+mod stacks;
 pub mod walk;
 
 use crate::ast::{Expr, ExprKind, Script};
@@ -35,6 +36,7 @@ pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> S
     operations::expand(&mut script, diags);
     kernels::expand(&mut script);
     devices::expand(&mut script);
+    stacks::share(&mut script);
     script
 }
 

@@ -124,7 +124,8 @@ pub fn block(block: &mut Block, visit: &mut dyn Visit) {
     block.stmts.iter_mut().for_each(|s| stmt(s, visit));
 }
 
-fn stmt(stmt: &mut Stmt, visit: &mut dyn Visit) {
+/// A statement.
+pub fn stmt(stmt: &mut Stmt, visit: &mut dyn Visit) {
     visit.enter();
     match &mut stmt.kind {
         StmtKind::Expr(e) => expr(e, visit),
