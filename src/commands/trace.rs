@@ -65,13 +65,7 @@ pub fn run_scripts(
         ..Scope::default()
     })
     .with_kernel(&crate::kernel::Running);
-    let mut compilers: Vec<Compiler> = Vec::new();
-    for script in scripts {
-        let mut compiler = Compiler::new(script, &machine, cli, messages);
-        let known = compilers.last().map_or_else(Known::default, Compiler::known);
-        compiler.front(known).map_err(Failure::wrong)?;
-        compilers.push(compiler);
-    }
+    let mut compilers = check(scripts, &machine, cli, messages).map_err(Failure::wrong)?;
     if cli.check {
         if cli.debug.iter().any(|stage| !matches!(stage, Stage::Ast | Stage::Hir)) {
             messages.warning("--check stops before code is made: with --dry-run, -d shows all stages");
@@ -84,21 +78,43 @@ pub fn run_scripts(
         && traced == 1
         && compilers.iter().all(Compiler::runs_by_calls_alone)
         && setup::link_filters(&kernel);
-    let mut modules: Vec<Compiled> = Vec::new();
-    for compiler in &mut compilers {
-        let before = modules.last().map(|module| &module.manifest);
-        modules.push(compiler.compile(&kernel.features, by_link, before).map_err(Failure::wrong)?);
-    }
-    let compiled = &modules[0];
+    let modules = compile(&mut compilers, &kernel.features, by_link).map_err(Failure::wrong)?;
     if let Some(path) = &cli.emit {
         let objects = compilers.iter().map(Compiler::heading).zip(&modules);
         return emit(path, objects, messages).map(|()| 0).map_err(Failure::wrong);
     }
-    messages
-        .detail(|| format!("compiled after {:?}: {} bytes of object", start.elapsed(), compiled.elf.len()));
+    let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
+    messages.detail(|| format!("compiled after {:?}: {bytes} bytes of object", start.elapsed()));
     let features = kernel.features;
     let job = Job { cli, messages, machine: &machine, features, argv, pids, by_link, start };
     job.run(compilers, &modules, recording)
+}
+
+/// Reads and checks the scripts, each with what those before it have.
+fn check<'a>(
+    scripts: Vec<Script>,
+    machine: &'a Machine,
+    cli: &'a Cli,
+    messages: &'a Messages,
+) -> anyhow::Result<Vec<Compiler<'a>>> {
+    let mut compilers: Vec<Compiler> = Vec::new();
+    for script in scripts {
+        let mut compiler = Compiler::new(script, machine, cli, messages);
+        let known = compilers.last().map_or_else(Known::default, Compiler::known);
+        compiler.front(known)?;
+        compilers.push(compiler);
+    }
+    Ok(compilers)
+}
+
+/// Makes a module of each script, behind those before it.
+fn compile(compilers: &mut [Compiler], features: &Features, by_link: bool) -> anyhow::Result<Vec<Compiled>> {
+    let mut modules: Vec<Compiled> = Vec::new();
+    for compiler in compilers {
+        let before = modules.last().map(|module| &module.manifest);
+        modules.push(compiler.compile(features, by_link, before)?);
+    }
+    Ok(modules)
 }
 
 /// Writes the objects of the scripts; of several each to a file of its own: `x.kernels.o`.
@@ -141,38 +157,30 @@ struct Job<'a> {
     start: Instant,
 }
 
+/// What hears of the run, and how it is told to stop.
+struct Outputs {
+    signals: StopSignals,
+    /// Signals that write out what is buffered.
+    flushing: Vec<i32>,
+    sink: Exports,
+    epoch: Epoch,
+    /// Looked at while a recording runs.
+    live: Option<Box<dyn Watch>>,
+    servers: Vec<metrics::server::Server>,
+}
+
 impl<'a> Job<'a> {
     /// Runs the scripts, each a module that was compiled behind those before it.
     fn run(
         &self,
-        compilers: Vec<Compiler<'a>>,
+        mut compilers: Vec<Compiler<'a>>,
         modules: &[Compiled],
         recording: Option<Recording>,
     ) -> Result<u8, Failure> {
-        let (compiled, all) = (&modules[0], &modules[modules.len() - 1].manifest);
-        let flushing =
-            if self.cli.export.is_empty() && recording.is_none() { Vec::new() } else { export::flushing() };
-        let signals = StopSignals::install_without(&flushing)
-            .context("cannot catch signals")
-            .map_err(Failure::loading)?;
-        let epoch = Epoch::new(&SystemClock);
-        let asked = recording.as_ref().map_or(&self.cli.export[..], |recording| &recording.exports);
-        let mut sink = self.sink(&epoch, all, asked, recording.is_some()).map_err(Failure::wrong)?;
-        let live = recording.map(|recording| {
-            sink.observe(recording.observer);
-            (recording.live)(sink.summaries())
-        });
-        self.say_where_metrics_go(all);
-        let servers =
-            if self.cli.dry_run { Vec::new() } else { metrics::bind(self.cli).map_err(Failure::wrong)? };
-        let mut child = if self.cli.dry_run { None } else { self.spawn(all)? };
-        let mut traced = self.pids.clone();
-        let started = child.as_ref().map(Child::pid);
-        traced.extend(started);
-        let link_pid = traced.first().copied().filter(|_| self.by_link);
-        let options = runtime::Options { pids: traced, child: started, ..Default::default() };
-        let loaded = Loaded::load(compiled, &options).map_err(Failure::loading)?;
-        self.messages.detail(|| format!("loaded after {:?}", self.start.elapsed()));
+        let all = &modules[modules.len() - 1].manifest;
+        let mut outputs = self.outputs(all, recording)?;
+        let mut child = self.spawn(all)?;
+        let loaded = self.load(&modules[0], child.as_ref())?;
         if self.cli.dry_run {
             return Ok(0);
         }
@@ -180,45 +188,28 @@ impl<'a> Job<'a> {
         if let Some(unwinder) = &unwinder {
             unwinder.start_with(&self.pids);
         }
+        let link_pid = self.link_pid(child.as_ref());
         let files = |id: u32| self.open_path(id);
-        let attach = AttachOptions { files: &files, link_pid };
-        let mut session = loaded.attach(&attach).map_err(Failure::loading)?;
+        let mut session =
+            loaded.attach(&AttachOptions { files: &files, link_pid }).map_err(Failure::loading)?;
         self.attached(&session);
         let targets = self.targets(child.as_ref()).map_err(Failure::wrong)?;
-        let names = MachineNames::new(session.stacks(), epoch);
-        let mut compilers = compilers.into_iter();
-        let first = compilers.next().expect("one script at least");
+        let names = MachineNames::new(session.stacks(), outputs.epoch);
+        let first = compilers.remove(0);
         let scripts = Scripts::new(first, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
-        for ((number, compiler), module) in (1..).zip(compilers).zip(&modules[1..]) {
-            scripts.add_compiled(&mut session, number, compiler, module).map_err(Failure::loading)?;
-        }
-        if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
-            extender.walk_stacks(maps).start_with(&self.pids);
-        }
-        let mut exported = metrics::Exported::new(servers, &sink, &names);
+        self.join(&mut session, &extender, compilers, &modules[1..])?;
+        let servers = std::mem::take(&mut outputs.servers);
+        let mut exported = metrics::Exported::new(servers, &outputs.sink, &names);
         let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(self.messages));
-        let measuring = measuring.map_err(Failure::loading)?;
-        if let Some(child) = &mut child {
-            child.release().map_err(Failure::wrong)?;
-            if let Some(unwinder) = extender.unwinder() {
-                unwinder.look(child.pid());
-            }
-        }
-        let mut watches = self.watches(child.as_mut(), &extender);
-        watches.extend(measuring);
-        if !flushing.is_empty() {
-            let flush = FlushOn::signals(&flushing, sink.flush_flag()).context("cannot catch signals");
-            watches.push(Box::new(flush.map_err(Failure::loading)?));
-        }
-        let mut programs = modules.iter().flat_map(|module| &module.manifest.programs);
-        let nothing_more = programs.all(|p| matches!(p.attach, Attach::Begin | Attach::End));
-        if nothing_more && targets.is_empty() {
+        let mut watches = measuring.map_err(Failure::loading)?;
+        self.release(child.as_mut(), &extender)?;
+        watches.extend(self.watches(child.as_mut(), &extender));
+        watches.extend(outputs.watches().map_err(Failure::loading)?);
+        if targets.is_empty() && does_nothing_more(modules) {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }
-        if let Some(live) = live {
-            watches.push(live.map_err(Failure::loading)?);
-        }
+        let Outputs { signals, mut sink, .. } = outputs;
         let control = Control { signals: Some(&signals), targets, watches, ..Control::default() };
         let ending = session.run(&mut sink, &names, control);
         if let Some(exported) = &exported {
@@ -228,6 +219,74 @@ impl<'a> Job<'a> {
         sink.close(self.messages);
         scripts.say_missing();
         ending::status(&ending, child, self.messages)
+    }
+
+    /// Opens all that hears of the run: what cannot be opened is said before anything is traced.
+    fn outputs(&self, manifest: &Manifest, recording: Option<Recording>) -> Result<Outputs, Failure> {
+        let hears_all = !self.cli.export.is_empty() || recording.is_some();
+        let flushing = if hears_all { export::flushing() } else { Vec::new() };
+        let signals = StopSignals::install_without(&flushing)
+            .context("cannot catch signals")
+            .map_err(Failure::loading)?;
+        let epoch = Epoch::new(&SystemClock);
+        let asked = recording.as_ref().map_or(&self.cli.export[..], |recording| &recording.exports);
+        let mut sink = self.sink(&epoch, manifest, asked, recording.is_some()).map_err(Failure::wrong)?;
+        let live = recording.map(|recording| {
+            sink.observe(recording.observer);
+            (recording.live)(sink.summaries())
+        });
+        self.say_where_metrics_go(manifest);
+        let servers = if self.cli.dry_run { Ok(Vec::new()) } else { metrics::bind(self.cli) };
+        Ok(Outputs {
+            signals,
+            flushing,
+            sink,
+            epoch,
+            live: live.transpose().map_err(Failure::loading)?,
+            servers: servers.map_err(Failure::wrong)?,
+        })
+    }
+
+    /// Loads the first script. It filters by the processes that are known now.
+    fn load(&self, compiled: &Compiled, child: Option<&Child>) -> Result<Loaded, Failure> {
+        let child = child.map(Child::pid);
+        let pids = self.pids.iter().copied().chain(child).collect();
+        let options = runtime::Options { pids, child, ..Default::default() };
+        let loaded = Loaded::load(compiled, &options).map_err(Failure::loading)?;
+        self.messages.detail(|| format!("loaded after {:?}", self.start.elapsed()));
+        Ok(loaded)
+    }
+
+    /// The process that the links filter by, if they do.
+    fn link_pid(&self, child: Option<&Child>) -> Option<u32> {
+        self.pids.first().copied().or(child.map(Child::pid)).filter(|_| self.by_link)
+    }
+
+    /// Lets the other scripts join.
+    fn join(
+        &self,
+        session: &mut Session,
+        extender: &Extender<'a>,
+        compilers: Vec<Compiler<'a>>,
+        modules: &[Compiled],
+    ) -> Result<(), Failure> {
+        for ((number, compiler), module) in (1..).zip(compilers).zip(modules) {
+            extender.scripts.add_compiled(session, number, compiler, module).map_err(Failure::loading)?;
+        }
+        if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
+            extender.walk_stacks(maps).start_with(&self.pids);
+        }
+        Ok(())
+    }
+
+    /// Lets the command go.
+    fn release(&self, child: Option<&mut Child>, extender: &Extender) -> Result<(), Failure> {
+        let Some(child) = child else { return Ok(()) };
+        child.release().map_err(Failure::wrong)?;
+        if let Some(unwinder) = extender.unwinder() {
+            unwinder.look(child.pid());
+        }
+        Ok(())
     }
 
     /// Where the script's output goes, and what else hears of it.
@@ -263,8 +322,9 @@ impl<'a> Job<'a> {
         self.machine.open_path(lang::catalog::FileId(id)).to_path_buf()
     }
 
+    /// Starts the command, which waits until it is let go.
     fn spawn(&self, manifest: &Manifest) -> Result<Option<Child>, Failure> {
-        let Some(argv) = self.argv.clone() else { return Ok(None) };
+        let Some(argv) = self.argv.clone().filter(|_| !self.cli.dry_run) else { return Ok(None) };
         let known = self.machine.files_taken().iter().map(|file| self.machine.identity(file.id)).collect();
         let (user, watch_ends) = (self.cli.user.clone(), prints_symbols(manifest));
         let every_mapping = trace::walks_stacks(manifest);
@@ -317,6 +377,24 @@ impl<'a> Job<'a> {
         }
         watches
     }
+}
+
+impl Outputs {
+    /// What is to be looked at while the run goes on.
+    fn watches(&mut self) -> anyhow::Result<Vec<Box<dyn Watch>>> {
+        let mut watches: Vec<Box<dyn Watch>> = self.live.take().into_iter().collect();
+        if !self.flushing.is_empty() {
+            let flush = FlushOn::signals(&self.flushing, self.sink.flush_flag());
+            watches.push(Box::new(flush.context("cannot catch signals")?));
+        }
+        Ok(watches)
+    }
+}
+
+/// Whether all has been said once the scripts have begun.
+fn does_nothing_more(modules: &[Compiled]) -> bool {
+    let mut programs = modules.iter().flat_map(|module| &module.manifest.programs);
+    programs.all(|program| matches!(program.attach, Attach::Begin | Attach::End))
 }
 
 /// Whether what a script prints may name addresses of user space.

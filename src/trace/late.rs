@@ -17,7 +17,7 @@ use target::{Machine, process};
 /// Who wants to hear of files that appear.
 pub struct Extender<'a> {
     /// What may probe them.
-    scripts: &'a Scripts<'a>,
+    pub scripts: &'a Scripts<'a>,
     machine: &'a Machine,
     /// Where symbols of stacks come from.
     pub names: &'a MachineNames,

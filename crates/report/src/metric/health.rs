@@ -22,89 +22,136 @@ pub struct Health {
     pub dropped: Vec<(String, u64)>,
 }
 
-/// Troubles that are counters of their own; the others share one family.
-const LOST: &str = "cudatrace.events.lost";
+/// A family of ours.
+struct Row {
+    name: &'static str,
+    unit: &'static str,
+    kind: Kind,
+    help: &'static str,
+    points: fn(&Health, &Troubles) -> Vec<Point>,
+}
+
+/// All of them; those without a point are left out.
+static FAMILIES: &[Row] = &[
+    Row {
+        name: "cudatrace.build.info",
+        unit: "",
+        kind: Kind::Gauge,
+        help: "Version of the tracer",
+        points: |health, _| vec![point(label("version", &health.version), 1)],
+    },
+    Row {
+        name: "cudatrace.probes.attached",
+        unit: "",
+        kind: Kind::Gauge,
+        help: "Attach points that took",
+        points: |health, _| one(health.attached as u64),
+    },
+    Row {
+        name: "cudatrace.probes.failed",
+        unit: "",
+        kind: Kind::Gauge,
+        help: "Attach points that the kernel refused",
+        points: |health, _| one(health.failed as u64),
+    },
+    Row {
+        name: "cudatrace.probe.hits",
+        unit: "{run}",
+        kind: Kind::Counter,
+        help: "Runs of the programs of a clause",
+        points: |health, _| health.by_probe(|hits, _| hits.into()),
+    },
+    Row {
+        name: "cudatrace.probe.overhead",
+        unit: "s",
+        kind: Kind::Counter,
+        help: "Time in the programs of a clause, without what the kernel needs to reach them",
+        points: |health, _| health.by_probe(|_, ns| Number { whole: ns.into(), divisor: 1_000_000_000 }),
+    },
+    Row {
+        name: "cudatrace.events.lost",
+        unit: "{event}",
+        kind: Kind::Counter,
+        help: "Events that found no room in the ring buffer",
+        points: |_, troubles| one(troubles.lost),
+    },
+    Row {
+        name: "cudatrace.calls.open",
+        unit: "{call}",
+        kind: Kind::Gauge,
+        help: "Calls whose return was not seen yet: under way, or lost",
+        points: |_, troubles| one(troubles.open),
+    },
+    Row {
+        name: "cudatrace.problems",
+        unit: "",
+        kind: Kind::Counter,
+        help: "What else was lost or went wrong, by kind",
+        points: |_, troubles| troubles.others.clone(),
+    },
+    Row {
+        name: "cudatrace.sink.dropped",
+        unit: "{record}",
+        kind: Kind::Counter,
+        help: "Records that a sink could not hold or deliver",
+        points: |health, _| {
+            health.dropped.iter().map(|(sink, count)| point(label("sink", sink), *count)).collect()
+        },
+    },
+];
+
+/// Troubles told apart: some are families of their own.
+#[derive(Default)]
+struct Troubles {
+    lost: u64,
+    open: u64,
+    others: Vec<Point>,
+}
+
+impl Troubles {
+    fn of(troubles: &[Trouble], manifest: &Manifest) -> Troubles {
+        let mut told = Troubles::default();
+        for trouble in troubles {
+            match &trouble.kind {
+                CounterKind::LostEvent(_) => told.lost += trouble.count,
+                CounterKind::Entered(_) => told.open += trouble.count,
+                kind => add(&mut told.others, word(manifest, kind), trouble.count),
+            }
+        }
+        told
+    }
+}
 
 impl Health {
     /// As families.
     pub fn families(&self, manifest: &Manifest) -> Vec<Family> {
-        let (mut lost, mut open) = (0, 0);
-        let mut problems: Vec<Point> = Vec::new();
-        for trouble in &self.troubles {
-            match &trouble.kind {
-                CounterKind::LostEvent(_) => lost += trouble.count,
-                CounterKind::Entered(_) => open += trouble.count,
-                kind => add(&mut problems, word(manifest, kind), trouble.count),
-            }
-        }
-        let one = |value: u64| vec![point(Vec::new(), value)];
-        let by_probe = |pick: fn(&(String, u64, u64)) -> Number| -> Vec<Point> {
-            let label = |run: &(String, u64, u64)| vec![("probe".to_owned(), run.0.clone())];
-            let point = |run| Point { labels: label(run), value: Reading::Number(pick(run)) };
-            self.runs.iter().map(point).collect()
+        let troubles = Troubles::of(&self.troubles, manifest);
+        let family = |row: &Row| Family {
+            name: row.name.into(),
+            unit: row.unit.into(),
+            help: row.help.into(),
+            kind: row.kind,
+            points: (row.points)(self, &troubles),
         };
-        let version = vec![("version".to_owned(), self.version.clone())];
-        let dropped =
-            self.dropped.iter().map(|(sink, count)| point(vec![("sink".into(), sink.clone())], *count));
-        let families = [
-            family("cudatrace.build.info", "", Kind::Gauge, "Version of the tracer", vec![point(version, 1)]),
-            family(
-                "cudatrace.probes.attached",
-                "",
-                Kind::Gauge,
-                "Attach points that took",
-                one(self.attached as u64),
-            ),
-            family(
-                "cudatrace.probes.failed",
-                "",
-                Kind::Gauge,
-                "Attach points that the kernel refused",
-                one(self.failed as u64),
-            ),
-            family(
-                "cudatrace.probe.hits",
-                "{run}",
-                Kind::Counter,
-                "Runs of the programs of a clause",
-                by_probe(|run| run.1.into()),
-            ),
-            family(
-                "cudatrace.probe.overhead",
-                "s",
-                Kind::Counter,
-                "Time in the programs of a clause, without what the kernel needs to reach them",
-                by_probe(|run| Number { whole: run.2.into(), divisor: 1_000_000_000 }),
-            ),
-            family(LOST, "{event}", Kind::Counter, "Events that found no room in the ring buffer", one(lost)),
-            family(
-                "cudatrace.calls.open",
-                "{call}",
-                Kind::Gauge,
-                "Calls whose return was not seen yet: under way, or lost",
-                one(open),
-            ),
-            family(
-                "cudatrace.problems",
-                "",
-                Kind::Counter,
-                "What else was lost or went wrong, by kind",
-                problems,
-            ),
-            family(
-                "cudatrace.sink.dropped",
-                "{record}",
-                Kind::Counter,
-                "Records that a sink could not hold or deliver",
-                dropped.collect(),
-            ),
-        ];
-        families.into_iter().filter(|family| !family.points.is_empty()).collect()
+        FAMILIES.iter().map(family).filter(|family| !family.points.is_empty()).collect()
+    }
+
+    /// A number of each clause, by its runs and the ns in them.
+    fn by_probe(&self, pick: fn(u64, u64) -> Number) -> Vec<Point> {
+        let point = |(probe, hits, ns): &(String, u64, u64)| Point {
+            labels: label("probe", probe),
+            value: Reading::Number(pick(*hits, *ns)),
+        };
+        self.runs.iter().map(point).collect()
     }
 }
 
-fn family(name: &str, unit: &str, kind: Kind, help: &str, points: Vec<Point>) -> Family {
-    Family { name: name.into(), unit: unit.into(), help: help.into(), kind, points }
+fn one(value: u64) -> Vec<Point> {
+    vec![point(Vec::new(), value)]
+}
+
+fn label(name: &str, value: &str) -> Labels {
+    vec![(name.to_owned(), value.to_owned())]
 }
 
 fn point(labels: Labels, value: u64) -> Point {
