@@ -239,12 +239,8 @@ impl<'c, 'p> Body<'c, 'p> {
         }
     }
 
-    /// Whether the probe's body has what becomes callbacks: loops, and stacks that are walked.
-    pub fn has_callbacks(&self) -> bool {
-        self.walks_stacks() || self.has_loops()
-    }
-
-    fn walks_stacks(&self) -> bool {
+    /// Whether user stacks are walked in the probe's body.
+    pub fn walks_stacks(&self) -> bool {
         let mut walks = false;
         walk::each_of(self.probe, &mut |e| walks |= self.is_walk(e));
         walks
@@ -263,7 +259,8 @@ impl<'c, 'p> Body<'c, 'p> {
         })
     }
 
-    fn has_loops(&self) -> bool {
+    /// Whether the probe's body has loops that become callbacks.
+    pub fn has_loops(&self) -> bool {
         walk::any_stmt(&self.probe.body, &mut |stmt| match &stmt.kind {
             StmtKind::ForMap { .. } | StmtKind::While { .. } => true,
             StmtKind::ForRange { start, end, body, .. } => {

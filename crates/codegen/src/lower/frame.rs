@@ -207,7 +207,7 @@ impl Body<'_, '_> {
         match self.fun().frame {
             Some(reg) => reg,
             None => {
-                let slot = self.frame.expect("only bodies with callbacks use the frame");
+                let slot = self.frame.expect("only bodies with loops use the frame");
                 self.b().slot_addr(slot)
             }
         }
@@ -333,28 +333,30 @@ impl Body<'_, '_> {
         Width::of(self.cx.size(ty)).expect("a scalar")
     }
 
-    /// Gives each variable its home; with callbacks all must be in memory that they see.
+    /// Gives each variable its home; with loops, which become callbacks, all must be in memory that these see.
     pub fn place_variables(&mut self) {
-        let callbacks = self.has_callbacks();
-        if callbacks {
+        let loops = self.has_loops();
+        if loops {
             self.frame = Some(self.b().func_mut().slot(8, 8));
+        }
+        if loops || self.walks_stacks() {
             self.fun().temps = Temps::new(self.cx.share.program_with_callbacks);
         }
         for var in &self.probe.vars {
-            let home = self.home(&var.ty, callbacks);
+            let home = self.home(&var.ty, loops);
             self.homes.push(home);
         }
     }
 
     /// Variables that callbacks see are in scratch memory, of whose values the verifier knows nothing: it would walk
     /// through every round of a loop that counts on the stack.
-    fn home(&mut self, ty: &Type, callbacks: bool) -> Home {
-        match (is_scalar(ty), callbacks) {
+    fn home(&mut self, ty: &Type, loops: bool) -> Home {
+        match (is_scalar(ty), loops) {
             (true, false) => Home::Reg(self.b().vreg()),
             (true, true) => Home::Memory(self.scratch_temp(8)),
             (false, _) => {
                 let size = self.cx.size(ty);
-                Home::Memory(if callbacks { self.scratch_temp(size) } else { self.temp(size) })
+                Home::Memory(if loops { self.scratch_temp(size) } else { self.temp(size) })
             }
         }
     }

@@ -172,13 +172,18 @@ impl<'p> Body<'_, 'p> {
         let mut fun = Fun::new(b, self.cx.share.callback);
         fun.frame = Some(params[frame as usize]);
         self.fns.push(fun);
+        self.finish_callback(|body, stop, next| write(body, params, stop, next))
+    }
+
+    /// Writes the function in hand, a callback. `write` gets the blocks that stop the loop and go on with it.
+    pub(super) fn finish_callback(&mut self, write: impl FnOnce(&mut Self, BlockId, BlockId)) -> FuncRef {
         let (stop, next) = (self.fun().leave, self.b().block());
-        write(self, params, stop, next);
+        write(self, stop, next);
         self.b().switch_to(next);
         self.b().ret(0);
         self.b().switch_to(stop);
         self.b().ret(1);
-        let fun = self.fns.pop().expect("pushed above");
+        let fun = self.fns.pop().expect("the callback");
         self.cx.module.funcs.push(fun.b.finish());
         FuncRef(self.cx.module.funcs.len() as u32 - 1)
     }

@@ -93,6 +93,8 @@ struct Cx<'p> {
     /// Bytes that the largest body wants of a scratch cell.
     scratch_bytes: u32,
     share: StackShare,
+    /// The callback of walks over user stacks, once some body has one.
+    round_of_walks: Option<ir::FuncRef>,
 }
 
 const BPF_MAP_TYPE_HASH: u32 = 1;
@@ -131,6 +133,7 @@ impl<'p> Cx<'p> {
             scratch_map: if others == 0 { "ct_scratch".into() } else { format!("ct_scratch{others}") },
             scratch_bytes: 0,
             share,
+            round_of_walks: None,
         };
         for e in &program.enums {
             let id = cx.manifest_enum(e);

@@ -9,16 +9,18 @@
 //! code); else the frame pointer is believed. A return address that a return probe has replaced is taken from the kernel's
 //! list of them. The walked addresses are kept in a hash by a number made of them, so that a stack is 8 bytes in a key.
 //!
-//! The state lies in scratch memory, of whose values the verifier knows nothing: it looks at one round only.
+//! The state lies in scratch memory, of whose values the verifier knows nothing: it looks at one round only. Whatever
+//! tells one walk from another is in the state, too, so that one callback goes the rounds of all walks of a module.
 //!
 //! Not here: what the tables say (`wire::unwind`), how they get there.
 
-use super::body::{Body, Pro};
+use super::body::{Body, Fun, Pro};
 use super::frame::Place;
 use super::{BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY_OF_MAPS, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE, Cx};
 use crate::ReturnChain;
 use crate::bpf::helper;
-use crate::ir::{Bin, BlockId, Cmp, MapDef, MapRef, Operand, VReg, Width};
+use crate::ir::build::Builder;
+use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, Operand, VReg, Width};
 use lang::hir::Attach;
 use wire::CounterKind;
 use wire::unwind::{self, Base, Rule, SavedBp, Stop, kind};
@@ -84,6 +86,14 @@ enum Word {
     /// Zero, which the verifier does not know.
     Zero,
     Key,
+    /// Of the process and the address: what the mappings are looked up by.
+    Mapping,
+    MappingAddress,
+    Process,
+    /// Frames at most.
+    Limit,
+    /// 1: the walk begins at the entry of a function.
+    AtEntry,
     /// Here begins what is kept.
     Hash,
     Addresses,
@@ -93,7 +103,6 @@ enum Word {
 #[derive(Copy, Clone)]
 struct Walk {
     at: Place,
-    limit: u32,
 }
 
 impl Walk {
@@ -151,7 +160,7 @@ impl Body<'_, '_> {
     pub(super) fn walked_stack(&mut self, limit: u32) -> VReg {
         let mark = self.mark();
         let walk = self.walk_stack(limit);
-        let id = self.keep_stack(walk);
+        let id = self.keep_stack(walk, limit);
         self.release(mark);
         id
     }
@@ -166,12 +175,36 @@ impl Body<'_, '_> {
     }
 
     fn walk_stack(&mut self, limit: u32) -> Walk {
-        let walk = Walk { at: self.scratch_temp(Walk::BYTES), limit };
+        let walk = Walk { at: self.scratch_temp(Walk::BYTES) };
         self.zero(walk.at, Walk::BYTES);
+        self.put(walk, Word::Limit, i64::from(limit));
+        let thread = self.pro(Pro::Thread);
+        let process = self.b().bin(Bin::Shr, thread, 32);
+        self.put(walk, Word::Process, process);
         self.first_frame(walk);
         self.find_chain(walk);
-        self.repeat(i64::from(limit).into(), false, |body, _, stop, next| body.frame_of(walk, stop, next));
+        let round = self.round_of_walks();
+        let (round, state) = (self.b().func_addr(round), self.pointer(walk.at));
+        // What a callback is given must lie on the stack.
+        let slot = self.b().func_mut().slot(8, 8);
+        let given = self.b().slot_addr(slot);
+        self.b().store(given, 0, Width::B64, state);
+        self.b().call_void(helper::LOOP, &[i64::from(limit).into(), round.into(), given.into(), 0.into()]);
         walk
+    }
+
+    /// The callback for one frame, which is given where the state's address is.
+    fn round_of_walks(&mut self) -> FuncRef {
+        if let Some(written) = self.cx.round_of_walks {
+            return written;
+        }
+        let mut b = Builder::new("stack_frame".into(), FuncKind::Callback { args: 2 }, self.span);
+        let given = b.param(1);
+        let state = b.load(given, 0, Width::B64, false);
+        self.fns.push(Fun::new(b, self.cx.share.callback));
+        let walk = Walk { at: Place::behind(state) };
+        let func = self.finish_callback(|body, stop, next| body.frame_of(walk, stop, next));
+        *self.cx.round_of_walks.insert(func)
     }
 
     fn get(&mut self, walk: Walk, word: Word) -> VReg {
@@ -198,7 +231,10 @@ impl Body<'_, '_> {
     fn first_frame(&mut self, walk: Walk) {
         let ctx = self.pro(Pro::Ctx);
         match self.probe.attach {
-            Attach::Entry(_) => self.take_registers(walk, ctx),
+            Attach::Entry(_) => {
+                self.take_registers(walk, ctx);
+                self.put(walk, Word::AtEntry, 1);
+            }
             Attach::Return(_) => {
                 self.take_registers(walk, ctx);
                 self.put(walk, Word::Back, 1);
@@ -317,7 +353,8 @@ impl Body<'_, '_> {
     /// Says in the stack why it ends here, if there is room.
     fn stop_with(&mut self, walk: Walk, why: Stop, stop: BlockId) {
         let count = self.get(walk, Word::Count);
-        self.go_on_unless(Cmp::Uge, count, i64::from(walk.limit), stop);
+        let limit = self.get(walk, Word::Limit);
+        self.go_on_unless(Cmp::Uge, count, limit, stop);
         let mark = self.b().copy(why.mark() as i64);
         self.append(walk, count, mark);
         self.b().jump(stop);
@@ -344,15 +381,13 @@ impl Body<'_, '_> {
 
     /// The table that covers an address, and the address in its file. Of a process that is not known the runtime is told.
     fn find_table(&mut self, walk: Walk, pc: VReg, unknown: BlockId) -> (VReg, VReg) {
-        let mark = self.mark();
-        let key = self.scratch_temp(unwind::MAPPING_KEY);
-        let thread = self.pro(Pro::Thread);
-        let tgid = self.b().bin(Bin::Shr, thread, 32);
+        let key = walk.word(Word::Mapping);
+        let process = self.get(walk, Word::Process);
         self.store(key, Width::B32, i64::from(unwind::KEY_HEAD_BITS + 64));
-        self.store(key.plus(4), Width::B32, tgid);
+        self.store(key.plus(4), Width::B32, process);
         for byte in 0..8 {
             let part = self.b().bin(Bin::Shr, pc, i64::from(56 - 8 * byte));
-            self.store(key.plus(8 + byte), Width::B8, part);
+            self.store(walk.word(Word::MappingAddress).plus(byte), Width::B8, part);
         }
         let mappings = self.cx.mappings_map();
         let cell = self.lookup_raw(mappings, key);
@@ -362,7 +397,6 @@ impl Body<'_, '_> {
         self.tell_unknown(walk, key.plus(4));
         self.b().jump(unknown);
         self.b().switch_to(found);
-        self.release(mark);
         let table = self.b().load(cell, 0, Width::B32, false);
         let bias = self.b().load(cell, 8, Width::B64, false);
         (table, self.b().bin(Bin::Sub, pc, bias))
@@ -413,15 +447,15 @@ impl Body<'_, '_> {
 
     /// The rule of code without a table: at the entry of a function, by what comes next, or by the frame pointer.
     fn guess_rule(&mut self, walk: Walk, ip: VReg, rule: VReg, apply: BlockId, stop: BlockId) {
-        if matches!(self.probe.attach, Attach::Entry(_)) {
-            let [first, later] = std::array::from_fn(|_| self.b().block());
-            let count = self.get(walk, Word::Count);
-            self.b().branch(Cmp::Eq, count, 1, first, later);
-            self.b().switch_to(first);
-            self.b().set(rule, i64::from(AT_ENTRY.encode()));
-            self.b().jump(apply);
-            self.b().switch_to(later);
-        }
+        let [first, later] = std::array::from_fn(|_| self.b().block());
+        let at_entry = self.get(walk, Word::AtEntry);
+        self.go_on_unless(Cmp::Eq, at_entry, 0, later);
+        let count = self.get(walk, Word::Count);
+        self.b().branch(Cmp::Eq, count, 1, first, later);
+        self.b().switch_to(first);
+        self.b().set(rule, i64::from(AT_ENTRY.encode()));
+        self.b().jump(apply);
+        self.b().switch_to(later);
         let other = self.b().block();
         self.ends_soon(walk, ip, rule, apply, other);
         self.b().switch_to(other);
@@ -608,8 +642,8 @@ impl Body<'_, '_> {
     }
 
     /// Enters the walked stack under a number that only it has.
-    fn keep_stack(&mut self, walk: Walk) -> VReg {
-        let map = self.cx.stack_map_ref(true, walk.limit);
+    fn keep_stack(&mut self, walk: Walk, limit: u32) -> VReg {
+        let map = self.cx.stack_map_ref(true, limit);
         let (none, done) = (self.b().cold_block(), self.b().block());
         let id = self.b().copy(i64::from(u32::MAX));
         let count = self.get(walk, Word::Count);

@@ -292,7 +292,7 @@ impl Checker<'_> {
         }
         let var = self.scope.var(id);
         var.read = true;
-        match var.slot.ty(&self.types) {
+        match var.slot.get().ty(&self.types) {
             Some(ty) => expr(ExprKind::Var(id), ty, span),
             None => unknown(span),
         }

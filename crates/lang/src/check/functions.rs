@@ -166,12 +166,13 @@ impl Checker<'_> {
 
     /// The text of a kernel's name, as the driver knows it and as far as conditions look at it.
     pub fn kernel_text(&mut self, name: Expr) -> Expr {
-        let Some(at) = self.maps.iter().position(|map| map.name == kernels::TEXTS) else {
-            return unknown(name.span);
-        };
         let span = name.span;
+        let map = self.map_id(kernels::TEXTS, span);
+        if !self.maps[map.0 as usize].is_known(&self.types) {
+            return unknown(span);
+        }
         let id = expr(ExprKind::Cast(Box::new(name)), Type::U64, span);
-        let kind = ExprKind::MapGet { map: MapId(at as u32), key: vec![id] };
+        let kind = ExprKind::MapGet { map, key: vec![id] };
         let whole = expr(kind, Type::Str(kernels::BYTES), span);
         expr(ExprKind::Cast(Box::new(whole)), Type::Str(kernels::COMPARED), span)
     }
@@ -493,7 +494,7 @@ impl Checker<'_> {
 
     fn key_of_scalar(&mut self, map: MapId, span: Span) -> Option<Vec<Expr>> {
         let state = &self.maps[map.0 as usize];
-        if state.key.as_ref().is_some_and(|key| !key.is_empty()) {
+        if state.key.get().as_ref().is_some_and(|key| !key.is_empty()) {
             let name = state.name.clone();
             let error = self.error("E0202", span, format!("`delete` needs to know which key of `@{name}`"));
             error.help(format!("write `delete(@{name}, key)`, or `clear(@{name})` for all keys"));

@@ -4,6 +4,7 @@
 //! too. Slots only widen, hence it ends.
 
 use crate::check::types::{Types, int_holds};
+use crate::check::watched::Watched;
 use crate::hir::{Agg, Expr, ExprKind, Map, MapValue, Metric, Type};
 use crate::span::Span;
 
@@ -145,14 +146,14 @@ pub fn literal(value: &Expr) -> Option<i64> {
 }
 
 /// What is known of a map.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct MapState {
     /// Without the sigil.
     pub name: String,
     /// Parts of the key; `None` until the first use.
-    pub key: Option<Vec<Slot>>,
+    pub key: Watched<Option<Vec<Slot>>>,
     /// What its cells hold.
-    pub value: ValueState,
+    pub value: Watched<ValueState>,
     /// Keys at most.
     pub max_entries: Option<u32>,
     /// New keys take the place of old ones.
@@ -175,9 +176,9 @@ pub enum ValueState {
 impl MapState {
     /// A map just met.
     pub fn new(name: &str, span: Span) -> MapState {
-        let value = ValueState::Plain(Slot::default());
+        let (key, value) = (Watched::default(), Watched::new(ValueState::Plain(Slot::default())));
         let metric = Metric::default();
-        MapState { name: name.into(), key: None, value, max_entries: None, evicts: false, metric, span }
+        MapState { name: name.into(), key, value, max_entries: None, evicts: false, metric, span }
     }
 
     /// A map of a running program.
@@ -188,8 +189,8 @@ impl MapState {
         };
         MapState {
             name: map.name.clone(),
-            key: Some(map.key.iter().cloned().map(Slot::fixed).collect()),
-            value,
+            key: Watched::new(Some(map.key.iter().cloned().map(Slot::fixed).collect())),
+            value: Watched::new(value),
             max_entries: Some(map.max_entries),
             evicts: map.evicts,
             metric: map.metric.clone(),
@@ -199,17 +200,17 @@ impl MapState {
 
     /// Types of the key's parts, once all are known.
     pub fn key_types(&self, types: &Types) -> Option<Vec<Type>> {
-        self.key.as_ref()?.iter().map(|slot| slot.ty(types)).collect()
+        self.key.get().as_ref()?.iter().map(|slot| slot.ty(types)).collect()
     }
 
     /// Something tells what its cells hold.
     pub fn is_known(&self, types: &Types) -> bool {
-        matches!(self.value, ValueState::Agg(_)) || self.read_type(types).is_some()
+        matches!(self.value.get(), ValueState::Agg(_)) || self.read_type(types).is_some()
     }
 
     /// The type that reading a cell gives; `None` while unknown. Of a histogram there is none.
     pub fn read_type(&self, types: &Types) -> Option<Type> {
-        match &self.value {
+        match self.value.get() {
             ValueState::Plain(slot) => slot.ty(types),
             ValueState::Agg(agg) => agg_type(agg),
         }

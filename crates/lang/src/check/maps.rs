@@ -5,8 +5,8 @@ use crate::check::Checker;
 use crate::check::NEVER_SET;
 use crate::check::build::{convert, expr, int, is_unknown, unknown};
 use crate::check::expr::is_single;
-use crate::check::infer::{Slot, ValueState, agg_name, join_aggs, literal};
-use crate::check::types::has_struct;
+use crate::check::infer::{Mismatch, Slot, ValueState, agg_name, join_aggs, literal};
+use crate::check::types::{Types, has_struct};
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
 use crate::operators::symbol;
 use crate::resolve::probes::did_you_mean;
@@ -17,7 +17,7 @@ impl Checker<'_> {
     pub fn read_map(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Expr {
         let Some((map, key)) = self.cell(name, keys, span) else { return unknown(span) };
         let state = &self.maps[map.0 as usize];
-        match (&state.value, state.read_type(&self.types)) {
+        match (state.value.get(), state.read_type(&self.types)) {
             (_, Some(ty)) => expr(ExprKind::MapGet { map, key }, ty, span),
             (ValueState::Plain(_), None) => unknown(span),
             (ValueState::Agg(agg), None) => {
@@ -76,15 +76,21 @@ impl Checker<'_> {
         }
         let types = &self.types;
         let state = &mut self.maps[map.0 as usize];
-        let slots = state.key.get_or_insert_with(|| vec![Slot::default(); parts.len()]);
-        if slots.len() != parts.len() {
-            let has = slots.len();
-            self.wrong_arity(map, has, parts.len(), span);
-            return None;
-        }
-        let taken = slots.iter_mut().zip(&parts).map(|(slot, part)| slot.take(part, types));
-        let taken: Vec<_> = taken.collect();
-        if let Some((at, mismatch)) = taken.into_iter().enumerate().find_map(|(at, t)| Some((at, t.err()?))) {
+        let taken = state.key.change(|slots| {
+            let slots = slots.get_or_insert_with(|| vec![Slot::default(); parts.len()]);
+            match slots.len() == parts.len() {
+                true => Ok(take_all(slots, &parts, types)),
+                false => Err(slots.len()),
+            }
+        });
+        let mismatch = match taken {
+            Ok(mismatch) => mismatch,
+            Err(has) => {
+                self.wrong_arity(map, has, parts.len(), span);
+                return None;
+            }
+        };
+        if let Some((at, mismatch)) = mismatch {
             let message = format!(
                 "the key of `@{}` is {}, found {}",
                 state.name,
@@ -150,17 +156,20 @@ impl Checker<'_> {
         let value = self.expr(value);
         let (map, key) = self.cell(name, keys, span)?;
         let types = &self.types;
-        let taken = match &mut self.maps[map.0 as usize].value {
-            ValueState::Plain(slot) => slot.take(&value, types),
-            ValueState::Agg(agg) => {
-                let agg = agg_name(agg);
+        let taken = self.maps[map.0 as usize].value.change(|state| match state {
+            ValueState::Plain(slot) => Ok(slot.take(&value, types)),
+            ValueState::Agg(agg) => Err(agg_name(agg)),
+        });
+        match taken {
+            Ok(Ok(())) => {}
+            Ok(Err(mismatch)) => {
+                self.value_mismatch(&format!("@{name}"), "E0201", &mismatch.has, &value);
+                return None;
+            }
+            Err(agg) => {
                 self.agg_conflict(map, agg, "a value", span);
                 return None;
             }
-        };
-        if let Err(mismatch) = taken {
-            self.value_mismatch(&format!("@{name}"), "E0201", &mismatch.has, &value);
-            return None;
         }
         let ty = self.maps[map.0 as usize].read_type(&self.types)?;
         self.warn_sign(&value, &ty, &format!("@{name}"));
@@ -196,29 +205,22 @@ impl Checker<'_> {
         span: Span,
     ) -> Option<StmtKind> {
         let (map, key) = self.cell(name, keys, span)?;
-        let state = &mut self.maps[map.0 as usize].value;
-        match state {
-            ValueState::Plain(slot) if *slot == Slot::default() => *state = ValueState::Agg(agg),
-            ValueState::Plain(_) => {
+        let clash = self.maps[map.0 as usize].value.change(|state| aggregate_into(state, &agg));
+        match clash {
+            None => return Some(StmtKind::Aggregate { map, key, arg }),
+            Some(ValueState::Plain(_)) => {
                 let message = format!("`@{name}` holds plain values, found `{}`", agg_name(&agg));
                 self.error("E0218", span, message).help("use another map for it");
-                return None;
             }
-            ValueState::Agg(has) => match join_aggs(has, &agg) {
-                Some(joined) => *has = joined,
-                None if agg_name(has) == agg_name(&agg) => {
-                    let message = format!("`@{name}` has buckets of other sizes elsewhere");
-                    self.error("E0218", span, message).help("use the same numbers, or another map");
-                    return None;
-                }
-                None => {
-                    let has = agg_name(has);
-                    self.agg_conflict(map, has, &format!("`{}`", agg_name(&agg)), span);
-                    return None;
-                }
-            },
+            Some(ValueState::Agg(has)) if agg_name(&has) == agg_name(&agg) => {
+                let message = format!("`@{name}` has buckets of other sizes elsewhere");
+                self.error("E0218", span, message).help("use the same numbers, or another map");
+            }
+            Some(ValueState::Agg(has)) => {
+                self.agg_conflict(map, agg_name(&has), &format!("`{}`", agg_name(&agg)), span);
+            }
         }
-        Some(StmtKind::Aggregate { map, key, arg })
+        None
     }
 
     /// `@m[k] += e`, as a value.
@@ -242,17 +244,20 @@ impl Checker<'_> {
         };
         let sample = signed_sample(op, &value);
         let types = &self.types;
-        let taken = match &mut self.maps[map.0 as usize].value {
-            ValueState::Plain(slot) => slot.update(&sample, types),
-            ValueState::Agg(agg) => {
-                let agg = agg_name(agg);
+        let taken = self.maps[map.0 as usize].value.change(|state| match state {
+            ValueState::Plain(slot) => Ok(slot.update(&sample, types)),
+            ValueState::Agg(agg) => Err(agg_name(agg)),
+        });
+        match taken {
+            Ok(Ok(())) => {}
+            Ok(Err(mismatch)) => {
+                self.value_mismatch(&format!("@{name}"), "E0201", &mismatch.has, &value);
+                return unknown(span);
+            }
+            Err(agg) => {
                 self.agg_conflict(map, agg, &format!("`{}=`", symbol(op)), span);
                 return unknown(span);
             }
-        };
-        if let Err(mismatch) = taken {
-            self.value_mismatch(&format!("@{name}"), "E0201", &mismatch.has, &value);
-            return unknown(span);
         }
         let Some(ty) = self.maps[map.0 as usize].read_type(&self.types) else { return unknown(span) };
         if !matches!(ty, Type::Int { bytes: 8, .. }) {
@@ -308,12 +313,12 @@ impl Checker<'_> {
         let types = &self.types;
         let slot = &mut self.scope.var(id).slot;
         // The declared type of a variable stays, whatever is added.
-        let taken = if slot.is_fixed() { Ok(()) } else { slot.update(&sample, types) };
+        let taken = slot.change(|slot| if slot.is_fixed() { Ok(()) } else { slot.update(&sample, types) });
         if let Err(mismatch) = taken {
             self.value_mismatch(&format!("${name}"), "E0201", &mismatch.has, value);
             return None;
         }
-        let ty = self.scope.var(id).slot.ty(&self.types)?;
+        let ty = self.scope.var(id).slot.get().ty(&self.types)?;
         if !matches!(ty, Type::Int { .. }) {
             self.value_mismatch(&format!("${name}"), "E0201", &ty, value);
             return None;
@@ -366,6 +371,25 @@ impl Checker<'_> {
         let error = self.error(NEVER_SET, span, format!("nothing is ever put into map `@{name}`"));
         error.help.extend(near);
     }
+}
+
+/// Widens the parts of a key; the first that does not fit.
+fn take_all(slots: &mut [Slot], parts: &[Expr], types: &Types) -> Option<(usize, Mismatch)> {
+    let taken: Vec<_> = slots.iter_mut().zip(parts).map(|(slot, part)| slot.take(part, types)).collect();
+    taken.into_iter().enumerate().find_map(|(at, taken)| Some((at, taken.err()?)))
+}
+
+/// Makes cells hold an aggregation; gives back what they hold if they cannot.
+fn aggregate_into(state: &mut ValueState, agg: &Agg) -> Option<ValueState> {
+    let joined = match state {
+        ValueState::Plain(slot) => (*slot == Slot::default()).then(|| agg.clone()),
+        ValueState::Agg(has) => join_aggs(has, agg),
+    };
+    match joined {
+        Some(joined) => *state = ValueState::Agg(joined),
+        None => return Some(state.clone()),
+    }
+    None
 }
 
 /// What a slot learns from an update: taking a literal away may make it negative.

@@ -119,8 +119,8 @@ impl Checker<'_> {
         let Declared { map, mut metric, labels, kind, sum } = declared;
         let state = &self.maps[at];
         metric.labels = state.metric.labels.clone();
-        let parts = state.key.as_ref().map_or(0, Vec::len);
-        let (aggregated, numeric) = (matches!(state.value, ValueState::Agg(_)), self.is_numeric(state));
+        let parts = state.key.get().as_ref().map_or(0, Vec::len);
+        let (aggregated, numeric) = (matches!(state.value.get(), ValueState::Agg(_)), self.is_numeric(state));
         if !aggregated && !numeric {
             let message = format!("`@{}` holds no numbers", map.node);
             self.error("E0242", map.span, message).help("text and the like belong into the key");
@@ -154,13 +154,16 @@ impl Checker<'_> {
     }
 
     fn has_kind(&self, at: usize) -> bool {
-        matches!(self.maps[at].value, ValueState::Plain(_) | ValueState::Agg(Agg::Count | Agg::Sum { .. }))
+        matches!(
+            self.maps[at].value.get(),
+            ValueState::Plain(_) | ValueState::Agg(Agg::Count | Agg::Sum { .. })
+        )
     }
 
     /// The map that adds up what the histogram `at` counts.
     fn sum_of(&mut self, at: usize, name: &str, span: Span) -> Option<MapId> {
         let histogram = &self.maps[at];
-        if !matches!(histogram.value, ValueState::Agg(Agg::Hist { .. } | Agg::LHist { .. })) {
+        if !matches!(histogram.value.get(), ValueState::Agg(Agg::Hist { .. } | Agg::LHist { .. })) {
             let message = format!("`@{}` is no histogram", histogram.name);
             self.error("E0242", span, message).help("other metrics need no sum");
             return None;
@@ -168,7 +171,7 @@ impl Checker<'_> {
         let key = histogram.key_types(&self.types);
         let sum = self.map_ids.get(name).map(|id| id.0 as usize);
         let fits = |sum: &MapState| {
-            matches!(sum.value, ValueState::Agg(Agg::Sum { .. })) && sum.key_types(&self.types) == key
+            matches!(sum.value.get(), ValueState::Agg(Agg::Sum { .. })) && sum.key_types(&self.types) == key
         };
         match sum.filter(|&sum| fits(&self.maps[sum])) {
             Some(sum) => Some(MapId(sum as u32)),

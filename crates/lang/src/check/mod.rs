@@ -35,6 +35,7 @@ mod spelled;
 mod stmt;
 pub mod types;
 mod variables;
+mod watched;
 mod whole;
 
 pub use functions::registers;
@@ -180,6 +181,32 @@ struct DeclaredMap {
     span: Span,
 }
 
+/// A body at functions that look the same to it: what is known of it so far, and from what that follows.
+struct Body<'r, 'a> {
+    clause: &'r ResolvedClause<'a>,
+    attached: &'r Attached,
+    vars: Vec<VarState>,
+    /// It looked at a variable that has changed since.
+    guessed: bool,
+    /// Maps whose keys or values it looked at, and how often these had changed when it first did.
+    seen: Vec<(usize, Option<u32>, Option<u32>)>,
+    probe: Option<Probe>,
+}
+
+impl<'r, 'a> Body<'r, 'a> {
+    fn new(clause: &'r ResolvedClause<'a>, attached: &'r Attached) -> Body<'r, 'a> {
+        Body { clause, attached, vars: Vec::new(), guessed: false, seen: Vec::new(), probe: None }
+    }
+
+    /// Something that it follows from has changed since.
+    fn is_outdated(&self, maps: &[MapState]) -> bool {
+        let has_changed = |&(at, key, value): &(usize, Option<u32>, Option<u32>)| {
+            maps[at].key.is_beyond(key) || maps[at].value.is_beyond(value)
+        };
+        self.guessed || self.seen.iter().any(has_changed)
+    }
+}
+
 /// The state of checking.
 pub(crate) struct Checker<'a> {
     pub src: &'a Source,
@@ -294,14 +321,13 @@ impl<'a> Checker<'a> {
 
     /// Checks until nothing new is learnt, then reports.
     fn rounds(&mut self, resolved: &Resolved<'a>, diags: &mut Diagnostics) -> Vec<Probe> {
-        let count = resolved.clauses.iter().map(|clause| clause.attached.len()).sum();
-        let mut vars: Vec<Vec<VarState>> = vec![Vec::new(); count];
-        let mut probes = Vec::new();
+        let all =
+            resolved.clauses.iter().flat_map(|clause| clause.attached.iter().map(move |at| (clause, at)));
+        let mut bodies: Vec<Body> = all.map(|(clause, at)| Body::new(clause, at)).collect();
+        let mut outdated: Vec<usize> = (0..bodies.len()).collect();
         for _ in 0..MAX_ROUNDS {
-            let before = (self.maps.clone(), vars.clone());
-            self.diags = Diagnostics::default();
-            probes = self.round(resolved, &mut vars);
-            if before == (self.maps.clone(), vars.clone()) {
+            outdated = self.round(&mut bodies, &outdated);
+            if outdated.is_empty() {
                 break;
             }
         }
@@ -309,7 +335,39 @@ impl<'a> Checker<'a> {
         self.check_metrics();
         self.leave_out_consequences();
         self.report(diags);
-        probes
+        bodies.into_iter().filter_map(|body| body.probe).collect()
+    }
+
+    /// Checks some bodies; gives those that have to be checked again.
+    fn round(&mut self, bodies: &mut [Body<'_, 'a>], outdated: &[usize]) -> Vec<usize> {
+        let changes = self.changes(bodies);
+        self.diags = Diagnostics::default();
+        outdated.iter().for_each(|&at| self.check_body(&mut bodies[at]));
+        let is_settled = || outdated.len() == bodies.len() && self.changes(bodies) == changes;
+        match self.diags.list.is_empty() {
+            true => (0..bodies.len()).filter(|&at| bodies[at].is_outdated(&self.maps)).collect(),
+            false if is_settled() => Vec::new(),
+            // What there is to say is said of all bodies, in their order, and as it is in the end.
+            false => (0..bodies.len()).collect(),
+        }
+    }
+
+    /// How often something was learnt.
+    fn changes(&self, bodies: &[Body]) -> usize {
+        let of_map = |map: &MapState| 1 + map.key.changes() + map.value.changes();
+        let of_var = |var: &VarState| 1 + var.slot.changes();
+        let vars = bodies.iter().flat_map(|body| &body.vars);
+        self.maps.iter().map(of_map).chain(vars.map(of_var)).map(|changes| changes as usize).sum()
+    }
+
+    fn check_body(&mut self, body: &mut Body<'_, 'a>) {
+        let vars = std::mem::take(&mut body.vars);
+        body.probe = Some(self.probe(body.clause, body.attached, vars));
+        body.vars = std::mem::take(&mut self.scope).into_vars();
+        body.guessed = body.vars.iter().any(|var| var.slot.is_beyond(var.slot.take_seen()));
+        let maps = self.maps.iter().enumerate();
+        let seen = maps.map(|(at, map)| (at, map.key.take_seen(), map.value.take_seen()));
+        body.seen = seen.filter(|(_, key, value)| key.is_some() || value.is_some()).collect();
     }
 
     /// Hands over what was found.
@@ -326,20 +384,12 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn round(&mut self, resolved: &Resolved<'a>, vars: &mut [Vec<VarState>]) -> Vec<Probe> {
-        let all =
-            resolved.clauses.iter().flat_map(|clause| clause.attached.iter().map(move |at| (clause, at)));
-        all.zip(vars).map(|((clause, at), vars)| self.probe(clause, at, vars)).collect()
-    }
-
-    fn probe(&mut self, clause: &ResolvedClause<'a>, at: &Attached, vars: &mut Vec<VarState>) -> Probe {
-        self.scope = Scope::enter(clause, at, std::mem::take(vars));
+    fn probe(&mut self, clause: &ResolvedClause<'a>, at: &Attached, vars: Vec<VarState>) -> Probe {
+        self.scope = Scope::enter(clause, at, vars);
         let predicate = clause.clause.predicate.as_ref().map(|e| self.condition(e));
         let body = self.block(&clause.clause.body);
         let (predicate, body) = predicate_first(predicate, body);
-        let states = std::mem::take(&mut self.scope).into_vars();
-        let vars_out = states.iter().map(|state| self.var(state)).collect();
-        *vars = states;
+        let vars = self.vars();
         let (attach, signature) = match at {
             Attached::Timed { attach, signature, .. } => (attach.clone(), signature.clone()),
             Attached::Calls { returns: true, layout } => {
@@ -349,11 +399,19 @@ impl<'a> Checker<'a> {
         };
         let span = probe_list(clause.clause);
         let (clause, cases) = (clause.index, Vec::new());
-        Probe { clause, span, attach, signature, cases, vars: vars_out, predicate, body }
+        Probe { clause, span, attach, signature, cases, vars, predicate, body }
+    }
+
+    /// The variables of a body that has been checked.
+    fn vars(&mut self) -> Vec<hir::Var> {
+        let scope = std::mem::take(&mut self.scope);
+        let vars = scope.vars().iter().map(|state| self.var(state)).collect();
+        self.scope = scope;
+        vars
     }
 
     fn var(&mut self, state: &VarState) -> hir::Var {
-        let ty = state.slot.ty(&self.types);
+        let ty = state.slot.get().ty(&self.types);
         if ty.is_none() && state.read {
             let message = format!("cannot tell the type of `${}`", written(&state.name));
             self.diags
@@ -406,7 +464,7 @@ impl<'a> Checker<'a> {
     fn check_form(&mut self, at: usize) {
         let map = &self.maps[at];
         let Some(declared) = self.declared.get(&map.name) else { return };
-        if declared.form.per_cpu && matches!(map.value, ValueState::Plain(_)) {
+        if declared.form.per_cpu && matches!(map.value.get(), ValueState::Plain(_)) {
             let (kind, shared) = (declared.form.name, declared.form.name.replace("percpu", ""));
             let message = format!("`@{}` is assigned to, and a `{kind}` holds aggregations", map.name);
             self.diags.error("E0110", declared.span, message).help(format!("write `{shared}`"));
@@ -418,7 +476,7 @@ impl<'a> Checker<'a> {
         let maps = self.maps.iter().map(|state| Map {
             name: state.name.clone(),
             key: state.key_types(types).unwrap_or_default(),
-            value: match &state.value {
+            value: match state.value.get() {
                 ValueState::Plain(slot) => MapValue::Plain(slot.ty(types).unwrap_or(hir::Type::I64)),
                 ValueState::Agg(agg) => MapValue::Agg(agg.clone()),
             },

@@ -264,7 +264,7 @@ impl Checker<'_> {
     /// What a map of `count()` holds.
     fn is_count(&self, e: &Expr) -> bool {
         let ExprKind::MapGet { map, .. } = &e.kind else { return false };
-        matches!(self.maps[map.0 as usize].value, ValueState::Agg(Agg::Count))
+        matches!(self.maps[map.0 as usize].value.get(), ValueState::Agg(Agg::Count))
     }
 
     fn holds(&self, ty: &Type, number: i64) -> bool {

@@ -5,17 +5,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::builtin::Where;
 use crate::catalog::MarkerArg;
 use crate::check::infer::Slot;
+use crate::check::watched::Watched;
 use crate::hir::{Attach, NameId, NameKind, Signature, Site, Type, VarId};
 use crate::resolve::{Attached, ResolvedClause};
 use crate::span::Span;
 
 /// A scratch variable through the rounds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct VarState {
     pub name: String,
     /// Start of the loop that declares it; 0 for those of the clause.
     pub declared_at: u32,
-    pub slot: Slot,
+    pub slot: Watched<Slot>,
     pub span: Span,
     /// Something reads it.
     pub read: bool,
@@ -147,6 +148,10 @@ impl Scope {
         self.vars
     }
 
+    pub fn vars(&self) -> &[VarState] {
+        &self.vars
+    }
+
     pub fn var(&mut self, id: VarId) -> &mut VarState {
         &mut self.vars[id.0 as usize]
     }
@@ -165,7 +170,7 @@ impl Scope {
     pub fn hidden(&mut self, span: Span, ty: Type) -> VarId {
         let id = self.lookup_or_add(&format!("?:{}", self.hidden), span);
         self.hidden += 1;
-        self.var(id).slot = Slot::fixed(ty);
+        self.var(id).slot.set(Slot::fixed(ty));
         self.set(id);
         id
     }
@@ -220,7 +225,13 @@ impl Scope {
     }
 
     fn add(&mut self, name: &str, declared_at: u32, span: Span) -> VarId {
-        self.vars.push(VarState { name: name.into(), declared_at, slot: Slot::default(), span, read: false });
+        self.vars.push(VarState {
+            name: name.into(),
+            declared_at,
+            slot: Watched::default(),
+            span,
+            read: false,
+        });
         self.assigned.push(false);
         let id = VarId(self.vars.len() as u32 - 1);
         self.recall(id);

@@ -180,7 +180,7 @@ impl Checker<'_> {
             } else {
                 self.spelled(ty)
             };
-            self.scope.var(id).slot = ty.map(Slot::fixed).unwrap_or_default();
+            self.scope.var(id).slot.set(ty.map(Slot::fixed).unwrap_or_default());
         }
         match value {
             Some(value) => self.set_var(id, value),
@@ -233,13 +233,13 @@ impl Checker<'_> {
     fn set_var(&mut self, id: VarId, value: Expr) -> Option<StmtKind> {
         self.scope.set(id);
         let types = &self.types;
-        let taken = self.scope.var(id).slot.take(&value, types);
+        let taken = self.scope.var(id).slot.change(|slot| slot.take(&value, types));
         if let Err(mismatch) = taken {
             let name = format!("${}", self.scope.var(id).name);
             self.value_mismatch(&name, "E0201", &mismatch.has, &value);
             return None;
         }
-        let ty = self.scope.var(id).slot.ty(&self.types)?;
+        let ty = self.scope.var(id).slot.get().ty(&self.types)?;
         if is_unknown(&value) {
             return None;
         }
@@ -313,7 +313,7 @@ impl Checker<'_> {
         let start = convert(self.number(start, "the first value of a range"), &Type::I64);
         let end = convert(self.number(end, "the end of a range"), &Type::I64);
         let id = self.scope.enter_loop(&var.node, var.span);
-        self.scope.var(id).slot = Slot::fixed(Type::I64);
+        self.scope.var(id).slot.set(Slot::fixed(Type::I64));
         let body = self.loop_body(body);
         self.scope.leave_loop(&var.node);
         StmtKind::ForRange { var: id, start, end, body }
@@ -323,7 +323,7 @@ impl Checker<'_> {
         let map_id = self.map_id(&map.node, map.span);
         let pair = self.pair_type(map_id, map);
         let id = self.scope.enter_loop(&var.node, var.span);
-        self.scope.var(id).slot = pair.clone().map(Slot::fixed).unwrap_or_default();
+        self.scope.var(id).slot.set(pair.clone().map(Slot::fixed).unwrap_or_default());
         let body = self.loop_body(body);
         self.scope.leave_loop(&var.node);
         pair.map(|_| StmtKind::ForMap { var: id, map: map_id, body })
@@ -332,11 +332,11 @@ impl Checker<'_> {
     /// `(key, value)` of a map, once it is known.
     fn pair_type(&mut self, id: MapId, name: &ast::Name) -> Option<Type> {
         let state = &self.maps[id.0 as usize];
-        if state.key.as_ref().is_some_and(Vec::is_empty) {
+        if state.key.get().as_ref().is_some_and(Vec::is_empty) {
             self.error("E0202", name.span, format!("`@{}` has no keys to loop over", name.node));
             return None;
         }
-        if let crate::check::infer::ValueState::Agg(agg) = &state.value
+        if let crate::check::infer::ValueState::Agg(agg) = state.value.get()
             && state.read_type(&self.types).is_none()
         {
             let message = format!(

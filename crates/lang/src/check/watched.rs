@@ -1,0 +1,75 @@
+//! What checking finds out step by step, and who has to look again when more is found.
+//!
+//! A body is checked with what is known by then. Who asks for something is noted with it; when it has changed by the end,
+//! that body is checked once more, and no other.
+
+use std::cell::Cell;
+
+/// Something that widens, and knows how often it has done so.
+#[derive(Clone, Debug, Default)]
+pub struct Watched<T> {
+    value: T,
+    changes: u32,
+    /// The changes there were when the body that is being checked first looked.
+    seen: Cell<Option<u32>>,
+}
+
+impl<T: Clone + PartialEq> Watched<T> {
+    /// Nobody has looked yet.
+    pub fn new(value: T) -> Watched<T> {
+        Watched { value, changes: 0, seen: Cell::new(None) }
+    }
+
+    /// As it is now; what follows from it is to be found again if it changes.
+    pub fn get(&self) -> &T {
+        self.seen.set(self.seen.get().or(Some(self.changes)));
+        &self.value
+    }
+
+    /// Widens it. What comes out may follow from what it was only where the script is refused.
+    pub fn change<R>(&mut self, widen: impl FnOnce(&mut T) -> R) -> R {
+        let before = self.value.clone();
+        let result = widen(&mut self.value);
+        self.changes += u32::from(before != self.value);
+        result
+    }
+
+    /// Makes it this.
+    pub fn set(&mut self, value: T) {
+        self.change(|old| *old = value);
+    }
+
+    /// How often it has changed.
+    pub fn changes(&self) -> u32 {
+        self.changes
+    }
+
+    /// The changes there were when somebody first looked since this was last asked; `None` if nobody did.
+    pub fn take_seen(&self) -> Option<u32> {
+        self.seen.take()
+    }
+
+    /// It has changed since it was seen with so many changes.
+    pub fn is_beyond(&self, seen: Option<u32>) -> bool {
+        seen.is_some_and(|seen| seen != self.changes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_seen_before_a_change_is_stale() {
+        let mut watched = Watched::new(1);
+        watched.set(2);
+        assert_eq!((watched.take_seen(), watched.changes()), (None, 1));
+        assert_eq!(*watched.get(), 2);
+        watched.set(2);
+        assert_eq!((watched.take_seen(), watched.changes()), (Some(1), 1));
+        watched.get();
+        watched.set(3);
+        watched.get();
+        assert_eq!((watched.take_seen(), watched.changes()), (Some(1), 2));
+    }
+}
