@@ -132,7 +132,8 @@ impl<'a> Compiler<'a> {
         let options = self.front_options(known, None);
         let checked = lang::check(&self.remaining(), self.source(), &options, self.machine, &mut diags);
         if let Some(checked) = checked.as_ref().filter(|_| !self.waits()) {
-            checked.pending.iter().for_each(|pending| pending.refuse(self.machine, &mut diags));
+            let needed = checked.pending.iter().filter(|pending| pending.needed);
+            needed.for_each(|pending| pending.refuse(self.machine, &mut diags));
         }
         self.messages.diagnostics(&diags, self.source());
         let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;

@@ -876,7 +876,6 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 /// What others have and this language has not: name, and what to do.
 pub static ABSENT: &[(&str, &str)] = &[
     ("config", "settings stand in the script's `config` block, and are not read by the script"),
-    ("container_of", "cast the address less `offsetof(struct NAME, member)`"),
     ("debugf", "use `printf`"),
     ("kaddr", "use `kptr` on an address that a tracepoint passes on"),
     ("kfunc_allowed", "functions of the kernel are not called by scripts"),

@@ -688,6 +688,7 @@ impl<'a> Builder<'a> {
             Rule::positional_count => ExprKind::Int { value: self.params.len() as u64, unsigned: false },
             Rule::sizeof => self.sizeof(pair),
             Rule::offsetof => self.offset_of(pair),
+            Rule::container_of => self.container_of(pair),
             Rule::record => self.record(pair),
             Rule::if_expr => return self.if_expr(pair),
             Rule::type_value => ExprKind::Type(self.type_of(pair)),

@@ -186,8 +186,8 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
             (8, "a statement")
         }
         expr | binary | unary | number | string | boolean | sizeof | kw_sizeof | offsetof | kw_offsetof
-        | name_or_call | paren | record | block_expr | cast | positional | positional_count
-        | config_value | metric_value | map_name => (7, "an expression"),
+        | container_of | kw_container_of | name_or_call | paren | record | block_expr | cast | positional
+        | positional_count | config_value | metric_value | map_name => (7, "an expression"),
         var => (7, "a variable such as `$x`"),
         ident | name | field | tuple_index => (6, "a name"),
         config_entry => (6, "a setting such as `max_map_keys = 1000`"),

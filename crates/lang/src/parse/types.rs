@@ -65,6 +65,30 @@ impl Builder<'_> {
         ExprKind::OffsetOf { ty, path }
     }
 
+    /// `container_of(p, struct request, link)` is `(struct request *)((uint64)p - offsetof(struct request, link))`
+    pub(super) fn container_of(&mut self, pair: Pair) -> ExprKind {
+        let span = self.span(&pair);
+        let number = TypeName { name: "uint64".into(), ..TypeName::bare(span) };
+        let within = pair.clone().into_inner().find(|part| part.as_rule() == Rule::expr);
+        let within = self.expr(within.expect("the grammar has the address first"));
+        let mut ty = TypeName::bare(span);
+        let mut path = Vec::new();
+        for part in pair.into_inner().skip_while(|part| part.as_rule() != Rule::comma).skip(1) {
+            match part.as_rule() {
+                Rule::sure_type => ty = self.type_of(part),
+                Rule::expr => ty = named_or_of(self.expr(part)),
+                Rule::field => path.push(self.name(&part)),
+                _ => {}
+            }
+        }
+        let whole = TypeName { pointers: ty.pointers + 1, ..ty.clone() };
+        let node = |kind| Box::new(Expr { kind, span });
+        let lhs = node(ExprKind::Cast { ty: number, expr: Box::new(within) });
+        let rhs = node(ExprKind::OffsetOf { ty, path });
+        let start = node(ExprKind::Binary { op: BinaryOp::Sub, lhs, rhs });
+        ExprKind::Cast { ty: whole, expr: start }
+    }
+
     // ---- C declarations
 
     /// `struct point { int x, y; };` `typedef unsigned long bytes;`

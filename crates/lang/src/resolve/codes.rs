@@ -88,8 +88,8 @@ pub const PROBES: &[Code] = &[
         code: "E0111",
         title: "no such library",
         explanation: "A short name is looked for in the processes that are traced, then where libraries are \
-                      installed. With `-c`, `-p`, or when all processes are traced, a library may come later and is \
-                      waited for; otherwise there is nothing to probe.",
+                      installed. With `-c`, `-p` or `--wait`, or where another attach point of the clause was found, a \
+                      library may come later and is waited for; otherwise there is nothing to probe.",
         example: "uprobe:libcudar:cudaMalloc { @ = count() }",
         repaired: "uprobe:libcudart:cudaMalloc { @ = count() }",
     },
@@ -126,8 +126,8 @@ pub const PROBES: &[Code] = &[
     Code {
         code: "W0151",
         title: "functions are left out",
-        explanation: "A wildcard also matched functions that lack an argument, or a result, that the body uses. They \
-                      are not probed.",
+        explanation: "A wildcard also matched functions that lack an argument, or a result, that the body uses, or \
+                      tracepoints that lack a field. They are not probed.",
         example: "uprobe:libcuda:cuMem* { @ = sum(args.bytesize) }",
         repaired: "uprobe:libcuda:cuMemAlloc, uprobe:libcuda:cuMemAllocHost_v2 { @ = sum(args.bytesize) }",
     },

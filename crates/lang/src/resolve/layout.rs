@@ -14,7 +14,7 @@ use crate::ast::Clause;
 use crate::catalog::{FileId, MarkerArg};
 use crate::check::types::Types;
 use crate::diagnostic::Diagnostics;
-use crate::hir::{Param, Signature, Site, Type};
+use crate::hir::{Attach, Param, Signature, Site, Type};
 use crate::resolve::Attached;
 use crate::resolve::probes::{Call, Spot, did_you_mean, listed};
 use crate::resolve::usage::Usage;
@@ -70,6 +70,7 @@ pub fn group(clause: &Clause, spots: Vec<Spot>, types: &mut Types, diags: &mut D
     let usage = Usage::of(clause);
     let mut grouping = Grouping { usage: &usage, types, attached: Vec::new(), index: FxHashMap::default() };
     let mut lacking = Vec::new();
+    let spots = with_fields(spots, &usage, diags);
     let results = usage.retval.is_some() && spots.iter().any(returns_enum);
     for spot in spots {
         match spot {
@@ -90,6 +91,46 @@ pub fn group(clause: &Clause, spots: Vec<Spot>, types: &mut Types, diags: &mut D
         first.into_iter().for_each(|(call, _)| grouping.add(call));
     }
     grouping.attached
+}
+
+/// Leaves out tracepoints whose record lacks a field that the body uses, with a warning, as long as some are left.
+fn with_fields(spots: Vec<Spot>, usage: &Usage, diags: &mut Diagnostics) -> Vec<Spot> {
+    let lacks = |spot: &Spot| match spot {
+        Spot::Timed { attach, signature: Some(signature), .. } => lacks_field(attach, signature, usage),
+        _ => None,
+    };
+    let is_record = |spot: &Spot| matches!(spot, Spot::Timed { signature: Some(_), .. });
+    if !spots.iter().any(|spot| is_record(spot) && lacks(spot).is_none()) {
+        return spots;
+    }
+    let (lacking, left): (Vec<Spot>, Vec<Spot>) = spots.into_iter().partition(|spot| lacks(spot).is_some());
+    if let Some((name, span)) = lacking.first().and_then(lacks) {
+        let names = listed(lacking.iter().filter_map(event), 5);
+        let plural = if lacking.len() == 1 { "tracepoint is" } else { "tracepoints are" };
+        let message = format!("{} {plural} left out for want of a field `{name}`: {names}", lacking.len());
+        diags.warning("W0151", span, message);
+    }
+    left
+}
+
+/// The first field of those that a body uses that a record does not have.
+fn lacks_field(attach: &Attach, signature: &Signature, usage: &Usage) -> Option<(String, Span)> {
+    let readable = |name: &str| signature.params.iter().any(|p| p.name == name && p.ty != Type::Void);
+    let by_number = usage.highest_arg.filter(|_| matches!(attach, Attach::RawTracepoint { .. }));
+    let missing = by_number.filter(|&(n, _)| n as usize >= signature.params.len());
+    let named = usage.args.iter().find(|(name, _)| !readable(name)).cloned();
+    named.or_else(|| missing.map(|(n, span)| (format!("arg{n}"), span)))
+}
+
+/// The name of a tracepoint.
+fn event(spot: &Spot) -> Option<&str> {
+    match spot {
+        Spot::Timed {
+            attach: Attach::Tracepoint { event, .. } | Attach::RawTracepoint { event, .. },
+            ..
+        } => Some(event),
+        _ => None,
+    }
 }
 
 struct Grouping<'a> {
@@ -134,7 +175,7 @@ impl Grouping<'_> {
         let last = used.iter().map(|(at, _)| at + 1).max().unwrap_or(0);
         let travel: Vec<Travel> = params[..last].iter().map(|p| travel(p.ty)).collect();
         let on_stack = words(&travel) > FEWEST_ARGUMENT_REGISTERS
-            || self.usage.highest_arg.is_some_and(|n| n >= FEWEST_ARGUMENT_REGISTERS);
+            || self.usage.highest_arg.is_some_and(|(n, _)| n >= FEWEST_ARGUMENT_REGISTERS);
         let ret = call.signature.filter(|known| call.returns && self.tells_result(known));
         Key {
             place: self.usage.place.then_some((call.site.file, call.site.place.offset)),
@@ -144,7 +185,7 @@ impl Grouping<'_> {
             travel,
             ret: ret.map(|known| self.types.of_cuda(known.ret)),
             passed: call.passed.as_ref().map(|args| {
-                let used = self.usage.highest_arg.map_or(0, |n| n as usize + 1);
+                let used = self.usage.highest_arg.map_or(0, |(n, _)| n as usize + 1);
                 args[..used.min(args.len())].to_vec()
             }),
             stack_shift: on_stack.then_some(call.site.place.stack_shift),

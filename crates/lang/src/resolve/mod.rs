@@ -39,6 +39,8 @@ pub struct Pending {
     pub looked_in: Vec<String>,
     /// The attach point.
     pub span: Span,
+    /// Some clause has nothing else to run at, and the script asks for that to be an error.
+    pub needed: bool,
 }
 
 impl Pending {

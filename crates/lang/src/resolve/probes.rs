@@ -61,8 +61,10 @@ pub struct Finder<'a, 'b> {
     diags: &'b mut Diagnostics,
     pub(super) files: Vec<File>,
     pending: Vec<Pending>,
-    /// The targets of `pending`.
-    awaited: FxHashSet<String>,
+    /// Where the targets of `pending` stand in it.
+    awaited: FxHashMap<String, usize>,
+    /// Those that the clause in hand asks for, by their place in `pending`.
+    asked_for: Vec<usize>,
     /// Targets that were looked for: one that is not there is searched for in many places.
     targets: FxHashMap<String, Result<Vec<File>, TargetError>>,
     symbols: FxHashMap<FileId, Symbols<'a>>,
@@ -117,9 +119,22 @@ pub(super) fn finding(
 impl<'a, 'b> Finder<'a, 'b> {
     /// A finder that adds to `names` and `diags`.
     pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
-        let (targets, symbols, known, awaited) = Default::default();
+        let (targets, symbols, known, awaited, asked_for) = Default::default();
         let (files, pending, absent, around) = (Vec::new(), Vec::new(), Vec::new(), Around::default());
-        Finder { setting, names, diags, files, pending, awaited, targets, symbols, known, absent, around }
+        Finder {
+            setting,
+            names,
+            diags,
+            files,
+            pending,
+            awaited,
+            asked_for,
+            targets,
+            symbols,
+            known,
+            absent,
+            around,
+        }
     }
 
     /// The files that sites lie in, and the targets that are missing.
@@ -140,7 +155,20 @@ impl<'a, 'b> Finder<'a, 'b> {
             }
         }
         self.report_absent(!spots.is_empty());
+        self.need(&spots);
         once_each(spots)
+    }
+
+    /// Where nothing else of a clause was found, what it waits for is needed.
+    fn need(&mut self, spots: &[Spot]) {
+        let is_there = |spot: &Spot| match spot {
+            Spot::Timed { .. } => true,
+            Spot::Call(call) => call.site.file.is_some(),
+        };
+        let needed = self.setting.missing == MissingProbes::Error && !spots.iter().any(is_there);
+        for at in self.asked_for.drain(..) {
+            self.pending[at].needed |= needed;
+        }
     }
 
     /// A missing alternative is no error where a sibling was found.
@@ -569,9 +597,11 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     /// A library that nobody has mapped yet is asked for by the script.
     pub(super) fn wait_for(&mut self, target: &str, span: Span, looked_in: Vec<String>) {
-        if self.awaited.insert(target.into()) {
-            self.pending.push(Pending { target: target.into(), looked_in, span });
+        let at = *self.awaited.entry(target.into()).or_insert(self.pending.len());
+        if at == self.pending.len() {
+            self.pending.push(Pending { target: target.into(), looked_in, span, needed: false });
         }
+        self.asked_for.push(at);
     }
 
     /// Sites in a library that is not mapped yet.

@@ -13,8 +13,8 @@ pub struct Usage {
     seen_args: FxHashSet<String>,
     /// `args` itself, all of them, with its first place.
     pub all_args: Option<Span>,
-    /// The largest N of `argN`.
-    pub highest_arg: Option<u32>,
+    /// The largest N of `argN`, with its first place.
+    pub highest_arg: Option<(u32, Span)>,
     /// `retval`, with its first place.
     pub retval: Option<Span>,
     /// `span()`: the result code where there is one, which is no condition.
@@ -88,10 +88,16 @@ impl Usage {
             self.retval.get_or_insert(span);
         }
         if let Some(number) = arg_number(name) {
-            self.highest_arg = self.highest_arg.max(Some(number));
+            self.see_number(number, span);
         }
         if let Some(number) = stack_arg_number(name) {
-            self.highest_arg = self.highest_arg.max(Some(number + argument_registers()));
+            self.see_number(number + argument_registers(), span);
+        }
+    }
+
+    fn see_number(&mut self, number: u32, span: Span) {
+        if self.highest_arg.is_none_or(|(highest, _)| highest < number) {
+            self.highest_arg = Some((number, span));
         }
     }
 }

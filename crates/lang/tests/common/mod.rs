@@ -81,18 +81,19 @@ impl Catalog for Machine {
     }
 
     fn tracepoints(&self) -> Vec<(String, String)> {
-        vec![("sched".into(), "sched_switch".into())]
+        ["sched_process_exit", "sched_switch"].map(|event| ("sched".into(), event.into())).into()
     }
 
     fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
         match event {
             "sched_switch" => Ok(Tracepoint { fields: passed() }),
+            "sched_process_exit" => Ok(Tracepoint { fields: passed().split_off(3) }),
             _ => Err("this kernel has none".into()),
         }
     }
 
     fn raw_tracepoints(&self) -> Vec<String> {
-        vec!["sched_switch".into()]
+        ["sched_process_exit", "sched_switch"].map(String::from).into()
     }
 
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {

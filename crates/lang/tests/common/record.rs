@@ -12,6 +12,7 @@ pub fn of(category: &str, event: &str) -> Option<Vec<RecordField>> {
             ("daddr", 10, bytes(4)),
             ("daddr_v6", 14, bytes(16)),
         ],
+        ("sched", "sched_process_exit") => vec![("pid", 8, RecordKind::Int { bytes: 4, signed: true })],
         ("timer", "timer_expire_entry") => vec![("function", 8, RecordKind::Pointer { text: false })],
         _ => return None,
     };

@@ -50,6 +50,7 @@ const INT: Table = Table {
         (1, "va", "(int64)reg(\"`ax sp pc r12`\")"),
         (1, "v", "(int64)((struct bits *)`p`)->`low mid high wide`"),
         (1, "v", "(int64)((struct point *)`p`)->`y tag`"),
+        (1, "v", "(int64)container_of(`p`, struct point, y)->`y tag`"),
         (1, "v", "(int64)((struct shape *)`p`)->`corners[1].x name[2] next->corners[0].y`"),
         (1, "v", "(int64)((struct odd *)`p`)->`l s`"),
         (1, "v", "(int64)((union both *)`p`)->bytes[SIX]"),
