@@ -92,10 +92,16 @@ for _, e in sorted(events, key=lambda event: event[0]):
     open_[e.track_uuid] += {TrackEvent.TYPE_SLICE_BEGIN: 1, TrackEvent.TYPE_SLICE_END: -1}.get(e.type, 0)
     assert open_[e.track_uuid] >= 0
 assert not any(open_.values())
+names, annotations = {}, {}
+for p in trace.packet:
+    for e in p.interned_data.event_names: names[e.iid] = e.name
+    for e in p.interned_data.debug_annotation_names: annotations[e.iid] = e.name
+    assert not p.track_event.name_iid or p.track_event.name_iid in names
+assert trace.packet[0].sequence_flags & TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
 calls = [e for _, e in events if e.type == TrackEvent.TYPE_SLICE_BEGIN]
 for call in calls:
-    assert {'span_id', 'result'} & {a.name for a in call.debug_annotations}, call
-for name, count in collections.Counter(call.name for call in calls).items(): print(name, count)";
+    assert {'span_id', 'result'} & {annotations[a.name_iid] for a in call.debug_annotations}, call
+for name, count in collections.Counter(names[call.name_iid] for call in calls).items(): print(name, count)";
     if let Some(said) = read("perfetto.protos.perfetto.trace.perfetto_trace_pb2", program, &file) {
         assert_counts(&said, &counts);
     }

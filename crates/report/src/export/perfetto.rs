@@ -4,6 +4,8 @@
 //! A record comes when its call has returned, so a call's begin and end are written together and are not in the order of time;
 //! the importer sorts. Where two have the same time the order in the file counts, and it is that of nesting: a call's end
 //! stands behind those of the calls in it, which are older records.
+//!
+//! Names, and values that are texts, are written once and meant by number from then on.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -28,8 +30,8 @@ mod field {
         pub const TIMESTAMP: u32 = 8;
         pub const SEQUENCE_ID: u32 = 10;
         pub const TRACK_EVENT: u32 = 11;
+        pub const INTERNED: u32 = 12;
         pub const SEQUENCE_FLAGS: u32 = 13;
-        pub const CLOCK_ID: u32 = 58;
         pub const TRACK_DESCRIPTOR: u32 = 60;
     }
     pub mod snapshot {
@@ -51,11 +53,14 @@ mod field {
         pub const THREAD_TID: u32 = 2;
         pub const THREAD_NAME: u32 = 5;
     }
+    pub mod interned {
+        pub const ID: u32 = 1;
+        pub const TEXT: u32 = 2;
+    }
     pub mod event {
         pub const ANNOTATION: u32 = 4;
         pub const TYPE: u32 = 9;
         pub const TRACK: u32 = 11;
-        pub const CATEGORY: u32 = 22;
         pub const NAME: u32 = 23;
         pub const COUNTER: u32 = 30;
         pub const CALLSTACK: u32 = 55;
@@ -70,7 +75,6 @@ mod field {
         pub const INT: u32 = 4;
         pub const STRING: u32 = 6;
         pub const POINTER: u32 = 7;
-        pub const NAME: u32 = 10;
         pub const ENTRIES: u32 = 11;
         pub const VALUES: u32 = 12;
     }
@@ -82,6 +86,8 @@ const INSTANT: u64 = 3;
 const COUNTER: u64 = 4;
 /// SEQ_INCREMENTAL_STATE_CLEARED
 const CLEARED: u64 = 1;
+/// SEQ_NEEDS_INCREMENTAL_STATE: numbers of texts mean something.
+const NEEDED: u64 = 2;
 
 /// Messages under construction, each within the one around it.
 #[derive(Default)]
@@ -130,10 +136,64 @@ impl Message {
     }
 }
 
+/// Texts that are meant by number: where they stand in what is interned, where the number of one stands, and where the text
+/// does that has none.
+struct Index {
+    texts: u32,
+    number: u32,
+    text: u32,
+}
+
+const CATEGORIES: Index = Index { texts: 1, number: 3, text: 22 };
+const NAMES: Index = Index { texts: 2, number: 10, text: field::event::NAME };
+const ANNOTATIONS: Index = Index { texts: 3, number: 1, text: 10 };
+const VALUES: Index = Index { texts: 29, number: 17, text: field::annotation::STRING };
+
+/// Texts that have a number; those that come later have none.
+const MOST: usize = 65_536;
+/// Bytes of a text that has one.
+const LONGEST: usize = 4096;
+
+/// The numbers of texts.
+#[derive(Default)]
+struct Interned {
+    numbers: HashMap<u32, HashMap<Box<str>, u64>>,
+    /// Those that the reader does not know yet.
+    news: Message,
+}
+
+impl Interned {
+    /// Writes a text into a message, by its number if it has one.
+    fn text(&mut self, message: &mut Message, index: &Index, text: &str) {
+        match self.number(index, text) {
+            Some(number) => message.uint(index.number, number),
+            None => message.text(index.text, text),
+        }
+    }
+
+    fn number(&mut self, index: &Index, text: &str) -> Option<u64> {
+        let numbers = self.numbers.entry(index.texts).or_default();
+        if let Some(number) = numbers.get(text) {
+            return Some(*number);
+        }
+        if numbers.len() >= MOST || text.len() > LONGEST {
+            return None;
+        }
+        let number = numbers.len() as u64 + 1;
+        numbers.insert(text.into(), number);
+        self.news.message(index.texts, |entry| {
+            entry.uint(field::interned::ID, number);
+            entry.text(field::interned::TEXT, text);
+        });
+        Some(number)
+    }
+}
+
 /// Packets to `out`.
 pub struct Perfetto<W> {
     out: W,
     packets: Message,
+    interned: Interned,
     /// Threads by process and number as they were last said.
     threads: HashMap<(u32, u32), Arc<Thread>>,
     processes: HashSet<u32>,
@@ -144,8 +204,14 @@ pub struct Perfetto<W> {
 impl<W: Write + Send> Perfetto<W> {
     /// Writes the relation of the clocks.
     pub fn new(out: W, run: &Run) -> io::Result<Perfetto<W>> {
-        let (packets, threads, processes) = (Message::default(), HashMap::new(), HashSet::new());
-        let mut perfetto = Perfetto { out, packets, threads, processes, counters: HashMap::new() };
+        let mut perfetto = Perfetto {
+            out,
+            packets: Message::default(),
+            interned: Interned::default(),
+            threads: HashMap::new(),
+            processes: HashSet::new(),
+            counters: HashMap::new(),
+        };
         let boot = run.start_ns;
         let clocks = [
             (BOOTTIME, boot),
@@ -176,23 +242,30 @@ impl<W: Write + Send> Perfetto<W> {
         self.out.write_all(&self.packets.0)
     }
 
-    /// An event on a track at a boot-clock time.
+    /// An event on a track at a boot-clock time, which is the clock that is meant where none is named.
     fn event(
         &mut self,
         time_ns: u64,
         kind: u64,
         track: u64,
-        fill: impl FnOnce(&mut Message),
+        fill: impl FnOnce(&mut Message, &mut Interned),
     ) -> io::Result<()> {
-        self.packet(|packet| {
+        let mut interned = std::mem::take(&mut self.interned);
+        let written = self.packet(|packet| {
             packet.uint(field::packet::TIMESTAMP, time_ns);
-            packet.uint(field::packet::CLOCK_ID, BOOTTIME);
             packet.message(field::packet::TRACK_EVENT, |event| {
                 event.uint(field::event::TYPE, kind);
                 event.uint(field::event::TRACK, track);
-                fill(event);
+                fill(event, &mut interned);
             });
-        })
+            packet.uint(field::packet::SEQUENCE_FLAGS, NEEDED);
+            if !interned.news.0.is_empty() {
+                packet.bytes(field::packet::INTERNED, &interned.news.0);
+                interned.news.0.clear();
+            }
+        });
+        self.interned = interned;
+        written
     }
 
     /// The track of a thread, described when it is new or has another name.
@@ -229,17 +302,17 @@ impl<W: Write + Send> Perfetto<W> {
     }
 
     fn span(&mut self, record: &Record, span: &Span, track: u64) -> io::Result<()> {
-        self.event(record.time_ns, BEGIN, track, |event| {
-            event.text(field::event::NAME, &record.name);
-            event.text(field::event::CATEGORY, category(record));
-            annotate(event, "span_id", &Data::Handle(span.span_id));
-            parent(event, span.parent_id);
+        self.event(record.time_ns, BEGIN, track, |event, interned| {
+            named(event, record, interned);
+            annotate(event, "span_id", &Data::Handle(span.span_id), interned);
+            parent(event, span.parent_id, interned);
             if let Some(result) = &span.result {
-                annotate(event, if span.status == Status::Error { "error" } else { "result" }, result);
+                let name = if span.status == Status::Error { "error" } else { "result" };
+                annotate(event, name, result, interned);
             }
-            fields(event, record);
+            fields(event, record, interned);
         })?;
-        self.event(record.time_ns + span.duration_ns, FINISH, track, |_| {})
+        self.event(record.time_ns + span.duration_ns, FINISH, track, |_, _| {})
     }
 
     fn counter(&mut self, record: &Record, value: &Data) -> io::Result<()> {
@@ -275,7 +348,7 @@ impl<W: Write + Send> Perfetto<W> {
             }
         };
         let value = i64::try_from(value).unwrap_or(i64::MAX);
-        self.event(record.time_ns, COUNTER, track, |event| event.uint(field::event::COUNTER, value as u64))
+        self.event(record.time_ns, COUNTER, track, |event, _| event.uint(field::event::COUNTER, value as u64))
     }
 }
 
@@ -287,12 +360,13 @@ fn thread_track(pid: u32, tid: u32) -> u64 {
     u64::from(pid) << 32 | u64::from(tid)
 }
 
-fn category(record: &Record) -> &str {
-    super::chrome::category(record)
+fn named(event: &mut Message, record: &Record, interned: &mut Interned) {
+    interned.text(event, &NAMES, &record.name);
+    interned.text(event, &CATEGORIES, super::chrome::category(record));
 }
 
 /// What the script added; the first stack as the stack of the event.
-fn fields(event: &mut Message, record: &Record) {
+fn fields(event: &mut Message, record: &Record, interned: &mut Interned) {
     let mut has_stack = false;
     for (name, value) in record.fields.iter() {
         match value {
@@ -313,43 +387,48 @@ fn fields(event: &mut Message, record: &Record) {
                     }
                 });
             }
-            value => annotate(event, name, value),
+            value => annotate(event, name, value, interned),
         }
     }
 }
 
-fn parent(event: &mut Message, id: u64) {
+fn parent(event: &mut Message, id: u64, interned: &mut Interned) {
     if id != 0 {
-        annotate(event, "parent_id", &Data::Handle(id));
+        annotate(event, "parent_id", &Data::Handle(id), interned);
     }
 }
 
-fn annotate(event: &mut Message, name: &str, value: &Data) {
+fn annotate(event: &mut Message, name: &str, value: &Data, interned: &mut Interned) {
     event.message(field::event::ANNOTATION, |annotation| {
-        annotation.text(field::annotation::NAME, name);
-        annotation_value(annotation, value);
+        interned.text(annotation, &ANNOTATIONS, name);
+        annotation_value(annotation, value, interned);
     });
 }
 
-fn annotation_value(annotation: &mut Message, value: &Data) {
+fn annotation_value(annotation: &mut Message, value: &Data, interned: &mut Interned) {
     match value {
         Data::None => {}
         Data::Bool(value) => annotation.uint(field::annotation::BOOL, u64::from(*value)),
         Data::Int(value) => annotation.uint(field::annotation::INT, *value as u64),
         Data::Uint(value) => annotation.uint(field::annotation::UINT, *value),
         Data::Handle(value) => annotation.uint(field::annotation::POINTER, *value),
-        Data::Text(text) => annotation.text(field::annotation::STRING, text),
-        Data::Enum(_) | Data::Stack(_) => annotation.text(field::annotation::STRING, &value.label()),
+        Data::Text(text) => interned.text(annotation, &VALUES, text),
+        Data::Enum(of) => match &of.name {
+            Some(name) => interned.text(annotation, &VALUES, name),
+            None => annotation.text(field::annotation::STRING, &of.value.to_string()),
+        },
+        Data::Stack(_) => annotation.text(field::annotation::STRING, &value.label()),
         Data::List(parts) => {
             for part in parts {
-                annotation.message(field::annotation::VALUES, |inner| annotation_value(inner, part));
+                annotation
+                    .message(field::annotation::VALUES, |inner| annotation_value(inner, part, interned));
             }
         }
         Data::Map(members) => {
             for (name, value) in members {
                 annotation.message(field::annotation::ENTRIES, |inner| {
-                    inner.text(field::annotation::NAME, name);
-                    annotation_value(inner, value);
+                    interned.text(inner, &ANNOTATIONS, name);
+                    annotation_value(inner, value, interned);
                 });
             }
         }
@@ -362,18 +441,23 @@ impl<W: Write + Send> Exporter for Perfetto<W> {
         match (&record.kind, track) {
             (Kind::Span(span), Some(track)) => self.span(record, span, track),
             (Kind::Instant { parent_id }, Some(track)) => {
-                self.event(record.time_ns, INSTANT, track, |event| {
-                    event.text(field::event::NAME, &record.name);
-                    event.text(field::event::CATEGORY, category(record));
-                    parent(event, *parent_id);
-                    fields(event, record);
+                self.event(record.time_ns, INSTANT, track, |event, interned| {
+                    named(event, record, interned);
+                    parent(event, *parent_id, interned);
+                    fields(event, record, interned);
                 })
             }
-            (Kind::Text(kind, text), Some(track)) => self.event(record.time_ns, INSTANT, track, |event| {
-                event.text(field::event::NAME, kind.name());
-                event.text(field::event::CATEGORY, "cudatrace");
-                annotate(event, "text", &Data::Text(text.as_str().into()));
-            }),
+            (Kind::Text(kind, text), Some(track)) => {
+                self.event(record.time_ns, INSTANT, track, |event, interned| {
+                    interned.text(event, &NAMES, kind.name());
+                    interned.text(event, &CATEGORIES, "cudatrace");
+                    // Each is another one: as numbers they would grow.
+                    event.message(field::event::ANNOTATION, |annotation| {
+                        interned.text(annotation, &ANNOTATIONS, "text");
+                        annotation.text(field::annotation::STRING, text);
+                    });
+                })
+            }
             (Kind::Counter { value }, _) => self.counter(record, value),
             (Kind::Table(table), _) => {
                 for row in table.rows.iter().take(32) {

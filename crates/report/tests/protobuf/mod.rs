@@ -96,9 +96,11 @@ impl Trace {
     /// Reads it; checks that all events have a sequence, a described track and the boot clock.
     pub fn of(bytes: &[u8]) -> Trace {
         let mut trace = Trace::default();
-        let (mut described, mut counters) = (HashMap::new(), HashMap::new());
+        let (mut described, mut counters, mut interned) =
+            (HashMap::new(), HashMap::new(), Interned::default());
         for packet in inner(bytes, 1) {
             assert_eq!(number(packet, 10), Some(1), "without a sequence events are dropped");
+            interned.learn(packet);
             for snapshot in inner(packet, 6) {
                 for clock in inner(snapshot, 1) {
                     trace.clocks.insert(number(clock, 1).unwrap(), number(clock, 2).unwrap());
@@ -118,13 +120,13 @@ impl Trace {
             for event in inner(packet, 11) {
                 let (track, kind) = (number(event, 11).unwrap(), number(event, 9).unwrap());
                 assert!(described.contains_key(&track), "track {track} is not described");
-                assert_eq!(number(packet, 58), Some(6), "times are of the boot clock");
+                assert_eq!(number(packet, 58), None, "times are of the boot clock, as where none is named");
                 let time = number(packet, 8).unwrap();
                 if kind == 4 {
                     trace.counters.push((counters[&track].clone(), number(event, 30).unwrap() as i64));
                     continue;
                 }
-                trace.events.push((time, track, kind, slice(track, event)));
+                trace.events.push((time, track, kind, interned.slice(track, event)));
             }
         }
         trace
@@ -160,16 +162,44 @@ impl Trace {
     }
 }
 
-fn slice(track: u64, event: &[u8]) -> Slice {
-    let mut slice = Slice { track, name: text(event, 23).unwrap_or_default(), ..Slice::default() };
-    for annotation in inner(event, 4) {
-        let name = text(annotation, 10).unwrap();
-        if let Some(pointer) = number(annotation, 7) {
-            slice.pointers.insert(name.clone(), pointer);
+/// Texts by number, by the field of InternedData that they stand in.
+#[derive(Default)]
+struct Interned(HashMap<(u64, u64), String>);
+
+impl Interned {
+    fn learn(&mut self, packet: &[u8]) {
+        let flags = number(packet, 13).unwrap_or(0);
+        if flags & 1 != 0 {
+            self.0.clear();
         }
-        if let Some(text) = text(annotation, 6) {
-            slice.texts.insert(name, text);
+        for data in inner(packet, 12) {
+            for (index, entry) in fields(data) {
+                let Field::Bytes(entry) = entry else { panic!("interned data are messages") };
+                let known = self.0.insert((index, number(entry, 1).unwrap()), text(entry, 2).unwrap());
+                assert_eq!(known, None, "a number means one text");
+                assert_eq!(flags & 2, 2, "what uses numbers says so");
+            }
         }
     }
-    slice
+
+    /// The text that a message has itself (`field`), or by its number (`by_number`) in an index.
+    fn text(&self, message: &[u8], field: u64, by_number: u64, index: u64) -> Option<String> {
+        let meant = |number| self.0.get(&(index, number)).expect("a number stands behind its text").clone();
+        text(message, field).or_else(|| number(message, by_number).map(meant))
+    }
+
+    fn slice(&self, track: u64, event: &[u8]) -> Slice {
+        let name = self.text(event, 23, 10, 2).unwrap_or_default();
+        let mut slice = Slice { track, name, ..Slice::default() };
+        for annotation in inner(event, 4) {
+            let name = self.text(annotation, 10, 1, 3).unwrap();
+            if let Some(pointer) = number(annotation, 7) {
+                slice.pointers.insert(name.clone(), pointer);
+            }
+            if let Some(text) = self.text(annotation, 6, 17, 29) {
+                slice.texts.insert(name, text);
+            }
+        }
+        slice
+    }
 }
