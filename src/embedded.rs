@@ -39,9 +39,11 @@ pub const SCRIPTS: &[Script] = scripts![
     "top"
 ];
 
+/// The part that knows the ioctls of NVIDIA's driver.
+pub const IOCTLS: &str = "nvidia_ioctl";
+
 /// What only other scripts have a use for, by the name that they import it by.
-const PARTS: &[Script] =
-    &[Script { name: "nvidia_ioctl", text: include_str!("../scripts/lib/nvidia_ioctl.ct") }];
+const PARTS: &[Script] = &[Script { name: IOCTLS, text: include_str!("../scripts/lib/nvidia_ioctl.ct") }];
 
 /// What a script imports by a name: a part, which is that on every machine.
 pub fn part(name: &str) -> Option<&'static Script> {

@@ -1,20 +1,24 @@
 //! The files that a script imports: beside it, by path; a folder means all scripts in it.
 
+use crate::cli::Cli;
 use crate::embedded;
+use crate::trace::setup;
 use lang::forms::import::{Files, Imported};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use target::process;
 
 /// Scripts of this machine, and those that the binary carries.
-pub struct Disk;
+pub struct Disk<'a>(pub &'a Cli);
 
 /// What scripts' names end in.
 const ENDINGS: [&str; 2] = ["ct", "bt"];
 
-impl Files for Disk {
+impl Files for Disk<'_> {
     fn import(&self, from: &str, path: &str) -> Result<Vec<Imported>, String> {
         if let Some(part) = embedded::part(path) {
-            return Ok(vec![Imported { name: format!("{path}.ct"), text: part.text.into() }]);
+            let known = if path == embedded::IOCTLS { opened_before(self.0) } else { String::new() };
+            return Ok(vec![Imported { name: format!("{path}.ct"), text: format!("{}{known}", part.text) }]);
         }
         let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
         if !beside.exists()
@@ -32,6 +36,32 @@ impl Files for Disk {
             }
             false => Ok(vec![script(&found)?]),
         }
+    }
+}
+
+/// A clause that knows the descriptors of `/dev/nvidia-uvm` that traced processes have already: nobody sees those opened.
+fn opened_before(cli: &Cli) -> String {
+    let is_uvm = |fd: &std::fs::DirEntry| {
+        let file = std::fs::read_link(fd.path());
+        file.is_ok_and(|file| file.as_os_str().as_encoded_bytes().starts_with(b"/dev/nvidia-uvm"))
+    };
+    let number = |fd: std::fs::DirEntry| fd.file_name().to_str()?.parse::<u32>().ok();
+    let opened = |pid: &u32| {
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().filter(is_uvm);
+        fds.filter_map(number)
+            .map(|fd| format!("@uvm[(uint32){pid}, (uint32){fd}] = 1; "))
+            .collect::<String>()
+    };
+    let all: String = running(cli).iter().map(opened).collect();
+    if all.is_empty() { all } else { format!("BEGIN {{ {all}}}\n") }
+}
+
+/// Processes that run already and are traced.
+fn running(cli: &Cli) -> Vec<u32> {
+    let starts_one = cli.command.is_some() || !cli.argv.is_empty();
+    match cli.pids.is_empty() && !starts_one {
+        true => process::all_pids(),
+        false => setup::family(cli, &cli.pids),
     }
 }
 

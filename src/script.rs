@@ -37,16 +37,16 @@ impl Script {
 /// # Errors
 /// There is none, or what it imports cannot be had.
 pub fn load(cli: &Cli, messages: &Messages) -> Result<Script> {
-    import(find(cli)?, messages)
+    import(find(cli)?, cli, messages)
 }
 
 /// Reads what a script imports.
 ///
 /// # Errors
 /// It cannot be had.
-pub fn import(mut script: Script, messages: &Messages) -> Result<Script> {
+pub fn import(mut script: Script, cli: &Cli, messages: &Messages) -> Result<Script> {
     let mut diags = Diagnostics::default();
-    import::load(&mut script.source, &Disk, &mut diags);
+    import::load(&mut script.source, &Disk(cli), &mut diags);
     messages.diagnostics(&diags, &script.source);
     match diags.has_errors() {
         true => bail!("the script cannot be read"),
@@ -83,7 +83,7 @@ pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     if let Some(last) = scripts.last_mut() {
         last.params = params.to_vec();
     }
-    scripts.into_iter().map(|script| import(script, messages)).collect()
+    scripts.into_iter().map(|script| import(script, cli, messages)).collect()
 }
 
 /// A script's name without folder and ending; with a number if another one is called so.

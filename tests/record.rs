@@ -211,6 +211,10 @@ for _ in range(60000):
     common::wait_for("an ioctl by its name", || {
         std::fs::read_to_string(&file).is_ok_and(|text| text.contains("\"name\":\"UVM_INITIALIZE\""))
     });
+    for whose in [&["-p", &asking.pid().to_string()][..], &[]] {
+        let mut ioctls = common::cudatrace();
+        Running::start(ioctls.args(["ioctls", "--interval=1"]).args(whose)).wait_for_line("UVM_INITIALIZE");
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn is_script(word: &str) -> bool {
 fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     let messages = Messages::new(cli);
     let script = script::open(&cli.words[0], &cli.words[1..])?;
-    let script = script::import(script, &messages)?;
+    let script = script::import(script, cli, &messages)?;
     let mut diags = Diagnostics::default();
     let mut parsed = lang::parse::parse(&script.source, &script.params, &mut diags);
     if let Some(ast) = &mut parsed {

@@ -51,7 +51,8 @@ impl Clauses {
     pub fn typed(&self, repl: &Repl, session: &mut Session, text: &str) -> Result<()> {
         let before = self.typed.borrow().clone();
         let source = Source::new("repl", before.clone() + text);
-        let script = script::import(Script::alone(source, &[]), repl.messages).map_err(|_| super::Said)?;
+        let script =
+            script::import(Script::alone(source, &[]), repl.cli, repl.messages).map_err(|_| super::Said)?;
         let added = self.add(repl, session, script, before.len());
         let is_definition = added.as_ref().is_ok_and(|clauses| *clauses == 0);
         let mut typed = self.typed.borrow_mut();

@@ -315,7 +315,7 @@ impl<'a> Repl<'a> {
 
     /// Attaches the clauses of a script file, or of a script that the binary carries.
     fn load(&self, session: &mut Session, word: &str, params: &[String]) -> Result<()> {
-        let script = script::import(script::open(word, params)?, self.messages)?;
+        let script = script::import(script::open(word, params)?, self.cli, self.messages)?;
         self.clauses.add(self, session, script, 0).map(drop)
     }
 

@@ -9,7 +9,6 @@ use crate::export::{self, Asked, Summary};
 use crate::messages::Messages;
 use crate::script::{self, Script};
 use crate::timer::Timer;
-use crate::trace::setup;
 use crate::{Failure, export::KINDS};
 use anyhow::{Context, Result, bail};
 use lang::Source;
@@ -55,32 +54,16 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         live: Box::new(move |summaries| Ok(Box::new(Live::new(shown, summaries, show)?) as Box<dyn Watch>)),
     };
     let text = match cli.record.kernel {
-        true => format!("{SCRIPT}{KERNEL}{}", opened_before(&setup::family(cli, &cli.pids))),
+        true => format!("{SCRIPT}{KERNEL}"),
         false => SCRIPT.to_owned(),
     };
     let script = Script::alone(Source::new("record", text), &[]);
-    let script = script::import(script, messages).map_err(Failure::wrong)?;
+    let script = script::import(script, cli, messages).map_err(Failure::wrong)?;
     let status = trace::run_scripts(vec![script], cli, messages, Some(recording))?;
     if !cli.dry_run && !cli.check {
         finish(&tally.borrow(), &files, cli.quiet);
     }
     Ok(status)
-}
-
-/// A clause that knows the descriptors of `/dev/nvidia-uvm` that processes have already: nobody sees those opened.
-fn opened_before(pids: &[u32]) -> String {
-    let is_uvm = |fd: &std::fs::DirEntry| {
-        let file = std::fs::read_link(fd.path());
-        file.is_ok_and(|file| file.as_os_str().as_encoded_bytes().starts_with(b"/dev/nvidia-uvm"))
-    };
-    let number = |fd: std::fs::DirEntry| fd.file_name().to_str()?.parse::<u32>().ok();
-    let opened = |pid: &u32| {
-        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().filter(is_uvm);
-        fds.filter_map(number)
-            .map(|fd| format!("@uvm[(uint32){pid}, (uint32){fd}] = 1; "))
-            .collect::<String>()
-    };
-    format!("BEGIN {{ {} }}\n", pids.iter().map(opened).collect::<String>())
 }
 
 /// What was asked for, or a file named after the time.
