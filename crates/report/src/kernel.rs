@@ -18,9 +18,55 @@ const ARGUMENTS: usize = 40;
 const INNER: usize = 20;
 const MORE: &str = "…";
 
-/// As `c++filt` shows it.
+/// As `c++filt`, the C++ library and with it PyTorch's profiler show it.
 pub fn full(mangled: &str) -> String {
-    demangled(mangled, &DemangleOptions::new()).unwrap_or_else(|| mangled.to_owned())
+    let bare = demangled(mangled, &DemangleOptions::new().no_return_type());
+    let whole = demangled(mangled, &DemangleOptions::new());
+    match (bare, whole) {
+        (Some(bare), Some(whole)) => suffixed(&format!("{}{bare}", result(&whole, &bare))),
+        _ => mangled.to_owned(),
+    }
+}
+
+/// What stands before a name: its result's type, with a blank. Functions named inside of it show none.
+fn result<'t>(whole: &'t str, bare: &str) -> &'t str {
+    let head = bare.find(['<', '(']).map_or(bare, |end| &bare[..end]);
+    whole.find(head).map_or("", |at| &whole[..at])
+}
+
+/// Types of literals, and how the C++ library marks these.
+static SUFFIXES: &[(&str, &str)] = &[
+    ("(unsigned int)", "u"),
+    ("(unsigned long)", "ul"),
+    ("(unsigned long long)", "ull"),
+    ("(long)", "l"),
+    ("(long long)", "ll"),
+];
+
+/// `(unsigned long)3` is `3ul`.
+fn suffixed(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(at) = rest.find('(') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let marked = SUFFIXES.iter().find_map(|(ty, suffix)| {
+            let behind = rest.strip_prefix(ty)?;
+            let digits = behind.find(|c: char| !c.is_ascii_digit() && c != '-').unwrap_or(behind.len());
+            (digits > 0).then(|| (behind.split_at(digits), suffix))
+        });
+        match marked {
+            Some(((number, behind), suffix)) => {
+                text.extend([number, suffix]);
+                rest = behind;
+            }
+            None => {
+                text.push('(');
+                rest = &rest[1..];
+            }
+        }
+    }
+    text + rest
 }
 
 /// What tells it from other kernels of a program, most often.
@@ -153,6 +199,18 @@ mod tests {
             short(cutlass),
             "Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align8>"
         );
+    }
+
+    /// Each as `c++filt` shows it.
+    #[test]
+    fn full_names_are_those_of_the_library() {
+        let inner = "_ZN2at6native18elementwise_kernelILi128ELi2EZNS0_22gpu_kernel_impl_nocastINS0_15CUDAFunctor_addIfEEEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_";
+        assert_eq!(
+            full(inner),
+            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float> >(at::TensorIteratorBase&, at::native::CUDAFunctor_add<float> const&)::{lambda(int)#1}>(int, at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float> >(at::TensorIteratorBase&, at::native::CUDAFunctor_add<float> const&)::{lambda(int)#1})"
+        );
+        assert_eq!(full("_Z1fILj3ELm4ELln5ELi6EEvv"), "void f<3u, 4ul, -5l, 6>()");
+        assert_eq!(full("_Z1fILy3ELx4EEvPFvjE"), "void f<3ull, 4ll>(void (*)(unsigned int))");
     }
 
     #[test]

@@ -16,6 +16,7 @@ int ncclGroupStart(void);
 int ncclGroupEnd(void);
 int ncclAllReduce(const void *send, void *receive, size_t count, int type, int op, void *comm, void *stream);
 int ncclAllGather(const void *send, void *receive, size_t count, int type, void *comm, void *stream);
+int ncclBcast(void *buffer, size_t count, int type, int root, void *comm, void *stream);
 int ncclBroadcast(const void *send, void *receive, size_t count, int type, int root, void *comm, void *stream);
 
 static void must(int result, const char *what) {
@@ -35,7 +36,7 @@ int main(void) {
         for (int j = 0; j < 4; j++) MUST(ncclAllGather(NULL, NULL, 1000, ncclBfloat16, comm, NULL));
         MUST(ncclGroupEnd());
     }
-    MUST(ncclBroadcast(NULL, NULL, 77, ncclInt8, 0, comm, NULL));
+    MUST(ncclBcast(NULL, 77, ncclInt8, 0, comm, NULL)); /* calls ncclBroadcast, as NVIDIA's does */
     if (ncclBroadcast(NULL, NULL, 77, ncclInt8, 5, comm, NULL) == 0) return 1; /* there is no rank 5 */
     MUST(ncclCommDestroy(comm));
     printf("planted ncclAllReduce %d\nplanted ncclAllGather %d\nplanted ncclBroadcast %d\n== end ==\n", 16 << 18, 12 * 2000, 77);
