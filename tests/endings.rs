@@ -114,6 +114,34 @@ fn address_of_push(pid: u32) -> Option<u64> {
 }
 
 #[test]
+fn who_asks_twice_at_once_has_asked_once_and_who_asks_again_does_not_wait() {
+    if !can_trace() {
+        return;
+    }
+    let target = hammer();
+    let waiting = |seconds: &str| {
+        let end = format!("END {{ system(\"sleep {seconds}\"); printf(\"said\\n\"); }}");
+        let mut command = cudatrace();
+        command.args(["-v", "--unsafe", "-p", &target.pid().to_string(), "-e"]);
+        let mut trace =
+            Running::start(command.arg(format!("uprobe:libhammer:hammer_push {{ @n = count() }} {end}")));
+        trace.wait_for_line("Attached ");
+        trace
+    };
+    let twice = waiting("1");
+    twice.signal(libc::SIGINT);
+    std::thread::sleep(Duration::from_millis(50));
+    twice.signal(libc::SIGINT);
+    assert!(twice.lines().iter().any(|line| line == "said"));
+    let mut impatient = waiting("60");
+    impatient.signal(libc::SIGINT);
+    std::thread::sleep(Duration::from_millis(500));
+    impatient.signal(libc::SIGINT);
+    let (status, took) = impatient.ended();
+    assert!(!status.success() && took < Duration::from_secs(10), "{status}, {took:?}");
+}
+
+#[test]
 fn what_is_queued_at_the_end_is_printed_or_counted_as_lost() {
     if !can_trace() {
         return;

@@ -1,15 +1,19 @@
 //! Signals as descriptors: those that end a run, and those that probes wait for.
 //!
-//! The first one that ends a run makes the descriptor readable; reading it gives the signals their default effect back, so the second
-//! Ctrl-C leaves at once. SIGPIPE stays as Rust sets it (ignored): a sink's write fails with EPIPE.
+//! The first one that ends a run makes the descriptor readable; soon after it is read the signals have their default effect back, so the
+//! second Ctrl-C leaves at once. SIGPIPE stays as Rust sets it (ignored): a sink's write fails with EPIPE.
 
 use crate::sys;
 use signal_hook::SigId;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Who asks again within this has asked once: timeout(1) signals a process and its group, sudo what the terminal told already.
+const ONCE: Duration = Duration::from_millis(300);
 
 /// SIGINT, SIGTERM, SIGHUP and SIGQUIT, blocked and readable.
 #[derive(Debug)]
@@ -56,22 +60,36 @@ impl StopSignals {
         self.fd.as_raw_fd()
     }
 
-    /// The signal that came, if one did; from then on they have their default effect.
+    /// The signal that came, if one did; soon after they have their default effect.
     pub fn take(&self) -> Option<i32> {
-        // SAFETY: a struct of plain numbers; read(2) writes at most its size.
-        let (info, read) = unsafe {
-            let mut info: libc::signalfd_siginfo = std::mem::zeroed();
-            let size = size_of::<libc::signalfd_siginfo>();
-            let read = libc::read(self.fd(), (&raw mut info).cast(), size);
-            (info, read)
-        };
-        if read <= 0 {
-            return None;
-        }
-        // SAFETY: `set` was initialised by `install`.
-        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &self.set, std::ptr::null_mut()) };
-        Some(info.ssi_signo as i32)
+        let signal = read(self.fd())?;
+        let set = self.set;
+        // The descriptor is closed with the run; what it is read for is pending for the process.
+        let again = self.fd.try_clone().ok();
+        std::thread::spawn(move || {
+            std::thread::sleep(ONCE);
+            while again.as_ref().is_some_and(|fd| read(fd.as_raw_fd()).is_some()) {}
+            // SAFETY: `set` was initialised by `install`.
+            unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
+            // The one thread that takes them: it stays.
+            loop {
+                std::thread::park();
+            }
+        });
+        Some(signal)
     }
+}
+
+/// The signal that a descriptor has for us.
+fn read(fd: RawFd) -> Option<i32> {
+    // SAFETY: a struct of plain numbers; read(2) writes at most its size.
+    let (info, read) = unsafe {
+        let mut info: libc::signalfd_siginfo = std::mem::zeroed();
+        let size = size_of::<libc::signalfd_siginfo>();
+        let read = libc::read(fd, (&raw mut info).cast(), size);
+        (info, read)
+    };
+    (read > 0).then_some(info.ssi_signo as i32)
 }
 
 /// How often a signal came that a probe waits for. Whoever else waits for it is told too; a program that we start gets its
