@@ -9,6 +9,7 @@
 //! Behind the script a long option that is none of ours is the script's; before it, it is a mistake that clap names.
 
 use crate::cli::{self, Cli, RecordOptions, ReportOptions, Subcommand, Word};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches};
 use lang::forms::getopt::Given;
 use std::ffi::OsString;
@@ -25,7 +26,8 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     if subcommand.is_some() {
         split = Split::of(&command, args.into_iter());
     }
-    let matches = command.try_get_matches_from(split.ours)?;
+    let matches = command.clone().try_get_matches_from(split.ours);
+    let matches = matches.map_err(|error| instead(&error, command).unwrap_or(error))?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     match subcommand {
         Some(Subcommand::Record) => cli.record = RecordOptions::from_arg_matches(&matches)?,
@@ -34,6 +36,37 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     }
     (cli.given, cli.script_help) = (split.given, split.help);
     Ok(cli)
+}
+
+/// Options of bpftrace that are not here, and what there is.
+const ABSENT: &[(&str, &str)] = &[
+    ("--aot", "`--emit FILE` writes the BPF object"),
+    ("--bench", "there are no `bench` probes: `-v` says how long each step takes"),
+    ("--btf", "what the kernel says of its types is read anyway: leave it out"),
+    ("--debuginfo", "debug information is found by the files that are traced: leave it out"),
+    ("--dwarf-pid", "stacks of all processes are walked by their unwind tables: leave it out"),
+    ("--emit-elf", "`--emit FILE` writes the BPF object"),
+    ("--emit-llvm", "`-d ir` and `-d bpf` show what a script becomes"),
+    ("--fmt", "`cudatrace fmt FILE` formats scripts, `cudatrace fmt -` what comes on standard input"),
+    ("--include", "CUDA's types are built in; declare others in the script, or `import` a script that does"),
+    ("-I", "CUDA's types are built in; declare others in the script, or `import` a script that does"),
+    (
+        "--probe-filter",
+        "name the functions by a pattern or a regular expression: `uprobe:libcuda:/cu(Mem|Stream).*/`",
+    ),
+    ("--test", "there are no `test` probes: run a script that says `assert(1 + 1 == 2, \"sum\")`"),
+    (
+        "--traceable-functions",
+        "functions of the kernel cannot be probed: `-l 'tracepoint:*'` lists what can be",
+    ),
+    ("--usdt-file-activation", "markers are always switched on through their files: leave it out"),
+];
+
+/// What to use instead of an option that bpftrace has.
+fn instead(error: &clap::Error, mut command: Command) -> Option<clap::Error> {
+    let ContextValue::String(written) = error.get(ContextKind::InvalidArg)? else { return None };
+    let (name, instead) = ABSENT.iter().find(|(name, _)| name == written)?;
+    Some(command.error(error.kind(), format!("`{name}` is not supported: {instead}")))
 }
 
 /// Our options, with those that a subcommand has besides.
@@ -205,6 +238,19 @@ mod tests {
         assert!(parse(words.into_iter()).is_err());
         let words = ["cudatrace", "-p", "42", "--top=5", "x.ct"].map(OsString::from);
         assert!(parse(words.into_iter()).is_err());
+    }
+
+    #[test]
+    fn options_of_bpftrace_lead_to_ours() {
+        let said = |line: &str| {
+            let words = shell_words::split(line).unwrap().into_iter().map(OsString::from);
+            parse(words).expect_err(line).to_string()
+        };
+        for (name, instead) in ABSENT {
+            assert!(said(&format!("cudatrace {name} x a.ct")).contains(instead), "{name}");
+        }
+        assert!(said("cudatrace --emit-elf=x.o x.bt").contains("`--emit FILE`"));
+        assert!(said("cudatrace -I/usr/include x.bt").contains("built in"));
     }
 
     #[test]

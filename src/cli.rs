@@ -110,7 +110,7 @@ pub struct Cli {
     #[arg(long)]
     pub check: bool,
 
-    /// Stop before attaching
+    /// Attach, and stop before anything runs
     #[arg(long)]
     pub dry_run: bool,
 
@@ -217,7 +217,7 @@ pub enum Format {
 /// When to colour.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On a terminal, unless NO_COLOR is set.
+    /// On a terminal, unless NO_COLOR is set or CUDATRACE_COLOR says `always` or `never`.
     Auto,
     /// Always.
     Always,

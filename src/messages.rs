@@ -17,13 +17,24 @@ pub struct Messages {
     out: RefCell<Box<dyn Write>>,
 }
 
+/// What `CUDATRACE_COLOR`, or bpftrace's variable, says: `always` or `never`.
+fn wished() -> Option<bool> {
+    let set = |name| std::env::var(name).ok();
+    match set("CUDATRACE_COLOR").or_else(|| set("BPFTRACE_COLOR"))?.as_str() {
+        "always" => Some(true),
+        "never" => Some(false),
+        _ => None,
+    }
+}
+
 impl Messages {
     /// As the command line wants it.
     pub fn new(cli: &Cli) -> Messages {
         let color = match cli.color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+            Color::Auto => wished()
+                .unwrap_or_else(|| std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()),
         };
         Messages {
             color,

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use target::Symbols;
+use wire::Manifest;
 use wire::types::Lookup;
 
 /// What the sinks ask.
@@ -24,10 +25,10 @@ pub struct MachineNames {
 }
 
 impl MachineNames {
-    /// Names for a session whose stacks are in `stacks`; `epoch` relates the run's clocks.
-    pub fn new(stacks: Arc<StackStore>, epoch: Epoch) -> MachineNames {
+    /// Names for a session whose stacks are in `stacks`; `epoch` relates the run's clocks. The manifest says in which form.
+    pub fn new(stacks: Arc<StackStore>, epoch: Epoch, manifest: &Manifest) -> MachineNames {
         MachineNames {
-            symbols: RefCell::new(Symbols::new(false)),
+            symbols: RefCell::new(Symbols::new(manifest.source_lines, !manifest.mangled)),
             stacks,
             epoch,
             zone: jiff::tz::TimeZone::system(),

@@ -181,9 +181,6 @@ impl<'a> Job<'a> {
         let mut outputs = self.outputs(all, recording)?;
         let mut child = self.spawn(all)?;
         let loaded = self.load(&modules[0], child.as_ref())?;
-        if self.cli.dry_run {
-            return Ok(0);
-        }
         let unwinder = loaded.unwind_maps().map(|maps| Unwinder::new(maps, self.messages));
         if let Some(unwinder) = &unwinder {
             unwinder.start_with(&self.pids);
@@ -194,11 +191,16 @@ impl<'a> Job<'a> {
             loaded.attach(&AttachOptions { files: &files, link_pid }).map_err(Failure::loading)?;
         self.attached(&session);
         let targets = self.targets(child.as_ref()).map_err(Failure::wrong)?;
-        let names = MachineNames::new(session.stacks(), outputs.epoch);
+        let names = MachineNames::new(session.stacks(), outputs.epoch, all);
         let first = compilers.remove(0);
         let scripts = Scripts::new(first, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
         self.join(&mut session, &extender, compilers, &modules[1..])?;
+        if self.cli.dry_run {
+            let count = session.attached();
+            self.messages.note(&format!("Attached {count} probe{}", if count == 1 { "" } else { "s" }));
+            return Ok(0);
+        }
         let servers = std::mem::take(&mut outputs.servers);
         let mut exported = metrics::Exported::new(servers, &outputs.sink, &names);
         let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(self.messages));

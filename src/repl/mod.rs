@@ -120,7 +120,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         loaded.attach(&AttachOptions { files: &files, link_pid: None }).map_err(Failure::loading)?;
 
     let epoch = Epoch::new(&SystemClock);
-    let names = MachineNames::new(session.stacks(), epoch);
+    let names = MachineNames::new(session.stacks(), epoch, &compiled.manifest);
     let scripts = Scripts::new(empty, &machine, messages, kernel.features, None);
     let extender = Extender::new(&scripts, &machine, &names, None, messages);
     let maps = Arc::new(Mutex::new(Vec::new()));

@@ -1218,6 +1218,12 @@ pub struct Config {
     pub max_loop_iterations: u32,
     /// `missing_probes`: `error` (default), `warn`, `ignore`.
     pub missing_probes: MissingProbes,
+    /// `max_probes`: attach points at most, without a bound unless told.
+    pub max_probes: Option<u32>,
+    /// `cpp_demangle`: symbols of C++ and Rust print as their source has them, default true.
+    pub demangle: bool,
+    /// `show_debug_info`: stacks have source lines and inlined functions, default false.
+    pub source_lines: bool,
     /// Ring buffer size in bytes, a power of two and of pages; 0: chosen by the runtime.
     pub ring_bytes: u32,
 }
@@ -1245,6 +1251,9 @@ impl Default for Config {
             stack_mode: StackMode::default(),
             max_loop_iterations: 1 << 20,
             missing_probes: MissingProbes::default(),
+            max_probes: None,
+            demangle: true,
+            source_lines: false,
             ring_bytes: 0,
         }
     }

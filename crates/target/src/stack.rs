@@ -23,7 +23,7 @@ use crate::process::{self, Mapping, MappingName};
 /// What is known of a code address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Function, demangled.
+    /// Function, demangled if asked for.
     pub symbol: Option<String>,
     /// Bytes from the start of the function; 0 without one.
     pub offset: u64,
@@ -69,12 +69,13 @@ struct Region {
 }
 
 impl Symbols {
-    /// `with_source`: also find source lines and inlined functions, which takes debug information and time.
-    pub fn new(with_source: bool) -> Symbols {
+    /// `with_source`: also find source lines and inlined functions, which takes debug information and time. `demangle`: names
+    /// of C++ and Rust as their source has them.
+    pub fn new(with_source: bool, demangle: bool) -> Symbols {
         let symbolizer = Symbolizer::builder()
             .enable_code_info(with_source)
             .enable_inlined_fns(with_source)
-            .enable_demangling(true)
+            .enable_demangling(demangle)
             .enable_auto_reload(false)
             .build();
         Symbols {
@@ -197,13 +198,18 @@ impl Symbols {
     fn frames_in(&self, region: &Region, address: u64) -> Vec<Frame> {
         let unknown = || vec![Frame::unknown(address, region.module.clone())];
         let Some(path) = &region.file else { return unknown() };
-        let mut elf = Elf::new(path);
-        elf.debug_syms = self.with_source;
-        let at = Input::FileOffset(address - region.start + region.offset);
-        match self.symbolizer.symbolize_single(&Source::Elf(elf), at) {
-            Ok(Symbolized::Sym(sym)) => frames(&sym, address, region.module.as_deref()),
-            _ => unknown(),
-        }
+        let offset = address - region.start + region.offset;
+        let found = |with_source| {
+            let mut elf = Elf::new(path);
+            elf.debug_syms = with_source;
+            match self.symbolizer.symbolize_single(&Source::Elf(elf), Input::FileOffset(offset)) {
+                Ok(Symbolized::Sym(sym)) => Some(frames(&sym, address, region.module.as_deref())),
+                _ => None,
+            }
+        };
+        // Debug information may be that of another build: the file's own symbols are there all the same.
+        let with_source = self.with_source.then(|| found(true)).flatten();
+        with_source.or_else(|| found(false)).unwrap_or_else(unknown)
     }
 
     fn kernel_frame(&self, address: u64) -> Option<Frame> {

@@ -31,7 +31,11 @@ fn start(dir: &std::path::Path) -> Sample {
     let (program, lib) = (dir.join("prog"), dir.join("libapi.so"));
     gcc(PROGRAM, &program, &["-ldl", "-g"]);
     library("int _ZN3api4callEi(int a) { return a * 7; }", &lib, "libapi.so");
-    let mut process = Command::new(&program).arg(&lib).stdout(Stdio::piped()).spawn().expect("started");
+    run(&program, &lib)
+}
+
+fn run(program: &std::path::Path, lib: &std::path::Path) -> Sample {
+    let mut process = Command::new(program).arg(lib).stdout(Stdio::piped()).spawn().expect("started");
     let mut line = String::new();
     BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
     let mut numbers = line.split_whitespace().map(|word| word.parse().expect("a number"));
@@ -47,7 +51,7 @@ fn end(mut sample: Sample) {
 fn addresses_of_a_living_process_have_names() {
     let dir = tempfile::tempdir().expect("a directory");
     let sample = start(dir.path());
-    let mut symbols = Symbols::new(true);
+    let mut symbols = Symbols::new(true, true);
     let pid = sample.process.id();
     let own = symbols.user(pid, sample.own);
     let last = own.last().expect("a frame");
@@ -66,13 +70,31 @@ fn addresses_of_a_living_process_have_names() {
 }
 
 #[test]
+fn a_library_has_its_symbols_where_its_debug_information_is_wrong() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (program, lib, debug) =
+        (dir.path().join("prog"), dir.path().join("libapi.so"), dir.path().join("x.debug"));
+    end(start(dir.path()));
+    std::fs::write(&debug, "").expect("written");
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    let status = Command::new("objcopy").args(["--strip-all", &link]).arg(&lib).status().expect("objcopy");
+    assert!(status.success());
+    std::fs::write(&debug, "of another build").expect("written");
+    let sample = run(&program, &lib);
+    let mut symbols = Symbols::new(true, false);
+    let found = symbols.user(sample.process.id(), sample.library);
+    assert_eq!(found[0].symbol.as_deref(), Some("_ZN3api4callEi"), "as it stands in the table");
+    end(sample);
+}
+
+#[test]
 fn names_outlive_the_process_and_its_files() {
     let dir = tempfile::tempdir().expect("a directory");
     let sample = start(dir.path());
     let (pid, own, library) = (sample.process.id(), sample.own, sample.library);
     // Deleted before we look: only the mapping leads there.
     std::fs::remove_file(dir.path().join("libapi.so")).expect("removed");
-    let mut symbols = Symbols::new(false);
+    let mut symbols = Symbols::new(false, true);
     symbols.remember(pid);
     end(sample);
     assert_eq!(symbols.user(pid, own)[0].symbol.as_deref(), Some("marked_function"));
@@ -113,7 +135,7 @@ fn made_code_has_the_names_of_the_perf_map_also_when_the_process_has_gone() {
     BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
     let code: u64 = line.trim().parse().expect("a number");
     let pid = process.id();
-    let mut symbols = Symbols::new(false);
+    let mut symbols = Symbols::new(false, true);
     symbols.remember(pid);
     process.kill().expect("killed");
     process.wait().expect("waited");
@@ -130,7 +152,7 @@ fn kernel_addresses_have_names_if_we_may_see_them() {
     let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let line = text.lines().find(|line| line.ends_with(" schedule")).unwrap_or_default();
     let address = u64::from_str_radix(line.split(' ').next().unwrap_or_default(), 16).unwrap_or(0);
-    let mut symbols = Symbols::new(false);
+    let mut symbols = Symbols::new(false, true);
     if address == 0 {
         assert_eq!(symbols.kernel(0xffff_ffff_8100_0000).symbol, None);
         return eprintln!("skipped: kernel addresses are hidden");

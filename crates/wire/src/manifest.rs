@@ -101,6 +101,12 @@ pub struct Manifest {
     /// Names of maps that are not, as their own script has it.
     #[serde(default)]
     pub unprinted: Vec<String>,
+    /// Symbols print as they stand in the file's table.
+    #[serde(default)]
+    pub mangled: bool,
+    /// Stacks have source lines and inlined functions.
+    #[serde(default)]
+    pub source_lines: bool,
     /// Bytes that `cat` prints of a file at most.
     pub cat_bytes: u32,
     /// What follows a cut string.

@@ -332,6 +332,8 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
     if !program.config.print_maps_on_exit {
         manifest.unprinted.extend(program.maps.iter().skip(known).map(|map| map.name.clone()));
     }
+    manifest.mangled |= !program.config.demangle;
+    manifest.source_lines |= program.config.source_lines;
     manifest.cat_bytes = program.config.max_cat_bytes;
     manifest.truncation_trailer = program.config.str_trunc_trailer.clone();
     manifest.ring_bytes = program.config.ring_bytes;

@@ -32,6 +32,9 @@ static KEYS: &[(&str, Set)] = &[
         let found = word(v).ok().and_then(missing_probes);
         found.map(|missing| c.missing_probes = missing).ok_or_else(|| "`error`, `warn` or `ignore`".into())
     }),
+    ("max_probes", |c, v| number(v, 1, 1 << 30).map(|n| c.max_probes = Some(n))),
+    ("cpp_demangle", |c, v| switch(v).map(|on| c.demangle = on)),
+    ("show_debug_info", |c, v| switch(v).map(|on| c.source_lines = on)),
     ("perf_rb_pages", |c, v| {
         number(v, 1, 1 << 18).map(|pages| c.ring_bytes = pages.next_power_of_two() * 4096)
     }),
@@ -44,22 +47,24 @@ static RENAMED: &[(&str, &str)] =
 /// Keys that other tracers have and that change nothing here.
 static WITHOUT_EFFECT: &[&str] = &[
     "cache_user_symbols",
-    "cpp_demangle",
     "debug_output",
     "lazy_symbolication",
     "license",
     "log_size",
     "max_ast_nodes",
     "max_bpf_progs",
-    "max_probes",
     "max_type_res_iterations",
     "no_cpp_demangle",
     "on_stack_limit",
     "probe_inline",
-    "show_debug_info",
     "symbol_source",
     "use_blazesym",
 ];
+
+/// Names of all settings.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(|(name, _)| *name)
+}
 
 /// What is wrong with a variable of the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +87,7 @@ pub fn variable(name: &str, value: &str, config: &mut Config) -> Result<(), BadV
         let value = value.parse().map_or(Value::Word(value), Value::Number);
         return set(config, &value).map_err(|takes| BadVariable::Value(format!("`{name}` takes {takes}")));
     }
-    let near = similar(key, KEYS.iter().map(|(known, _)| *known));
+    let near = similar(key, names());
     match near.first().filter(|_| !WITHOUT_EFFECT.contains(&key)) {
         Some(near) => {
             let near = format!("{}{}", &name[..name.len() - key.len()], near.to_uppercase());
@@ -108,9 +113,13 @@ pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) 
         return;
     }
     let Some((_, set)) = KEYS.iter().find(|(name, _)| *name == key) else {
-        let near = similar(key, KEYS.iter().map(|(name, _)| *name));
+        let near = similar(key, names());
         let error = diags.error("E0108", entry.key.span, format!("unknown setting `{}`", entry.key.node));
         error.help.extend(did_you_mean(&near));
+        if near.is_empty() {
+            let all: Vec<String> = names().map(|name| format!("`{name}`")).collect();
+            error.help(format!("there are {}", all.join(", ")));
+        }
         return;
     };
     let result =

@@ -126,8 +126,12 @@ pub fn check(
     let mut types = Types::new(known.enums, known.structs);
     let mut names = Interner::new(known.names);
     let config = settings(script, options, diags);
-    let setting =
-        Setting { catalog, only_files: options.only_files.as_deref(), missing: config.missing_probes };
+    let setting = Setting {
+        catalog,
+        only_files: options.only_files.as_deref(),
+        missing: config.missing_probes,
+        most: config.max_probes,
+    };
     let resolved = resolve::resolve(script, &setting, &mut types, &mut names, diags);
     let mut checker = Checker::new(src, (options, catalog), types, names, config);
     checker.refused = diags.has_errors();

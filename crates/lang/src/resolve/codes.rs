@@ -65,7 +65,8 @@ pub const PROBES: &[Code] = &[
         code: "E0108",
         title: "unknown setting",
         explanation: "The `config` block knows `max_map_keys`, `max_strlen`, `str_trunc_trailer`, \
-                      `print_maps_on_exit`, `stack_mode`, `max_loop_iterations`, `missing_probes` and `perf_rb_pages`.",
+                      `max_cat_bytes`, `print_maps_on_exit`, `stack_mode`, `max_loop_iterations`, `missing_probes`, \
+                      `max_probes`, `cpp_demangle`, `show_debug_info` and `perf_rb_pages`.",
         example: "config = { max_map_key = 10 } BEGIN { exit() }",
         repaired: "config = { max_map_keys = 10 } BEGIN { exit() }",
     },
@@ -92,6 +93,14 @@ pub const PROBES: &[Code] = &[
                       library may come later and is waited for; otherwise there is nothing to probe.",
         example: "uprobe:libcudar:cudaMalloc { @ = count() }",
         repaired: "uprobe:libcudart:cudaMalloc { @ = count() }",
+    },
+    Code {
+        code: "E0115",
+        title: "more attach points than are wanted",
+        explanation: "Where a script sets `max_probes`, it is refused if it stands for more attach points. There is no \
+                      bound otherwise: they cost one program and one link for all functions of a clause.",
+        example: "config = { max_probes = 1 } uprobe:libcuda:cuMem* { @ = count() }",
+        repaired: "config = { max_probes = 1 } uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
         code: "E0120",
@@ -143,7 +152,7 @@ pub const PROBES: &[Code] = &[
         code: "W0153",
         title: "a setting without effect, or with an old name",
         explanation: "Settings of other tracers are accepted, so that their scripts run.",
-        example: "config = { max_probes = 10 } BEGIN { exit() }",
+        example: "config = { log_size = 10 } BEGIN { exit() }",
         repaired: "config = { max_map_keys = 10 } BEGIN { exit() }",
     },
     Code {

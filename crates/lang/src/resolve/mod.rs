@@ -118,6 +118,8 @@ pub struct Setting<'a> {
     pub only_files: Option<&'a [FileId]>,
     /// What an attach point without function means.
     pub missing: hir::MissingProbes,
+    /// Attach points at most, where the script has a bound.
+    pub most: Option<u32>,
 }
 
 /// Finds the sites of all clauses and groups them.
@@ -136,10 +138,17 @@ pub fn resolve<'a>(
         _ => None,
     });
     let mut found = Vec::new();
+    let mut count = 0;
     for (index, clause) in clauses.enumerate() {
         let usage = Usage::of(clause);
         let asked = probes::Around { named: usage.around.or(defined), parent: usage.event && sends };
-        found.push((index as u32, clause, finder.clause(clause, asked)));
+        let spots = finder.clause(clause, asked);
+        let before = count;
+        count += spots.len();
+        if let Some(most) = setting.most.filter(|&most| before <= most as usize && count > most as usize) {
+            finder.too_many(clause, count, most);
+        }
+        found.push((index as u32, clause, spots));
     }
     let (files, pending) = finder.finish();
     let clauses = found

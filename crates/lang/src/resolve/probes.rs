@@ -159,6 +159,13 @@ impl<'a, 'b> Finder<'a, 'b> {
         once_each(spots)
     }
 
+    /// The script asks for no more attach points than `most`, and with this clause it has more.
+    pub fn too_many(&mut self, clause: &Clause, count: usize, most: u32) {
+        let span = clause.probes.first().map_or(clause.body.span, |spec| spec.span);
+        let message = format!("{count} attach points up to here, and `max_probes` is {most}");
+        self.diags.error("E0115", span, message).help("probe fewer functions, or raise `max_probes`");
+    }
+
     /// Where nothing else of a clause was found, what it waits for is needed.
     fn need(&mut self, spots: &[Spot]) {
         let is_there = |spot: &Spot| match spot {
