@@ -67,6 +67,20 @@ pub fn summary(text: &str) -> &str {
     text.lines().find_map(|line| line.strip_prefix("// ")).unwrap_or("")
 }
 
+/// The comment that a script begins with, below its first line: examples of how it is called, and what is to be known.
+pub fn header(text: &str) -> (Vec<&str>, Vec<&str>) {
+    let comment = text.lines().skip_while(|line| line.starts_with("#!"));
+    let lines = comment.map_while(|line| line.strip_prefix("// ")).skip(1);
+    let (mut examples, mut notes) = (Vec::new(), Vec::new());
+    for line in lines {
+        match line.strip_prefix("Usage: ").or_else(|| line.strip_prefix("       ")) {
+            Some(example) => examples.push(example),
+            None => notes.push(line),
+        }
+    }
+    (examples, notes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +95,14 @@ mod tests {
         files.sort();
         assert_eq!(files, SCRIPTS.iter().map(|s| s.name).collect::<Vec<_>>());
         assert!(SCRIPTS.iter().all(|s| !s.summary().is_empty()));
+    }
+
+    #[test]
+    fn a_header_has_examples_and_notes() {
+        let text = "#!/usr/bin/env cudatrace\n// What?\n// Usage: cudatrace x\n//        cudatrace x -p 1\n// Note\n// this.\n\n// not";
+        assert_eq!(header(text), (vec!["cudatrace x", "cudatrace x -p 1"], vec!["Note", "this."]));
+        assert_eq!(header("BEGIN { }"), (vec![], vec![]));
+        assert!(SCRIPTS.iter().all(|script| !header(script.text).0.is_empty()));
     }
 
     #[test]

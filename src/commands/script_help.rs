@@ -1,5 +1,7 @@
-//! `cudatrace SCRIPT --help`: what a script answers, and its own options.
+//! `cudatrace SCRIPT --help`: what a script answers, its own options, and what its header says of its output. The same of a
+//! subcommand.
 
+use crate::cli::Subcommand;
 use crate::cli::{self, Cli, Word};
 use crate::messages::Messages;
 use crate::script::Script;
@@ -15,7 +17,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     if let Some(Word::Subcommand(subcommand)) =
         word.map(|word| cli::classify(word, |name| embedded::find(name).is_some()))
     {
-        arguments::command(Some(subcommand)).print_help()?;
+        of_subcommand(subcommand).print_help()?;
         return Ok(0);
     }
     let scripts = script::load_all(cli, messages)?;
@@ -33,10 +35,18 @@ fn of_script(script: &Script, word: &str, messages: &Messages) -> Result<String>
         messages.diagnostics(&diags, &script.source);
         bail!("the script cannot be read");
     };
-    Ok(text(word, embedded::summary(&script.source.text), &getopt::known(&ast)))
+    let (examples, notes) = embedded::header(&script.source.text);
+    let mut text = options(word, embedded::summary(&script.source.text), &getopt::known(&ast));
+    if !examples.is_empty() {
+        text += &format!("\nExamples:\n  {}\n", examples.join("\n  "));
+    }
+    if !notes.is_empty() {
+        text += &format!("\n{}\n", notes.join("\n"));
+    }
+    Ok(text)
 }
 
-fn text(script: &str, summary: &str, options: &[Known]) -> String {
+fn options(script: &str, summary: &str, options: &[Known]) -> String {
     let mut out = if summary.is_empty() { String::new() } else { format!("{summary}\n\n") };
     let forms: Vec<String> = options.iter().map(|option| format!(" [{}]", option.form())).collect();
     out += &format!("Usage: cudatrace {script}{} [cudatrace's options] [-- COMMAND]\n", forms.concat());
@@ -52,4 +62,88 @@ fn text(script: &str, summary: &str, options: &[Known]) -> String {
         out.push('\n');
     }
     out
+}
+
+/// What a subcommand is, how it is called, which of our options it takes besides its own, and examples.
+struct Help {
+    about: &'static str,
+    usage: &'static str,
+    options: &'static [&'static str],
+    examples: &'static str,
+}
+
+fn help(subcommand: Subcommand) -> Help {
+    match subcommand {
+        Subcommand::Doctor => Help {
+            about: "What this machine can do, and what it lacks",
+            usage: "cudatrace doctor",
+            options: &[],
+            examples: "",
+        },
+        Subcommand::Fmt => Help {
+            about: "Formats scripts in place; `-` is standard input, and goes to standard output",
+            usage: "cudatrace fmt [--check] FILE...",
+            options: &["check"],
+            examples: "",
+        },
+        Subcommand::Help => Help {
+            about: "What a function, a built-in, a probe or a constant is",
+            usage: "cudatrace help WORD...",
+            options: &[],
+            examples: "Examples:\n  cudatrace help cuLaunchKernel\n  cudatrace help cuda:alloc hist CUDA_ERROR_NOT_READY",
+        },
+        Subcommand::Scripts => Help {
+            about: "Lists the scripts that the binary carries",
+            usage: "cudatrace scripts",
+            options: &[],
+            examples: "`cudatrace NAME --help` says what a script answers, and which options it has.",
+        },
+        Subcommand::Record => Help {
+            about: "Records every call of the driver and the runtime: a live line meanwhile, a summary at the end",
+            usage: "cudatrace record [OPTIONS] [-p PID | -- COMMAND...]",
+            options: &["pids", "no_children", "export", "rotate", "quiet", "verbose", "user", "libs", "argv"],
+            examples: "Examples:\n  cudatrace record -- python3 train.py\n  cudatrace record --kernel -p 4242\n  \
+                       cudatrace record --export perfetto=trace.pftrace -- python3 train.py\n\
+                       Then: cudatrace report traces/trace_*.jsonl --html trace.html",
+        },
+        Subcommand::Report => Help {
+            about: "Tables, the slowest calls and a timeline of a recording, or of any `jsonl` export; other formats of it",
+            usage: "cudatrace report FILE [--html PAGE] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
+            options: &["quiet"],
+            examples: "`-` is standard input as a recording, and standard output as a file.",
+        },
+    }
+}
+
+fn of_subcommand(subcommand: Subcommand) -> clap::Command {
+    let Help { about, usage, options, examples } = help(subcommand);
+    let command = arguments::command(Some(subcommand));
+    let of_all = arguments::command(None);
+    let is_others = |id: &clap::Id| {
+        of_all.get_arguments().any(|arg| arg.get_id() == id)
+            && !options.contains(&id.as_str())
+            && id != "help"
+    };
+    command
+        .about(about)
+        .override_usage(usage)
+        .after_help(examples)
+        .mut_args(|arg| if is_others(arg.get_id()) { arg.hide(true) } else { arg })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subcommand_has_the_options_that_it_takes() {
+        let text = |subcommand| of_subcommand(subcommand).render_help().to_string();
+        let record = text(Subcommand::Record);
+        for option in ["--kernel", "--out", "--pid", "--export", "--rotate", "[COMMAND]..."] {
+            assert!(record.contains(option), "{option}: {record}");
+        }
+        assert!(!record.contains("--execute") && !record.contains("[SCRIPT]"), "{record}");
+        let report = text(Subcommand::Report);
+        assert!(report.contains("Usage: cudatrace report FILE") && !report.contains("--pid"), "{report}");
+    }
 }

@@ -8,7 +8,7 @@ use std::io::Write;
 pub fn run() -> Result<u8> {
     let mut out = std::io::stdout().lock();
     for script in SCRIPTS {
-        writeln!(out, "{:<10} {}", script.name, script.summary())?;
+        writeln!(out, "{:<11} {}", script.name, script.summary())?;
     }
     Ok(0)
 }

@@ -316,7 +316,9 @@ impl Summary {
         let threads = format!("{threads} thread{}", if threads == 1 { "" } else { "s" });
         lines.add("time", format!("{}, {threads}", time(seconds)));
         lines.add("API calls", format!("{} driver, {} runtime", self.calls.1, self.calls.0));
-        lines.add("launches", format!("{} of {} kernels", self.launches(), self.kernels.len()));
+        let kernels = self.kernels.len();
+        let kernels = format!("{kernels} kernel{}", if kernels == 1 { "" } else { "s" });
+        lines.add("launches", format!("{} of {kernels}", self.launches()));
         lines.add("allocations", self.short_of_memory());
         lines.add("transfers", self.short_of_copies());
         self.short_of_errors(&mut lines);

@@ -82,7 +82,10 @@ fn words(manifest: &Manifest, trouble: &Trouble, count: u64) -> String {
         CounterKind::NoRoomAround => {
             format!("{} found no room among the calls of their thread: no other lies in them", calls())
         }
-        CounterKind::Entered(id) => format!("{} of `{}` did not return while traced", calls(), program(*id)),
+        CounterKind::Entered(id) => {
+            let program = program(*id);
+            format!("{} of `{program}` went on at the end, or never returned", calls())
+        }
         CounterKind::Returned(id) => format!("{} of `{}` returned", calls(), program(*id)),
         CounterKind::NoEntry(id) => {
             format!(
@@ -115,7 +118,7 @@ mod tests {
         assert_eq!(
             messages,
             [
-                "1 call of `this probe` did not return while traced",
+                "1 call of `this probe` went on at the end, or never returned",
                 "2 reads of the program's memory failed, and gave 0 or \"\""
             ]
         );

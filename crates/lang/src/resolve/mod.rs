@@ -63,7 +63,7 @@ impl Pending {
             error.note(format!("looked in {}", self.looked_in.join(", ")));
         }
         error.help.extend(probes::did_you_mean(&near));
-        error.help("name its file by path, or trace a program that loads it with `-c` or `-p`");
+        error.help("name its file by path, trace a program that loads it with `-c` or `-p`, or `--wait` until one does");
     }
 }
 

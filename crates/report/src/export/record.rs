@@ -288,12 +288,21 @@ impl Data {
             Data::Text(text) => text.to_string(),
             Data::Stack(frames) => frames.iter().map(Frame::label).collect::<Vec<_>>().join(" < "),
             Data::List(parts) => format!("[{}]", all(parts)),
+            Data::Map(members) if is_dimensions(members) => {
+                let parts: Vec<String> = members.iter().map(|(_, value)| value.label()).collect();
+                format!("({})", parts.join(","))
+            }
             Data::Map(members) => {
                 let one = |(name, value): &(Arc<str>, Data)| format!("{name}={}", value.label());
                 members.iter().map(one).collect::<Vec<_>>().join(" ")
             }
         }
     }
+}
+
+/// `x`, `y` and `z`, as a grid has them: `(4,1,1)` says as much.
+fn is_dimensions(members: &[(Arc<str>, Data)]) -> bool {
+    members.iter().map(|(name, _)| &**name).eq(["x", "y", "z"])
 }
 
 impl Frame {

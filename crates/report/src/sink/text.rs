@@ -114,6 +114,8 @@ impl<W: Write, N: Write> TextSink<W, N> {
     }
 
     fn troubles(&mut self, manifest: &Manifest, troubles: &[Trouble]) -> io::Result<()> {
+        // On a terminal they stand behind what they are about.
+        self.out.flush()?;
         for finding in findings(manifest, troubles) {
             let place = match finding.place {
                 Place { line: 0, .. } => String::new(),
