@@ -18,6 +18,7 @@ use crate::unwind::{self, UnwindMaps};
 use crate::{features, run, sys};
 use libbpf_sys as bpf;
 use report::{Snapshot, Trouble};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -320,7 +321,7 @@ impl Session {
     ) -> Result<(), AttachError> {
         let described = self.core.manifest.programs.clone();
         let mut pairs: Vec<(&Program, LoadedProgram)> = described.iter().zip(programs).collect();
-        pairs.sort_by_key(|(program, _)| order(&program.attach));
+        pairs.sort_by_key(|(program, _)| order(program));
         for (program, loaded) in pairs {
             self.attach_one(program, loaded, options)?;
         }
@@ -372,14 +373,19 @@ impl Drop for Session {
 }
 
 /// Forks are followed before the first record can be written, BEGIN runs before the first probe can hit. Programs of one
-/// tracepoint run in the order in which they were attached: a process is forgotten after the script has seen its exit.
-fn order(attach: &Attach) -> u8 {
-    match attach {
-        Attach::Follow { tracepoint } if tracepoint == wire::manifest::TASK_ENDS => 3,
-        Attach::Follow { .. } => 0,
-        Attach::Begin => 1,
-        Attach::Uprobes { .. } | Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => 2,
-        Attach::Interval { .. } | Attach::Profile { .. } | Attach::Signal { .. } | Attach::End => 3,
+/// tracepoint run in the order in which they were attached: a process is forgotten after the script has seen its exit. Those
+/// of one function run in the opposite order, so the script's last clause is attached first; of one clause what looks at
+/// entries, before returns ask for it.
+fn order(program: &Program) -> (u8, Reverse<u32>) {
+    let clause = Reverse(program.clause);
+    let any = Reverse(0);
+    match &program.attach {
+        Attach::Follow { tracepoint } if tracepoint == wire::manifest::TASK_ENDS => (3, any),
+        Attach::Follow { .. } => (0, any),
+        Attach::Begin => (1, any),
+        Attach::Uprobes { .. } => (2, clause),
+        Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => (2, any),
+        Attach::Interval { .. } | Attach::Profile { .. } | Attach::Signal { .. } | Attach::End => (3, any),
     }
 }
 
