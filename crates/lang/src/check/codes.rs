@@ -300,4 +300,12 @@ pub const TYPES: &[Code] = &[
         example: "uprobe:libc:malloc { print(*(reg(\"sp\") + 8)) }",
         repaired: "uprobe:libc:malloc { print(*(uint64 *)(reg(\"sp\") + 8)) }",
     },
+    Code {
+        code: "W0260",
+        title: "a comparison is compared",
+        explanation: "`1 < x < 5` does not ask whether `x` lies between 1 and 5: `1 < x` is true or false, 1 or 0, and both \
+                      are less than 5.",
+        example: "uprobe:libc:malloc / 1 < arg0 < 4096 / { @ = count() }",
+        repaired: "uprobe:libc:malloc / 1 < arg0 && arg0 < 4096 / { @ = count() }",
+    },
 ];

@@ -255,7 +255,7 @@ impl Checker<'_> {
                 return unknown(span);
             }
             Err(agg) => {
-                self.agg_conflict(map, agg, &format!("`{}=`", symbol(op)), span);
+                self.agg_conflict(map, agg, &format!("an update such as `{}=`", symbol(op)), span);
                 return unknown(span);
             }
         }

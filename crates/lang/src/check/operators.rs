@@ -164,6 +164,7 @@ impl Checker<'_> {
         if let Some(simpler) = against_zero(op, &lhs, &rhs, span) {
             return simpler;
         }
+        self.warn_chained(op, &lhs, span);
         let equality = matches!(op, BinaryOp::Eq | BinaryOp::Ne);
         let (lhs, rhs) = match (&lhs.ty, &rhs.ty) {
             (a, Type::Str(_)) if is_kernel_name(a) => (self.kernel_text(lhs), rhs),
@@ -187,6 +188,15 @@ impl Checker<'_> {
             _ => return self.not_comparable(op, &lhs, &rhs, span),
         };
         if op == BinaryOp::Ne { not(equal, span) } else { equal }
+    }
+
+    /// `1 < pid < 5` asks whether `1 < pid`, which is 0 or 1, is less than 5.
+    fn warn_chained(&mut self, op: BinaryOp, lhs: &Expr, span: Span) {
+        let is_order = |op| matches!(op, BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge);
+        if is_order(op) && matches!(&lhs.kind, ExprKind::Binary { op: first, .. } if is_order(*first)) {
+            self.warning("W0260", span, "a comparison is compared with a number")
+                .help("`a < b && b < c` asks for a value between two others");
+        }
     }
 
     fn name_equals(&mut self, name: &Expr, other: &Expr, span: Span) -> Expr {

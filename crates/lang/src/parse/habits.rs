@@ -49,6 +49,7 @@ const SHELL: &str = "something is missing before it; in a script between double 
 const MISSING: &str = "a value is missing behind the comma; if it was a `$x`, the shell took it away: put the script between single \
                        quotes";
 const PREDICATE: &str = "a predicate stands between slashes: `/ pid == 3 /`";
+const TOGETHER: &str = "`+=` and `-=` are written without a blank";
 const BLANKS: &str = "the parts of a probe stand without blanks between them: `uprobe:libcuda:cuInit`";
 const EACH: &str = "there is no `in`: compare with each, `x == 1 || x == 2`";
 const SEARCH: &str =
@@ -65,6 +66,8 @@ const HABITS: &[Habit] = &[
     anywhere("!= ^ =", "`!=` compares"),
     anywhere("for ( VAR ^ =", LOOP),
     anywhere("RANGE ^ =", "a range ends before its second number: `0..10` goes from 0 to 9"),
+    anywhere("+ ^ =", TOGETHER),
+    anywhere("- ^ =", TOGETHER),
     anywhere("START ^ =", SHELL),
     anywhere("START ^ ==", SHELL),
     anywhere("( ^ ==", SHELL),
