@@ -15,6 +15,8 @@ pub struct Script {
     pub items: Vec<Item>,
     /// Names for the parts of maps' keys, once forms are expanded.
     pub labels: Labels,
+    /// Where texts stand that the command line gave, once forms are expanded.
+    pub given: Vec<Span>,
 }
 
 /// A thing at the top level.

@@ -77,7 +77,7 @@ fn read<'d>(src: &Source, params: &[String], diags: &'d mut Diagnostics) -> (Scr
     let items = files.flat_map(|file| parse_file(src, file, params, diags)).collect();
     let new = &mut diags.list[errors_before..];
     new.sort_by_key(|diag| diag.span.start);
-    (Script { items, labels: Labels::new() }, new)
+    (Script { items, labels: Labels::new(), given: Vec::new() }, new)
 }
 
 /// The items of one file of the source.

@@ -203,7 +203,7 @@ impl Checker<'_> {
         let cut = |text: &[u8]| text[..text.len().min(limit)].to_vec();
         let (start, shown) = (cut(bytes), String::from_utf8_lossy(&cut(bytes)).into_owned());
         let test = |candidate: &str| cut(candidate.as_bytes()) == start;
-        self.name_test(name, &format!("that begins with `{shown}`"), test, span)
+        self.name_test(name, (&format!("that begins with `{shown}`"), other.span), test, span)
     }
 
     fn strcontains(&mut self, args: &[ast::Expr], span: Span) -> Expr {
@@ -218,7 +218,7 @@ impl Checker<'_> {
             let text = String::from_utf8_lossy(&needle).into_owned();
             return self.name_test(
                 &haystack,
-                &format!("with `{text}` in it"),
+                (&format!("with `{text}` in it"), args[1].span),
                 |name| name.contains(&text),
                 span,
             );

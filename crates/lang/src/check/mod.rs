@@ -230,6 +230,8 @@ pub(crate) struct Checker<'a> {
     /// Maps that are declared as metrics, and the names that these were given.
     metric_names: (FxHashSet<String>, FxHashSet<String>),
     labels: Labels,
+    /// As [`ast::Script::given`].
+    given: Vec<Span>,
     pub maps: Vec<MapState>,
     /// By name.
     map_ids: FxHashMap<String, MapId>,
@@ -269,6 +271,7 @@ impl<'a> Checker<'a> {
             metrics,
             metric_names: Default::default(),
             labels: Labels::new(),
+            given: Vec::new(),
             maps,
             map_ids: FxHashMap::default(),
             enumerators,
@@ -286,6 +289,7 @@ impl<'a> Checker<'a> {
 
     fn top_level(&mut self, script: &'a Script, diags: &mut Diagnostics) {
         self.labels.clone_from(&script.labels);
+        self.given.clone_from(&script.given);
         for item in &script.items {
             match item {
                 Item::Define { name, value } => {

@@ -7,8 +7,14 @@ use crate::hir::{BinaryOp, Expr, ExprKind, NameId, NameKind, Type};
 use crate::span::Span;
 
 impl Checker<'_> {
-    /// Whether the name of the attach point that was hit passes a test.
-    pub fn name_test(&mut self, name: &Expr, shown: &str, test: impl Fn(&str) -> bool, span: Span) -> Expr {
+    /// Whether the name of the attach point that was hit passes a test, by a text that stands at `text`.
+    pub fn name_test(
+        &mut self,
+        name: &Expr,
+        (shown, text): (&str, Span),
+        test: impl Fn(&str) -> bool,
+        span: Span,
+    ) -> Expr {
         let Type::Name(kind) = name.ty else { return unknown(span) };
         match name.kind {
             ExprKind::Int(id) => {
@@ -23,7 +29,7 @@ impl Checker<'_> {
         let passes = |id: &NameId| test(self.name_text(kind, *id));
         let found: Vec<NameId> = ids.into_iter().filter(passes).collect();
         // What the command line gives may be meant for other clauses.
-        let is_option = self.src.slice(span).contains("getopt(");
+        let is_option = self.given.contains(&text);
         if found.is_empty() && !of_clause.iter().any(passes) && !is_option {
             let message = format!("no attach point of this clause has a `{}` {shown}", word(kind));
             self.warning("W0254", span, message);

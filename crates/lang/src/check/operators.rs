@@ -206,7 +206,7 @@ impl Checker<'_> {
                 if matches!(name.kind, ExprKind::Around(_)) {
                     return self.parent_is(name, &text, span);
                 }
-                self.name_test(name, &format!("`{text}`"), |candidate| candidate == text, span)
+                self.name_test(name, (&format!("`{text}`"), other.span), |candidate| candidate == text, span)
             }
             _ => self.name_against_value(span),
         }

@@ -109,14 +109,17 @@ pub fn unknown(given: &[Given], known: &[Known], scripts: usize) -> Option<Strin
 
 /// Replaces each `getopt` by its value.
 pub fn expand(script: &mut Script, given: &[Given], diags: &mut Diagnostics) {
-    let mut seen = FxHashMap::default();
+    let (mut seen, mut texts) = (FxHashMap::default(), Vec::new());
     walk::script(
         script,
         &mut walk::Exprs(|e: &mut Expr| {
             let Some(read) = read(e) else { return };
             let value = read.and_then(|option| value(option, given, &mut seen));
             match value {
-                Ok(kind) => e.kind = kind,
+                Ok(kind) => {
+                    texts.extend(matches!(kind, ExprKind::Str(_)).then_some(e.span));
+                    e.kind = kind;
+                }
                 Err(Wrong { span, message, help }) => {
                     diags.error("E0031", span, message).help(help);
                     e.kind = ExprKind::Int { value: 0, unsigned: false };
@@ -124,6 +127,7 @@ pub fn expand(script: &mut Script, given: &[Given], diags: &mut Diagnostics) {
             }
         }),
     );
+    script.given = texts;
     for item in &mut script.items {
         if let Item::Clause(clause) = item {
             clause.probes.retain_mut(|probe| probe.parts.iter_mut().all(is_wanted));
