@@ -14,6 +14,7 @@ use runtime::{Kernel, LoadError, Loaded};
 use sim::agree;
 use sim::catalog::TestCatalog;
 use sim::generate;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::Features;
 use wire::manifest::Compiled;
 
@@ -39,11 +40,19 @@ fn kernels() -> [(&'static str, Features); 2] {
     [("this kernel", kernel.features), ("only what the oldest kernel has", Features::FLOOR)]
 }
 
+/// Tests load one after the other: [`steps`] looks at all programs of this process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn generated_scripts_are_accepted() {
     if !can_load() {
         return;
     }
+    let _alone = alone();
     let (kernels, catalog) = (kernels(), TestCatalog::of_cuda());
     let mut refused = Vec::new();
     for seed in seeds("VERIFY", PROGRAMS) {
@@ -56,6 +65,70 @@ fn generated_scripts_are_accepted() {
         }
     }
     assert!(refused.is_empty(), "refused: {refused:?}");
+}
+
+/// Instructions that the verifier followed in the program that took most.
+fn steps(text: &str, features: Features) -> Result<u64, LoadError> {
+    let src = Source::new("growing.ct", text);
+    let program = agree::check(&src, &TestCatalog::of_cuda()).unwrap_or_else(|findings| panic!("{findings}"));
+    let loaded = load(&compile(&program, &src, features))?;
+    let files = std::fs::read_dir("/proc/self/fdinfo").expect("proc is there");
+    // The folder's own descriptor is gone by now.
+    let infos = files.flatten().filter_map(|file| std::fs::read_to_string(file.path()).ok());
+    let most = infos.filter_map(|info| {
+        let line = info.lines().find_map(|line| line.strip_prefix("verified_insns:")).map(str::trim)?;
+        line.parse().ok()
+    });
+    let most = most.max().expect("the kernel tells (5.16)");
+    drop(loaded);
+    Ok(most)
+}
+
+/// So many of it, each with its number.
+fn numbered(one: &str, times: usize) -> String {
+    (0..times).map(|at| one.replace('#', &at.to_string())).collect()
+}
+
+/// What a script may have many of, `#` being the number of one: what is said of all first, and what is said twice of all
+/// then.
+const GROWING: [(&str, &str, &str); 12] = [
+    ("a value", "$v# = arg0 * #;", "if ($v# == 0) { @++ }"),
+    ("a result", "@i[#] = arg0; $v# = @i[#];", "if ($v# == 0) { @++ }"),
+    ("a divisor", "$v# = arg0 + #;", "@ = arg1 / $v#;"),
+    ("a length", "$v# = arg1 + #;", "@s = str(arg0, $v#);"),
+    ("an index", "$v# = arg1 + #;", "@ = (\"abc\")[$v#];"),
+    ("a sample", "$v# = arg1 + #;", "@h = hist($v#);"),
+    ("an extreme", "$v# = arg1 + #;", "@m# = max($v#);"),
+    ("an extreme by time", "", "@m# = tseries(arg0, 1ms, 4, \"max\");"),
+    ("a flag", "$v# = 0; if (arg0 > #) { $v# = 1; }", "if ($v# == 1) { @++ }"),
+    ("a position", "$v# = strstr(comm, \"#\");", "if ($v# > 2) { @++ }"),
+    ("a value of the program in loops", "$v# = arg0 * #;", "for $i : 0..arg1 { if ($v# > $i) { @++ } }"),
+    ("a loop", "", "for $i : 0..arg1 { if ($i == arg0) { @++ } if ($i > arg0) { @-- } }"),
+];
+
+/// Ways of a body that meet must not be followed apart: four times as much takes the verifier some four times as long. Where
+/// each way has a state of its own, it takes millions of times as long.
+#[test]
+fn what_the_verifier_follows_grows_as_the_script_does() {
+    if !can_load() {
+        return;
+    }
+    let _alone = alone();
+    const SOME: usize = 6;
+    let mut wrong = Vec::new();
+    for (what, set, later) in GROWING {
+        let body = |times| numbered(set, times) + &numbered(later, times).repeat(2);
+        for (kernel, features) in kernels() {
+            let text = |times| format!("uprobe:libcuda:cuMem* {{ {} }}", body(times));
+            let [some, many] =
+                [SOME, 4 * SOME].map(|times| steps(&text(times), features).unwrap_or(u64::MAX));
+            eprintln!("{what}, {kernel}: {some}, {many}");
+            if some == u64::MAX || many > 10 * some {
+                wrong.push(format!("{what}, {kernel}: {some}, then {many}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Where code lies in an object, and a test for null in it: `if r0 == 0 goto`.
@@ -75,6 +148,7 @@ fn a_refused_program_is_our_bug_and_says_where() {
     if !can_load() {
         return;
     }
+    let _alone = alone();
     let src = Source::new("spoilt.ct", "// one line\nBEGIN { @seen[1] = 2; print(@seen[1]); }\n");
     let program = agree::check(&src, &TestCatalog::of_cuda()).expect("a correct script");
     let mut compiled = compile(&program, &src, Features::FLOOR);
@@ -96,6 +170,7 @@ fn what_the_kernel_cannot_check_for_its_size_is_said_in_the_terms_of_the_script(
     if !can_load() {
         return;
     }
+    let _alone = alone();
     let loops: String = (0..9).map(|at| format!("for $i{at} : 0..100 {{ ")).collect();
     let search = "$a = str(arg0, 1024); unroll(100) { if (strcontains($a, \"abcabd\")) { @++ } }";
     let cases = [

@@ -10,9 +10,11 @@
 //!
 //! Not here: which machine register or stack place anything gets (`regalloc`).
 
+use super::apart::tested_apart;
 use super::asm::Kfunc;
 use super::insn::{Alu, Atomic, Cmp, Reg, Width};
 use super::mir::{Base, Block, Callee, End, Function, INSERTED, Inst, Placed, R, Val, Wide};
+use crate::flow::Bits;
 use crate::ir::{self, AtomicOp, Bin, BlockId, FuncRef, MapRef, Op, Operand, SlotId, Term, VReg};
 use lang::Span;
 
@@ -89,6 +91,8 @@ struct Select<'a> {
     stored: Option<(i64, R)>,
     insts: Vec<Placed>,
     span: Span,
+    /// Registers that are tested in a copy.
+    apart: Bits,
 }
 
 impl<'a> Select<'a> {
@@ -112,6 +116,7 @@ impl<'a> Select<'a> {
             stored: None,
             insts: Vec::new(),
             span: func.span,
+            apart: tested_apart(func),
         }
     }
 
@@ -177,7 +182,7 @@ impl<'a> Select<'a> {
             },
             Term::Branch { cmp, lhs, rhs, then, otherwise } => {
                 let (then, otherwise) = (then.0 as usize, otherwise.0 as usize);
-                let (lhs, rhs) = (self.reg(lhs.into()), self.val(rhs));
+                let (lhs, rhs) = self.tested(lhs.into(), rhs);
                 self.finish(End::Branch { cmp, lhs, rhs, then, otherwise }, false);
             }
             Term::Return(value) => self.ret(value),
@@ -187,6 +192,44 @@ impl<'a> Select<'a> {
     fn ret(&mut self, value: Operand) {
         self.load(R::Phys(Reg::R0), value);
         self.finish(End::Exit, false);
+    }
+
+    /// Both sides of a test.
+    fn tested(&mut self, lhs: Operand, rhs: Operand) -> (R, Val) {
+        let lhs = self.reg(lhs);
+        let rhs = self.val(rhs);
+        let rhs = match rhs {
+            Val::R(reg) => Val::R(self.tested_reg(reg)),
+            constant => constant,
+        };
+        (self.tested_reg(lhs), rhs)
+    }
+
+    fn tested_reg(&mut self, reg: R) -> R {
+        let R::Virt(VReg(number)) = reg else { return reg };
+        if number >= self.func.vregs || !self.apart.contains(number as usize) {
+            return reg;
+        }
+        let copy = self.temp();
+        self.copy_apart(copy, reg);
+        copy
+    }
+
+    /// `dst = src`, of which the verifier knows nothing, as it does not compute differences of addresses.
+    fn copy_apart(&mut self, dst: R, src: R) {
+        let frame = Val::R(R::Phys(Reg::FP));
+        self.mov(dst, frame);
+        self.emit(Inst::Alu { op: Bin::Sub, dst, src: frame });
+        self.emit(Inst::Alu { op: Bin::Xor, dst, src: Val::R(src) });
+    }
+
+    fn apart(&mut self, dst: VReg, src: VReg) {
+        match self.known[src.0 as usize] {
+            None if self.uses[src.0 as usize] > 1 && dst != src => {
+                self.copy_apart(R::Virt(dst), R::Virt(src))
+            }
+            _ => self.load(R::Virt(dst), src.into()),
+        }
     }
 
     fn emit(&mut self, inst: Inst) {
@@ -269,6 +312,7 @@ impl<'a> Select<'a> {
                 self.load(R::Virt(dst), src.into());
                 self.emit(Inst::Neg { dst: R::Virt(dst) });
             }
+            Op::Apart { dst, src } => self.apart(dst, src),
             Op::Extend { dst, src, width, signed } => {
                 let src = self.reg(src.into());
                 self.extend(R::Virt(dst), src, width, signed);
@@ -369,7 +413,7 @@ impl<'a> Select<'a> {
 
     /// `dst = 1; if lhs cmp rhs goto next; dst = 0; next:`
     fn compare(&mut self, dst: VReg, cmp: Cmp, lhs: Operand, rhs: Operand) {
-        let (lhs, rhs) = (self.reg(lhs), self.val(rhs));
+        let (lhs, rhs) = self.tested(lhs, rhs);
         let target = R::Virt(dst);
         let read = lhs == target || rhs == Val::R(target);
         let result = if read { self.temp() } else { target };

@@ -167,6 +167,11 @@ impl Builder {
         self.dst(|dst| Op::Neg { dst, src })
     }
 
+    /// `dst = apart src`
+    pub fn apart(&mut self, src: VReg) -> VReg {
+        self.dst(|dst| Op::Apart { dst, src })
+    }
+
     /// `dst = extend src`
     pub fn extend(&mut self, src: VReg, width: Width, signed: bool) -> VReg {
         self.dst(|dst| Op::Extend { dst, src, width, signed })

@@ -268,6 +268,9 @@ pub enum Op {
     Bin { op: Bin, dst: VReg, lhs: Operand, rhs: Operand },
     /// `v0 = neg v1`
     Neg { dst: VReg, src: VReg },
+    /// `v0 = apart v1`: a copy that the kernel's verifier takes for another value: what it learns of one it does not say of
+    /// the other
+    Apart { dst: VReg, src: VReg },
     /// `v0 = extend.s32 v1`: the low bytes of `src`, sign- or zero-extended
     Extend { dst: VReg, src: VReg, width: Width, signed: bool },
     /// `v0 = cmp.slt v1, v2`: 0 or 1

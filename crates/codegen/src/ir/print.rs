@@ -112,6 +112,7 @@ impl Module {
             Op::Mov { src, .. } => src.to_string(),
             Op::Bin { op, lhs, rhs, .. } => format!("{} {lhs}, {rhs}", bin_name(*op)),
             Op::Neg { src, .. } => format!("neg {src}"),
+            Op::Apart { src, .. } => format!("apart {src}"),
             Op::Extend { src, width, signed, .. } => format!("extend.{} {src}", extension(*width, *signed)),
             Op::Compare { cmp, lhs, rhs, .. } => format!("cmp.{} {lhs}, {rhs}", cmp_names(*cmp).0),
             Op::Load { base, offset, width, signed, .. } => {

@@ -11,6 +11,7 @@ impl Op {
             | Op::Mov { dst, .. }
             | Op::Bin { dst, .. }
             | Op::Neg { dst, .. }
+            | Op::Apart { dst, .. }
             | Op::Extend { dst, .. }
             | Op::Compare { dst, .. }
             | Op::Load { dst, .. }
@@ -35,7 +36,7 @@ impl Op {
             | Op::DataAddr { .. }
             | Op::FuncAddr { .. } => {}
             Op::Mov { src, .. } => f(*src),
-            Op::Neg { src, .. } | Op::Extend { src, .. } => f((*src).into()),
+            Op::Neg { src, .. } | Op::Apart { src, .. } | Op::Extend { src, .. } => f((*src).into()),
             Op::Bin { lhs, rhs, .. } | Op::Compare { lhs, rhs, .. } => [*lhs, *rhs].into_iter().for_each(f),
             Op::Load { base, .. } => f((*base).into()),
             Op::Store { base, src, .. } => [(*base).into(), *src].into_iter().for_each(f),

@@ -7,7 +7,6 @@
 use super::Cx;
 use super::body::Body;
 use super::frame::Place;
-use super::map::EXCHANGE_TRIES;
 use crate::bpf::helper;
 use crate::ir::{AtomicOp, Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Expr, MapId};
@@ -16,6 +15,9 @@ use wire::map::{Agg, Keeps, MapValue, SERIES_CLAIMED, SERIES_WORDS, hist_buckets
 
 /// Multiplied with 2^(n+1) - 1, its top six bits differ for each n.
 const DE_BRUIJN: u64 = 0x03f7_9d71_b4cb_0a89;
+
+/// How often others may come before who offers an extreme. Each of them has made it more extreme.
+const OFFERS: u32 = 8;
 
 /// By the top six bits of the product: n.
 fn log2_table() -> [u8; 64] {
@@ -148,25 +150,24 @@ impl Body<'_, '_> {
     }
 
     /// Makes the sample the extreme unless there is a better one. `fresh`: 0 may mean that there is none.
+    ///
+    /// The loop is for whom others came before, so what they wrote is a sample. Its rounds have ways out and no ways that
+    /// meet: from each of those the verifier would follow all rounds that are left.
     fn offer(&mut self, cell: VReg, sample: VReg, settled: Cmp, fresh: bool) {
-        let done = self.b().block();
-        self.counted_loop(EXCHANGE_TRIES, |body, _| {
-            let old = body.b().load(cell, 8, Width::B64, false);
-            let (compare, replace) = (body.b().block(), body.b().block());
-            if fresh {
-                let used = body.b().block();
-                body.b().branch(Cmp::Ne, old, 0, compare, used);
-                body.b().switch_to(used);
-                let n = body.b().load(cell, 0, Width::B64, false);
-                body.b().branch(Cmp::Ne, n, 0, compare, replace);
-            } else {
-                body.b().jump(compare);
-            }
-            body.b().switch_to(compare);
-            body.b().branch(settled, old, sample, done, replace);
-            body.b().switch_to(replace);
+        let (done, replace) = (self.b().block(), self.b().block());
+        let old = self.b().load(cell, 8, Width::B64, false);
+        if fresh {
+            let n = self.b().load(cell, 0, Width::B64, false);
+            let used = self.b().bin(Bin::Or, n, old);
+            self.go_on_unless(Cmp::Eq, used, 0, replace);
+        }
+        self.b().branch(settled, old, sample, done, replace);
+        self.b().switch_to(replace);
+        self.counted_loop(OFFERS, |body, _| {
             let found = body.b().cmpxchg(cell, 8, old, sample);
             body.go_on_unless(Cmp::Eq, found, old, done);
+            body.b().set(old, found);
+            body.go_on_unless(settled, old, sample, done);
         });
         self.count(CounterKind::LoopLimit);
         self.b().fall_into(done);
@@ -187,6 +188,7 @@ impl Body<'_, '_> {
     fn hist_bucket(&mut self, sample: Operand, bits: u8) -> VReg {
         let bucket = self.b().copy(0);
         let sample = self.b().reg(sample);
+        let sample = self.b().apart(sample);
         let [positive, small, large, after] = std::array::from_fn(|_| self.b().block());
         self.b().branch(Cmp::Slt, sample, 0, after, positive);
         self.b().switch_to(positive);
@@ -230,6 +232,7 @@ impl Body<'_, '_> {
     fn lhist_bucket(&mut self, sample: Operand, min: i64, max: i64, step: i64) -> VReg {
         let bucket = self.b().copy(0);
         let sample = self.b().reg(sample);
+        let sample = self.b().apart(sample);
         let [not_below, above, inside, after] = std::array::from_fn(|_| self.b().block());
         self.b().branch(Cmp::Slt, sample, min, after, not_below);
         self.b().switch_to(not_below);

@@ -456,7 +456,8 @@ impl Body<'_, '_> {
         let capacity = self.cx.size(&base.ty);
         let place = self.place(base);
         let index = self.scalar(index);
-        let index = self.b().copy(index);
+        let index = self.b().reg(index);
+        let index = self.b().apart(index);
         let result = self.b().copy(0);
         let (inside, after) = (self.b().block(), self.b().block());
         self.b().branch(Cmp::Ult, index, i64::from(capacity), inside, after);
@@ -475,7 +476,8 @@ impl Body<'_, '_> {
         let count = self.cx.size(&base.ty) / size;
         let place = self.place(base);
         let index = self.scalar(index);
-        let index = self.b().copy(index);
+        let index = self.b().reg(index);
+        let index = self.b().apart(index);
         let result = self.b().copy(0);
         let (inside, after) = (self.b().block(), self.b().block());
         self.b().branch(Cmp::Ult, index, i64::from(count), inside, after);

@@ -23,7 +23,7 @@ const PREALLOCATED_BYTES: u64 = 256 << 10;
 /// Stacks kept at most.
 const STACKS: u32 = 1 << 14;
 /// Tries of a compare-exchange before it is given up and counted.
-pub(super) const EXCHANGE_TRIES: u32 = 64;
+const EXCHANGE_TRIES: u32 = 64;
 
 /// What a script does with a map, as far as it matters for its storage.
 #[derive(Default)]

@@ -55,7 +55,8 @@ impl Body<'_, '_> {
             return (limit as u64).min(capacity as u64).cast_signed().into();
         }
         let limit = self.scalar(limit);
-        let size = self.b().copy(limit);
+        let limit = self.b().reg(limit);
+        let size = self.b().apart(limit);
         let (large, fine) = (self.b().block(), self.b().block());
         self.b().branch(Cmp::Ugt, size, capacity, large, fine);
         self.b().switch_to(large);
@@ -167,6 +168,7 @@ impl Body<'_, '_> {
         let result = self.b().copy(-1);
         let after = self.b().block();
         self.search(haystack, needle, |body, index| {
+            let index = body.b().apart(index);
             body.b().set(result, index);
             body.b().jump(after);
         });

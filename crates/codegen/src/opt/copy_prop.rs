@@ -85,6 +85,7 @@ fn fold_extension(op: &mut Op, value: impl Fn(VReg) -> Option<Operand>) -> bool 
     let constant = |src| value(src).and_then(Operand::as_const);
     let (dst, value) = match *op {
         Op::Extend { dst, src, width, signed } => (dst, constant(src).map(|c| extend(c, width, signed))),
+        Op::Apart { dst, src } => (dst, constant(src)),
         Op::Neg { dst, src } => (dst, constant(src).map(i64::wrapping_neg)),
         _ => return false,
     };

@@ -63,10 +63,10 @@ enum Place {
 struct State(BTreeMap<Place, BTreeSet<R>>);
 
 impl State {
-    /// Arguments lie where the machine puts them.
+    /// Arguments and the frame's address lie where the machine puts them.
     fn at_entry() -> State {
-        let args = (0..5).map(|n| R::Phys(Reg::arg(n)));
-        State(args.map(|reg| (Place::Reg(reg), BTreeSet::from([reg]))).collect())
+        let given = (0..5).map(Reg::arg).chain([Reg::FP]).map(R::Phys);
+        State(given.map(|reg| (Place::Reg(reg), BTreeSet::from([reg]))).collect())
     }
 
     fn meet(&self, other: &State) -> State {

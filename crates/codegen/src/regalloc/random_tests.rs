@@ -166,8 +166,9 @@ fn op(shape: &Shape, random: &mut Random) -> Op {
     let (base, offset) = address(shape, random);
     let (width, wide) = (random.pick(&WIDTHS), random.pick(&[Width::B32, Width::B64]));
     let signed = random.below(2) == 0;
-    match random.below(12) {
+    match random.below(13) {
         0 => Op::Mov { dst, src: lhs },
+        12 => Op::Apart { dst, src },
         1..4 => Op::Bin { op: random.pick(&BINS), dst, lhs, rhs },
         4 => Op::Neg { dst, src },
         5 => Op::Extend { dst, src, width, signed },
@@ -311,6 +312,7 @@ fn step_ir(op: &Op, regs: &mut [u64], memory: &mut Memory, params: [u64; 2]) {
         Op::Param { index, .. } => params[index as usize],
         Op::Mov { src, .. } => get(src),
         Op::Bin { op, lhs, rhs, .. } => bin(op, get(lhs), get(rhs)),
+        Op::Apart { src, .. } => get(src.into()),
         Op::Neg { src, .. } => get(src.into()).wrapping_neg(),
         Op::Extend { src, width, signed: true, .. } => sign_extend(get(src.into()), width),
         Op::Extend { src, width, .. } => truncate(get(src.into()), width),

@@ -1,0 +1,166 @@
+//! Which values are tested in a copy, apart from themselves.
+//!
+//! The kernel's verifier learns from each branch what it says of a value, and follows each way with that. If the value is
+//! tested again, what it has learnt decides the test, and from then on it follows the rest of the program once for each
+//! outcome: a body with 20 such values has a million ways. The same holds for a value that is one constant on one way and
+//! another one on another. Of a copy that it takes for some other value it knows and learns nothing, so that ways that have
+//! met stay together.
+//!
+//! ```text
+//! branch v0 == 0, b1, b2            r2 = fp; r2 -= fp; r2 ^= r1; if r2 == 0 goto b1
+//! ```
+//!
+//! Left alone are values that the verifier must know: addresses, what becomes part of one or a size, and what counts rounds.
+
+use super::helper;
+use crate::flow::Bits;
+use crate::ir::{Func, Op, Operand, Term, VReg};
+
+/// A function with fewer tests has so few ways that the verifier may follow them all.
+const FEW_TESTS: usize = 32;
+
+/// Helpers whose third argument is an address of which the verifier knows nothing.
+const READERS: [u32; 4] = [
+    helper::PROBE_READ_USER,
+    helper::PROBE_READ_KERNEL,
+    helper::PROBE_READ_USER_STR,
+    helper::PROBE_READ_KERNEL_STR,
+];
+
+/// Helpers whose result is an address.
+const FINDERS: [u32; 5] = [
+    helper::MAP_LOOKUP_ELEM,
+    helper::MAP_LOOKUP_PERCPU_ELEM,
+    helper::RINGBUF_RESERVE,
+    helper::GET_CURRENT_TASK_BTF,
+    helper::TASK_PT_REGS,
+];
+
+/// The registers that are tested in a copy.
+pub fn tested_apart(func: &Func) -> Bits {
+    let mut apart = Bits::new(func.vregs as usize);
+    let tests = tests(func);
+    if tests.len() < FEW_TESTS {
+        return apart;
+    }
+    let needed = needed(func);
+    let mut known = framed(func);
+    known.union(&constants(func));
+    let mut seen = Bits::new(func.vregs as usize);
+    for reg in tests.iter().map(|reg| reg.0 as usize).filter(|&reg| !needed.contains(reg)) {
+        if known.contains(reg) || seen.contains(reg) {
+            apart.insert(reg);
+        }
+        seen.insert(reg);
+    }
+    apart
+}
+
+fn ops(func: &Func) -> impl DoubleEndedIterator<Item = &Op> {
+    func.blocks.iter().flat_map(|block| &block.ops).map(|inst| &inst.op)
+}
+
+/// Registers that are compared, as often as they are.
+fn tests(func: &Func) -> Vec<VReg> {
+    let compared = ops(func).filter_map(|op| match *op {
+        Op::Compare { lhs, rhs, .. } => Some([lhs, rhs]),
+        _ => None,
+    });
+    let branched = func.blocks.iter().filter_map(|block| match block.term {
+        Term::Branch { lhs, rhs, .. } => Some([lhs.into(), rhs]),
+        _ => None,
+    });
+    compared.chain(branched).flatten().filter_map(Operand::as_reg).collect()
+}
+
+/// What callbacks read from the frame of their program: each read is a register, but the verifier takes them for one value.
+fn framed(func: &Func) -> Bits {
+    let mut frame = Bits::new(func.vregs as usize);
+    let mut framed = frame.clone();
+    for op in ops(func) {
+        match *op {
+            Op::Param { dst, .. } => frame.insert(dst.0 as usize),
+            Op::Load { dst, base, .. } if frame.contains(base.0 as usize) => framed.insert(dst.0 as usize),
+            _ => {}
+        }
+    }
+    framed
+}
+
+/// What is a constant on one of several ways, and what is made of that alone.
+fn constants(func: &Func) -> Bits {
+    let mut written = Bits::new(func.vregs as usize);
+    let (mut again, mut set) = (written.clone(), written.clone());
+    for op in ops(func) {
+        let Some(VReg(dst)) = op.dst() else { continue };
+        if written.contains(dst as usize) {
+            again.insert(dst as usize);
+        }
+        written.insert(dst as usize);
+        if matches!(op, Op::Mov { src: Operand::Const(_), .. }) {
+            set.insert(dst as usize);
+        }
+    }
+    let mut constants = set.both(&again);
+    // Results mostly stand behind what they are made of.
+    while ops(func).fold(false, |news, op| add_result(op, &mut constants) | news) {}
+    constants
+}
+
+fn is_computed(op: &Op) -> bool {
+    matches!(op, Op::Mov { .. } | Op::Bin { .. } | Op::Neg { .. } | Op::Extend { .. })
+}
+
+/// What is made of constants is one; says whether that is news. A comparison is one on each of its ways.
+fn add_result(op: &Op, constants: &mut Bits) -> bool {
+    let (mut some, mut all) = (false, true);
+    op.for_each_use(|operand| {
+        if let Operand::Reg(VReg(reg)) = operand {
+            some |= constants.contains(reg as usize);
+            all &= constants.contains(reg as usize);
+        }
+    });
+    let is_constant = is_computed(op) && some && all || matches!(op, Op::Compare { .. });
+    let Some(VReg(dst)) = op.dst().filter(|_| is_constant) else { return false };
+    let news = !constants.contains(dst as usize);
+    constants.insert(dst as usize);
+    news
+}
+
+/// Addresses, counts of rounds, and what they and the arguments of helpers are made of.
+fn needed(func: &Func) -> Bits {
+    let mut needed = Bits::new(func.vregs as usize);
+    let mut add =
+        |operand: Operand| operand.as_reg().into_iter().for_each(|reg| needed.insert(reg.0 as usize));
+    for op in ops(func) {
+        match *op {
+            Op::Load { base, .. } | Op::Store { base, .. } => add(base.into()),
+            Op::Atomic { base, .. } | Op::CmpXchg { base, .. } => add(base.into()),
+            Op::Call { helper, dst, ref args } => {
+                let known = args.iter().enumerate().filter(|(at, _)| *at != 2 || !READERS.contains(&helper));
+                known.for_each(|(_, arg)| add(*arg));
+                dst.filter(|_| FINDERS.contains(&helper)).into_iter().for_each(|dst| add(dst.into()));
+            }
+            Op::Bin { dst, lhs, .. } if lhs == dst.into() => add(lhs),
+            Op::Kfunc { ref args, .. } => args.iter().copied().for_each(&mut add),
+            _ => {}
+        }
+    }
+    // Sources mostly stand before what is made of them.
+    while ops(func).rev().fold(false, |news, op| add_sources(op, &mut needed) | news) {}
+    needed
+}
+
+/// What a needed result is made of is needed too; says whether that is news.
+fn add_sources(op: &Op, needed: &mut Bits) -> bool {
+    let mut news = false;
+    if is_computed(op) && op.dst().is_some_and(|dst| needed.contains(dst.0 as usize)) {
+        op.for_each_use(|operand| {
+            if let Operand::Reg(reg) = operand {
+                news |= !needed.contains(reg.0 as usize);
+                needed.insert(reg.0 as usize);
+            }
+        });
+    }
+    news
+}
