@@ -2,7 +2,7 @@
  * What programs do that somebody then looks for with a tracer: one planted habit for each word of the command line, on the
  * driver API. It runs unchanged on the simulation and on a real GPU.
  *
- *     workload_habits leaks churn        # in this order; without words all but `release`
+ *     workload_habits leaks churn        # in this order; without words all but `release` and `wild`
  *
  * For each it prints what a tracer should find:
  *
@@ -419,6 +419,20 @@ SITE void reset(void) {
     scratch = 0;
 }
 
+/* ---- a kernel writes where it may not: its launch works, what comes after it fails ---- */
+
+SITE void wild(void) {
+    CUdeviceptr nowhere = 1ull << 46, pointer;
+    float value = 1;
+    int n = 64;
+    void *params[] = {&nowhere, &value, &n};
+    MUST(cuLaunchKernel(fill, 1, 1, 1, 64, 1, 1, 0, NULL, params, NULL));
+    MUST_FAIL(cuCtxSynchronize());
+    for (int i = 0; i < 2; i++) MUST_FAIL(cuMemAlloc_v2(&pointer, 1000));
+    scratch = 0;
+    planted("wild", "failed", 3);
+}
+
 static const struct habit {
     const char *word;
     void (*run)(void);
@@ -427,9 +441,9 @@ static const struct habit {
     {"streams", streams}, {"modules", modules},   {"oom", oom},
     {"vmm", vmm},         {"mipmaps", mipmaps},   {"batches", batches}, {"pools", pools},
     {"reset", reset}, /* these two end the context: one of them, and last */
-    {"release", release},
+    {"release", release}, {"wild", wild},
 };
-enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS };
+enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 2 };
 
 static void set_up(void) {
     CUdevice device;
@@ -457,7 +471,7 @@ int main(int argc, char **argv) {
     set_up();
     printf("== counts ==\npid %d\n", (int)getpid());
     for (int i = 1; i < argc; i++) find(argv[i])->run();
-    for (int i = 0; argc == 1 && i < HABIT_COUNT - 1; i++) HABITS[i].run();
+    for (int i = 0; argc == 1 && i < WITHOUT_WORDS; i++) HABITS[i].run();
     printf("== end ==\n");
     if (scratch) MUST(cuMemFree_v2(scratch));
     return 0;
