@@ -688,6 +688,10 @@ pub static OPERATIONS: &[Operation] = &[
             feed(&["cuGraphCreate"], &[("graph", "retval == CUDA_SUCCESS ? (uint64)*args.phGraph : 0")]),
             feed(&["cuStreamBeginCapture"], &[ON_STREAM, ("kind", "\"capture\"")]),
             feed(
+                &["cuStreamBeginCaptureToGraph"],
+                &[ON_STREAM, ("graph", "args.hGraph"), ("kind", "\"capture\"")],
+            ),
+            feed(
                 &["cuStreamEndCapture"],
                 &[
                     ON_STREAM,
