@@ -61,7 +61,7 @@ pub struct Cli {
     #[arg(last = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,
 
-    /// List what can be probed: a pattern such as `uprobe:libcuda:cuMem*`, or a script, follows; with -v the parameters
+    /// List what can be probed: a pattern such as `uprobe:libcuda:cuMem*` or `*alloc*`, or a script, follows; with -v the parameters
     #[arg(short = 'l', long = "list", conflicts_with = "execute")]
     pub list: bool,
 

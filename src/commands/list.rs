@@ -104,6 +104,9 @@ fn provider(pattern: &str) -> Found {
 
 /// Lists what one pattern stands for.
 fn list(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
+    if pattern.starts_with('*') {
+        return list_all(machine, pattern);
+    }
     if let Some((category, event)) = tracepoint(pattern) {
         return list_tracepoints(machine, category, event, verbose);
     }
@@ -127,6 +130,27 @@ fn list(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
     for found in &found {
         write_match(&mut out, provider, found, verbose)?;
     }
+    Ok(out.flush().map(|()| 0)?)
+}
+
+/// Attach points of any kind, by a pattern of all of what is listed: `*sched*`. Functions are those of CUDA's libraries.
+fn list_all(machine: &Machine, pattern: &str) -> Result<u8> {
+    let operations = OPERATIONS.iter().map(|operation| format!("cuda:{}", operation.name));
+    let events = machine.tracepoints().into_iter().map(|(c, e)| format!("tracepoint:{c}:{e}"));
+    let raw = machine.raw_tracepoints().into_iter().map(|event| format!("rawtracepoint:{event}"));
+    let libraries = machine.known_targets();
+    let functions =
+        libraries.iter().filter_map(|library| functions::find(machine, library, "*").ok()).flatten();
+    let functions = functions.map(|found| format!("uprobe:{}:{}", found.file.path, found.name));
+    let all = operations.chain(functions).chain(events).chain(raw);
+    let found: Vec<String> = all.filter(|listed| glob(pattern, listed)).collect();
+    if found.is_empty() {
+        bail!(
+            "nothing matches `{pattern}`; functions of other libraries are listed by `uprobe:LIBRARY:{pattern}`"
+        );
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    found.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
     Ok(out.flush().map(|()| 0)?)
 }
 
