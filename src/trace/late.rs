@@ -12,6 +12,7 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
+use std::time::Instant;
 use target::{Machine, process};
 
 /// Who wants to hear of files that appear.
@@ -63,7 +64,17 @@ impl<'a> Asked<'a> {
 
     fn consider(&self, mapping: &Mapping, session: &mut Session) {
         let when = format!("about to be mapped by thread {}", mapping.tid);
+        let (start, before) = (Instant::now(), session.attached());
         self.extender.scripts.extend(session, &mapping.open, &mapping.shown, &when);
+        let more = session.attached().saturating_sub(before);
+        if more > 0 {
+            let took = report::summary::time(start.elapsed().as_nanos() as u64);
+            let name = mapping.shown.file_name().unwrap_or_default().display();
+            self.extender.messages.note(&format!(
+                "Attached {more} more probe{}: the program loads `{name}`, and its call waited {took} for that",
+                if more == 1 { "" } else { "s" }
+            ));
+        }
     }
 
     /// A program may have the CUDA runtime linked in, whatever it is called.
