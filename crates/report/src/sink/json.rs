@@ -121,7 +121,8 @@ impl<W: Write> JsonSink<W> {
     fn snapshot(&mut self, context: Context, snapshot: &Snapshot) -> io::Result<()> {
         let entries = shown(snapshot);
         if entries.is_empty() {
-            return Ok(());
+            let map = context.manifest.maps.get(snapshot.map as usize);
+            return map.filter(|map| is_histogram(map)).map_or(Ok(()), |map| self.no_buckets(map));
         }
         self.map(context, snapshot.map, &entries, snapshot.div.max(1))
     }
@@ -149,6 +150,12 @@ impl<W: Write> JsonSink<W> {
         };
         let name = string(format!("@{}", map.name).as_bytes());
         self.line(kind(map), &format!("{{{name}: {data}}}"))
+    }
+
+    /// A histogram that was asked for, and has no samples.
+    fn no_buckets(&mut self, map: &Map) -> io::Result<()> {
+        let name = string(format!("@{}", map.name).as_bytes());
+        self.line(kind(map), &format!("{{{name}: []}}"))
     }
 
     fn troubles(&mut self, manifest: &Manifest, troubles: &[Trouble]) -> io::Result<()> {
@@ -209,6 +216,11 @@ impl<W: Write> Sink for JsonSink<W> {
 }
 
 /// The line's type by what the map holds.
+/// Without keys.
+fn is_histogram(map: &Map) -> bool {
+    map.key.is_empty() && matches!(&map.value, MapValue::Agg(Agg::Hist { .. } | Agg::LHist { .. }))
+}
+
 fn kind(map: &Map) -> &'static str {
     match map.value {
         MapValue::Agg(Agg::Avg { .. } | Agg::Stats { .. }) => "stats",

@@ -76,6 +76,8 @@ fn histograms() {
         one_map(MapValue::Agg(Agg::Hist { bits: 0 }), vec![(vec![], Cell::Buckets(buckets))]),
         r#"{"type": "hist", "data": {"@x": [{"max": -1, "count": 1},{"min": 0, "max": 0, "count": 0},{"min": 1, "max": 1, "count": 2}]}}"#
     );
+    let hist = MapValue::Agg(Agg::Hist { bits: 0 });
+    assert_eq!(one_map(hist, vec![]), r#"{"type": "hist", "data": {"@x": []}}"#);
     let lhist = MapValue::Agg(Agg::LHist { min: 0, max: 100, step: 50 });
     assert_eq!(
         one_map(lhist.clone(), vec![(vec![text("k")], Cell::Buckets(vec![0, 0, 1, 1]))]),
