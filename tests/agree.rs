@@ -94,6 +94,21 @@ fn scratch_memory_that_a_guard_claims_is_given_back() {
     assert!((1..most - least).contains(&refused), "{refused} of them are too large");
 }
 
+/// Together these values take three times the stack, at any one time a third of that.
+#[test]
+fn values_that_are_held_one_after_the_other_share_the_stack() {
+    let hold = |round: u32| {
+        let values = || (0..45).map(move |at| format!("$v{round}_{at}"));
+        let sets: String =
+            values().enumerate().map(|(at, name)| format!("{name} = arg0 * {at} + pid; ")).collect();
+        let joined = values().collect::<Vec<_>>().join(" ^ ");
+        format!("{sets} printf(\"%d\", tid); @[{round}] = {joined};")
+    };
+    let body: String = (0..4).map(hold).collect();
+    let src = Source::new("t.ct", format!("uprobe:libcuda:cuMem* {{ {body} }}"));
+    assert_eq!(disagreements(&src, 7, STEPS, &variants()), [""; 0]);
+}
+
 /// Runs a generated script; says where it disagrees, or that something panicked.
 fn agrees(seed: u64) -> bool {
     let src = Source::new("generated", generate::script(seed));

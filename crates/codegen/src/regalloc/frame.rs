@@ -1,11 +1,13 @@
 //! Lays out the stack frame. Slots that are never in use at the same time share their bytes.
 //!
 //! A slot is in use between any two of its mentions that control can pass one after the other. A slot whose address goes
-//! anywhere but into the arguments of the next call is in use throughout, and so is each spilled register.
+//! anywhere but into the arguments of the next call is in use throughout. A spilled register is in use from where it is stored
+//! to where it is loaded for the last time; it shares with others of its kind alone.
 
 use crate::bpf::insn::Reg;
-use crate::bpf::mir::{Block, Function, Inst, Placed, R, Slot};
+use crate::bpf::mir::{Base, Block, Function, Inst, Placed, R, Slot};
 use crate::flow::{Bits, Effects, Live};
+use crate::ir::SlotId;
 
 /// Bytes of stack that a program and the functions it calls have (`MAX_BPF_STACK`).
 pub const MAX_STACK: u32 = 512;
@@ -20,7 +22,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Lays out `slots`: those of the selected code, whose conflicts these are, then those of spilled registers.
+    /// Lays out `slots`, whose conflicts these are.
     pub fn layout(conflicts: &Conflicts, slots: &[Slot]) -> Frame {
         let mut order: Vec<usize> = (0..slots.len()).collect();
         order.sort_by_key(|&slot| std::cmp::Reverse(slots[slot].size));
@@ -62,19 +64,26 @@ fn first_gap(mut taken: Vec<(u32, u32)>, room: u32) -> u32 {
 
 /// Which slots are in use at the same time.
 pub struct Conflicts {
-    /// By slot of the selected code: the others. Slots beyond it conflict with all.
+    /// By slot of the selected code: the others of it.
     of: Vec<Bits>,
+    /// By slot of a spilled register, which lies behind those: the others of its kind.
+    spills: Vec<Bits>,
 }
 
 impl Conflicts {
     fn conflict(&self, a: usize, b: usize) -> bool {
-        a >= self.of.len() || b >= self.of.len() || self.of[a].contains(b)
+        let selected = self.of.len();
+        match (a.checked_sub(selected), b.checked_sub(selected)) {
+            (None, None) => self.of[a].contains(b),
+            (Some(a), Some(b)) => self.spills[a].contains(b),
+            _ => true,
+        }
     }
 
     /// Looks at the code as it was selected.
     pub fn of(function: &Function) -> Conflicts {
         let count = function.slots.len();
-        let mut conflicts = Conflicts { of: vec![Bits::new(count); count] };
+        let mut conflicts = Conflicts { of: vec![Bits::new(count); count], spills: vec![] };
         for slot in escaping(function) {
             (0..count).for_each(|other| conflicts.add(slot, other));
         }
@@ -87,6 +96,29 @@ impl Conflicts {
             conflicts.block(steps, before, behind);
         }
         conflicts
+    }
+
+    /// Looks at the slots of spilled registers, in the code as it was allocated: one is in the way of all that is wanted
+    /// behind a store to it.
+    pub fn add_spills(&mut self, function: &Function) {
+        let count = function.slots.len() - function.spills_from;
+        self.spills = vec![Bits::new(count); count];
+        let live = live_spills(function, count);
+        for (at, block) in function.blocks.iter().enumerate() {
+            let mut wanted = Bits::new(count);
+            live.at_end(at).for_each(|spill| wanted.insert(spill));
+            for placed in block.insts.iter().rev() {
+                match spill_access(&placed.inst, function.spills_from) {
+                    Some(Access::Load(spill)) => wanted.insert(spill),
+                    Some(Access::Store(spill)) => {
+                        wanted.remove(spill);
+                        self.spills[spill].union(&wanted);
+                        wanted.iter().for_each(|other| self.spills[other].insert(spill));
+                    }
+                    None => {}
+                }
+            }
+        }
     }
 
     fn add(&mut self, a: usize, b: usize) {
@@ -119,6 +151,36 @@ impl Conflicts {
             self.of[slot].union(used);
         }
     }
+}
+
+/// What an instruction does with a spilled register, by its number among them.
+enum Access {
+    Load(usize),
+    Store(usize),
+}
+
+fn spill_access(inst: &Inst, spills_from: usize) -> Option<Access> {
+    let number = |slot: SlotId| (slot.0 as usize).checked_sub(spills_from);
+    match *inst {
+        Inst::Load { base: Base::Slot(slot), .. } => number(slot).map(Access::Load),
+        Inst::Store { base: Base::Slot(slot), .. } => number(slot).map(Access::Store),
+        _ => None,
+    }
+}
+
+fn live_spills(function: &Function, count: usize) -> Live {
+    let mut effects = Effects::new(count);
+    for block in &function.blocks {
+        effects.begin_block();
+        for placed in &block.insts {
+            match spill_access(&placed.inst, function.spills_from) {
+                Some(Access::Load(spill)) => effects.read(spill),
+                Some(Access::Store(spill)) => effects.write(spill),
+                None => {}
+            }
+        }
+    }
+    effects.live(|block| function.blocks[block].end.successors())
 }
 
 /// Slots whose address is kept in a register or in memory.

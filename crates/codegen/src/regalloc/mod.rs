@@ -34,7 +34,7 @@ pub struct Allocated {
 pub fn allocate(selected: Function) -> Allocated {
     #[cfg(debug_assertions)]
     let original = selected.clone();
-    let conflicts = frame::Conflicts::of(&selected);
+    let mut conflicts = frame::Conflicts::of(&selected);
     let vregs = selected.vregs;
     let mut function = selected;
     let assignment = loop {
@@ -50,6 +50,7 @@ pub fn allocate(selected: Function) -> Allocated {
     if let Err(error) = check::check(&original, &function) {
         panic!("bug: register allocation: {error}");
     }
+    conflicts.add_spills(&function);
     let frame = Frame::layout(&conflicts, &function.slots);
     Allocated { function, frame }
 }
