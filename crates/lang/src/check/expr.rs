@@ -1,11 +1,13 @@
 //! Expressions: one arm for each kind, the work in the neighbouring files.
 
 use crate::ast::{self, ExprKind as Ast};
+use crate::builtin;
 use crate::check::Checker;
 use crate::check::build::{convert, expr, int, is_unknown, unknown};
 use crate::check::infer::{Slot, literal};
 use crate::check::limits;
 use crate::check::types::leaves;
+use crate::check::whole::BY_NAME;
 use crate::forms::macros::written;
 use crate::hir::{Expr, ExprKind, Stmt, StmtKind, Type};
 use crate::hir_visit::visit_expr;
@@ -210,7 +212,11 @@ impl Checker<'_> {
             },
             other => {
                 let message = format!("{} is no tuple", self.types.show(other));
-                self.error("E0214", span, message);
+                let named = matches!(other, Type::Record(..));
+                let error = self.error("E0214", span, message);
+                if named {
+                    error.help(BY_NAME);
+                }
                 unknown(span)
             }
         }
@@ -307,6 +313,9 @@ impl Checker<'_> {
         error.help.extend(did_you_mean(&near));
         if let Some(argument) = argument {
             error.help(format!("did you mean `args.{argument}`?"));
+        }
+        if builtin::find(name).is_some() {
+            error.help(format!("built-ins have no `$`: `{name}`"));
         }
         if is_map {
             error.help(format!("there is a map `@{name}`"));

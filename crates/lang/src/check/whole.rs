@@ -25,6 +25,9 @@ pub fn fields_are<'s>(names: impl ExactSizeIterator<Item = &'s String>) -> Strin
     format!("its fields are {}{rest}", shown.join(", "))
 }
 
+/// How the parts of a record are asked for.
+pub(super) const BY_NAME: &str = "parts of a record are asked for by name: `.name`";
+
 impl Checker<'_> {
     /// Of what lies in memory the value: text of a char array, the bytes of other arrays and of structs.
     pub fn value_of(&mut self, place: Expr) -> Expr {
@@ -214,6 +217,9 @@ impl Checker<'_> {
             other => {
                 let shown = self.types.show(&other);
                 let error = self.error("E0214", span, format!("{shown} cannot be indexed"));
+                if matches!(other, Type::Record(..)) {
+                    error.help(BY_NAME);
+                }
                 if keyed {
                     error.help("all keys stand in one pair of brackets: `@m[a, b]`");
                 }

@@ -49,6 +49,7 @@ const SHELL: &str = "something is missing before it; in a script between double 
 const MISSING: &str = "a value is missing behind the comma; if it was a `$x`, the shell took it away: put the script between single \
                        quotes";
 const PREDICATE: &str = "a predicate stands between slashes: `/ pid == 3 /`";
+const COLONS: &str = "colons join the parts of a probe: `uprobe:libcuda:cuInit`";
 const TOGETHER: &str = "`+=` and `-=` are written without a blank";
 const BLANKS: &str = "the parts of a probe stand without blanks between them: `uprobe:libcuda:cuInit`";
 const EACH: &str = "there is no `in`: compare with each, `x == 1 || x == 2`";
@@ -154,6 +155,7 @@ const HABITS: &[Habit] = &[
     expecting("a target", "PART ^ PROBE", BLANKS),
     expecting("a `/predicate/`", "PROBE ^ CALL", PREDICATE),
     expecting("a `/predicate/`", "PROBE ^ (", PREDICATE),
+    expecting("a `/predicate/`", "START PROBE ^ WORD", COLONS),
     expecting("a `/predicate/`", "PROBE ^ MAP", BODY),
     expecting("a `/predicate/`", "PROBE ^ VAR", BODY),
     expecting(
@@ -172,6 +174,7 @@ const HABITS: &[Habit] = &[
     expecting("`{`", "CALL ^ (", BODY),
     expecting("a `/predicate/`", "START WORD ^ (", "the body follows the probe: `BEGIN { ... }`"),
     expecting("`:`", "^ ;", CHOICE),
+    expecting("a `/predicate/`", "START WORD ^ WORD", COLONS),
     expecting("`;`", "^ )", "no `(` is open here"),
     expecting("`;`", "^ ]", "no `[` is open here"),
     expecting("`;`", "^ WORD", SEPARATED),

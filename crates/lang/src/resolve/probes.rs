@@ -596,6 +596,9 @@ impl<'a, 'b> Finder<'a, 'b> {
                 let form = format!("{}:{library}:{}", asked.provider.names[0], asked.written);
                 vec![format!("`{library}` has it: `{form}`")]
             }
+            None if asked.written.contains('|') && is_plain(&asked.pattern) => {
+                vec![format!("a regular expression stands between slashes: `/{}/`", asked.written)]
+            }
             None if help.is_empty() && near.is_empty() => listing(files, candidates.len()),
             None if help.is_empty() => did_you_mean(&near),
             None => help,
@@ -824,6 +827,11 @@ fn nearest<'n>(name: &NamePattern, written: &str, candidates: &[&'n str]) -> Vec
     let starts = candidates.iter().filter_map(|candidate| candidate.get(..key.len()));
     let near = similar(key, starts);
     near.into_iter().filter_map(|start| candidates.iter().copied().find(|c| c.starts_with(start))).collect()
+}
+
+/// Not a regular expression.
+fn is_plain(pattern: &FunctionPattern) -> bool {
+    !matches!(pattern, FunctionPattern::Named { name: NamePattern::Regex(_), .. })
 }
 
 /// How to see what there is.
