@@ -30,16 +30,7 @@ impl Bits {
 
     /// Adds all of `other`; says whether that made a difference.
     pub fn union(&mut self, other: &Bits) -> bool {
-        self.add(other.0.iter().copied())
-    }
-
-    /// Adds what is in `other` but not in `without`; says whether that made a difference.
-    fn union_without(&mut self, other: &Bits, without: &Bits) -> bool {
-        self.add(other.0.iter().zip(&without.0).map(|(there, not)| there & !not))
-    }
-
-    fn add(&mut self, words: impl Iterator<Item = u64>) -> bool {
-        self.0.iter_mut().zip(words).fold(false, |changed, (word, more)| {
+        self.0.iter_mut().zip(&other.0).fold(false, |changed, (word, more)| {
             let old = std::mem::replace(word, *word | more);
             changed | (*word != old)
         })
@@ -91,9 +82,6 @@ impl<T: Clone> Lists<T> {
 }
 
 /// What the blocks of a function read and write, in the order of their code.
-///
-/// Most numbers are written and read within one block. Only the others, which some block reads before it writes them, can be
-/// wanted at an edge, and sets have room for those alone.
 #[derive(Clone, Debug)]
 pub struct Effects {
     /// By number: the last block, from 1, that wrote it; and that read what it had not written.
@@ -134,55 +122,81 @@ impl Effects {
         }
     }
 
-    /// What is wanted at the start and end of each block. Goes backwards through the blocks until nothing changes.
+    /// What is wanted at the start and end of each block. Goes back from each read to where the number is written, so that it
+    /// takes as long as there is something to say.
     pub fn live<S: Iterator<Item = usize>>(self, successors: impl Fn(usize) -> S) -> Live {
         let Effects { last, blocks, reads, writes } = self;
-        let mut numbers: Vec<u32> = Vec::new();
-        let mut places: Vec<Option<u32>> = vec![None; last.len()];
-        for (_, number) in &reads {
-            places[*number as usize].get_or_insert_with(|| {
-                numbers.push(*number);
-                numbers.len() as u32 - 1
-            });
+        let by_number = |entries: Vec<(u32, u32)>| {
+            let turned: Vec<(u32, u32)> =
+                entries.into_iter().map(|(block, number)| (number, block)).collect();
+            Lists::of(&turned, last.len())
+        };
+        let (reads, writes) = (by_number(reads), by_number(writes));
+        let edges =
+            (0..blocks).flat_map(|block| successors(block as usize).map(move |to| (to as u32, block)));
+        let before = Lists::of(&edges.collect::<Vec<_>>(), blocks as usize);
+        let mut walk =
+            Walk { seen: vec![[NOBODY; 3]; blocks as usize], starts: Vec::new(), ends: Vec::new() };
+        for number in (0..last.len()).filter(|&number| !reads.get(number).is_empty()) {
+            walk.back(number as u32, reads.get(number), writes.get(number), &before);
         }
-        let none = vec![Bits::new(numbers.len()); blocks as usize];
-        let (mut starts, mut ends, mut written) = (none.clone(), none.clone(), none);
-        for (sets, entries) in [(&mut starts, &reads), (&mut written, &writes)] {
-            for (block, number) in entries {
-                let place = places[*number as usize];
-                place.into_iter().for_each(|place| sets[*block as usize].insert(place as usize));
+        Live {
+            starts: Lists::of(&walk.starts, blocks as usize),
+            ends: Lists::of(&walk.ends, blocks as usize),
+        }
+    }
+}
+
+/// No number.
+const NOBODY: u32 = u32::MAX;
+
+/// Goes back from the reads of one number after the other.
+struct Walk {
+    /// By block: the number that was last found to be wanted at its start, at its end, and written in it.
+    seen: Vec<[u32; 3]>,
+    /// Block and number.
+    starts: Vec<(u32, u32)>,
+    /// Block and number.
+    ends: Vec<(u32, u32)>,
+}
+
+impl Walk {
+    fn back(&mut self, number: u32, reads: &[u32], writes: &[u32], before: &Lists<u32>) {
+        writes.iter().for_each(|block| self.seen[*block as usize][2] = number);
+        let mut todo: Vec<u32> = reads.to_vec();
+        while let Some(block) = todo.pop() {
+            let [at_start, _, _] = &mut self.seen[block as usize];
+            if std::mem::replace(at_start, number) == number {
+                continue;
+            }
+            self.starts.push((block, number));
+            for &from in before.get(block as usize) {
+                let [_, at_end, written] = &mut self.seen[from as usize];
+                if std::mem::replace(at_end, number) != number {
+                    self.ends.push((from, number));
+                    todo.extend((*written != number).then_some(from));
+                }
             }
         }
-        let mut changed = true;
-        while std::mem::take(&mut changed) {
-            for block in (0..blocks as usize).rev() {
-                let more =
-                    successors(block).fold(false, |more, next| ends[block].union(&starts[next]) | more);
-                changed |= more && starts[block].union_without(&ends[block], &written[block]);
-            }
-        }
-        Live { numbers, starts, ends }
     }
 }
 
 /// What is wanted at the edges of blocks.
 #[derive(Clone, Debug)]
 pub struct Live {
-    /// By place in a set: which number that is.
-    numbers: Vec<u32>,
-    starts: Vec<Bits>,
-    ends: Vec<Bits>,
+    starts: Lists<u32>,
+    ends: Lists<u32>,
 }
 
 impl Live {
-    /// At the start of a block.
+    /// At the start of a block, in ascending order.
     pub fn at_start(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
-        self.starts[block].iter().map(|place| self.numbers[place] as usize)
+        self.starts.get(block).iter().map(|number| *number as usize)
     }
 
-    /// At the end of a block.
+    /// At the end of a block, in ascending order.
     pub fn at_end(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
-        self.ends[block].iter().map(|place| self.numbers[place] as usize)
+        self.ends.get(block).iter().map(|number| *number as usize)
     }
 }
 
@@ -213,6 +227,19 @@ mod tests {
         let ends: Vec<_> = (0..3).map(|block| sorted(&mut live.at_end(block))).collect();
         assert_eq!(starts, [vec![70], vec![1, 70], vec![70]]);
         assert_eq!(ends, [vec![1, 70], vec![1, 70], vec![]]);
+    }
+
+    #[test]
+    fn what_is_kept_grows_as_the_code_does() {
+        const BLOCKS: usize = 3000;
+        let mut effects = Effects::new(BLOCKS);
+        for block in 0..BLOCKS {
+            effects.begin_block();
+            effects.write(block);
+            block.checked_sub(1).into_iter().for_each(|earlier| effects.read(earlier));
+        }
+        let live = effects.live(|block| (block + 1..BLOCKS).take(1));
+        assert_eq!(live.starts.items.len() + live.ends.items.len(), 2 * (BLOCKS - 1));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Counts what goes wrong: one cell of the per-CPU counters' map for each kind and place in the script.
 
 use super::body::Body;
-use super::{BPF_MAP_TYPE_PERCPU_ARRAY, Cx, index_or_push};
+use super::{BPF_MAP_TYPE_PERCPU_ARRAY, Cx, index_at};
 use crate::bpf::helper;
 use crate::ir::{AtomicOp, Cmp, MapDef, MapRef, Width};
 use lang::Span;
@@ -14,7 +14,7 @@ impl Cx<'_> {
     /// Index of the counter of this kind at this place.
     pub(super) fn counter(&mut self, kind: CounterKind, span: Span) -> u32 {
         let place = self.place(span);
-        index_or_push(&mut self.manifest.counters, Counter { kind, place })
+        index_at(&mut self.manifest.counters, &mut self.counters, place, Counter { kind, place })
     }
 
     /// Declares the counters' map; at the end, when their number is known.

@@ -4,7 +4,7 @@
 use super::body::{Body, Pro};
 use super::frame::{Place, is_scalar};
 use super::string::STACK_RECORD;
-use super::{Cx, index_or_push, walk};
+use super::{Cx, index_at, walk};
 use crate::bpf::helper;
 use crate::ir::{Cmp, Operand, VReg, Width};
 use lang::Span;
@@ -17,7 +17,7 @@ impl Cx<'_> {
     /// Index of the event of this statement.
     fn event(&mut self, kind: EventKind, record: Record, span: Span) -> u32 {
         let place = self.place(span);
-        index_or_push(&mut self.manifest.events, Event { kind, record, place })
+        index_at(&mut self.manifest.events, &mut self.events, place, Event { kind, record, place })
     }
 }
 

@@ -46,6 +46,7 @@ use crate::ir::{self, MapDef, MapRef};
 use crate::{Options, Passes};
 use lang::hir::{self, Program};
 use lang::{Source, Span};
+use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use wire::manifest::{self, Manifest};
 use wire::{NameKind, Type};
@@ -86,6 +87,9 @@ struct Cx<'p> {
     enums: Vec<u32>,
     /// By `hir::MapId`.
     maps: Vec<MapRef>,
+    /// Where the manifest's events and counters are.
+    events: ByPlace,
+    counters: ByPlace,
     /// `(offset, length)` of zeros in the module's data.
     zeros: Option<(u32, u32)>,
     /// Name of the scratch map: a module's cells may be of another size than those of the session it joins.
@@ -121,12 +125,16 @@ impl<'p> Cx<'p> {
     fn new(program: &'p Program, src: &'p Source, options: &'p Options, share: StackShare) -> Cx<'p> {
         let manifest = start_manifest(program, src, options);
         let others = manifest.internal_maps.len();
+        let events = by_place(manifest.events.iter().map(|event| event.place));
+        let counters = by_place(manifest.counters.iter().map(|counter| counter.place));
         let mut cx = Cx {
             program,
             src,
             options,
             module: ir::Module::default(),
             manifest,
+            events,
+            counters,
             enums: vec![],
             maps: vec![],
             zeros: None,
@@ -357,6 +365,26 @@ fn index_or_push<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
         list.push(item);
         list.len() - 1
     }) as u32
+}
+
+/// Indices in a list, by the place of what it has there.
+type ByPlace = FxHashMap<manifest::Place, Vec<u32>>;
+
+fn by_place(places: impl Iterator<Item = manifest::Place>) -> ByPlace {
+    let mut known = ByPlace::default();
+    places.enumerate().for_each(|(at, place)| known.entry(place).or_default().push(at as u32));
+    known
+}
+
+/// The same as [`index_or_push`] for a list of things at places, of which a script may have thousands.
+fn index_at<T: PartialEq>(list: &mut Vec<T>, known: &mut ByPlace, place: manifest::Place, item: T) -> u32 {
+    let here = known.entry(place).or_default();
+    let found = here.iter().copied().find(|&at| list[at as usize] == item);
+    found.unwrap_or_else(|| {
+        here.push(list.len() as u32);
+        list.push(item);
+        list.len() as u32 - 1
+    })
 }
 
 fn name_kind(kind: hir::NameKind) -> NameKind {
