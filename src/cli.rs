@@ -142,7 +142,7 @@ pub struct Cli {
     #[arg(long = "lib", value_name = "NAME=PATH", value_parser = parse_lib)]
     pub libs: Vec<(String, PathBuf)>,
 
-    /// Do without a kernel feature: uprobe_multi, uprobe_session, bpf_loop, percpu_lookup (for tests)
+    /// Do without a kernel feature: uprobe_multi, uprobe_session, bpf_loop, percpu_lookup, private_stack (for tests)
     #[arg(long, value_name = "FEATURE", value_delimiter = ',', action = ArgAction::Append)]
     pub no_feature: Vec<String>,
 

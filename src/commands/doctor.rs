@@ -33,6 +33,8 @@ pub fn run() -> Result<u8> {
         let answer = if there { "yes".into() } else { format!("no (Linux {since}): {otherwise}") };
         writeln!(out, "{what:<18} {answer}")?;
     }
+    let answer = if features.private_stack { "yes: what needs one is not preempted" } else { "no" };
+    writeln!(out, "{:<18} {answer}", "private stacks")?;
     let machine = Machine::new(Scope::default());
     for library in ["libcuda", "libcudart"] {
         match machine.files(library) {

@@ -84,7 +84,12 @@ fn a_session_asks_kernel_functions_for_its_side_and_its_cookie() {
     let now = b.call(helper::KTIME_GET_NS, &[]);
     let took = b.bin(Bin::Sub, now, start);
     set(&mut b, 0, took);
-    load(&Module { funcs: vec![b.0], maps: vec![map("at_", ARRAY, 4, 8, 1)], data: vec![] });
+    load(&Module {
+        funcs: vec![b.0],
+        maps: vec![map("at_", ARRAY, 4, 8, 1)],
+        data: vec![],
+        ..Module::default()
+    });
 }
 
 #[test]
@@ -98,7 +103,7 @@ fn a_timer_writes_constant_data_to_a_ring_buffer() {
     b.store(record, 16, Width::B64, -1);
     b.call(helper::RINGBUF_OUTPUT, &[ring.into(), record.into(), 24.into(), 0.into()]);
     let maps = vec![map("ct_ring", RINGBUF, 0, 0, 4096)];
-    load(&Module { funcs: vec![b.0], maps, data: b"01234567abcdefgh".to_vec() });
+    load(&Module { funcs: vec![b.0], maps, data: b"01234567abcdefgh".to_vec(), ..Module::default() });
 }
 
 #[test]
@@ -109,7 +114,7 @@ fn constant_data_and_wide_numbers_arrive() {
     let wide = b.bin(Bin::Xor, word, 0x0102_0304_0506_0708_i64);
     set(&mut b, 0, wide);
     let maps = vec![map("at_", ARRAY, 4, 8, 1)];
-    let module = Module { funcs: vec![b.0], maps, data: b"01234567abcdefgh".to_vec() };
+    let module = Module { funcs: vec![b.0], maps, data: b"01234567abcdefgh".to_vec(), ..Module::default() };
     if let Some(found) = run(&module, 0) {
         assert_eq!(found, u64::from_le_bytes(*b"abcdefgh") ^ 0x0102_0304_0506_0708);
     }
@@ -136,7 +141,7 @@ fn a_loop_runs_its_callback() {
     // Another callback lies in front, so that the address is not that of the section.
     let other = Func { name: "other".into(), ..add_index() };
     let maps = vec![map("at_", ARRAY, 4, 8, 1)];
-    let module = Module { funcs: vec![b.0, other, add_index()], maps, data: vec![] };
+    let module = Module { funcs: vec![b.0, other, add_index()], maps, ..Module::default() };
     if let Some(found) = run(&module, 0) {
         assert_eq!(found, 1045);
     }
@@ -158,7 +163,7 @@ fn a_walk_over_a_map_sees_each_entry() {
     let total = b.load(sum, 0, Width::B64);
     set(&mut b, 0, total);
     let maps = vec![map("at_", ARRAY, 4, 8, 4)];
-    if let Some(found) = run(&Module { funcs: vec![b.0, each.0], maps, data: vec![] }, 0) {
+    if let Some(found) = run(&Module { funcs: vec![b.0, each.0], maps, ..Module::default() }, 0) {
         assert_eq!(found, 42);
     }
 }
@@ -187,7 +192,7 @@ fn the_verifier_quotes_the_script() {
     b.1 = Span::new(38, 55);
     // Not checked for null.
     b.store(cell, 0, Width::B64, 1);
-    let module = Module { funcs: vec![b.0], maps: vec![map("at_", HASH, 4, 8, 1)], data: vec![] };
+    let module = Module { funcs: vec![b.0], maps: vec![map("at_", HASH, 4, 8, 1)], ..Module::default() };
     let object = open(&module);
     // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } != 0 {

@@ -129,11 +129,57 @@ fn too_much_stack_is_an_error_that_says_how_much() {
     let mut each = Build::new("each", FuncKind::Callback { args: 2 });
     let local = each.slot(100);
     each.store(local, 0, Width::B64, 0);
-    let module = Module { funcs: vec![b.0, each.0], maps: vec![], data: vec![] };
+    let module = Module { funcs: vec![b.0, each.0], ..Module::default() };
     match asm::assemble(&module) {
         // 416 and 128, each rounded up to 32.
         Err(asm::AsmError::Stack { name, bytes, .. }) => assert_eq!((&*name, bytes), ("probe0", 544)),
         other => panic!("{other:?}"),
+    }
+}
+
+/// A program with a slot of so many bytes, and two ways out.
+fn with_slot(section: &str, bytes: u32) -> Func {
+    let mut b = Build::new("probe0", program(section));
+    let (map_addr, key) = (b.map(0), b.slot(bytes));
+    b.store(key, 0, Width::B64, 1);
+    let cell = b.call(helper::MAP_LOOKUP_ELEM, &[map_addr.into(), key.into()]);
+    b.if_zero(cell, 2, 1);
+    b.block();
+    b.store(cell, 0, Width::B64, 7);
+    b.term(Term::Return(1.into()));
+    b.block();
+    b.0
+}
+
+/// Another thread's run would write over a stack that is one for each CPU: from its first instruction to its last such a
+/// program is not preempted.
+#[test]
+fn programs_at_functions_with_stacks_of_their_own_are_not_preempted() {
+    let listing = |section: &str, bytes, private_stack| {
+        let maps = vec![map("at_", HASH, bytes, 8, 1)];
+        let module =
+            Module { funcs: vec![with_slot(section, bytes)], maps, private_stack, ..Module::default() };
+        codegen::bpf::disasm::listing(&asm::assemble(&module).unwrap(), &Source::new("t.ct", ""))
+    };
+    for (section, bytes, private_stack) in
+        [("uprobe.multi", 48, true), ("uprobe.multi", 56, false), ("tracepoint", 56, true)]
+    {
+        assert!(
+            !listing(section, bytes, private_stack).contains("preempt"),
+            "{section} {bytes} {private_stack}"
+        );
+    }
+    for section in ["uprobe.multi", "uprobe.session", "uretprobe"] {
+        let text = listing(section, 56, true);
+        let calls = |what: &str| text.matches(what).count();
+        let numbered = |line: &'_ str| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
+        let lines = text.lines().filter(|line| numbered(line));
+        let lines: Vec<&str> = lines.filter_map(|line| Some(line.split_once(": ")?.1)).collect();
+        let first = lines.iter().position(|insn| *insn == "call bpf_preempt_disable");
+        assert_eq!((first, calls("bpf_preempt_disable")), (Some(1), 1), "{text}");
+        let exits: Vec<usize> = (0..lines.len()).filter(|&at| lines[at] == "exit").collect();
+        assert_eq!((exits.len(), calls("bpf_preempt_enable")), (2, 2), "{text}");
+        assert!(exits.iter().all(|&at| lines[at - 2] == "call bpf_preempt_enable"), "{text}");
     }
 }
 
@@ -146,7 +192,7 @@ fn slots_that_are_not_in_use_at_once_share_their_bytes() {
         b.store(key, 0, Width::B64, 1);
         b.call(helper::MAP_DELETE_ELEM, &[map_addr.into(), key.into()]);
     }
-    let module = Module { funcs: vec![b.0], maps: vec![map("at_", HASH, 64, 8, 1)], data: vec![] };
+    let module = Module { funcs: vec![b.0], maps: vec![map("at_", HASH, 64, 8, 1)], ..Module::default() };
     assert_eq!(asm::assemble(&module).unwrap().codes[0].frame, 64);
 }
 
@@ -171,7 +217,7 @@ fn a_large_script_is_assembled_at_once() {
         b.0
     };
     let funcs = (0..40).map(|n| body(format!("probe{n}"))).collect();
-    let module = Module { funcs, maps: vec![map("at_", HASH, 16, 8, 1)], data: vec![] };
+    let module = Module { funcs, maps: vec![map("at_", HASH, 16, 8, 1)], ..Module::default() };
     let time = || {
         let start = Instant::now();
         object(&module, &Manifest::default());

@@ -38,6 +38,7 @@ impl Kernel {
             uprobe_session: side.is_some(),
             session_takes_context: side.is_some_and(|params| params > 0),
             sleepable: sleepable(multi.is_some()),
+            private_stack: private_stack(multi.is_some()),
             bpf_loop: has_helper(bpf::BPF_FUNC_loop),
             percpu_lookup: has_helper(bpf::BPF_FUNC_map_lookup_percpu_elem),
             for_each_map: has_helper(bpf::BPF_FUNC_for_each_map_elem),
@@ -144,6 +145,22 @@ fn sleepable(multi: bool) -> bool {
     let attach_type = if multi { bpf::BPF_TRACE_UPROBE_MULTI } else { 0 };
     has_helper(bpf::BPF_FUNC_copy_from_user)
         && load(&EXIT, Kind { attach_type, flags: bpf::BPF_F_SLEEPABLE, ..Kind::default() }).is_ok()
+}
+
+/// Two functions with more stack than the kernel has for a program together: it takes them where each has a stack of its own.
+fn private_stack(multi: bool) -> bool {
+    const DEEP: i16 = -400;
+    let store = || {
+        let mut store = insn(bpf::BPF_ST | bpf::BPF_MEM | bpf::BPF_DW, 10, 0);
+        store.off = DEEP;
+        store
+    };
+    // The call's distance is counted from the instruction behind it.
+    let call = insn(CALL, (bpf::BPF_PSEUDO_CALL as u8) << 4, 1);
+    let program = [store(), call, EXIT[1], store(), EXIT[0], EXIT[1]];
+    let attach_type = if multi { bpf::BPF_TRACE_UPROBE_MULTI } else { 0 };
+    load(&program, Kind { attach_type, ..Kind::default() }).is_ok()
+        && btf::kernel_function_params("bpf_preempt_disable").is_some()
 }
 
 /// How a multi-uprobe link filters by pid.

@@ -13,6 +13,8 @@ pub struct Features {
     pub session_takes_context: bool,
     /// Sleepable uprobe programs may use `bpf_copy_from_user` (single 6.0, multi 6.6).
     pub sleepable: bool,
+    /// Programs at functions may have stacks that another thread's run overwrites, and can forbid that (6.13).
+    pub private_stack: bool,
     /// `bpf_loop` (5.17).
     pub bpf_loop: bool,
     /// `bpf_map_lookup_percpu_elem` (5.19).
@@ -30,6 +32,7 @@ impl Features {
         uprobe_session: false,
         session_takes_context: false,
         sleepable: false,
+        private_stack: false,
         bpf_loop: false,
         percpu_lookup: false,
         for_each_map: true,
@@ -42,6 +45,7 @@ impl Features {
         uprobe_session: true,
         session_takes_context: false,
         sleepable: true,
+        private_stack: true,
         bpf_loop: true,
         percpu_lookup: true,
         for_each_map: true,

@@ -5,6 +5,7 @@
 use super::insn::{self, Callee, Cmp, Insn, Reg, Src};
 use super::mir::{self, Base, End, Function, Inst, R, Val};
 use super::select::select;
+use super::shield::{SPARE, Shield};
 use crate::ir::{self, FuncKind, FuncRef, MapDef, MapRef, Module, Op};
 use crate::parallel;
 use crate::regalloc::{self, Allocated, Frame, MAX_STACK};
@@ -110,6 +111,8 @@ pub struct Code {
     pub targets: Vec<(usize, Target)>,
     /// Bytes of stack.
     pub frame: u32,
+    /// It forbids preemption while it runs.
+    pub shielded: bool,
 }
 
 /// A kernel function that is called.
@@ -149,12 +152,19 @@ impl Code {
 
 /// Assembles all functions of a module.
 pub fn assemble(module: &Module) -> Result<Assembly, AsmError> {
-    let kfuncs = kfuncs(module);
+    let mut kfuncs = kfuncs(module);
+    let called = kfuncs.len();
+    let shield = module.private_stack.then(|| Shield::enter(&mut kfuncs));
     let mut codes: Vec<Option<Result<Code, AsmError>>> = module.funcs.iter().map(|_| None).collect();
     let work = module.funcs.iter().zip(&mut codes);
-    parallel::for_each(work, module.operations(), |(func, code)| *code = Some(function(func, &kfuncs)));
+    parallel::for_each(work, module.operations(), |(func, code)| {
+        *code = Some(function(func, &kfuncs, shield))
+    });
     let codes: Vec<Code> = codes.into_iter().flatten().collect::<Result<_, _>>()?;
     check_stack(module, &codes)?;
+    if !codes.iter().any(|code| code.shielded) {
+        kfuncs.truncate(called);
+    }
     Ok(Assembly { codes, maps: module.maps.clone(), data: module.data.clone(), kfuncs })
 }
 
@@ -171,16 +181,26 @@ fn kfuncs(module: &Module) -> Vec<Kfunc> {
     kfuncs
 }
 
-fn function(func: &ir::Func, kfuncs: &[Kfunc]) -> Result<Code, AsmError> {
+fn function(func: &ir::Func, kfuncs: &[Kfunc], shield: Option<Shield>) -> Result<Code, AsmError> {
     let allocated = regalloc::allocate(select(func, kfuncs));
     let (section, params) = match &func.kind {
         FuncKind::Program { section, .. } => (Some(section.clone()), 1),
         FuncKind::Callback { args } => (None, *args),
     };
-    let emitter = Emitter::emit(&allocated);
+    let shield = shield.filter(|_| Shield::is_wanted(func, &allocated));
+    let emitter = Emitter::emit(&allocated, shield);
     let frame = allocated.frame.size;
     let Emitter { insns, spans, targets, .. } = emitter.link(func)?;
-    Ok(Code { name: func.name.clone(), section, params, insns, spans, targets, frame })
+    Ok(Code {
+        name: func.name.clone(),
+        section,
+        params,
+        insns,
+        spans,
+        targets,
+        frame,
+        shielded: shield.is_some(),
+    })
 }
 
 /// A program and the callbacks it runs share one stack; the kernel rounds each frame up to 32 bytes.
@@ -205,6 +225,7 @@ fn check_stack(module: &Module, codes: &[Code]) -> Result<(), AsmError> {
 /// Instructions as they are written, with jumps to blocks.
 struct Emitter<'a> {
     frame: &'a Frame,
+    shield: Option<Shield>,
     insns: Vec<Insn>,
     spans: Vec<Span>,
     targets: Vec<(usize, Target)>,
@@ -216,10 +237,11 @@ struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    fn emit(allocated: &'a Allocated) -> Emitter<'a> {
+    fn emit(allocated: &'a Allocated, shield: Option<Shield>) -> Emitter<'a> {
         let function = &allocated.function;
         let mut emitter = Emitter {
             frame: &allocated.frame,
+            shield,
             insns: Vec::new(),
             spans: Vec::new(),
             targets: Vec::new(),
@@ -229,6 +251,10 @@ impl<'a> Emitter<'a> {
         };
         let ends = threaded(function);
         let order = reachable(&ends);
+        if let Some(shield) = shield {
+            emitter.span = function.blocks[Function::ENTRY].span;
+            emitter.call_around(Reg(1), shield.disable);
+        }
         for (at, &block) in order.iter().enumerate() {
             emitter.starts[block] = Some(emitter.insns.len());
             for placed in &function.blocks[block].insts {
@@ -275,12 +301,21 @@ impl<'a> Emitter<'a> {
             Inst::Call { callee: mir::Callee::Helper(id), .. } => {
                 self.push(Insn::Call { callee: Callee::Helper, imm: id as i32 })
             }
-            Inst::Call { callee: mir::Callee::Kfunc(kfunc), .. } => {
-                self.targets.push((self.insns.len(), Target::Kfunc(kfunc)));
-                // What libbpf expects of an unresolved call.
-                self.push(Insn::Call { callee: Callee::Local, imm: -1 });
-            }
+            Inst::Call { callee: mir::Callee::Kfunc(kfunc), .. } => self.kfunc(kfunc),
         }
+    }
+
+    fn kfunc(&mut self, kfunc: u32) {
+        self.targets.push((self.insns.len(), Target::Kfunc(kfunc)));
+        // What libbpf expects of an unresolved call.
+        self.push(Insn::Call { callee: Callee::Local, imm: -1 });
+    }
+
+    /// Calls a function without arguments, with `kept` put by.
+    fn call_around(&mut self, kept: Reg, kfunc: u32) {
+        self.push(Insn::Mov { wide: true, dst: SPARE, src: Src::Reg(kept) });
+        self.kfunc(kfunc);
+        self.push(Insn::Mov { wide: true, dst: kept, src: Src::Reg(SPARE) });
     }
 
     fn wide(&mut self, dst: Reg, value: mir::Wide) {
@@ -321,7 +356,12 @@ impl<'a> Emitter<'a> {
 
     fn end(&mut self, end: End, next: Option<usize>) {
         match end {
-            End::Exit => self.push(Insn::Exit),
+            End::Exit => {
+                if let Some(shield) = self.shield {
+                    self.call_around(Reg(0), shield.enable);
+                }
+                self.push(Insn::Exit);
+            }
             End::Jump(to) => self.jump(to, next),
             End::Branch { then, otherwise, .. } if then == otherwise => self.jump(then, next),
             End::Branch { cmp, lhs, rhs, then, otherwise } => match inverse(cmp) {

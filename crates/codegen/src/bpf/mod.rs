@@ -7,3 +7,4 @@ pub mod helper;
 pub mod insn;
 pub mod mir;
 pub mod select;
+mod shield;

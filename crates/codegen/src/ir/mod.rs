@@ -32,6 +32,8 @@ pub struct Module {
     pub maps: Vec<MapDef>,
     /// Constant bytes, one read-only section that programs address by [`Op::DataAddr`].
     pub data: Vec<u8>,
+    /// Stacks may be one for each CPU: see `wire::Features::private_stack`.
+    pub private_stack: bool,
 }
 
 impl Module {

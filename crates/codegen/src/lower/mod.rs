@@ -131,7 +131,7 @@ impl<'p> Cx<'p> {
             program,
             src,
             options,
-            module: ir::Module::default(),
+            module: ir::Module { private_stack: options.features.private_stack, ..ir::Module::default() },
             manifest,
             events,
             counters,

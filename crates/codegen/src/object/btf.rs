@@ -200,6 +200,7 @@ impl Btf {
             Kind::Integer => self.long,
             Kind::Number => self.pointer(self.long),
             Kind::Context => self.pointer(VOID),
+            Kind::Nothing => VOID,
         }
     }
 
@@ -226,6 +227,8 @@ enum Kind {
     Number,
     /// `void *`
     Context,
+    /// `void`
+    Nothing,
 }
 
 /// Prototype of a kernel function; others return and take integers.
@@ -235,8 +238,11 @@ struct Shape {
     param: Kind,
 }
 
-/// Source: `kernel/trace/bpf_trace.c`. Linux 7.0 passes the context to both, earlier kernels nothing.
-const SHAPES: [Shape; 2] = [
+/// Source: `kernel/trace/bpf_trace.c`, where Linux 7.0 passes the context to both of a session's, earlier kernels nothing; and
+/// `kernel/bpf/helpers.c`.
+const SHAPES: [Shape; 4] = [
     Shape { name: "bpf_session_is_return", result: Kind::Integer, param: Kind::Context },
     Shape { name: "bpf_session_cookie", result: Kind::Number, param: Kind::Context },
+    Shape { name: "bpf_preempt_disable", result: Kind::Nothing, param: Kind::Nothing },
+    Shape { name: "bpf_preempt_enable", result: Kind::Nothing, param: Kind::Nothing },
 ];

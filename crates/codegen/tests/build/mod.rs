@@ -114,7 +114,7 @@ pub fn count(section: &str, key_size: u32) -> Module {
     b.op(Op::Atomic { op: AtomicOp::Add, base: cell, offset: 0, width: Width::B64, src: one, fetch: None });
     b.term(Term::Jump(BlockId(2)));
     b.block();
-    Module { funcs: vec![b.0], maps: vec![map("at_", PERCPU_ARRAY, 4, 8, 1)], data: vec![] }
+    Module { funcs: vec![b.0], maps: vec![map("at_", PERCPU_ARRAY, 4, 8, 1)], ..Module::default() }
 }
 
 /// `@[func] = count()`
@@ -133,5 +133,5 @@ pub fn count_by_func(section: &str) -> Module {
     b.store(cell, 0, Width::B64, new);
     b.term(Term::Jump(BlockId(2)));
     b.block();
-    Module { funcs: vec![b.0], maps: vec![map("at_", PERCPU_ARRAY, 4, 8, 16)], data: vec![] }
+    Module { funcs: vec![b.0], maps: vec![map("at_", PERCPU_ARRAY, 4, 8, 16)], ..Module::default() }
 }

@@ -86,6 +86,11 @@ impl Machine {
 
     /// Calls a kfunc by name.
     pub(super) fn kfunc(&mut self, run: &mut Run, _frame: &Frame, name: &str) -> Result<u64, Trap> {
+        match name {
+            "bpf_preempt_disable" => return forbid_preemption(run, true),
+            "bpf_preempt_enable" => return forbid_preemption(run, false),
+            _ => {}
+        }
         let session = run.hit.session.ok_or_else(|| Trap::Kfunc(format!("{name} outside of a session")));
         match name {
             "bpf_session_is_return" => session.map(|(_, is_return)| u64::from(is_return)),
@@ -378,5 +383,12 @@ impl Machine {
     /// A session's 8 bytes for a call.
     pub fn session_cookie(&mut self) -> RegionId {
         self.memory.add("the session cookie", Kind::Value, vec![0; 8])
+    }
+}
+/// Forbids or allows that the program is preempted, which is done by turns.
+fn forbid_preemption(run: &mut Run, forbid: bool) -> Result<u64, Trap> {
+    match std::mem::replace(&mut run.preemption_forbidden, forbid) == forbid {
+        true => Err(Trap::Preemption),
+        false => Ok(0),
     }
 }

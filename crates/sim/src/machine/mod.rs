@@ -98,6 +98,7 @@ struct Run<'a> {
     frames: usize,
     /// Function and instruction of the innermost trap.
     at: Option<(usize, usize)>,
+    preemption_forbidden: bool,
 }
 
 impl Machine {
@@ -153,11 +154,15 @@ impl Machine {
         };
         self.executed = 0;
         let context = self.memory.add("the context", Kind::Context, hit.context.clone());
-        let mut run = Run { hit, context, stack: 0, frames: 0, at: None };
+        let mut run = Run { hit, context, stack: 0, frames: 0, at: None, preemption_forbidden: false };
         let result = self.call(&mut run, function, &[context.address(0)]);
         self.memory.end(context);
         let leaked = !std::mem::take(&mut self.open).is_empty();
-        let result = result.and_then(|r0| if leaked { Err(Trap::Leaked) } else { Ok(r0) });
+        let result = result.and_then(|r0| match leaked {
+            true => Err(Trap::Leaked),
+            false if run.preemption_forbidden => Err(Trap::Preemption),
+            false => Ok(r0),
+        });
         result.map_err(|trap| {
             let (function, at) = run.at.unwrap_or((function, 0));
             fault(self.object.functions[function].name.clone(), at, trap)

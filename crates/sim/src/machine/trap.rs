@@ -71,6 +71,9 @@ pub enum Trap {
     /// A ring buffer record neither submitted nor discarded.
     #[error("a ring buffer record is neither submitted nor discarded")]
     Leaked,
+    /// Preemption forbidden twice, allowed without that, or left forbidden.
+    #[error("preemption is forbidden and allowed by turns, and allowed at the end")]
+    Preemption,
     /// The stacks of nested functions are too large together.
     #[error("{0} bytes of stack, 512 is the limit")]
     Stack(u64),

@@ -1,0 +1,53 @@
+//! Keeps other runs off a program's stack.
+//!
+//! Since Linux 6.13 programs of the kprobe type with 64 bytes of stack or more have that stack in a place of their own on
+//! each CPU, as the kernel takes it that no other run of the program comes in between on that CPU. At functions of
+//! processes that is wrong: there a program is preempted as its thread is, and the next thread's run writes over the stack, up to
+//! addresses in the kernel that were kept there. So such a program forbids preemption as long as it runs:
+//!
+//! ```text
+//! r9 = r1; call bpf_preempt_disable; r1 = r9      before all else: nothing lies on the stack yet
+//! r9 = r0; call bpf_preempt_enable; r0 = r9; exit
+//! ```
+//!
+//! Other programs are skipped by the kernel where one of theirs is under way.
+
+use super::asm::Kfunc;
+use super::insn::Reg;
+use super::mir::{Inst, Wide};
+use crate::ir::{self, FuncKind};
+use crate::regalloc::Allocated;
+
+/// The largest frame that stays on the kernel's stack: `BPF_PRIV_STACK_MIN_SIZE` is 64, and frames are rounded up to 16.
+const SHARED_STACK: u32 = 48;
+
+/// A register that nobody has set at the start of a program, and nobody reads at its end.
+pub const SPARE: Reg = Reg(9);
+
+/// What a shielded program calls: indices of kernel functions.
+#[derive(Copy, Clone, Debug)]
+pub struct Shield {
+    /// First of all.
+    pub disable: u32,
+    /// Last of all.
+    pub enable: u32,
+}
+
+impl Shield {
+    /// Adds the functions to those that a module calls.
+    pub fn enter(kfuncs: &mut Vec<Kfunc>) -> Shield {
+        let first = kfuncs.len() as u32;
+        kfuncs.extend(
+            ["bpf_preempt_disable", "bpf_preempt_enable"].map(|name| Kfunc { name: name.into(), args: 0 }),
+        );
+        Shield { disable: first, enable: first + 1 }
+    }
+
+    /// A program at functions whose stack, or that of its callbacks, may be one for each CPU.
+    pub fn is_wanted(func: &ir::Func, code: &Allocated) -> bool {
+        let at_functions = matches!(&func.kind, FuncKind::Program { section, .. } if section.starts_with("uprobe") || section.starts_with("uretprobe"));
+        let mut insts = code.function.blocks.iter().flat_map(|block| &block.insts);
+        let calls_back = insts.any(|placed| matches!(placed.inst, Inst::Wide { value: Wide::Func(_), .. }));
+        at_functions && (calls_back || code.frame.size > SHARED_STACK)
+    }
+}
