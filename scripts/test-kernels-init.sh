@@ -5,6 +5,7 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 ln -s /proc/self/fd /dev/fd
+ln -s /proc/self/fd/1 /dev/stdout
 export PATH=/bin HOME=/root CUDATRACE_LIVE=required CUDATRACE_LIVE_SECONDS=120 CUDATRACE_LIVE_CASES="$(cat /etc/cases)"
 # Names have blanks, so each `--skip NAME` is built as two positional parameters.
 set --
