@@ -28,9 +28,9 @@ pub fn full(mangled: &str) -> String {
     }
 }
 
-/// What stands before a name: its result's type, with a blank. Functions named inside of it show none.
+/// What stands before the name of a template: its result's type, with a blank. Functions named inside of it show none.
 fn result<'t>(whole: &'t str, bare: &str) -> &'t str {
-    let head = bare.find(['<', '(']).map_or(bare, |end| &bare[..end]);
+    let head = bare.split('<').next().unwrap_or(bare);
     whole.find(head).map_or("", |at| &whole[..at])
 }
 
@@ -210,6 +210,7 @@ mod tests {
             "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float> >(at::TensorIteratorBase&, at::native::CUDAFunctor_add<float> const&)::{lambda(int)#1}>(int, at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float> >(at::TensorIteratorBase&, at::native::CUDAFunctor_add<float> const&)::{lambda(int)#1})"
         );
         assert_eq!(full("_Z1fILj3ELm4ELln5ELi6EEvv"), "void f<3u, 4ul, -5l, 6>()");
+        assert_eq!(full("_ZN12_GLOBAL__N_11fIfEEvT_"), "void (anonymous namespace)::f<float>(float)");
         assert_eq!(full("_Z1fILy3ELx4EEvPFvjE"), "void f<3ull, 4ll>(void (*)(unsigned int))");
     }
 

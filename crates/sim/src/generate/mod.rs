@@ -108,8 +108,9 @@ impl Maker {
             'R' => result,
             // Something that is interrupted.
             'n' => side != Side::Ends,
-            // Division. Parts of the predicate of a return probe are evaluated when the call begins, and a call that never
-            // returns would count its division by zero all the same.
+            // Divisions and reads of memory, which may fail. Parts of the predicate of a return probe are evaluated when the call
+            // begins: a call that never returns would count its division by zero all the same, and where such a part does not
+            // hold, what stands before it is not read.
             'd' => self.variables || side != Side::Return,
             // A loop around.
             'l' => self.loops > 0,
@@ -180,12 +181,17 @@ impl Maker {
 
     /// An integer that the probe has.
     fn argument(&mut self) -> String {
+        let may_fail = self.allows('d');
         if !self.probe.args.is_empty() && self.rng.chance(40) {
-            return (*self.rng.pick(self.probe.args)).into();
+            let arg = *self.rng.pick(self.probe.args);
+            if may_fail || !arg.starts_with('*') && !self.probe.is_operation() {
+                return arg.into();
+            }
         }
         match self.probe.side {
             Side::Timer | Side::Ends => "nsecs".into(),
-            _ if self.probe.is_operation() => "args.bytes".into(),
+            _ if self.probe.is_operation() && may_fail => "args.bytes".into(),
+            _ if self.probe.is_operation() => "duration".into(),
             Side::Entry => format!("arg{}", self.rng.below(8)),
             Side::Return => (*self.rng.pick(&["duration", "arg0", "arg1", "(uint64)retval"])).into(),
         }
