@@ -155,26 +155,33 @@ impl Checker<'_> {
         }
         let value = self.expr(value);
         let (map, key) = self.cell(name, keys, span)?;
-        let types = &self.types;
-        let taken = self.maps[map.0 as usize].value.change(|state| match state {
-            ValueState::Plain(slot) => Ok(slot.take(&value, types)),
-            ValueState::Agg(agg) => Err(agg_name(agg)),
-        });
-        match taken {
-            Ok(Ok(())) => {}
-            Ok(Err(mismatch)) => {
-                self.value_mismatch(&format!("@{name}"), "E0201", &mismatch.has, &value);
-                return None;
-            }
-            Err(agg) => {
-                self.agg_conflict(map, agg, "a value", span);
-                return None;
-            }
-        }
+        self.widen_cells((map, name), &value, "a value", span, |slot, types| slot.take(&value, types))?;
         let ty = self.maps[map.0 as usize].read_type(&self.types)?;
         self.warn_sign(&value, &ty, &format!("@{name}"));
         self.warn_lost_names(std::slice::from_ref(&value), std::slice::from_ref(&ty));
         Some(StmtKind::SetMap { map, key, value: convert(value, &ty) })
+    }
+
+    /// Makes a map's cells hold a value too, or says why they cannot. `found` is what an aggregation is met by.
+    fn widen_cells(
+        &mut self,
+        (map, name): (MapId, &str),
+        value: &Expr,
+        found: &str,
+        span: Span,
+        widen: impl FnOnce(&mut Slot, &Types) -> Result<(), Mismatch>,
+    ) -> Option<()> {
+        let types = &self.types;
+        let taken = self.maps[map.0 as usize].value.change(|state| match state {
+            ValueState::Plain(slot) => Ok(widen(slot, types)),
+            ValueState::Agg(agg) => Err(agg_name(agg)),
+        });
+        match taken {
+            Ok(Ok(())) => return Some(()),
+            Ok(Err(mismatch)) => self.value_mismatch(&format!("@{name}"), "E0201", &mismatch.has, value),
+            Err(agg) => self.agg_conflict(map, agg, found, span),
+        }
+        None
     }
 
     /// Says that a value does not fit what a variable or map holds.
@@ -243,21 +250,11 @@ impl Checker<'_> {
             }
         };
         let sample = signed_sample(op, &value);
-        let types = &self.types;
-        let taken = self.maps[map.0 as usize].value.change(|state| match state {
-            ValueState::Plain(slot) => Ok(slot.update(&sample, types)),
-            ValueState::Agg(agg) => Err(agg_name(agg)),
-        });
-        match taken {
-            Ok(Ok(())) => {}
-            Ok(Err(mismatch)) => {
-                self.value_mismatch(&format!("@{name}"), "E0201", &mismatch.has, &value);
-                return unknown(span);
-            }
-            Err(agg) => {
-                self.agg_conflict(map, agg, &format!("an update such as `{}=`", symbol(op)), span);
-                return unknown(span);
-            }
+        let found = format!("an update such as `{}=`", symbol(op));
+        let widened =
+            self.widen_cells((map, name), &value, &found, span, |slot, types| slot.update(&sample, types));
+        if widened.is_none() {
+            return unknown(span);
         }
         let Some(ty) = self.maps[map.0 as usize].read_type(&self.types) else { return unknown(span) };
         if !matches!(ty, Type::Int { bytes: 8, .. }) {
