@@ -253,7 +253,7 @@ impl<'a> Emitter<'a> {
         let order = reachable(&ends);
         if let Some(shield) = shield {
             emitter.span = function.blocks[Function::ENTRY].span;
-            emitter.call_around(Reg(1), shield.disable);
+            emitter.call_around(Reg::R1, shield.disable);
         }
         for (at, &block) in order.iter().enumerate() {
             emitter.starts[block] = Some(emitter.insns.len());
@@ -358,7 +358,7 @@ impl<'a> Emitter<'a> {
         match end {
             End::Exit => {
                 if let Some(shield) = self.shield {
-                    self.call_around(Reg(0), shield.enable);
+                    self.call_around(Reg::R0, shield.enable);
                 }
                 self.push(Insn::Exit);
             }

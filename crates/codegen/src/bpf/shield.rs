@@ -45,9 +45,13 @@ impl Shield {
 
     /// A program at functions whose stack, or that of its callbacks, may be one for each CPU.
     pub fn is_wanted(func: &ir::Func, code: &Allocated) -> bool {
-        let at_functions = matches!(&func.kind, FuncKind::Program { section, .. } if section.starts_with("uprobe") || section.starts_with("uretprobe"));
-        let mut insts = code.function.blocks.iter().flat_map(|block| &block.insts);
-        let calls_back = insts.any(|placed| matches!(placed.inst, Inst::Wide { value: Wide::Func(_), .. }));
-        at_functions && (calls_back || code.frame.size > SHARED_STACK)
+        let FuncKind::Program { section, .. } = &func.kind else { return false };
+        let at_functions = section.starts_with("uprobe") || section.starts_with("uretprobe");
+        at_functions && (code.frame.size > SHARED_STACK || calls_back(code))
     }
+}
+
+fn calls_back(code: &Allocated) -> bool {
+    let mut insts = code.function.blocks.iter().flat_map(|block| &block.insts);
+    insts.any(|placed| matches!(placed.inst, Inst::Wide { value: Wide::Func(_), .. }))
 }

@@ -102,6 +102,9 @@ impl Conflicts {
     /// behind a store to it.
     pub fn add_spills(&mut self, function: &Function) {
         let count = function.slots.len() - function.spills_from;
+        if count == 0 {
+            return;
+        }
         self.spills = vec![Bits::new(count); count];
         let live = live_spills(function, count);
         for (at, block) in function.blocks.iter().enumerate() {
