@@ -50,7 +50,7 @@ pub struct Kind {
     pub doc: &'static str,
     /// Opens it; nothing for what has no use for records.
     pub open: Option<Open>,
-    /// It wants the maps as metrics, now and then.
+    /// It wants the maps as metrics, now and then or when somebody asks.
     pub metrics: bool,
     /// It has a destination of its own where none is given.
     pub optional: bool,
@@ -111,7 +111,7 @@ pub static KINDS: &[Kind] = &[
         dest: "[HOST:]PORT",
         doc: "maps to Prometheus, at http://127.0.0.1:PORT/metrics",
         open: None,
-        metrics: false,
+        metrics: true,
         optional: true,
     },
     Kind {

@@ -72,7 +72,7 @@ impl<'a> Gatherer<'a> {
 
     fn maps(&mut self, session: &Session) -> io::Result<Vec<Family>> {
         let manifest = session.manifest();
-        let maps = metric::needed(manifest);
+        let maps = metric::exported(manifest);
         let snapshots: io::Result<Vec<_>> = maps.into_iter().map(|map| session.snapshot(map, 0, 0)).collect();
         Ok(self.metrics.families(manifest, self.names, &snapshots?))
     }

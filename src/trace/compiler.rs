@@ -232,6 +232,7 @@ impl<'a> Compiler<'a> {
             pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
             script: self.script.heading.clone(),
             base: base.cloned(),
+            sums: self.cli.export.iter().any(|asked| asked.kind.metrics),
             self_describing: self.cli.emit.is_some(),
             ..codegen::Options::new(*features, cpus())
         };

@@ -56,6 +56,8 @@ pub struct Options {
     pub script: String,
     /// Manifest of the running session that this module extends.
     pub base: Option<wire::Manifest>,
+    /// Histograms keep the sum of their samples besides: somebody reads maps as metrics. Costs an addition for each sample.
+    pub sums: bool,
     /// The object has its manifest in a section, for whoever finds the file.
     pub self_describing: bool,
 }
@@ -74,6 +76,7 @@ impl Options {
             optimise: Passes::All,
             script: String::new(),
             base: None,
+            sums: false,
             self_describing: false,
         }
     }

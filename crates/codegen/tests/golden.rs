@@ -49,6 +49,13 @@ fn options(features: Features, optimise: Passes) -> Options {
     Options { optimise, ..Options::new(features, 2) }
 }
 
+/// What the first line of a golden script asks for.
+fn options_of(script: &str) -> Options {
+    let mut features = Features::ALL;
+    features.uprobe_session = !script.starts_with("// No sessions.");
+    Options { sums: script.starts_with("// Sums."), ..options(features, Passes::All) }
+}
+
 fn check(src: &Source) -> Program {
     let mut diags = Diagnostics::default();
     let checked = lang::compile_front(src, &[], &Default::default(), &library(), &mut diags);
@@ -81,11 +88,7 @@ fn compare(folder: &str, stage: Stage) {
     for path in files(folder) {
         let (script, expected) = parts(&path);
         let src = Source::new("golden.ct", script.clone());
-        // The features of a kernel without sessions are asked for in the first line.
-        let mut features = Features::ALL;
-        features.uprobe_session = !script.starts_with("// No sessions.");
-        let program = check(&src);
-        let found = codegen::dump(&program, &src, &options(features, Passes::All), stage).unwrap();
+        let found = codegen::dump(&check(&src), &src, &options_of(&script), stage).unwrap();
         let found = functions(&found);
         if std::env::var_os("BLESS").is_some() {
             std::fs::write(&path, format!("{script}==== {folder}\n{found}")).unwrap();

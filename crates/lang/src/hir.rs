@@ -322,8 +322,6 @@ pub struct Metric {
     pub kind: Option<MetricKind>,
     /// Values are divided by it; 0 counts as 1.
     pub divisor: u64,
-    /// Of a histogram: the map with the sums of its samples.
-    pub sum: Option<MapId>,
 }
 
 /// What the values of a metric are.

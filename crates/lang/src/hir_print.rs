@@ -446,7 +446,7 @@ fn piece(piece: &Piece) -> String {
         }
     }
 }
-/// `metric x.duration s labels a, b / 1000 sum map 1`
+/// `metric x.duration s labels a, b / 1000`
 fn metric(metric: &Metric) -> String {
     let mut words = vec!["metric".to_owned(), metric.name.clone(), metric.unit.clone()];
     words.extend(metric.kind.map(|kind| format!("{kind:?}").to_lowercase()));
@@ -456,7 +456,6 @@ fn metric(metric: &Metric) -> String {
     if metric.divisor > 1 {
         words.push(format!("/ {}", metric.divisor));
     }
-    words.extend(metric.sum.map(|map| format!("sum map {}", map.0)));
     words.push(metric.help.clone());
     words.retain(|word| !word.is_empty());
     words.join(" ")

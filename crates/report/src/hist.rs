@@ -33,16 +33,17 @@ pub fn rows(agg: &Agg, buckets: &[u64]) -> Vec<Row> {
     let first = buckets.iter().enumerate().find(filled).map(|(at, _)| at);
     let last = buckets.iter().enumerate().rfind(filled).map(|(at, _)| at);
     let (Some(first), Some(last)) = (first, last) else { return Vec::new() };
-    (first..=last).filter_map(|at| row(agg, at, buckets)).collect()
+    let row = |at: usize| range(agg, at).map(|(low, high)| Row { low, high, count: buckets[at] });
+    (first..=last).filter_map(row).collect()
 }
 
-fn row(agg: &Agg, at: usize, buckets: &[u64]) -> Option<Row> {
-    let (low, high) = match *agg {
-        Agg::Hist { bits } => hist_range(at as u32, bits),
-        Agg::LHist { min, max, step } => lhist_range(at, buckets.len(), min, max, step),
-        _ => return None,
-    };
-    Some(Row { low, high, count: buckets[at] })
+/// Inclusive lower and exclusive upper end of a bucket of a `hist` or `lhist`.
+pub fn range(agg: &Agg, at: usize) -> Option<(Option<i64>, Option<i64>)> {
+    match *agg {
+        Agg::Hist { bits, .. } => Some(hist_range(at as u32, bits)),
+        Agg::LHist { min, max, step, .. } => Some(lhist_range(at, agg.buckets() as usize, min, max, step)),
+        _ => None,
+    }
 }
 
 fn lhist_range(at: usize, buckets: usize, min: i64, max: i64, step: i64) -> (Option<i64>, Option<i64>) {
@@ -114,7 +115,7 @@ mod tests {
     use wire::map::{hist_bucket, hist_buckets};
 
     fn hist(bits: u8, samples: &[i64]) -> String {
-        let agg = Agg::Hist { bits };
+        let agg = Agg::Hist { bits, summed: false };
         let mut buckets = vec![0; hist_buckets(bits) as usize];
         samples.iter().for_each(|&sample| buckets[hist_bucket(sample, bits) as usize] += 1);
         draw(&agg, &rows(&agg, &buckets))
@@ -150,20 +151,20 @@ mod tests {
         let labels = |agg: Agg, buckets: &[u64]| -> Vec<String> {
             draw(&agg, &rows(&agg, buckets)).lines().map(|line| line[..16].trim().to_owned()).collect()
         };
-        let agg = Agg::LHist { min: 0, max: 25, step: 10 };
+        let agg = Agg::LHist { min: 0, max: 25, step: 10, summed: false };
         assert_eq!(
             labels(agg, &[1, 0, 1, 1, 1]),
             ["(..., 0)", "[0, 10)", "[10, 20)", "[20, 25)", "[25, ...)"]
         );
-        let agg = Agg::LHist { min: 0, max: 3 << 20, step: 1 << 20 };
+        let agg = Agg::LHist { min: 0, max: 3 << 20, step: 1 << 20, summed: false };
         assert_eq!(labels(agg, &[0, 1, 1, 0, 1]), ["[0, 1M)", "[1M, 2M)", "[2M, 3M)", "[3M, ...)"]);
-        let agg = Agg::LHist { min: 0, max: 4096, step: 2048 };
+        let agg = Agg::LHist { min: 0, max: 4096, step: 2048, summed: false };
         assert_eq!(labels(agg, &[0, 1, 1, 0]), ["[0, 2K)", "[2K, 4K)"]);
     }
 
     #[test]
     fn an_empty_histogram_has_no_rows() {
-        assert_eq!(rows(&Agg::Hist { bits: 0 }, &[0; 65]), []);
+        assert_eq!(rows(&Agg::Hist { bits: 0, summed: false }, &[0; 65]), []);
         assert_eq!(hist(0, &[]), "");
     }
 }

@@ -62,8 +62,13 @@ pub enum Cell {
         /// Signed sum.
         signed: bool,
     },
-    /// `hist` and `lhist`: samples in each bucket, as `wire::map` orders them.
-    Buckets(Vec<u64>),
+    /// `hist` and `lhist`
+    Buckets {
+        /// Samples in each bucket, as `wire::map` orders them.
+        counts: Vec<u64>,
+        /// All samples added up, if that is kept.
+        sum: Option<i64>,
+    },
     /// `tseries`: the intervals that have a sample, in order.
     Series(Vec<Point>),
 }

@@ -24,6 +24,7 @@ use wire::manifest::{Metric, MetricKind};
 use wire::map::{Agg, Map, MapValue, hist_range};
 use wire::{Manifest, Value};
 
+use crate::hist;
 use crate::order::wide;
 use crate::value::{Context, escape};
 use crate::{Cell, Names, Snapshot};
@@ -86,7 +87,7 @@ pub enum Reading {
         buckets: Vec<(Number, u64)>,
         /// All samples.
         count: u64,
-        /// Their sum, where the script keeps one.
+        /// Their sum, if it is kept and none of them may be negative.
         sum: Option<Number>,
     },
     /// Of a summary.
@@ -147,21 +148,10 @@ impl Default for Metrics {
 pub fn exported(manifest: &Manifest) -> Vec<u32> {
     let of = |map: &u32| manifest.metrics.get(*map as usize);
     let all = 0..manifest.maps.len() as u32;
-    let sums: HashSet<u32> = manifest.metrics.iter().filter_map(|metric| metric.sum).collect();
     match manifest.metrics.iter().any(|metric| metric.declared) {
         true => all.filter(|map| of(map).is_some_and(|metric| metric.declared)).collect(),
-        false => all.filter(|map| !sums.contains(map)).collect(),
+        false => all.collect(),
     }
-}
-
-/// The maps that have to be read for that: sums of histograms are maps of their own.
-pub fn needed(manifest: &Manifest) -> Vec<u32> {
-    let mut maps = exported(manifest);
-    let sums = maps.clone().into_iter().filter_map(|map| manifest.metrics.get(map as usize)?.sum);
-    maps.extend(sums);
-    maps.sort_unstable();
-    maps.dedup();
-    maps
 }
 
 impl Metrics {
@@ -170,7 +160,7 @@ impl Metrics {
         Metrics { limit, seen: HashMap::new() }
     }
 
-    /// The families of maps; `snapshots` has all that [`needed`] lists. Families without a series are left out.
+    /// The families of maps; `snapshots` has all that [`exported`] lists. Families without a series are left out.
     pub fn families(
         &mut self,
         manifest: &Manifest,
@@ -182,11 +172,10 @@ impl Metrics {
         let mut families = Vec::new();
         for map in exported(manifest) {
             let metric = manifest.metrics.get(map as usize);
-            let sums = metric.and_then(|metric| metric.sum).and_then(of);
             let (Some(declared), Some(snapshot)) = (manifest.maps.get(map as usize), of(map)) else {
                 continue;
             };
-            families.extend(self.family(context, declared, metric, snapshot, sums));
+            families.extend(self.family(context, declared, metric, snapshot));
         }
         distinct(&mut families);
         families
@@ -198,21 +187,19 @@ impl Metrics {
         map: &Map,
         metric: Option<&Metric>,
         snapshot: &Snapshot,
-        sums: Option<&Snapshot>,
     ) -> Option<Family> {
         let unnamed = Metric::default();
         let metric = metric.unwrap_or(&unnamed);
         let shape = Shape { map, kind: kind(map, metric)?, divisor: metric.divisor.max(1) };
         let labels = |key: &[Value]| labels(context, metric, key);
-        let mut series: Vec<(Labels, Tally)> = snapshot
+        let series: Vec<(Labels, Tally)> = snapshot
             .entries
             .iter()
             .filter_map(|(key, cell)| Some((labels(key), shape.tally(cell)?)))
             .collect();
-        add_sums(&mut series, sums, labels);
         let series = self.limited(snapshot.map, series, &shape);
         let filled = series.iter().filter_map(|(_, tally)| tally.filled());
-        let filled = filled.reduce(|one, more| (one.0.min(more.0), one.1.max(more.1))).unwrap_or_default();
+        let filled = filled.reduce(|one, more| (one.0.min(more.0), one.1.max(more.1)));
         let point = |(labels, tally)| Point { labels, value: shape.reading(tally, filled) };
         let points: Vec<Point> = series.into_iter().map(point).collect();
         (!points.is_empty()).then(|| Family {
@@ -249,18 +236,6 @@ impl Metrics {
 
 fn others(labels: Labels) -> Labels {
     labels.into_iter().map(|(name, _)| (name, OTHER.to_owned())).collect()
-}
-
-/// Adds what another map has for the same labels as the sum of a histogram.
-fn add_sums(series: &mut [(Labels, Tally)], sums: Option<&Snapshot>, labels: impl Fn(&[Value]) -> Labels) {
-    let Some(sums) = sums else { return };
-    let mut of: HashMap<Labels, i128> = HashMap::new();
-    for (key, cell) in &sums.entries {
-        *of.entry(labels(key)).or_default() += plain(cell).unwrap_or(0);
-    }
-    for (labels, tally) in series {
-        tally.sum = Some(of.remove(labels).unwrap_or(0));
-    }
 }
 
 /// How the cells of a map are read.
@@ -318,7 +293,10 @@ impl Shape<'_> {
                 let last = points.last()?;
                 Some(Tally { number: wide(last.bits, last.signed), ..Tally::default() })
             }
-            Cell::Buckets(buckets) => Some(Tally { buckets: buckets.clone(), ..Tally::default() }),
+            Cell::Buckets { counts, sum } => {
+                let sum = sum.map(i128::from);
+                Some(Tally { buckets: counts.clone(), sum, ..Tally::default() })
+            }
         }
     }
 
@@ -327,31 +305,42 @@ impl Shape<'_> {
     }
 
     /// `filled`: the lowest and the highest bucket that any series of the family has filled; they all have the same bounds.
-    fn reading(&self, tally: Tally, filled: (usize, usize)) -> Reading {
+    fn reading(&self, tally: Tally, filled: Option<(usize, usize)>) -> Reading {
         match self.kind {
             Kind::Counter | Kind::Gauge => Reading::Number(self.number(tally.number)),
             Kind::Summary => Reading::Summary { count: tally.count, sum: self.number(tally.number) },
             Kind::Histogram => {
                 let buckets = self.buckets(&tally.buckets, filled);
                 let count = tally.buckets.iter().sum();
-                Reading::Histogram { buckets, count, sum: tally.sum.map(|sum| self.number(sum)) }
+                let sum =
+                    tally.sum.filter(|_| !filled.is_some_and(|(lowest, _)| self.may_be_negative(lowest)));
+                Reading::Histogram { buckets, count, sum: sum.map(|sum| self.number(sum)) }
             }
         }
     }
 
+    /// Whether a bucket may have negative samples. Sums of those fall, so that both OpenMetrics and OTLP want none.
+    fn may_be_negative(&self, bucket: usize) -> bool {
+        match &self.map.value {
+            MapValue::Agg(agg) => hist::range(agg, bucket).and_then(|(low, _)| low).is_none_or(|low| low < 0),
+            MapValue::Plain(_) => false,
+        }
+    }
+
     /// Upper bounds and the samples up to each. A bucket without upper bound is in the count alone.
-    fn buckets(&self, counts: &[u64], filled: (usize, usize)) -> Vec<(Number, u64)> {
-        let MapValue::Agg(agg) = &self.map.value else { return Vec::new() };
+    fn buckets(&self, counts: &[u64], filled: Option<(usize, usize)>) -> Vec<(Number, u64)> {
+        let (MapValue::Agg(agg), Some((lowest, highest))) = (&self.map.value, filled) else {
+            return Vec::new();
+        };
         let mut bounds = Vec::new();
         let mut up_to = 0;
         for (at, count) in counts.iter().enumerate() {
             up_to += count;
-            let is_wanted = at + 1 >= filled.0;
-            // Negative samples are rare, and a bound that is never filled only costs.
-            let is_idle = matches!(agg, Agg::Hist { .. }) && at == 0 && *count == 0;
-            if let Some(bound) = bound(agg, at, counts.len()).filter(|_| is_wanted && !is_idle) {
+            // Below all samples one bound is enough, and a negative one there says nothing.
+            let is_wanted = |bound: &i128| at >= lowest || at + 1 == lowest && *bound >= 0;
+            if let Some(bound) = bound(agg, at, counts.len()).filter(is_wanted) {
                 bounds.push((self.number(bound), up_to));
-                if at >= filled.1 {
+                if at >= highest {
                     break;
                 }
             }
@@ -363,12 +352,12 @@ impl Shape<'_> {
 /// The largest sample in a bucket, if there is one and the bound is wanted.
 fn bound(agg: &Agg, at: usize, buckets: usize) -> Option<i128> {
     match *agg {
-        Agg::Hist { bits } => {
+        Agg::Hist { bits, .. } => {
             let high = i128::from(hist_range(at as u32, bits).1?);
             is_coarse(high, bits).then_some(high - 1)
         }
         Agg::LHist { .. } if at + 1 == buckets => None,
-        Agg::LHist { min, max, step } => {
+        Agg::LHist { min, max, step, .. } => {
             let high = i128::from(min) + i128::from(step) * at as i128;
             Some(high.min(max.into()) - 1)
         }

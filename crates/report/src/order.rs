@@ -36,7 +36,7 @@ fn weight(cell: &Cell) -> Option<i128> {
         Cell::Plain(_) => None,
         Cell::Number { bits, signed } | Cell::Stats { total: bits, signed, .. } => Some(wide(*bits, *signed)),
         Cell::Series(points) => points.last().map(|point| i128::from(point.start_ns)),
-        Cell::Buckets(counts) => Some(counts.iter().map(|&count| i128::from(count)).sum()),
+        Cell::Buckets { counts, .. } => Some(counts.iter().map(|&count| i128::from(count)).sum()),
     }
 }
 
@@ -79,6 +79,15 @@ mod tests {
     fn text_by_key_and_histograms_by_samples() {
         let text = |s: &str| Cell::Plain(Value::Str(s.into(), false));
         assert_eq!(order(&[(10, text("a")), (9, text("b"))], 0), [9, 10]);
-        assert_eq!(order(&[(1, Cell::Buckets(vec![0, 5])), (2, Cell::Buckets(vec![1, 1]))], 0), [2, 1]);
+        assert_eq!(
+            order(
+                &[
+                    (1, Cell::Buckets { counts: vec![0, 5], sum: None }),
+                    (2, Cell::Buckets { counts: vec![1, 1], sum: None })
+                ],
+                0
+            ),
+            [2, 1]
+        );
     }
 }

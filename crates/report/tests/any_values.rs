@@ -115,8 +115,13 @@ fn aggregation(numbers: &mut Numbers) -> Agg {
         0 => Agg::Count,
         1 => Agg::Avg { signed },
         2 => Agg::Stats { signed },
-        3 => Agg::Hist { bits: numbers.below(6) as u8 },
-        4 => Agg::LHist { min: -7, max: numbers.below(1000) as i64, step: 1 + numbers.below(9) as i64 },
+        3 => Agg::Hist { bits: numbers.below(6) as u8, summed: false },
+        4 => Agg::LHist {
+            min: -7,
+            max: numbers.below(1000) as i64,
+            step: 1 + numbers.below(9) as i64,
+            summed: false,
+        },
         _ => Agg::TSeries { interval: 1 + numbers.below(1 << 40), count: 5, keeps: Keeps::Last, signed },
     }
 }
@@ -126,9 +131,10 @@ fn cell(numbers: &mut Numbers, agg: &Agg) -> Cell {
     let bits = numbers.next() as i64;
     match agg {
         Agg::Stats { signed } => Cell::Stats { count: 1 + numbers.next() / 2, total: bits, signed: *signed },
-        Agg::Hist { .. } | Agg::LHist { .. } => {
-            Cell::Buckets((0..agg.words()).map(|_| numbers.next() >> numbers.below(64)).collect())
-        }
+        Agg::Hist { .. } | Agg::LHist { .. } => Cell::Buckets {
+            counts: (0..agg.buckets()).map(|_| numbers.next() >> numbers.below(64)).collect(),
+            sum: None,
+        },
         Agg::TSeries { interval, signed, .. } => {
             let first = numbers.below(1 << 20);
             let point = |at: u64, bits: u64| Point {

@@ -250,7 +250,10 @@ fn merge(agg: &Agg, words: &[u64], width: usize) -> Cell {
         Agg::Max { signed } => number(extreme(cells(), signed, |new, old| new > old), signed),
         Agg::Avg { signed } => number(mean(sum(0), sum(1), signed), signed),
         Agg::Stats { signed } => Cell::Stats { count: sum(0), total: sum(1) as i64, signed },
-        Agg::Hist { .. } | Agg::LHist { .. } => Cell::Buckets((0..width).map(sum).collect()),
+        Agg::Hist { .. } | Agg::LHist { .. } => Cell::Buckets {
+            counts: (0..agg.buckets() as usize).map(sum).collect(),
+            sum: agg.sum_word().map(|word| sum(word as usize) as i64),
+        },
         Agg::TSeries { interval, count, keeps, signed } => {
             Cell::Series(series(words, interval, u64::from(count), (keeps, signed)))
         }
@@ -451,7 +454,16 @@ mod tests {
         assert_eq!(merge(&Agg::Avg { signed }, &two([0, 0], [0, 0]), 2), number(0, true));
         let stats = Cell::Stats { count: 3, total: 12, signed: true };
         assert_eq!(merge(&Agg::Stats { signed }, &two([1, 5], [2, 7]), 2), stats);
-        assert_eq!(merge(&Agg::Hist { bits: 0 }, &[1, 2, 3, 4, 5, 6], 3), Cell::Buckets(vec![5, 7, 9]));
+        let bits = 0;
+        let cells: Vec<u64> = (0..2 * 65).collect();
+        let counts: Vec<u64> = (0..65).map(|n| 65 + 2 * n).collect();
+        let found = merge(&Agg::Hist { bits, summed: false }, &cells, 65);
+        assert_eq!(found, Cell::Buckets { counts: counts.clone(), sum: None });
+        let cell = |sum: i64| (0..65).chain([sum as u64]);
+        let cells: Vec<u64> = cell(-7).chain(cell(3)).collect();
+        let counts = (0..65).map(|n| 2 * n).collect();
+        let found = merge(&Agg::Hist { bits, summed: true }, &cells, 66);
+        assert_eq!(found, Cell::Buckets { counts, sum: Some(-4) });
     }
 
     #[test]

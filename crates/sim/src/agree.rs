@@ -19,6 +19,8 @@ pub struct Variant {
     pub passes: Passes,
     /// Only [`World::traced`] processes.
     pub pid_filter: bool,
+    /// Histograms add their samples up.
+    pub sums: bool,
 }
 
 /// Every kernel with no, each single, and all of `passes` optimisations.
@@ -33,10 +35,10 @@ pub fn variants(passes: usize) -> Vec<Variant> {
     for (kernel, features) in kernels {
         for (set, passes) in &sets {
             let (name, passes) = (format!("{kernel} kernel, {set}"), *passes);
-            variants.push(Variant { name, features, passes, pid_filter: false });
+            variants.push(Variant { name, features, passes, pid_filter: false, sums: false });
         }
-        let name = format!("{kernel} kernel, all passes, pid filter");
-        variants.push(Variant { name, features, passes: Passes::All, pid_filter: true });
+        let name = format!("{kernel} kernel, all passes, pid filter, sums");
+        variants.push(Variant { name, features, passes: Passes::All, pid_filter: true, sums: true });
     }
     variants
 }
@@ -51,7 +53,7 @@ pub fn check(src: &Source, catalog: &TestCatalog) -> Result<Program, String> {
 
 /// What a program means in a world.
 pub fn meant(program: &Program, world: &World, variant: &Variant) -> Outcome {
-    reference::run(program, world, variant.pid_filter)
+    reference::run(program, world, variant.pid_filter, variant.sums)
 }
 
 /// Compiles a program, runs it, and says where it differs from what is meant.
@@ -64,6 +66,7 @@ pub fn compare(
     let options = Options {
         pid_filter: variant.pid_filter,
         optimise: variant.passes,
+        sums: variant.sums,
         ..Options::new(variant.features, world.cpus)
     };
     let failed = |error: String| format!("{}: {error}", variant.name);

@@ -59,8 +59,8 @@ pub enum Cell {
     Number(i64),
     /// `avg`, `stats`: samples and their sum.
     Total(u64, i64),
-    /// `hist`, `lhist`, as `wire::map` orders them.
-    Buckets(Vec<u64>),
+    /// `hist`, `lhist`: buckets as `wire::map` orders them, and the sum, if it is kept.
+    Buckets(Vec<u64>, Option<i64>),
     /// `tseries`: the intervals shown, by number since boot.
     Series(Vec<(u64, i64)>),
 }
@@ -279,8 +279,9 @@ pub fn merge(agg: &Agg, cells: &[Vec<u64>]) -> Option<Cell> {
         Agg::Min { signed: false } => Cell::Number(touched.min()? as i64),
         Agg::Max { signed: false } => Cell::Number(touched.max()? as i64),
         Agg::Hist { .. } | Agg::LHist { .. } => {
-            let buckets: Vec<u64> = (0..agg.words() as usize).map(total).collect();
-            Cell::Buckets(Some(buckets).filter(|b| b.iter().any(|n| *n > 0))?)
+            let counts: Vec<u64> = (0..agg.buckets() as usize).map(total).collect();
+            let sum = agg.sum_word().map(|word| total(word as usize) as i64);
+            Cell::Buckets(Some(counts).filter(|counts| counts.iter().any(|n| *n > 0))?, sum)
         }
         Agg::TSeries { .. } => Cell::Series(Some(series::shown(agg, cells)).filter(|s| !s.is_empty())?),
         Agg::Sum { .. } | Agg::Avg { .. } | Agg::Stats { .. } => return None,

@@ -14,7 +14,7 @@ fn outcome(script: &str) -> Outcome {
     let checked = checked.unwrap_or_else(|| panic!("{script}: {:#?}", diags.list));
     // Calls of cuInit alone.
     let world = World::random(1, &[Callee { file: 0, function: 0x1080 }], 40);
-    sim::reference::run(&checked.program, &world, false)
+    sim::reference::run(&checked.program, &world, false, false)
 }
 
 fn scalar(outcome: &Outcome, map: &str) -> Option<Cell> {

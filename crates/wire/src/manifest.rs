@@ -16,7 +16,7 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
 /// Version of this format; a reader refuses another.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -487,8 +487,6 @@ pub struct Metric {
     pub kind: Option<MetricKind>,
     /// Values are divided by it; 0 counts as 1.
     pub divisor: u64,
-    /// Of a histogram: the index of the map that holds the sums of its samples.
-    pub sum: Option<u32>,
 }
 
 /// What the values of a metric are, where the map does not tell.

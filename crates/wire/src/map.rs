@@ -9,8 +9,8 @@
 //! sum                     n, total          (n tells a key that was never touched)
 //! min, max                n, extreme
 //! avg, stats              n, total
-//! hist                    buckets, see hist_buckets
-//! lhist                   below min, buckets..., from max on
+//! hist                    buckets, see hist_buckets; then the samples' sum, if it is kept
+//! lhist                   below min, buckets..., from max on; likewise
 //! tseries                 intervals, each of SERIES_WORDS; that with the number n at n modulo their count
 //! ```
 
@@ -125,6 +125,8 @@ pub enum Agg {
     Hist {
         /// 0..=5
         bits: u8,
+        /// The samples are added up, too.
+        summed: bool,
     },
     /// Equal steps.
     LHist {
@@ -134,6 +136,8 @@ pub enum Agg {
         max: i64,
         /// Width.
         step: i64,
+        /// The samples are added up, too.
+        summed: bool,
     },
     /// A value for each of the last intervals.
     TSeries {
@@ -174,9 +178,25 @@ impl Agg {
         match self {
             Agg::Count => 1,
             Agg::Sum { .. } | Agg::Min { .. } | Agg::Max { .. } | Agg::Avg { .. } | Agg::Stats { .. } => 2,
-            Agg::Hist { bits } => hist_buckets(*bits),
-            Agg::LHist { min, max, step } => lhist_steps(*min, *max, *step) + 2,
+            Agg::Hist { summed, .. } | Agg::LHist { summed, .. } => self.buckets() + u32::from(*summed),
             Agg::TSeries { count, .. } => SERIES_WORDS * count,
+        }
+    }
+
+    /// Buckets of a histogram, 0 of others.
+    pub fn buckets(&self) -> u32 {
+        match *self {
+            Agg::Hist { bits, .. } => hist_buckets(bits),
+            Agg::LHist { min, max, step, .. } => lhist_steps(min, max, step) + 2,
+            _ => 0,
+        }
+    }
+
+    /// The word of a histogram's cell that holds the sum of its samples, if they are added up.
+    pub fn sum_word(&self) -> Option<u32> {
+        match self {
+            Agg::Hist { summed: true, .. } | Agg::LHist { summed: true, .. } => Some(self.buckets()),
+            _ => None,
         }
     }
 }

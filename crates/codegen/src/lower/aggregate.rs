@@ -11,7 +11,7 @@ use crate::bpf::helper;
 use crate::ir::{AtomicOp, Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Expr, MapId};
 use wire::CounterKind;
-use wire::map::{Agg, Keeps, MapValue, SERIES_CLAIMED, SERIES_WORDS, hist_buckets, lhist_steps};
+use wire::map::{Agg, Keeps, MapValue, SERIES_CLAIMED, SERIES_WORDS, lhist_steps};
 
 /// Multiplied with 2^(n+1) - 1, its top six bits differ for each n.
 const DE_BRUIJN: u64 = 0x03f7_9d71_b4cb_0a89;
@@ -61,13 +61,15 @@ impl Body<'_, '_> {
             }
             Agg::Min { signed } => self.extreme(cell, sample, if signed { Cmp::Sle } else { Cmp::Ule }),
             Agg::Max { signed } => self.extreme(cell, sample, if signed { Cmp::Sge } else { Cmp::Uge }),
-            Agg::Hist { bits } => {
+            Agg::Hist { bits, .. } => {
+                self.add_to_sum(agg, cell, sample);
                 let bucket = self.hist_bucket(sample, bits);
-                self.add_to_bucket(cell, bucket, hist_buckets(bits));
+                self.add_to_bucket(cell, bucket, agg.buckets());
             }
-            Agg::LHist { min, max, step } => {
+            Agg::LHist { min, max, step, .. } => {
+                self.add_to_sum(agg, cell, sample);
                 let bucket = self.lhist_bucket(sample, min, max, step);
-                self.add_to_bucket(cell, bucket, lhist_steps(min, max, step) + 2);
+                self.add_to_bucket(cell, bucket, agg.buckets());
             }
             Agg::TSeries { interval, count, keeps, signed } => {
                 self.add_to_series(cell, sample, (interval, count), (keeps, signed));
@@ -171,6 +173,13 @@ impl Body<'_, '_> {
         });
         self.count(CounterKind::LoopLimit);
         self.b().fall_into(done);
+    }
+
+    /// Of a histogram that keeps one.
+    fn add_to_sum(&mut self, agg: &Agg, cell: VReg, sample: Operand) {
+        if let Some(word) = agg.sum_word() {
+            self.add(cell, 8 * word as i16, sample);
+        }
     }
 
     fn add_to_bucket(&mut self, cell: VReg, bucket: VReg, buckets: u32) {

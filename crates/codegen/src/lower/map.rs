@@ -78,7 +78,7 @@ impl Cx<'_> {
         let key = self.wire_types(&map.key);
         let value = match &map.value {
             hir::MapValue::Plain(ty) => MapValue::Plain(self.wire_type(ty)),
-            hir::MapValue::Agg(agg) => MapValue::Agg(wire_agg(agg)),
+            hir::MapValue::Agg(agg) => MapValue::Agg(wire_agg(agg, self.options.sums)),
         };
         let symbol = symbol(id, &map.name);
         let scalar =
@@ -191,8 +191,8 @@ fn wire_keeps(keeps: hir::Keeps) -> Keeps {
     }
 }
 
-/// The same, as the layout of its cells knows it.
-pub fn wire_agg(agg: &hir::Agg) -> Agg {
+/// The same, as the layout of its cells knows it; `summed` histograms add their samples up.
+pub fn wire_agg(agg: &hir::Agg, summed: bool) -> Agg {
     match *agg {
         hir::Agg::Count => Agg::Count,
         hir::Agg::Sum { signed } => Agg::Sum { signed },
@@ -200,8 +200,8 @@ pub fn wire_agg(agg: &hir::Agg) -> Agg {
         hir::Agg::Max { signed } => Agg::Max { signed },
         hir::Agg::Avg { signed } => Agg::Avg { signed },
         hir::Agg::Stats { signed } => Agg::Stats { signed },
-        hir::Agg::Hist { bits } => Agg::Hist { bits },
-        hir::Agg::LHist { min, max, step } => Agg::LHist { min, max, step },
+        hir::Agg::Hist { bits } => Agg::Hist { bits, summed },
+        hir::Agg::LHist { min, max, step } => Agg::LHist { min, max, step, summed },
         hir::Agg::TSeries { interval, count, keeps, signed } => {
             Agg::TSeries { interval, count, keeps: wire_keeps(keeps), signed }
         }

@@ -349,13 +349,12 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
 }
 
 fn metric(map: &hir::Map) -> manifest::Metric {
-    let hir::Metric { declared, name, unit, help, labels, kind, divisor, sum } = map.metric.clone();
+    let hir::Metric { declared, name, unit, help, labels, kind, divisor } = map.metric.clone();
     let kind = kind.map(|kind| match kind {
         hir::MetricKind::Counter => manifest::MetricKind::Counter,
         hir::MetricKind::Gauge => manifest::MetricKind::Gauge,
     });
-    let sum = sum.map(|map| map.0);
-    manifest::Metric { declared, name, unit, help, labels, kind, divisor, sum }
+    manifest::Metric { declared, name, unit, help, labels, kind, divisor }
 }
 
 /// Index of `item` in `list`, which it joins if it is not there yet.

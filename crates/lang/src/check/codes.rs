@@ -222,8 +222,8 @@ pub const TYPES: &[Code] = &[
         explanation: "`metric @m = { ... }` says how a map of the script is exported: `name` and `unit` as \
                       OpenTelemetry writes them (the unit is UCUM: `By`, `s`), `help` in words, `labels` a list of \
                       names separated by commas, one for each part of the key, `kind` (`counter` or `gauge`) of plain \
-                      values and sums, `divisor` that values are divided by, and for a histogram `sum`, another map \
-                      with the same key that adds up its samples. Text, pointers and stacks are no metrics.",
+                      values and sums, and `divisor` that values are divided by. Text, pointers and stacks are no \
+                      metrics.",
         example: "metric @n = { labels = \"function, process\"; } uprobe:libcuda:cuInit { @n[func] = count() }",
         repaired: "metric @n = { labels = \"function\"; } uprobe:libcuda:cuInit { @n[func] = count() }",
     },

@@ -3,7 +3,7 @@
 use crate::ast::{self, ConfigEntry, ExprKind, Name};
 use crate::check::Checker;
 use crate::check::infer::{MapState, ValueState};
-use crate::hir::{Agg, MapId, Metric, MetricKind, Type};
+use crate::hir::{Agg, Metric, MetricKind, Type};
 use crate::span::Span;
 
 /// A declaration, to be held against its map once that is known.
@@ -12,7 +12,6 @@ pub struct Declared {
     metric: Metric,
     labels: Option<(Vec<String>, Span)>,
     kind: Option<Span>,
-    sum: Option<(String, Span)>,
 }
 
 /// What a property takes.
@@ -39,13 +38,6 @@ static PROPERTIES: &[(&str, Set)] = &[
         }
         _ => Err("a number from 1 on"),
     }),
-    ("sum", |d, e| match &e.kind {
-        ExprKind::Map { name, keys: None } => {
-            d.sum = Some((name.clone(), e.span));
-            Ok(())
-        }
-        _ => Err("a map: `@total`"),
-    }),
 ];
 
 fn text(e: &ast::Expr) -> Result<String, &'static str> {
@@ -61,7 +53,7 @@ impl Checker<'_> {
     /// `metric @m = { ... }`
     pub fn declare_metric(&mut self, map: &Name, entries: &[ConfigEntry]) {
         let metric = Metric { declared: true, ..Metric::default() };
-        let mut declared = Declared { map: map.clone(), metric, labels: None, kind: None, sum: None };
+        let mut declared = Declared { map: map.clone(), metric, labels: None, kind: None };
         for entry in entries {
             self.property(&mut declared, entry);
         }
@@ -116,7 +108,7 @@ impl Checker<'_> {
     }
 
     fn check_metric(&mut self, at: usize, declared: Declared) {
-        let Declared { map, mut metric, labels, kind, sum } = declared;
+        let Declared { map, mut metric, labels, kind } = declared;
         let state = &self.maps[at];
         metric.labels = state.metric.labels.clone();
         let parts = state.key.get().as_ref().map_or(0, Vec::len);
@@ -144,7 +136,6 @@ impl Checker<'_> {
             let message = format!("what `@{}` is follows from how it is made", map.node);
             self.error("E0242", span, message).help("`kind` is for plain values, `count` and `sum`");
         }
-        metric.sum = sum.and_then(|(name, span)| self.sum_of(at, &name, span));
         self.maps[at].metric = metric;
     }
 
@@ -158,28 +149,5 @@ impl Checker<'_> {
             self.maps[at].value.get(),
             ValueState::Plain(_) | ValueState::Agg(Agg::Count | Agg::Sum { .. })
         )
-    }
-
-    /// The map that adds up what the histogram `at` counts.
-    fn sum_of(&mut self, at: usize, name: &str, span: Span) -> Option<MapId> {
-        let histogram = &self.maps[at];
-        if !matches!(histogram.value.get(), ValueState::Agg(Agg::Hist { .. } | Agg::LHist { .. })) {
-            let message = format!("`@{}` is no histogram", histogram.name);
-            self.error("E0242", span, message).help("other metrics need no sum");
-            return None;
-        }
-        let key = histogram.key_types(&self.types);
-        let sum = self.map_ids.get(name).map(|id| id.0 as usize);
-        let fits = |sum: &MapState| {
-            matches!(sum.value.get(), ValueState::Agg(Agg::Sum { .. })) && sum.key_types(&self.types) == key
-        };
-        match sum.filter(|&sum| fits(&self.maps[sum])) {
-            Some(sum) => Some(MapId(sum as u32)),
-            None => {
-                let message = format!("`@{name}` is no `sum()` with the key of `@{}`", self.maps[at].name);
-                self.error("E0242", span, message).help("add its samples up where they are counted");
-                None
-            }
-        }
     }
 }

@@ -274,8 +274,8 @@ static AGGS: &[(&str, Agg)] = &[
     ("max", Agg::Max { signed: true }),
     ("avg", Agg::Avg { signed: true }),
     ("stats", Agg::Stats { signed: true }),
-    ("hist", Agg::Hist { bits: 0 }),
-    ("lhist", Agg::LHist { min: 0, max: 1, step: 1 }),
+    ("hist", Agg::Hist { bits: 0, summed: false }),
+    ("lhist", Agg::LHist { min: 0, max: 1, step: 1, summed: false }),
     ("tseries", Agg::TSeries { interval: 0, count: 0, keeps: Keeps::Last, signed: true }),
 ];
 
@@ -318,8 +318,8 @@ mod tests {
             Agg::Max { signed: false },
             Agg::Avg { signed: false },
             Agg::Stats { signed: false },
-            Agg::Hist { bits: 3 },
-            Agg::LHist { min: 5, max: 7, step: 1 },
+            Agg::Hist { bits: 3, summed: true },
+            Agg::LHist { min: 5, max: 7, step: 1, summed: true },
             Agg::TSeries { interval: 1, count: 2, keeps: Keeps::Last, signed: false },
         ];
         for agg in &all {

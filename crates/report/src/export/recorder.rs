@@ -370,8 +370,8 @@ impl Recorder {
                 };
                 Data::List(points.iter().map(point).collect())
             }
-            Cell::Buckets(buckets) => {
-                let rows = agg.map_or(Vec::new(), |agg| hist::rows(agg, buckets));
+            Cell::Buckets { counts, .. } => {
+                let rows = agg.map_or(Vec::new(), |agg| hist::rows(agg, counts));
                 let scale = if matches!(agg, Some(Agg::Hist { .. })) { u64::from(div) } else { 1 };
                 Data::List(rows.iter().map(|row| bucket(row, scale)).collect())
             }

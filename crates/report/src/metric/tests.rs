@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{Fake, manifest, map};
 use wire::map::{hist_bucket, hist_buckets};
 
-const HIST: MapValue = MapValue::Agg(Agg::Hist { bits: 0 });
+const HIST: MapValue = MapValue::Agg(Agg::Hist { bits: 0, summed: true });
 
 fn metric(name: &str, labels: &[&str]) -> Metric {
     let labels = labels.iter().map(|&label| label.into()).collect();
@@ -21,9 +21,10 @@ fn counts(map: u32, counts: &[(&str, i64)]) -> Snapshot {
 }
 
 fn histogram(map: u32, bits: u8, samples: &[i64]) -> Snapshot {
-    let mut buckets = vec![0; hist_buckets(bits) as usize];
-    samples.iter().for_each(|&sample| buckets[hist_bucket(sample, bits) as usize] += 1);
-    Snapshot { map, entries: vec![(vec![], Cell::Buckets(buckets))], top: 0, div: 0 }
+    let mut counts = vec![0; hist_buckets(bits) as usize];
+    samples.iter().for_each(|&sample| counts[hist_bucket(sample, bits) as usize] += 1);
+    let sum = samples.iter().copied().reduce(i64::wrapping_add);
+    Snapshot { map, entries: vec![(vec![], Cell::Buckets { counts, sum })], top: 0, div: 0 }
 }
 
 fn numbers(family: &Family) -> Vec<(String, i128)> {
@@ -104,9 +105,10 @@ fn histograms_have_the_bounds_of_their_buckets() {
     let Reading::Histogram { buckets, count, sum } = &families[0].points[0].value else { panic!() };
     let bounds: Vec<(i128, u64)> = buckets.iter().map(|(bound, up_to)| (bound.whole, *up_to)).collect();
     assert_eq!(bounds, [(0, 1), (1, 2), (3, 4), (7, 5), (15, 6)]);
-    assert_eq!((*count, *sum), (6, None));
+    assert_eq!((*count, sum.map(|sum| sum.whole)), (6, Some(19)));
     let families = Metrics::default().families(&manifest, &Fake, &[histogram(0, 0, &[-3, i64::MAX])]);
-    let Reading::Histogram { buckets, count, .. } = &families[0].points[0].value else { panic!() };
+    let Reading::Histogram { buckets, count, sum } = &families[0].points[0].value else { panic!() };
+    assert_eq!(*sum, None, "it may fall");
     assert_eq!((buckets[0].0.whole, buckets[0].1, *count), (-1, 1, 2));
     assert_eq!(buckets.last().map(|(bound, up_to)| (bound.whole, *up_to)), Some(((1 << 62) - 1, 1)));
 }
@@ -115,7 +117,7 @@ fn histograms_have_the_bounds_of_their_buckets() {
 fn fine_histograms_are_joined_without_error() {
     let samples: Vec<i64> = (0..5000).collect();
     let of = |bits| {
-        let value = MapValue::Agg(Agg::Hist { bits });
+        let value = MapValue::Agg(Agg::Hist { bits, summed: true });
         let manifest = with(vec![map("h", value)], vec![]);
         let families = Metrics::default().families(&manifest, &Fake, &[histogram(0, bits, &samples)]);
         let Reading::Histogram { buckets, .. } = families[0].points[0].value.clone() else { panic!() };
@@ -135,26 +137,27 @@ fn fine_histograms_are_joined_without_error() {
 
 #[test]
 fn equal_steps_end_where_the_next_begin() {
-    let value = MapValue::Agg(Agg::LHist { min: 0, max: 25, step: 10 });
+    let value = MapValue::Agg(Agg::LHist { min: 0, max: 25, step: 10, summed: true });
     let manifest = with(vec![map("h", value)], vec![]);
-    let buckets = Cell::Buckets(vec![1, 2, 0, 3, 4]);
-    let snapshot = Snapshot { map: 0, entries: vec![(vec![], buckets)], top: 0, div: 0 };
-    let families = Metrics::default().families(&manifest, &Fake, &[snapshot]);
-    let Reading::Histogram { buckets, count, .. } = &families[0].points[0].value else { panic!() };
-    let bounds: Vec<(i128, u64)> = buckets.iter().map(|(bound, up_to)| (bound.whole, *up_to)).collect();
-    assert_eq!((bounds, *count), (vec![(-1, 1), (9, 3), (19, 3), (24, 6)], 10));
+    let read = |counts: [u64; 5]| {
+        let cell = Cell::Buckets { counts: counts.to_vec(), sum: Some(77) };
+        let snapshot = Snapshot { map: 0, entries: vec![(vec![], cell)], top: 0, div: 0 };
+        let families = Metrics::default().families(&manifest, &Fake, &[snapshot]);
+        let Reading::Histogram { buckets, count, sum } = &families[0].points[0].value else { panic!() };
+        let bounds: Vec<(i128, u64)> = buckets.iter().map(|(bound, up_to)| (bound.whole, *up_to)).collect();
+        (bounds, *count, sum.map(|sum| sum.whole))
+    };
+    assert_eq!(read([1, 2, 0, 3, 4]), (vec![(-1, 1), (9, 3), (19, 3), (24, 6)], 10, None));
+    assert_eq!(read([0, 2, 0, 3, 4]), (vec![(9, 2), (19, 2), (24, 5)], 9, Some(77)));
+    assert_eq!(read([0, 0, 1, 0, 0]), (vec![(9, 0), (19, 1)], 1, Some(77)));
+    assert_eq!(read([0; 5]), (vec![], 0, Some(77)), "all were zeroed");
 }
 
 #[test]
-fn a_sum_is_that_of_the_map_with_the_same_key() {
-    let sum = MapValue::Agg(Agg::Sum { signed: false });
-    let histogram_metric =
-        Metric { sum: Some(1), unit: "s".into(), divisor: 1_000_000_000, ..metric("x.duration", &[]) };
-    let manifest = with(vec![map("h", HIST), map("s", sum)], vec![histogram_metric, metric("", &[])]);
-    assert_eq!((exported(&manifest), needed(&manifest)), (vec![0], vec![0, 1]));
-    let total = Cell::Number { bits: 2_500, signed: false };
-    let sums = Snapshot { map: 1, entries: vec![(vec![], total)], top: 0, div: 0 };
-    let families = Metrics::default().families(&manifest, &Fake, &[histogram(0, 0, &[1000, 1500]), sums]);
+fn sums_have_the_divisor_of_their_family() {
+    let metric = Metric { unit: "s".into(), divisor: 1_000_000_000, ..metric("x.duration", &[]) };
+    let manifest = with(vec![map("h", HIST)], vec![metric]);
+    let families = Metrics::default().families(&manifest, &Fake, &[histogram(0, 0, &[1000, 1500])]);
     let Reading::Histogram { sum, buckets, .. } = &families[0].points[0].value else { panic!() };
     assert_eq!(sum.map(Number::as_f64), Some(2.5e-6));
     assert_eq!(buckets.last().map(|(bound, _)| bound.as_f64()), Some(2.047e-6));

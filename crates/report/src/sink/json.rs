@@ -246,12 +246,12 @@ fn cell_json(context: Context, map: &Map, cell: &Cell, div: u32) -> String {
                 number(total)
             )
         }
-        (Cell::Buckets(buckets), MapValue::Agg(agg)) => {
+        (Cell::Buckets { counts, .. }, MapValue::Agg(agg)) => {
             let scale = if matches!(agg, Agg::Hist { .. }) { u64::from(div) } else { 1 };
-            let rows: Vec<String> = hist::rows(agg, buckets).iter().map(|row| row_json(row, scale)).collect();
+            let rows: Vec<String> = hist::rows(agg, counts).iter().map(|row| row_json(row, scale)).collect();
             format!("[{}]", rows.join(","))
         }
-        (Cell::Buckets(_), MapValue::Plain(_)) => "[]".into(),
+        (Cell::Buckets { .. }, MapValue::Plain(_)) => "[]".into(),
         (Cell::Series(points), _) => {
             let point = |point: &crate::Point| {
                 let wall = context.names.wall_clock_ns(point.start_ns);

@@ -164,8 +164,8 @@ fn entry(context: Context, map: &Map, key: &[Value], cell: Option<&Cell>, div: u
     let name = context.entry_name(&map.name, key);
     let Some(cell) = cell else { return format!("{name}: {}\n", missing(&map.value)) };
     match (cell, &map.value) {
-        (Cell::Buckets(buckets), MapValue::Agg(agg)) => {
-            let mut rows = hist::rows(agg, buckets);
+        (Cell::Buckets { counts, .. }, MapValue::Agg(agg)) => {
+            let mut rows = hist::rows(agg, counts);
             // bpftrace divides the counts of a hist and leaves an lhist alone.
             if matches!(agg, wire::map::Agg::Hist { .. }) {
                 rows.iter_mut().for_each(|row| row.count /= u64::from(div));
@@ -197,7 +197,7 @@ fn cell_text(context: Context, cell: &Cell, div: u32) -> String {
             let average = total / i128::from((*count).max(1));
             format!("{{ .count = {count}, .average = {average}, .total = {total} }}")
         }
-        Cell::Buckets(_) | Cell::Series(_) => String::new(),
+        Cell::Buckets { .. } | Cell::Series(_) => String::new(),
     }
 }
 

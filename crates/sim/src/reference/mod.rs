@@ -19,14 +19,14 @@ use std::collections::HashMap;
 use store::Table;
 use value::Val;
 
-/// Runs a checked program over a world; `pid_filter` as the compiler was told.
-pub fn run(program: &Program, world: &World, pid_filter: bool) -> Outcome {
+/// Runs a checked program over a world; `pid_filter` and `sums` as the compiler was told.
+pub fn run(program: &Program, world: &World, pid_filter: bool, sums: bool) -> Outcome {
     let mut meaning = Meaning {
         program,
         start_ns: world.start_ns,
         cpus: world.cpus,
         memory: world.memory.clone(),
-        tables: program.maps.iter().map(Table::new).collect(),
+        tables: program.maps.iter().map(|map| Table::new(map, sums)).collect(),
         stacks: HashMap::new(),
         rng: Rng::new(world.rand),
         outcome: Outcome::default(),

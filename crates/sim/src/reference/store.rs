@@ -32,11 +32,11 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty map.
-    pub fn new(map: &Map) -> Table {
+    /// An empty map; `sums`: its histograms add their samples up.
+    pub fn new(map: &Map, sums: bool) -> Table {
         let agg = match &map.value {
             MapValue::Plain(_) => None,
-            MapValue::Agg(agg) => Some(wire_agg(agg)),
+            MapValue::Agg(agg) => Some(wire_agg(agg, sums)),
         };
         // A map without key has its one cell.
         let recent = (map.evicts && !map.key.is_empty()).then(RefCell::default);
@@ -88,6 +88,10 @@ fn add(agg: &Agg, words: &mut [u64], sample: i64, now_ns: u64) {
         let equal = sample as u64 == old;
         equal || less == want_less
     };
+    if let Some(sum) = agg.sum_word() {
+        let sum = &mut words[sum as usize];
+        *sum = sum.wrapping_add(sample as u64);
+    }
     match *agg {
         Agg::Count => words[0] += 1,
         Agg::Sum { .. } | Agg::Avg { .. } | Agg::Stats { .. } => {
@@ -102,10 +106,10 @@ fn add(agg: &Agg, words: &mut [u64], sample: i64, now_ns: u64) {
             words[0] += 1;
         }
         Agg::TSeries { .. } => series::add(agg, words, sample, now_ns),
-        Agg::Hist { bits } => words[wire::map::hist_bucket(sample, bits) as usize] += 1,
-        Agg::LHist { min, max, step } => {
+        Agg::Hist { bits, .. } => words[wire::map::hist_bucket(sample, bits) as usize] += 1,
+        Agg::LHist { min, max, step, .. } => {
             let past = i128::from(sample) - i128::from(min);
-            let last = words.len() - 1;
+            let last = agg.buckets() as usize - 1;
             let bucket = match sample {
                 _ if past < 0 => 0,
                 _ if sample >= max => last,

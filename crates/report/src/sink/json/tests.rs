@@ -73,18 +73,24 @@ fn histograms() {
     let mut buckets = vec![0; hist_buckets(0) as usize];
     (buckets[0], buckets[2]) = (1, 2);
     assert_eq!(
-        one_map(MapValue::Agg(Agg::Hist { bits: 0 }), vec![(vec![], Cell::Buckets(buckets))]),
+        one_map(
+            MapValue::Agg(Agg::Hist { bits: 0, summed: false }),
+            vec![(vec![], Cell::Buckets { counts: buckets, sum: None })]
+        ),
         r#"{"type": "hist", "data": {"@x": [{"max": -1, "count": 1},{"min": 0, "max": 0, "count": 0},{"min": 1, "max": 1, "count": 2}]}}"#
     );
-    let hist = MapValue::Agg(Agg::Hist { bits: 0 });
+    let hist = MapValue::Agg(Agg::Hist { bits: 0, summed: false });
     assert_eq!(one_map(hist, vec![]), r#"{"type": "hist", "data": {"@x": []}}"#);
-    let lhist = MapValue::Agg(Agg::LHist { min: 0, max: 100, step: 50 });
+    let lhist = MapValue::Agg(Agg::LHist { min: 0, max: 100, step: 50, summed: false });
     assert_eq!(
-        one_map(lhist.clone(), vec![(vec![text("k")], Cell::Buckets(vec![0, 0, 1, 1]))]),
+        one_map(
+            lhist.clone(),
+            vec![(vec![text("k")], Cell::Buckets { counts: vec![0, 0, 1, 1], sum: None })]
+        ),
         r#"{"type": "hist", "data": {"@x": {"k": [{"min": 50, "max": 99, "count": 1},{"min": 100, "count": 1}]}}}"#
     );
     assert_eq!(
-        one_map(lhist, vec![(vec![], Cell::Buckets(vec![0; 4]))]),
+        one_map(lhist, vec![(vec![], Cell::Buckets { counts: vec![0; 4], sum: None })]),
         r#"{"type": "hist", "data": {"@x": []}}"#
     );
 }

@@ -57,7 +57,12 @@ fn histograms() {
     let mut buckets = vec![0; hist_buckets(0) as usize];
     (buckets[3], buckets[4]) = (2, 4);
     let text = |key: Vec<Value>, div| {
-        one_map(MapValue::Agg(Agg::Hist { bits: 0 }), vec![(key, Cell::Buckets(buckets.clone()))], 0, div)
+        one_map(
+            MapValue::Agg(Agg::Hist { bits: 0, summed: false }),
+            vec![(key, Cell::Buckets { counts: buckets.clone(), sum: None })],
+            0,
+            div,
+        )
     };
     let rows = |a, b| {
         format!(
