@@ -1,0 +1,66 @@
+//! A manifest of another shape is a manifest of another version: a reader that is not told would misread it.
+
+use serde_reflection::{ContainerFormat, Registry, Tracer, TracerConfig};
+use std::path::Path;
+use wire::manifest::{self, Attach, EventKind, Export, Hidden, Manifest, Message, MetricKind, Piece, Side};
+use wire::map::{Agg, Keeps, MapValue, Storage};
+use wire::types::{Lookup, StackMode};
+use wire::{CounterKind, NameKind, Type};
+
+/// Fields and variants of all that a manifest holds, by type.
+fn shape() -> Registry {
+    let mut tracer = Tracer::new(TracerConfig::default());
+    // Of an enum inside another type the tracer sees one variant, so each is traced by itself.
+    macro_rules! trace {
+        ($($ty:ty),*) => { $(tracer.trace_simple_type::<$ty>().unwrap_or_else(|error| panic!("{}: {error}", stringify!($ty)));)* };
+    }
+    trace!(
+        Type,
+        NameKind,
+        Lookup,
+        StackMode,
+        Agg,
+        Keeps,
+        MapValue,
+        Storage,
+        CounterKind,
+        Side,
+        Attach,
+        Export,
+        Hidden,
+        Message
+    );
+    trace!(Piece, EventKind, MetricKind, Manifest);
+    tracer.registry().expect("every enum is traced")
+}
+
+/// One line for each field or variant.
+fn lines(format: &ContainerFormat) -> String {
+    match format {
+        ContainerFormat::Struct(fields) => {
+            fields.iter().map(|field| format!("  {}: {:?}\n", field.name, field.value)).collect()
+        }
+        ContainerFormat::Enum(variants) => {
+            variants.values().map(|variant| format!("  {} {:?}\n", variant.name, variant.value)).collect()
+        }
+        other => format!("  {other:?}\n"),
+    }
+}
+
+#[test]
+fn another_shape_is_another_version() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/manifest.txt");
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    let head = format!("version {}\n", manifest::VERSION);
+    let types = shape().into_iter().map(|(name, format)| format!("\n{name}\n{}", lines(&format)));
+    let found = head.clone() + &types.collect::<String>();
+    if found == known {
+        return;
+    }
+    assert!(
+        !known.starts_with(&head),
+        "the manifest has changed: raise `wire::manifest::VERSION`, then BLESS=1\n{found}"
+    );
+    assert!(std::env::var_os("BLESS").is_some(), "a new version: write its shape down with BLESS=1");
+    std::fs::write(&path, found).expect("written");
+}
