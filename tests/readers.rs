@@ -101,6 +101,13 @@ assert trace.packet[0].sequence_flags & TracePacket.SEQ_INCREMENTAL_STATE_CLEARE
 calls = [e for _, e in events if e.type == TrackEvent.TYPE_SLICE_BEGIN]
 for call in calls:
     assert {'span_id', 'result'} & {annotations[a.name_iid] for a in call.debug_annotations}, call
+data = [p.interned_data for p in trace.packet]
+functions = {f.iid: f.str.decode() for d in data for f in d.function_names}
+frames = {f.iid: functions[f.function_name_id] for d in data for f in d.frames}
+stacks = {s.iid: [frames[f] for f in s.frame_ids] for d in data for s in d.callstacks}
+assert len(stacks) < len(calls) / 4, 'a stack is written once'
+assert all(1 <= len(stacks[call.callstack_iid]) <= 3 for call in calls), stacks
+assert any(stack[-1] == 'main' for stack in stacks.values()), stacks
 for name, count in collections.Counter(names[call.name_iid] for call in calls).items(): print(name, count)";
     if let Some(said) = read("perfetto.protos.perfetto.trace.perfetto_trace_pb2", program, &file) {
         assert_counts(&said, &counts);

@@ -3,6 +3,7 @@
 
 mod protobuf;
 
+use report::Frame;
 use report::export::chrome::Chrome;
 use report::export::jsonl::Jsonl;
 use report::export::perfetto::Perfetto;
@@ -282,6 +283,63 @@ fn perfetto_says_the_same_and_nests() {
             -5
         )]
     );
+}
+
+fn frame(symbol: &str, line: u32) -> Frame {
+    Frame {
+        address: 0x7f00_0000_1000 + u64::from(line),
+        symbol: Some(symbol.into()),
+        offset: 4,
+        module: Some("/usr/bin/train".into()),
+        source: (line != 0).then(|| (HOSTILE.into(), line)),
+        inlined: false,
+    }
+}
+
+#[test]
+fn perfetto_writes_a_stack_once() {
+    let with = |start: u64, frames: Vec<Frame>| {
+        let fields: Vec<(Arc<str>, Data)> = vec![("site".into(), Data::Stack(frames.into()))];
+        Record { fields: fields.into_iter().collect(), ..call(77, "cuInit", (start, 1), None) }
+    };
+    let (step, main) = (frame("step", 7), frame("main", 0));
+    let stacks =
+        [vec![step.clone(), main.clone()], vec![frame("step", 9), main.clone()], vec![], vec![step, main]];
+    let out = Shared::default();
+    let mut exporter = Perfetto::new(out.clone(), &run()).unwrap();
+    for (start, stack) in (100..).step_by(10).zip(stacks) {
+        exporter.record(&with(start, stack)).unwrap();
+    }
+    let bytes = out.0.lock().unwrap();
+    let said = |text: &[u8]| bytes.windows(text.len()).filter(|bytes| *bytes == text).count();
+    assert_eq!((said(b"main"), said(b"step"), said(b"/usr/bin/train")), (1, 1, 1));
+    let trace = protobuf::Trace::of(&bytes);
+    let stacks: Vec<_> = trace.slices().into_iter().map(|slice| slice.stack).collect();
+    let meant = |line| {
+        vec![
+            ("main".to_owned(), "/usr/bin/train".to_owned(), 0),
+            ("step".to_owned(), HOSTILE.to_owned(), line),
+        ]
+    };
+    assert_eq!(stacks, [meant(7), meant(9), vec![], meant(7)]);
+}
+
+/// What has no number is written where it is used.
+#[test]
+fn perfetto_writes_more_stacks_than_have_numbers() {
+    let out = Shared::default();
+    let mut exporter = Perfetto::new(out.clone(), &run()).unwrap();
+    let stacks = 65_536 + 2;
+    for line in 1..=stacks {
+        let site = Data::Stack(vec![frame("step", line)].into());
+        let fields: Vec<(Arc<str>, Data)> = vec![("site".into(), site)];
+        let start = 100 + 10 * u64::from(line);
+        let record = Record { fields: fields.into_iter().collect(), ..call(77, "cuInit", (start, 1), None) };
+        exporter.record(&record).unwrap();
+    }
+    let slices = protobuf::Trace::of(&out.0.lock().unwrap()).slices();
+    let lines: Vec<u64> = slices.iter().map(|slice| slice.stack[0].2).collect();
+    assert_eq!(lines, (1..=u64::from(stacks)).collect::<Vec<_>>());
 }
 
 #[test]

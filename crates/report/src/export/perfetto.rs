@@ -1,11 +1,12 @@
 //! Perfetto's own format: a protobuf stream of TrackEvents. Field numbers are those of Perfetto's .proto files (trace_packet,
-//! track_descriptor, track_event, debug_annotation, clock_snapshot, interned_data).
+//! track_descriptor, track_event, debug_annotation, clock_snapshot, interned_data, profile_common).
 //!
 //! A record comes when its call has returned, so a call's begin and end are written together and are not in the order of time;
 //! the importer sorts. Where two have the same time the order in the file counts, and it is that of nesting: a call's end
 //! stands behind those of the calls in it, which are older records.
 //!
-//! Names, and values that are texts, are written once and meant by number from then on.
+//! Names, values that are texts, and stacks with their frames are written once and meant by number from then on. A frame has no
+//! mapping: its name is known already, and its module stands where source files do if none is known.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use super::record::{Data, Kind, Record, Span, Status, Thread};
 use super::{End, Exporter, Run};
+use crate::Frame;
 
 /// The one writer in a file; without one, events are dropped in silence.
 const SEQUENCE: u64 = 1;
@@ -56,6 +58,12 @@ mod field {
     pub mod interned {
         pub const ID: u32 = 1;
         pub const TEXT: u32 = 2;
+        pub const FRAMES: u32 = 6;
+        pub const CALLSTACKS: u32 = 7;
+        pub const FRAME_FUNCTION: u32 = 2;
+        pub const FRAME_FILE: u32 = 5;
+        pub const FRAME_LINE: u32 = 6;
+        pub const CALLSTACK_FRAME: u32 = 2;
     }
     pub mod event {
         pub const ANNOTATION: u32 = 4;
@@ -64,6 +72,7 @@ mod field {
         pub const NAME: u32 = 23;
         pub const COUNTER: u32 = 30;
         pub const CALLSTACK: u32 = 55;
+        pub const CALLSTACK_NUMBER: u32 = 56;
         pub const FRAME: u32 = 1;
         pub const FUNCTION: u32 = 1;
         pub const FILE: u32 = 2;
@@ -149,15 +158,30 @@ const NAMES: Index = Index { texts: 2, number: 10, text: field::event::NAME };
 const ANNOTATIONS: Index = Index { texts: 3, number: 1, text: 10 };
 const VALUES: Index = Index { texts: 29, number: 17, text: field::annotation::STRING };
 
-/// Texts that have a number; those that come later have none.
+/// Where texts stand that only frames mean, by number.
+const FUNCTIONS: u32 = 5;
+const FILES: u32 = 18;
+
+/// Texts of a kind that have a number, and stacks; those that come later have none.
 const MOST: usize = 65_536;
 /// Bytes of a text that has one.
 const LONGEST: usize = 4096;
 
-/// The numbers of texts.
+/// A frame, its texts by number; 0: none.
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+struct FrameKey {
+    function: u64,
+    file: u64,
+    line: u32,
+}
+
+/// The numbers of texts and stacks.
 #[derive(Default)]
 struct Interned {
     numbers: HashMap<u32, HashMap<Box<str>, u64>>,
+    frames: HashMap<FrameKey, u64>,
+    /// By the numbers of their frames.
+    stacks: HashMap<Box<[u64]>, u64>,
     /// Those that the reader does not know yet.
     news: Message,
 }
@@ -165,14 +189,14 @@ struct Interned {
 impl Interned {
     /// Writes a text into a message, by its number if it has one.
     fn text(&mut self, message: &mut Message, index: &Index, text: &str) {
-        match self.number(index, text) {
+        match self.number(index.texts, text) {
             Some(number) => message.uint(index.number, number),
             None => message.text(index.text, text),
         }
     }
 
-    fn number(&mut self, index: &Index, text: &str) -> Option<u64> {
-        let numbers = self.numbers.entry(index.texts).or_default();
+    fn number(&mut self, texts: u32, text: &str) -> Option<u64> {
+        let numbers = self.numbers.entry(texts).or_default();
         if let Some(number) = numbers.get(text) {
             return Some(*number);
         }
@@ -181,11 +205,66 @@ impl Interned {
         }
         let number = numbers.len() as u64 + 1;
         numbers.insert(text.into(), number);
-        self.news.message(index.texts, |entry| {
+        self.news.message(texts, |entry| {
             entry.uint(field::interned::ID, number);
             entry.text(field::interned::TEXT, text);
         });
         Some(number)
+    }
+
+    /// The number of a stack, if it has one; innermost frame first.
+    fn stack(&mut self, frames: &[Frame]) -> Option<u64> {
+        // Outermost first.
+        let frames: Box<[u64]> = frames.iter().rev().map(|frame| self.frame(frame)).collect::<Option<_>>()?;
+        if let Some(number) = self.stacks.get(&frames) {
+            return Some(*number);
+        }
+        if self.stacks.len() >= MOST {
+            return None;
+        }
+        let number = self.stacks.len() as u64 + 1;
+        self.news.message(field::interned::CALLSTACKS, |entry| {
+            entry.uint(field::interned::ID, number);
+            frames.iter().for_each(|frame| entry.uint(field::interned::CALLSTACK_FRAME, *frame));
+        });
+        self.stacks.insert(frames, number);
+        Some(number)
+    }
+
+    fn frame(&mut self, frame: &Frame) -> Option<u64> {
+        let function = self.number(FUNCTIONS, &frame.label())?;
+        let (file, line) = place(frame);
+        let file = file.map_or(Some(0), |file| self.number(FILES, file))?;
+        let key = FrameKey { function, file, line };
+        if let Some(number) = self.frames.get(&key) {
+            return Some(*number);
+        }
+        if self.frames.len() >= MOST {
+            return None;
+        }
+        let number = self.frames.len() as u64 + 1;
+        self.frames.insert(key, number);
+        self.news.message(field::interned::FRAMES, |entry| {
+            entry.uint(field::interned::ID, number);
+            for (at, value) in [
+                (field::interned::FRAME_FUNCTION, function),
+                (field::interned::FRAME_FILE, file),
+                (field::interned::FRAME_LINE, line.into()),
+            ] {
+                if value != 0 {
+                    entry.uint(at, value);
+                }
+            }
+        });
+        Some(number)
+    }
+}
+
+/// Source file and line of a frame, else its module and 0.
+fn place(frame: &Frame) -> (Option<&str>, u32) {
+    match &frame.source {
+        Some((file, line)) => (Some(file), *line),
+        None => (frame.module.as_deref(), 0),
     }
 }
 
@@ -372,24 +451,33 @@ fn fields(event: &mut Message, record: &Record, interned: &mut Interned) {
         match value {
             Data::Stack(frames) if !has_stack => {
                 has_stack = true;
-                event.message(field::event::CALLSTACK, |stack| {
-                    // Outermost first.
-                    for frame in frames.iter().rev() {
-                        stack.message(field::event::FRAME, |message| {
-                            message.text(field::event::FUNCTION, &frame.label());
-                            if let Some((file, line)) = &frame.source {
-                                message.text(field::event::FILE, file);
-                                message.uint(field::event::LINE, u64::from(*line));
-                            } else if let Some(module) = &frame.module {
-                                message.text(field::event::FILE, module);
-                            }
-                        });
-                    }
-                });
+                callstack(event, frames, interned);
             }
             value => annotate(event, name, value, interned),
         }
     }
+}
+
+fn callstack(event: &mut Message, frames: &[Frame], interned: &mut Interned) {
+    if frames.is_empty() {
+        return;
+    }
+    if let Some(number) = interned.stack(frames) {
+        return event.uint(field::event::CALLSTACK_NUMBER, number);
+    }
+    event.message(field::event::CALLSTACK, |stack| {
+        // Outermost first.
+        for frame in frames.iter().rev() {
+            stack.message(field::event::FRAME, |message| {
+                message.text(field::event::FUNCTION, &frame.label());
+                let (file, line) = place(frame);
+                file.iter().for_each(|file| message.text(field::event::FILE, file));
+                if line != 0 {
+                    message.uint(field::event::LINE, u64::from(line));
+                }
+            });
+        }
+    });
 }
 
 fn parent(event: &mut Message, id: u64, interned: &mut Interned) {

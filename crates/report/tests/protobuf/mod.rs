@@ -77,6 +77,8 @@ pub struct Slice {
     pub pointers: HashMap<String, u64>,
     /// Annotations that are strings.
     pub texts: HashMap<String, String>,
+    /// Function, file and line of its stack, outermost first.
+    pub stack: Vec<(String, String, u64)>,
 }
 
 /// See the module.
@@ -162,35 +164,74 @@ impl Trace {
     }
 }
 
-/// Texts by number, by the field of InternedData that they stand in.
+/// Texts by number, by the field of InternedData that they stand in; frames and stacks.
 #[derive(Default)]
-struct Interned(HashMap<(u64, u64), String>);
+struct Interned {
+    texts: HashMap<(u64, u64), String>,
+    frames: HashMap<u64, (String, String, u64)>,
+    stacks: HashMap<u64, Vec<u64>>,
+}
 
 impl Interned {
     fn learn(&mut self, packet: &[u8]) {
         let flags = number(packet, 13).unwrap_or(0);
         if flags & 1 != 0 {
-            self.0.clear();
+            *self = Interned::default();
         }
         for data in inner(packet, 12) {
             for (index, entry) in fields(data) {
                 let Field::Bytes(entry) = entry else { panic!("interned data are messages") };
-                let known = self.0.insert((index, number(entry, 1).unwrap()), text(entry, 2).unwrap());
-                assert_eq!(known, None, "a number means one text");
+                let is_known = self.entry(index, number(entry, 1).unwrap(), entry);
+                assert!(!is_known, "a number means one thing");
                 assert_eq!(flags & 2, 2, "what uses numbers says so");
             }
         }
     }
 
+    /// Whether the number was there already.
+    fn entry(&mut self, index: u64, id: u64, entry: &[u8]) -> bool {
+        let text_of = |index: u64, field: u64| {
+            let meant = |number| self.texts.get(&(index, number)).expect("texts stand before frames").clone();
+            number(entry, field).map(meant).unwrap_or_default()
+        };
+        match index {
+            6 => {
+                let frame = (text_of(5, 2), text_of(18, 5), number(entry, 6).unwrap_or(0));
+                self.frames.insert(id, frame).is_some()
+            }
+            7 => {
+                let frames = fields(entry).into_iter().filter_map(|(at, value)| match value {
+                    Field::Number(frame) if at == 2 => Some(frame),
+                    _ => None,
+                });
+                self.stacks.insert(id, frames.collect()).is_some()
+            }
+            _ => self.texts.insert((index, id), text(entry, 2).unwrap()).is_some(),
+        }
+    }
+
+    /// Its own, or the one it means by number.
+    fn stack(&self, event: &[u8]) -> Vec<(String, String, u64)> {
+        if let Some(stack) = number(event, 56) {
+            return self.stacks[&stack].iter().map(|frame| self.frames[frame].clone()).collect();
+        }
+        let frame = |frame: &[u8]| {
+            let own = |field| text(frame, field).unwrap_or_default();
+            (own(1), own(2), number(frame, 3).unwrap_or(0))
+        };
+        inner(event, 55).into_iter().flat_map(|stack| inner(stack, 1)).map(frame).collect()
+    }
+
     /// The text that a message has itself (`field`), or by its number (`by_number`) in an index.
     fn text(&self, message: &[u8], field: u64, by_number: u64, index: u64) -> Option<String> {
-        let meant = |number| self.0.get(&(index, number)).expect("a number stands behind its text").clone();
+        let meant =
+            |number| self.texts.get(&(index, number)).expect("a number stands behind its text").clone();
         text(message, field).or_else(|| number(message, by_number).map(meant))
     }
 
     fn slice(&self, track: u64, event: &[u8]) -> Slice {
         let name = self.text(event, 23, 10, 2).unwrap_or_default();
-        let mut slice = Slice { track, name, ..Slice::default() };
+        let mut slice = Slice { track, name, stack: self.stack(event), ..Slice::default() };
         for annotation in inner(event, 4) {
             let name = self.text(annotation, 10, 1, 3).unwrap();
             if let Some(pointer) = number(annotation, 7) {
