@@ -74,6 +74,36 @@ fn a_call_is_the_same_in_every_export() {
     assert_eq!(of_folded(&path("t.folded")), outermost, "each ns of a call belongs to one line");
 }
 
+#[test]
+fn a_stack_is_the_same_in_a_recording_and_in_perfetto() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut command = cudatrace();
+    command.args(["-e", "uretprobe:libcuda:cuMem* { span(site = ustack) }"]);
+    command.args(["--export", &format!("jsonl={}", path("t.jsonl").display())]);
+    command.args(["--export", &format!("perfetto={}", path("t.pftrace").display())]);
+    let output = command.args(["--", &example("workload_driver"), "--threads", "2"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let spans = lines(&path("t.jsonl")).into_iter().filter(|line| line["type"] == "span");
+    let recorded: HashMap<u64, Vec<String>> = spans
+        .map(|span| {
+            let id = u64::from_str_radix(&span["id"].as_str().unwrap()[2..], 16).unwrap();
+            let frames = span["args"]["site"].as_array().unwrap().iter().rev();
+            let name = |frame: &Value| frame["symbol"].as_str().or(frame["pc"].as_str()).unwrap().to_owned();
+            (id, frames.map(name).collect())
+        })
+        .collect();
+    let slices = protobuf::Trace::of(&std::fs::read(path("t.pftrace")).unwrap()).slices();
+    let shown = slices.into_iter().map(|slice| {
+        (slice.pointers["span_id"], slice.stack.into_iter().map(|(function, ..)| function).collect())
+    });
+    assert_eq!(shown.collect::<HashMap<_, Vec<String>>>(), recorded);
+    assert!(recorded.values().any(|stack| stack.iter().any(|function| function == "main")), "{recorded:?}");
+}
+
 /// Is busy outside of CUDA, and in a call of it.
 const BUSY: &str = "
 import ctypes, sys, time
