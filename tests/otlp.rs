@@ -1,9 +1,10 @@
 //! Spans and metrics as an OpenTelemetry receiver gets them: one made of OpenTelemetry's own Python packages (`pip install
-//! opentelemetry-proto grpcio`; skipped where they are missing), by gRPC and HTTP, and a file of JSON lines.
+//! opentelemetry-proto grpcio`; skipped where they are missing), by gRPC and HTTP, through a collector (`pip install rotel`,
+//! likewise), and a file of JSON lines.
 
 mod common;
 
-use common::{Running, can_trace, cudatrace, example};
+use common::{Running, can_trace, cudatrace, example, wait_for};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
@@ -46,9 +47,13 @@ impl Receiver {
     }
 }
 
+/// Those that are whole: somebody may be writing.
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    text.split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'))
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect()
 }
 
 /// Runs the workload under `SCRIPT`; what is said of it.
@@ -143,6 +148,9 @@ fn check_metrics(bodies: &[Value]) {
         })
     };
     assert_eq!((of("saxpy"), of("vector_add")), (Some(8), Some(8)), "{points:?}");
+    let of_maps: Vec<_> =
+        metrics.iter().filter_map(|metric| metric["name"].as_str()?.strip_prefix("cudatrace_")).collect();
+    assert_eq!(of_maps, ["launches", "ns"]);
     let point = &named("cudatrace_ns")["histogram"]["dataPoints"][0];
     let list = |key: &str| point[key].as_array().expect("a list").clone();
     assert_eq!(list("bucketCounts").len(), list("explicitBounds").len() + 1);
@@ -152,6 +160,10 @@ fn check_metrics(bodies: &[Value]) {
         list("bucketCounts").iter().filter_map(|count| count.as_str()?.parse::<u64>().ok()).sum();
     assert_eq!(point["count"].as_str().and_then(|count| count.parse().ok()), Some(total));
     assert!(ns(point, "startTimeUnixNano") < ns(point, "timeUnixNano"));
+    let lower = std::iter::once(0.0).chain(bounds.iter().map(|bound| bound + 1.0)).zip(list("bucketCounts"));
+    let least: f64 = lower.filter_map(|(low, count)| Some(low * count.as_str()?.parse::<f64>().ok()?)).sum();
+    let sum = point["sum"].as_f64().expect("a sum");
+    assert!(least <= sum && sum < 2.0 * least + total as f64, "{least} {sum}");
 }
 
 #[test]
@@ -208,6 +220,60 @@ fn a_receiver_gets_spans_and_metrics_by_grpc_and_http() {
         check_metrics(&metrics);
     }
     drop(receiver.running);
+}
+
+/// A collector of others that passes everything on to a receiver.
+struct Collector {
+    _running: Running,
+    grpc: u16,
+    http: u16,
+}
+
+impl Collector {
+    fn before(receiver: &Receiver) -> Option<Collector> {
+        let find = "import os, rotel; print(os.path.join(os.path.dirname(rotel.__file__), 'rotel-agent'))";
+        let found = Command::new("python3").args(["-c", find]).output().expect("python3 runs");
+        if !found.status.success() {
+            eprintln!("skipped: python3 has no rotel");
+            return None;
+        }
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (grpc, http) = (free(), free());
+        let ports = [&grpc, &http].map(|socket| socket.local_addr().expect("bound").port());
+        drop((grpc, http));
+        let mut command = Command::new(common::stdout(&found).trim());
+        command.args(["start", "--exporter", "otlp", "--otlp-exporter-compression", "none"]);
+        command.arg(format!("--otlp-exporter-endpoint=http://127.0.0.1:{}", receiver.grpc));
+        command.arg(format!("--otlp-grpc-endpoint=127.0.0.1:{}", ports[0]));
+        command.arg(format!("--otlp-http-endpoint=127.0.0.1:{}", ports[1]));
+        let running = Running::start(&mut command);
+        for port in ports {
+            wait_for("the collector", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        }
+        Some(Collector { _running: running, grpc: ports[0], http: ports[1] })
+    }
+}
+
+#[test]
+fn a_collector_of_others_passes_everything_on() {
+    if !can_trace() {
+        return;
+    }
+    let ways = [("grpc", "otlp=grpc://127.0.0.1:"), ("http", "otlp=http://127.0.0.1:")];
+    for (way, export) in ways {
+        let Some(receiver) = Receiver::start(0, &[]) else { return };
+        let Some(collector) = Collector::before(&receiver) else { return };
+        let port = if way == "grpc" { collector.grpc } else { collector.http };
+        let said = trace(&[&format!("{export}{port}")], &[]);
+        assert!(!said.contains("not delivered") && !said.contains("dropped"), "{said}");
+        let bodies = |signal| -> Vec<Value> {
+            receiver.got(signal, "grpc").into_iter().map(|mut line| line["body"].take()).collect()
+        };
+        let calls: usize = truth(&said).values().sum();
+        wait_for("all spans", || spans(&bodies("traces")).len() >= calls && !bodies("metrics").is_empty());
+        check_spans(&spans(&bodies("traces")), &said);
+        check_metrics(&bodies("metrics"));
+    }
 }
 
 #[test]

@@ -144,10 +144,11 @@ impl Default for Metrics {
     }
 }
 
-/// The maps that are exported: those that the script declares as metrics, or all of them if it declares none.
+/// The maps that are exported: those that the script declares as metrics, or all that it has if it declares none.
 pub fn exported(manifest: &Manifest) -> Vec<u32> {
     let of = |map: &u32| manifest.metrics.get(*map as usize);
-    let all = 0..manifest.maps.len() as u32;
+    let visible = |at: &u32| manifest.maps.get(*at as usize).is_some_and(|map| !map.is_hidden());
+    let all = (0..manifest.maps.len() as u32).filter(visible);
     match manifest.metrics.iter().any(|metric| metric.declared) {
         true => all.filter(|map| of(map).is_some_and(|metric| metric.declared)).collect(),
         false => all.collect(),

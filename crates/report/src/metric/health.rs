@@ -22,6 +22,9 @@ pub struct Health {
     pub dropped: Vec<(String, u64)>,
 }
 
+/// In place of a clause: what follows children and learns the names of kernels.
+const OWN: &str = "cudatrace itself";
+
 /// A family of ours.
 struct Row {
     name: &'static str,
@@ -139,7 +142,7 @@ impl Health {
     /// A number of each clause, by its runs and the ns in them.
     fn by_probe(&self, pick: fn(u64, u64) -> Number) -> Vec<Point> {
         let point = |(probe, hits, ns): &(String, u64, u64)| Point {
-            labels: label("probe", probe),
+            labels: label("probe", if probe.is_empty() { OWN } else { probe }),
             value: Reading::Number(pick(*hits, *ns)),
         };
         self.runs.iter().map(point).collect()

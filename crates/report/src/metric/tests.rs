@@ -49,6 +49,8 @@ fn names_come_from_the_map_unless_the_script_has_some() {
 
     let manifest = with(manifest.maps, vec![metric("gpu.cuda.kernel.launch.calls", &["k"]), metric("", &[])]);
     assert_eq!(exported(&manifest), [0], "what a script declares is all");
+    let maps = vec![map("__kernel_ids", count()), map("n", count())];
+    assert_eq!(exported(&with(maps, vec![])), [1], "the compiler's own maps are nobody's");
 }
 
 #[test]
@@ -180,4 +182,12 @@ fn text_and_pointers_are_no_metrics() {
     let entries = vec![(vec![], Cell::Plain(Value::Str(b"x".to_vec(), false)))];
     let snapshot = Snapshot { map: 0, entries, top: 0, div: 0 };
     assert_eq!(Metrics::default().families(&manifest, &Fake, &[snapshot]), []);
+}
+
+#[test]
+fn runs_of_no_clause_have_a_name() {
+    let runs = vec![(String::new(), 3, 1), ("cuda:launch".to_owned(), 4, 1)];
+    let families = health::Health { runs, ..health::Health::default() }.families(&manifest());
+    let hits = families.iter().find(|family| family.name == "cudatrace.probe.hits").expect("it counts");
+    assert_eq!(numbers(hits), [("cudatrace itself".to_owned(), 3), ("cuda:launch".to_owned(), 4)]);
 }
