@@ -5,7 +5,7 @@ use crate::functions::{self, Match};
 use crate::messages::Messages;
 use crate::{embedded, script};
 use anyhow::{Result, bail};
-use cuda::operations::{OPERATIONS, Operation};
+use cuda::operations::{APIS, Api, Operation};
 use lang::catalog::{Catalog, MarkerArg, MarkerPlace, Tracepoint};
 use lang::forms::getopt;
 use lang::resolve::pattern::glob_matches;
@@ -113,8 +113,8 @@ fn list(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
     if let Some(event) = raw_tracepoint(pattern) {
         return list_raw_tracepoints(machine, event, verbose);
     }
-    if let Some(operation) = operation(pattern) {
-        return list_operations(operation, verbose);
+    if let Some((api, operation)) = operation(pattern) {
+        return list_operations(api, operation, verbose);
     }
     if let Found::Known(Provider { kind: ProviderKind::Usdt, .. }) = provider(pattern) {
         return list_markers(machine, pattern, verbose);
@@ -135,7 +135,8 @@ fn list(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
 
 /// Attach points of any kind, by a pattern of all of what is listed: `*sched*`. Functions are those of CUDA's libraries.
 fn list_all(machine: &Machine, pattern: &str) -> Result<u8> {
-    let operations = OPERATIONS.iter().map(|operation| format!("cuda:{}", operation.name));
+    let named = |api: &'static Api| api.operations.iter().map(|o| format!("{}:{}", api.provider, o.name));
+    let operations = APIS.iter().flat_map(named);
     let events = machine.tracepoints().into_iter().map(|(c, e)| format!("tracepoint:{c}:{e}"));
     let raw = machine.raw_tracepoints().into_iter().map(|event| format!("rawtracepoint:{event}"));
     let libraries = machine.known_targets();
@@ -205,39 +206,41 @@ fn not_countable(pattern: &str) -> Result<()> {
     }
 }
 
-/// `alloc` of `cuda:alloc`.
-fn operation(pattern: &str) -> Option<&str> {
+/// Whose operation, and `alloc` of `cuda:alloc`.
+fn operation(pattern: &str) -> Option<(&'static Api, &str)> {
     let (provider, operation) = pattern.split_once(':')?;
-    provider.eq_ignore_ascii_case("cuda").then_some(operation)
+    Some((Api::of(provider)?, operation))
 }
 
-fn list_operations(wanted: &str, verbose: bool) -> Result<u8> {
-    let found: Vec<_> = OPERATIONS
+fn list_operations(api: &'static Api, wanted: &str, verbose: bool) -> Result<u8> {
+    let provider = api.provider;
+    let found: Vec<_> = api
+        .operations
         .iter()
         .filter(|operation| glob_matches(wanted.as_bytes(), operation.name.as_bytes()))
         .collect();
     if found.is_empty() {
-        bail!("no operation matches `cuda:{wanted}`; `cuda:*` lists all");
+        let library = api.library.alias();
+        bail!(
+            "no operation matches `{provider}:{wanted}`; `{provider}:*` lists all, `uprobe:{library}:{wanted}` functions"
+        );
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for operation in found {
-        writeln!(out, "cuda:{}", operation.name)?;
+        writeln!(out, "{provider}:{}", operation.name)?;
         if verbose {
-            describe(&mut out, operation)?;
+            out.write_all(description(operation).as_bytes())?;
         }
     }
     out.flush()?;
     Ok(0)
 }
 
-fn describe(out: &mut dyn Write, operation: &'static Operation) -> Result<()> {
-    writeln!(out, "    {}", operation.doc)?;
-    for arg in operation.all_args() {
-        writeln!(out, "    {} {}: {}", arg.ty, arg.name, arg.doc)?;
-    }
+/// What an operation is, has, and which functions do it.
+pub fn description(operation: &'static Operation) -> String {
+    let args = operation.all_args().map(|arg| format!("    {} {}: {}\n", arg.ty, arg.name, arg.doc));
     let functions: Vec<&str> = operation.feeds.iter().flat_map(|feed| feed.functions).copied().collect();
-    writeln!(out, "    by {}", functions.join(", "))?;
-    Ok(())
+    format!("    {}\n{}    by {}\n", operation.doc, args.collect::<String>(), functions.join(", "))
 }
 
 /// Category and event of `tracepoint:sched:*`, `t:sched`.

@@ -3,7 +3,7 @@
 use super::commands::{self, Takes};
 use crate::functions;
 use cuda::Library;
-use cuda::operations::{OPERATIONS, operation};
+use cuda::operations::Api;
 use lang::builtin::{self, BUILTINS, Kind as BuiltinKind};
 use lang::catalog::{Catalog, Tracepoint};
 use lang::parse::tokens::{self, Kind, Token};
@@ -166,7 +166,10 @@ fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
         Some(ProviderKind::Interval | ProviderKind::Profile) => UNITS.map(|unit| format!("{unit}:")).into(),
         Some(ProviderKind::Usdt) => targets(facts).collect(),
         Some(ProviderKind::Signal) => SIGNALS.iter().map(|(name, _)| format!("signal:{name}")).collect(),
-        Some(ProviderKind::Cuda) => OPERATIONS.iter().map(|operation| operation.name.to_owned()).collect(),
+        Some(ProviderKind::Cuda) => {
+            let operations = Api::of(provider).into_iter().flat_map(|api| api.operations);
+            operations.map(|operation| operation.name.to_owned()).collect()
+        }
         Some(ProviderKind::RawTracepoint) => facts.catalog.raw_tracepoints(),
         Some(ProviderKind::Tracepoint) => {
             facts.catalog.tracepoints().into_iter().map(|(category, _)| format!("{category}:")).collect()
@@ -276,8 +279,12 @@ fn arguments_of(spec: &str, facts: &Facts) -> Vec<String> {
         Some(ProviderKind::Tracepoint) => fields(facts.catalog.tracepoint(first, second)),
         Some(ProviderKind::RawTracepoint) => fields(facts.catalog.raw_tracepoint(first)),
         Some(ProviderKind::Cuda) => {
-            let operation = operation(first).into_iter();
-            operation.flat_map(|operation| operation.all_args()).map(|arg| arg.name.to_owned()).collect()
+            let operation = Api::of(provider).and_then(|api| api.operation(first));
+            operation
+                .into_iter()
+                .flat_map(|operation| operation.all_args())
+                .map(|arg| arg.name.to_owned())
+                .collect()
         }
         _ => parameters(spec, facts),
     }

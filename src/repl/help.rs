@@ -2,7 +2,9 @@
 
 use super::commands::{self, COMMANDS};
 use super::did_you_mean;
+use crate::commands::list;
 use anyhow::{Result, bail};
+use cuda::operations::{APIS, Api};
 use cuda::{Library, Signature};
 use lang::builtin::{self, BUILTINS};
 use lang::resolve::providers::{self, Found, PROVIDERS, Provider};
@@ -16,11 +18,17 @@ pub fn on(topic: &str) -> Result<String> {
     if topic.is_empty() {
         return Ok(overview());
     }
-    let Some(text) =
-        command(topic).or_else(|| word(topic)).or_else(|| call(topic)).or_else(|| constant(topic))
+    let Some(text) = command(topic)
+        .or_else(|| word(topic))
+        .or_else(|| operation(topic))
+        .or_else(|| call(topic))
+        .or_else(|| constant(topic))
     else {
         let calls = Library::all().flat_map(|library| cuda::signatures(library, 0)).map(|call| call.name);
+        let named = |api: &'static Api| api.operations.iter().map(|o| format!("{}:{}", api.provider, o.name));
+        let operations: Vec<String> = APIS.iter().flat_map(named).collect();
         let names = COMMANDS.iter().map(|c| c.name).chain(BUILTINS.iter().map(|b| b.name)).chain(calls);
+        let names = names.chain(operations.iter().map(String::as_str));
         bail!("no help on `{topic}`{}", did_you_mean(topic, names, ""));
     };
     Ok(text)
@@ -56,6 +64,13 @@ fn word(topic: &str) -> Option<String> {
         Found::Known(Provider { form, doc, .. }) => Some(format!("{form}\n    {doc}\n")),
         _ => None,
     }
+}
+
+/// `cuda:alloc`
+fn operation(topic: &str) -> Option<String> {
+    let (provider, name) = topic.split_once(':')?;
+    let operation = Api::of(provider)?.operation(name)?;
+    Some(format!("{topic}\n{}", list::description(operation)))
 }
 
 /// `cuMemAlloc` is every form of it.
@@ -103,6 +118,8 @@ mod tests {
             ("cuLaunchKernel", "gridDimX"),
             ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY = 2"),
             ("cudaMemcpyKind", "cudaMemcpyHostToDevice = 1"),
+            ("cuda:alloc", "    uint64 bytes: asked for"),
+            ("cudart:alloc", "    by cudaMalloc, "),
         ] {
             let text = on(topic).unwrap();
             assert!(text.contains(part), "{topic}: {text}");

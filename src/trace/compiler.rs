@@ -10,7 +10,7 @@ use codegen::{Arch, Follow};
 use lang::ast::{self, SpecPart};
 use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
 use lang::hir::Attach;
-use lang::resolve::providers::{self, Found, Provider, ProviderKind};
+use lang::resolve::providers::{self, Found, ProviderKind};
 use lang::{Checked, Diagnostics, Known, Source};
 use std::collections::HashSet;
 use target::{Machine, process};
@@ -398,9 +398,9 @@ const STAGES: [(codegen::Stage, Stage); 3] =
 
 /// What a probe is on: a file, or a library by name.
 fn target(probe: &ast::ProbeSpec) -> Option<&str> {
-    if let Found::Known(Provider { kind: ProviderKind::Cuda, .. }) = providers::find(&probe.provider.node) {
+    if let Some(api) = cuda::operations::Api::of(&probe.provider.node) {
         let function = lang::forms::operations::functions(probe).next();
-        return Some(function.map_or(cuda::Library::Driver, lang::forms::operations::library).alias());
+        return Some(function.map_or(api.library, lang::forms::operations::library).alias());
     }
     match &probe.parts.first()?.node {
         SpecPart::Text(target) | SpecPart::Quoted(target) => Some(target),

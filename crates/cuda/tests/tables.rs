@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use cuda::operations::OPERATIONS;
+use cuda::operations::{APIS, Api};
 use cuda::{Direction, Kind, Library};
 
 const DRIVER_580: &str = include_str!("libcuda-580.159.04.functions");
@@ -44,9 +44,20 @@ fn driver() -> BTreeSet<&'static str> {
 }
 
 fn family(name: &str) -> Vec<&'static str> {
-    let exported = driver();
-    let member = |s: &&&str| cuda::is_live_member(Library::Driver, name, s, |n| exported.contains(n));
+    family_in(Library::Driver, &driver(), name)
+}
+
+fn family_in(library: Library, exported: &BTreeSet<&'static str>, name: &str) -> Vec<&'static str> {
+    let member = |s: &&&str| cuda::is_live_member(library, name, s, |n| exported.contains(n));
     exported.iter().filter(member).copied().collect()
+}
+
+/// The releases of a library, as (major version, what it exports).
+fn releases(api: &Api) -> Vec<(u32, BTreeSet<&'static str>)> {
+    match api.library {
+        Library::Driver => vec![(0, driver())],
+        _ => RUNTIMES.iter().map(|(major, names)| (*major, names.lines().collect())).collect(),
+    }
 }
 
 fn undescribed(library: Library, major: u32, exported: &'static str) -> Vec<&'static str> {
@@ -440,17 +451,26 @@ fn arguments(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn operations_name_functions_and_arguments_that_there_are() {
-    for operation in OPERATIONS {
+    for (api, operation) in APIS.iter().flat_map(|api| api.operations.iter().map(move |o| (api, o))) {
+        let releases = releases(api);
         for feed in operation.feeds {
             for function in feed.functions.iter().filter(|name| !name.contains('*')) {
-                // A function of a later driver has no other form yet.
-                let members = Some(family(function)).filter(|m| !m.is_empty()).unwrap_or(vec![function]);
+                let forms = |(major, exported): &(u32, BTreeSet<&'static str>)| {
+                    let members = family_in(api.library, exported, function).into_iter();
+                    members.map(|member| (*major, member)).collect::<Vec<_>>()
+                };
+                let mut members: Vec<_> = releases.iter().flat_map(forms).collect();
+                if members.is_empty() {
+                    // Of a later release than those here: it has no other form yet.
+                    members.push((0, function));
+                }
                 let read = operation.all_args().flat_map(|arg| arguments(feed.value(arg)));
-                for (member, name) in read.flat_map(|name| members.iter().map(move |member| (member, name))) {
-                    let signature = cuda::signature(Library::Driver, 0, member).unwrap();
+                for (&(major, member), name) in read.flat_map(|name| members.iter().map(move |m| (m, name))) {
+                    let signature = cuda::signature(api.library, major, member).unwrap();
                     assert!(
                         signature.param(name).is_some(),
-                        "cuda:{}: {member} has no {name}",
+                        "{}:{}: {member} of {major} has no {name}",
+                        api.provider,
                         operation.name
                     );
                 }
@@ -459,9 +479,87 @@ fn operations_name_functions_and_arguments_that_there_are() {
     }
 }
 
+/// Functions of the runtime whose names say that they work on memory, streams, events, launches or devices, and that
+/// no operation has but `other`: they ask, export, or set what has no effect of its own.
+const OF_NO_OPERATION: &[&str] = &[
+    "cudaDeviceRegisterAsyncNotification",
+    "cudaDeviceSetCacheConfig",
+    "cudaDeviceSetGraphMemAttribute",
+    "cudaDeviceSetLimit",
+    "cudaDeviceSetSharedMemConfig",
+    "cudaHostGetDevicePointer",
+    "cudaHostGetFlags",
+    "cudaIpcGetEventHandle",
+    "cudaIpcGetMemHandle",
+    "cudaMemPoolExportPointer",
+    "cudaMemPoolExportToShareableHandle",
+    "cudaMemPoolGetAccess",
+    "cudaMemPoolGetAttribute",
+    "cudaMemPoolSetAccess",
+    "cudaMemPoolSetAttribute",
+    "cudaSetDeviceFlags",
+    "cudaSetDoubleForDevice",
+    "cudaSetDoubleForHost",
+    "cudaSetValidDevices",
+    "cudaStreamCopyAttributes",
+    "cudaStreamGetAttribute",
+    "cudaStreamGetCaptureInfo",
+    "cudaStreamGetDevResource",
+    "cudaStreamGetDevice",
+    "cudaStreamGetFlags",
+    "cudaStreamGetId",
+    "cudaStreamGetPriority",
+    "cudaStreamIsCapturing",
+    "cudaStreamSetAttribute",
+    "cudaStreamUpdateCaptureDependencies",
+    "cudaThreadExchangeStreamCaptureMode",
+    "cudaThreadGetCacheConfig",
+    "cudaThreadGetLimit",
+    "cudaThreadSetCacheConfig",
+    "cudaThreadSetLimit",
+];
+
+#[test]
+fn operations_of_the_runtime_have_all_that_allocates_copies_launches_and_waits() {
+    let api = Api::of_library(Library::Runtime).unwrap();
+    let of_operations = || api.operations.iter().flat_map(|o| o.feeds).flat_map(|feed| feed.functions);
+    let begins = [
+        "cudaMalloc",
+        "cudaFree",
+        "cudaMemcpy",
+        "cudaMemset",
+        "cudaMemAdvise",
+        "cudaMemPrefetch",
+        "cudaMemDiscard",
+        "cudaMemPool",
+        "cudaHost",
+        "cudaIpc",
+        "cudaLaunch",
+        "cudaStream",
+        "cudaEvent",
+        "cudaSet",
+        "cudaDeviceS",
+        "cudaDeviceR",
+        "cudaDeviceE",
+        "cudaDeviceDisable",
+        "cudaInit",
+        "cudaThread",
+    ];
+    let mut left: BTreeSet<&str> = BTreeSet::new();
+    for (_, names) in RUNTIMES {
+        for name in names.lines().filter(|name| begins.iter().any(|begin| name.starts_with(begin))) {
+            let base = cuda::base_name(Library::Runtime, name);
+            if !of_operations().any(|function| *function == base) {
+                left.insert(base);
+            }
+        }
+    }
+    assert_eq!(left, OF_NO_OPERATION.iter().copied().collect());
+}
+
 #[test]
 fn an_operation_has_each_function_once_and_only_arguments_of_its_own() {
-    for operation in OPERATIONS {
+    for operation in APIS.iter().flat_map(|api| api.operations) {
         let functions: Vec<_> = operation.feeds.iter().flat_map(|feed| feed.functions).collect();
         assert_eq!(functions.iter().collect::<BTreeSet<_>>().len(), functions.len(), "{}", operation.name);
         for (name, _) in operation.feeds.iter().flat_map(|feed| feed.args) {

@@ -4,37 +4,52 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use cuda::operations::{Argument, OPERATIONS, Operation};
+use cuda::Library;
+use cuda::operations::{APIS, Api, Argument, Operation};
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 use lang::hir::Attach;
 use lang::{Diagnostics, Options, Source, compile_front, render};
 
-/// A machine with nothing but a driver, which exports what the real one does.
-struct Driver(Vec<Function>);
+/// Libraries and their major versions, and the names that real ones export.
+const LIBRARIES: [(Library, u32, &str); 4] = [
+    (Library::Driver, 0, include_str!("../../cuda/tests/libcuda-580.159.04.functions")),
+    (Library::Runtime, 11, include_str!("../../cuda/tests/libcudart-11.8.89.functions")),
+    (Library::Runtime, 12, include_str!("../../cuda/tests/libcudart-12.9.79.functions")),
+    (Library::Runtime, 13, include_str!("../../cuda/tests/libcudart-13.5.37.functions")),
+];
 
-impl Driver {
-    fn new() -> Driver {
-        let names = include_str!("../../cuda/tests/libcuda-580.159.04.functions");
+/// A machine with nothing but some of these.
+struct Machine(Vec<(Library, u32, Vec<Function>)>);
+
+impl Machine {
+    fn with(has: impl Fn(Library, u32) -> bool) -> Machine {
         let function = |(at, name): (usize, &str)| Function {
             names: vec![name.into()],
             version: None,
             offset: 0x1000 + 0x10 * at as u64,
         };
-        Driver(names.lines().enumerate().map(function).collect())
+        let there = LIBRARIES.iter().filter(|(library, major, _)| has(*library, *major));
+        let known = there.map(|(library, major, names)| {
+            (*library, *major, names.lines().enumerate().map(function).collect())
+        });
+        Machine(known.collect())
     }
 }
 
-impl Catalog for Driver {
+impl Catalog for Machine {
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
-        let library = Some((cuda::Library::Driver, 0));
-        match target {
-            "libcuda" => Ok(vec![File { id: FileId(0), path: "/usr/lib/libcuda.so.1".into(), library }]),
-            _ => Err(TargetError::NotYet { looked_in: vec![] }),
-        }
+        let asked = (0u32..).zip(&self.0).filter(|(_, (library, ..))| library.alias() == target);
+        let file = |(id, (library, major, _)): (u32, &(Library, u32, Vec<Function>))| File {
+            id: FileId(id),
+            path: format!("/usr/lib/{}.{major}", library.soname_stem()),
+            library: Some((*library, *major)),
+        };
+        let files: Vec<File> = asked.map(file).collect();
+        if files.is_empty() { Err(TargetError::NotYet { looked_in: vec![] }) } else { Ok(files) }
     }
 
-    fn functions(&self, _: FileId) -> &[Function] {
-        &self.0
+    fn functions(&self, file: FileId) -> &[Function] {
+        &self.0[file.0 as usize].2
     }
 
     fn entry_place(&self, _: FileId, offset: u64) -> Place {
@@ -46,11 +61,15 @@ impl Catalog for Driver {
     }
 }
 
-/// The functions that a script is attached to, each time that it is.
+/// The functions of the driver that a script is attached to, each time that it is.
 fn attached(script: &str) -> Vec<String> {
+    attached_on(&Machine::with(|library, _| library == Library::Driver), script)
+}
+
+fn attached_on(machine: &Machine, script: &str) -> Vec<String> {
     let source = Source::new("t.ct", script);
     let mut diags = Diagnostics::default();
-    let checked = compile_front(&source, &[], &Options::default(), &Driver::new(), &mut diags);
+    let checked = compile_front(&source, &[], &Options::default(), machine, &mut diags);
     assert!(diags.list.is_empty(), "{script}\n{}", render::render(&diags.list, &source, false));
     let program = checked.expect("no finding, so a program").program;
     let sites = |attach: &Attach| match attach {
@@ -74,15 +93,30 @@ fn assert_each_once(what: &str, mut functions: Vec<String>) {
 
 #[test]
 fn every_argument_is_there_at_every_function() {
-    for operation in OPERATIONS {
-        let script = format!("cuda:{} {{ {} }}", operation.name, printing(operation.all_args()));
-        assert_each_once(&script, attached(&script));
-        if operation.when.is_none() {
-            let known = operation.all_args().filter(|arg| !arg.at_return);
-            let script = format!("cuda:{}:start {{ @ = count(); {} }}", operation.name, printing(known));
-            assert_each_once(&script, attached(&script));
+    for (library, major, _) in LIBRARIES {
+        let machine = Machine::with(|l, m| (l, m) == (library, major));
+        let api = Api::of_library(library).expect("both have operations");
+        for operation in api.operations {
+            let name = format!("{}:{}", api.provider, operation.name);
+            let script = format!("{name} {{ {} }}", printing(operation.all_args()));
+            assert_each_once(&script, attached_on(&machine, &script));
+            if operation.when.is_none() {
+                let known = operation.all_args().filter(|arg| !arg.at_return);
+                let script = format!("{name}:start {{ @ = count(); {} }}", printing(known));
+                assert_each_once(&script, attached_on(&machine, &script));
+            }
         }
     }
+}
+
+#[test]
+fn operations_of_all_copies_of_the_runtime_are_probed() {
+    let machine = Machine::with(|library, _| library == Library::Runtime);
+    let script = "cudart:hint { @[func, args.bytes, args.kind] = count() }";
+    let mut functions = attached_on(&machine, script);
+    functions.retain(|name| name.starts_with("cudaMemAdvise"));
+    functions.sort();
+    assert_eq!(functions, ["cudaMemAdvise", "cudaMemAdvise", "cudaMemAdvise", "cudaMemAdvise_v2"]);
 }
 
 #[test]
@@ -118,8 +152,8 @@ fn what_forms_hear_of_a_library_that_is_not_there_has_its_type() {
     attached("uretprobe:libcudart:cudaLaunchKernel { @[kernel_name(args.func)] = count() }");
 }
 
-fn section(operation: &'static Operation) -> String {
-    let mut text = format!("### `cuda:{}`\n\n{}.\n\n", operation.name, capital(operation.doc));
+fn section(api: &'static Api, operation: &'static Operation) -> String {
+    let mut text = format!("### `{}:{}`\n\n{}.\n\n", api.provider, operation.name, capital(operation.doc));
     text.push_str("| argument | type | is |\n|---|---|---|\n");
     for arg in operation.all_args() {
         let when = if arg.at_return { "" } else { " (at `:start` too)" };
@@ -142,10 +176,11 @@ fn capital(text: &str) -> String {
 #[test]
 fn the_manual_has_the_table() {
     const MARK: &str = "<!-- operations, from crates/cuda/src/operations.rs -->\n";
+    let sections = |api: &'static Api| api.operations.iter().map(move |operation| section(api, operation));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cuda.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (written, _) = text.split_once(MARK).expect("the mark");
-    let now = format!("{written}{MARK}\n{}", OPERATIONS.iter().map(section).collect::<String>());
+    let now = format!("{written}{MARK}\n{}", APIS.iter().flat_map(sections).collect::<String>());
     let now = format!("{}\n", now.trim_end());
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, now).unwrap();

@@ -193,9 +193,10 @@ impl Class {
 /// Which operation a function of the driver is part of.
 fn operation(api: &str) -> Option<&'static str> {
     thread_local! {
-        static BY_API: HashMap<&'static str, &'static str> = cuda::operations::OPERATIONS
-            .iter()
-            .filter(|operation| !matches!(operation.name, "error" | "call" | "graph"))
+        static BY_API: HashMap<&'static str, &'static str> = cuda::operations::Api::of_library(cuda::Library::Driver)
+            .into_iter()
+            .flat_map(|api| api.operations)
+            .filter(|operation| !matches!(operation.name, "error" | "call" | "graph" | "node"))
             .flat_map(|operation| {
                 operation.feeds.iter().flat_map(|feed| feed.functions).map(|function| (*function, operation.name))
             })

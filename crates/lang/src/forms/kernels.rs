@@ -23,6 +23,7 @@ use crate::forms::walk::{self, Visit};
 use crate::hir;
 use crate::resolve::probes::text;
 use cuda::Library;
+use cuda::operations::Api;
 
 const NAME: &str = "kernel_name";
 /// Names of the maps that hold names begin so.
@@ -182,8 +183,10 @@ impl Asked {
 
 /// `cuda:launch`, `uprobe:libcuda:cu*`
 fn is_of_driver(probe: &ProbeSpec) -> bool {
-    let of_driver = |target: &str| Library::from_alias(target) == Some(Library::Driver);
-    probe.provider.node.eq_ignore_ascii_case("cuda") || word(probe, 0).is_some_and(of_driver)
+    match Api::of(&probe.provider.node) {
+        Some(api) => api.library == Library::Driver,
+        None => word(probe, 0).and_then(Library::from_alias) == Some(Library::Driver),
+    }
 }
 
 /// `uprobe:libcuda:cuGraph*`

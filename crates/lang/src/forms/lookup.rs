@@ -46,7 +46,7 @@ pub(super) fn probes_that_ask(script: &mut Script, name: &str) -> Vec<ProbeSpec>
 /// Elsewhere there is no process that could be meant; the checker says so.
 fn is_call(spec: &ProbeSpec) -> bool {
     let provider = spec.provider.node.to_lowercase();
-    ["uprobe", "u", "uretprobe", "ur", "usdt", "cuda"].contains(&provider.as_str())
+    ["uprobe", "u", "uretprobe", "ur", "usdt", "cuda", "cudart"].contains(&provider.as_str())
 }
 
 /// Functions that tell what scripts ask for, and what is kept of it. A driver, or a program, need not have them.

@@ -1,5 +1,5 @@
 //! Operations of CUDA: a clause of `cuda:alloc` becomes one for each way in which functions of the driver have what the
-//! clause uses.
+//! clause uses; one of `cudart:alloc`, in which those of the runtime have it.
 //!
 //! ```text
 //! cuda:alloc { @ = sum(args.bytes) }
@@ -10,7 +10,7 @@
 //!
 //! Which functions, and what they have where, is `cuda::operations`.
 
-use cuda::operations::{Argument, Feed, Operation, operation};
+use cuda::operations::{Api, Argument, Feed, Operation};
 
 use crate::ast::{
     BinaryOp, Block, Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart, Stmt, StmtKind,
@@ -37,17 +37,28 @@ pub(super) fn expand(script: &mut Script, diags: &mut Diagnostics) {
     script.items = items.into_iter().flat_map(|item| lowered(item, diags)).collect();
 }
 
-/// The operation that an attach point means, and whether it is its start. `None`: it is another one, or wrong.
-pub fn asked(spec: &ProbeSpec) -> Option<(&'static Operation, bool)> {
-    if !spec.provider.node.eq_ignore_ascii_case("cuda") {
-        return None;
-    }
+/// An operation that an attach point means.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    /// Whose it is.
+    pub api: &'static Api,
+    /// Which.
+    pub operation: &'static Operation,
+    /// Its beginning.
+    pub start: bool,
+}
+
+/// The operation that an attach point means. `None`: it is another one, or wrong.
+pub fn asked(spec: &ProbeSpec) -> Option<Asked> {
+    let api = Api::of(&spec.provider.node)?;
     let parts: Vec<&str> = spec.parts.iter().filter_map(|part| as_text(&part.node)).collect();
-    match parts[..] {
-        [name] => Some((operation(name)?, false)),
-        [name, START] => operation(name).filter(|operation| operation.when.is_none()).map(|o| (o, true)),
-        _ => None,
-    }
+    let (name, start) = match parts[..] {
+        [name] => (name, false),
+        [name, START] => (name, true),
+        _ => return None,
+    };
+    let operation = api.operation(name).filter(|operation| !start || operation.when.is_none())?;
+    Some(Asked { api, operation, start })
 }
 
 /// The functions of an attach point that has been expanded.
@@ -100,10 +111,10 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
 
 /// One clause for each body that the functions of an operation make of the one that was written.
 fn of_operation(clause: &Clause, spec: &ProbeSpec, diags: &mut Diagnostics) -> Vec<Clause> {
-    let Some((operation, start)) = asked(spec) else { return Vec::new() };
+    let Some(asked) = asked(spec) else { return Vec::new() };
     let mut clauses: Vec<Clause> = Vec::new();
-    for feed in operation.feeds {
-        let fed = fed(clause, operation, feed, start, diags);
+    for feed in asked.operation.feeds {
+        let fed = fed(clause, asked, feed, diags);
         let same = clauses.iter_mut().find(|c| c.predicate == fed.predicate && c.body == fed.body);
         match same {
             Some(same) => add_functions(&mut same.probes[0], feed),
@@ -124,18 +135,12 @@ fn add_functions(spec: &mut ProbeSpec, feed: &Feed) {
 }
 
 /// A clause as the functions of one row see it.
-fn fed(
-    clause: &Clause,
-    operation: &'static Operation,
-    feed: &'static Feed,
-    start: bool,
-    diags: &mut Diagnostics,
-) -> Clause {
+fn fed(clause: &Clause, asked: Asked, feed: &'static Feed, diags: &mut Diagnostics) -> Clause {
     let mut fed = clause.clone();
-    let mut put_in = PutIn { operation, feed, start, count: 0, diags };
+    let mut put_in = PutIn { asked, feed, count: 0, diags };
     fed.predicate.iter_mut().for_each(|e| walk::expr(e, &mut put_in));
     walk::block(&mut fed.body, &mut put_in);
-    if let Some(when) = operation.when {
+    if let Some(when) = asked.operation.when {
         fed.predicate = Some(both(expression(when, clause.span), fed.predicate));
     }
     fed
@@ -150,9 +155,8 @@ fn both(when: Expr, predicate: Option<Expr>) -> Expr {
 
 /// Puts in what a row says for the arguments of its operation.
 struct PutIn<'d> {
-    operation: &'static Operation,
+    asked: Asked,
     feed: &'static Feed,
-    start: bool,
     /// Arguments put in so far.
     count: u32,
     diags: &'d mut Diagnostics,
@@ -184,20 +188,21 @@ impl PutIn<'_> {
     }
 
     fn argument(&self, name: &str) -> Result<&'static Argument, (String, Vec<String>)> {
-        let operation = self.operation.name;
-        match self.operation.arg(name) {
-            Some(arg) if arg.at_return && self.start => Err((
+        let Asked { api, operation, start } = self.asked;
+        let written = format!("{}:{}", api.provider, operation.name);
+        match operation.arg(name) {
+            Some(arg) if arg.at_return && start => Err((
                 format!("`args.{name}` is not known when the call begins"),
-                vec![format!("use `cuda:{operation}`, which is probed when the call has returned")],
+                vec![format!("use `{written}`, which is probed when the call has returned")],
             )),
             Some(arg) => Ok(arg),
             None => {
-                let near = similar(name, self.operation.all_args().map(|arg| arg.name));
+                let near = similar(name, operation.all_args().map(|arg| arg.name));
                 let help = match did_you_mean(&near) {
-                    help if help.is_empty() => vec![format!("it has {}", names(self.operation))],
+                    help if help.is_empty() => vec![format!("it has {}", names(operation))],
                     help => help,
                 };
-                Err((format!("`cuda:{operation}` has no argument `{name}`"), help))
+                Err((format!("`{written}` has no argument `{name}`"), help))
             }
         }
     }
@@ -274,11 +279,11 @@ fn place(e: &mut Expr, span: Span) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cuda::operations::OPERATIONS;
+    use cuda::operations::APIS;
 
     #[test]
     fn what_the_rows_say_can_be_read() {
-        for operation in OPERATIONS {
+        for operation in APIS.iter().flat_map(|api| api.operations) {
             operation.when.iter().for_each(|when| drop(expression(when, Span::default())));
             for (feed, arg) in operation.feeds.iter().flat_map(|f| operation.all_args().map(move |a| (f, a)))
             {

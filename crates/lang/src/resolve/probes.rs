@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use cuda::operations::{OPERATIONS, QUIET};
+use cuda::operations::{Api, OTHER};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ast::{Clause, ProbeSpec, SpecPart};
@@ -372,9 +372,10 @@ impl<'a, 'b> Finder<'a, 'b> {
             Ok(files) => self.in_files(asked, files),
             Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
             Err(TargetError::NotYet { looked_in }) => {
-                // Operations are the driver's: of another library only forms want to hear, if it is there.
+                // Of another library than that of the operations only forms want to hear, if it is there.
+                let of_api = |api: &Api| operations::library(asked.written) == api.library;
                 let by_form =
-                    asked.operation.is_some() && operations::library(asked.written) != cuda::Library::Driver;
+                    asked.operation.is_some() && !Api::of(asked.provider.names[0]).is_some_and(of_api);
                 if !by_form {
                     self.wait_for(target, span, looked_in);
                 }
@@ -389,9 +390,10 @@ impl<'a, 'b> Finder<'a, 'b> {
         let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
         let start = parts.get(1) == Some(&operations::START);
         if operations::functions(spec).next().is_none() {
-            return unknown_operation(spec, parts.first().copied().unwrap_or(""));
+            let api = Api::of(provider.names[0]).expect("providers of operations are theirs");
+            return unknown_operation(spec, api, parts.first().copied().unwrap_or(""));
         }
-        let name = format!("cuda:{}{}", parts[0], if start { ":start" } else { "" });
+        let name = format!("{}:{}{}", provider.names[0], parts[0], if start { ":start" } else { "" });
         let mut spots = Vec::new();
         for written in operations::functions(spec) {
             let pattern = operations::pattern(spec, written);
@@ -399,7 +401,10 @@ impl<'a, 'b> Finder<'a, 'b> {
             let asked = Asked { provider, returns: !start, pattern, written, at: spec.span, operation };
             match self.in_target(&asked, operations::library(written).alias(), spec.span) {
                 Ok(found) if asked.by_name() => spots.extend(found),
-                Ok(found) => spots.extend(found.into_iter().filter(says_much)),
+                Ok(found) => {
+                    let takes = |spot: &Spot| says_much(spot, parts[0] == OTHER);
+                    spots.extend(found.into_iter().filter(takes));
+                }
                 Err(Miss::Wrong(diagnostic)) => return Err(Miss::Wrong(diagnostic)),
                 Err(Miss::Absent(_) | Miss::Silent) => {}
             }
@@ -755,28 +760,37 @@ fn known_function(library: cuda::Library, function: &str) -> bool {
 }
 
 /// The wrong name, or `:start` where there is none.
-fn unknown_operation(spec: &ProbeSpec, name: &str) -> Spots {
-    let known = || OPERATIONS.iter().map(|operation| operation.name);
-    if known().any(|known| known == name) {
-        let message = format!("`cuda:{name}` cannot be followed by that");
-        let help = match cuda::operations::operation(name).and_then(|operation| operation.when) {
-            Some(_) => format!("write `cuda:{name}`: it is known only when a call returns"),
-            None => format!("write `cuda:{name}`, or `cuda:{name}:start` for its beginning"),
+fn unknown_operation(spec: &ProbeSpec, api: &'static Api, name: &str) -> Spots {
+    let known = || api.operations.iter().map(|operation| operation.name);
+    let written = format!("{}:{name}", api.provider);
+    if let Some(operation) = api.operation(name) {
+        let message = format!("`{written}` cannot be followed by that");
+        let help = match operation.when {
+            Some(_) => format!("write `{written}`: it is known only when a call returns"),
+            None => format!("write `{written}`, or `{written}:start` for its beginning"),
         };
         return wrong("E0113", spec.span, message, "", vec![help]);
     }
     let mut help = did_you_mean(&similar(name, known()));
-    if help.is_empty() {
-        help.push(format!("operations are {}", listed(known(), OPERATIONS.len())));
+    if let Some(library) = cuda_library(name) {
+        help = vec![format!(
+            "a function is probed by `uprobe:{library}:{name}` or `uretprobe:{library}:{name}`"
+        )];
+    } else if help.is_empty() {
+        help.push(format!("operations are {}", listed(known(), api.operations.len())));
     }
-    wrong("E0113", spec.span, format!("no operation `cuda:{name}`"), "", help)
+    wrong("E0113", spec.span, format!("no operation `{written}`"), "", help)
 }
 
-/// A call that is more than a look at the library's own state, and whose result is known to be a code.
-fn says_much(spot: &Spot) -> bool {
+/// A call that is more than a look at the library's own state, and whose result is known to be a code; of `others` one
+/// that no operation names.
+fn says_much(spot: &Spot, others: bool) -> bool {
     match spot {
         Spot::Call(Call { signature: Some(known), .. }) => {
-            !QUIET.contains(&cuda::base_name(known.library, known.name))
+            let family = cuda::base_name(known.library, known.name);
+            let left_out = |api: &Api| api.quiet.contains(&family) || others && api.names(family);
+            ["CUresult", "cudaError_t"].contains(&cuda::ty(known.ret).c_name)
+                && !Api::of_library(known.library).is_some_and(left_out)
         }
         _ => false,
     }

@@ -23,7 +23,7 @@ pub enum ProviderKind {
     Uretprobe,
     /// `usdt:libnccl:nccl:all_reduce`
     Usdt,
-    /// `cuda:alloc`
+    /// `cuda:alloc`, `cudart:alloc`
     Cuda,
 }
 
@@ -72,6 +72,12 @@ pub static PROVIDERS: &[Provider] = &[
         kind: ProviderKind::Cuda,
         form: "cuda:OPERATION",
         doc: "when the driver has done an operation, by whichever function; `cuda:OPERATION:start` when it begins",
+    },
+    Provider {
+        names: &["cudart"],
+        kind: ProviderKind::Cuda,
+        form: "cudart:OPERATION",
+        doc: "the same of the runtime, as programs call it; `cudart:OPERATION:start`",
     },
     Provider {
         names: &["interval", "i"],

@@ -1,0 +1,731 @@
+//! Which functions of the driver do what.
+
+use super::*;
+
+pub(super) static QUIET: &[&str] = &[
+    "cuCtxGetCurrent",
+    "cuCtxGetDevice",
+    "cuDeviceGetAttribute",
+    "cuDevicePrimaryCtxGetState",
+    "cuGetProcAddress",
+];
+
+const ON_STREAM: (&str, &str) = ("stream", "args.hStream");
+const GRID: (&str, &str) = ("grid", "(x = args.gridDimX, y = args.gridDimY, z = args.gridDimZ)");
+const BLOCK: (&str, &str) = ("block", "(x = args.blockDimX, y = args.blockDimY, z = args.blockDimZ)");
+const KERNEL: (&str, &str) = ("kernel", "args.f");
+const SHARED: (&str, &str) = ("shared", "args.sharedMemBytes");
+const OLD_GRID: (&str, &str) =
+    ("grid", "(x = (uint32)args.grid_width, y = (uint32)args.grid_height, z = (uint32)1)");
+
+const PTR_OUT: (&str, &str) = ("ptr", "retval == CUDA_SUCCESS ? *args.dptr : 0");
+const HOST_OUT: (&str, &str) = ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pp : 0");
+const BYTESIZE: (&str, &str) = ("bytes", "args.bytesize");
+
+/// Bytes of one element of the array that a descriptor describes.
+macro_rules! element_bytes {
+    ($desc:literal) => {
+        concat!(
+            $desc,
+            "->NumChannels * (",
+            $desc,
+            "->Format == CU_AD_FORMAT_UNSIGNED_INT8 || ",
+            $desc,
+            "->Format == CU_AD_FORMAT_SIGNED_INT8 ? 1 : ",
+            $desc,
+            "->Format == CU_AD_FORMAT_UNSIGNED_INT32 || ",
+            $desc,
+            "->Format == CU_AD_FORMAT_SIGNED_INT32 || ",
+            $desc,
+            "->Format == CU_AD_FORMAT_FLOAT ? 4 : 2)"
+        )
+    };
+}
+
+/// Bytes of such an array; a side that is 0 is not there.
+macro_rules! array_bytes {
+    ($desc:literal, $depth:literal) => {
+        concat!(
+            $desc,
+            "->Width * (",
+            $desc,
+            "->Height == 0 ? 1 : ",
+            $desc,
+            "->Height) * ",
+            $depth,
+            " * ",
+            element_bytes!($desc)
+        )
+    };
+}
+
+/// Bytes of all levels, each half as large in all directions; a layered array keeps its depth, which is the number of layers.
+const MIPMAP_BYTES: &str = concat!(
+    "{ let $elements = (uint64)0; let $desc = args.pMipmappedArrayDesc; \
+     for $level : 0..args.numMipmapLevels { \
+         let $w = (uint64)$desc->Width >> $level; \
+         let $h = (uint64)$desc->Height >> $level; \
+         let $d = ($desc->Flags & 1) != 0 ? (uint64)$desc->Depth : (uint64)$desc->Depth >> $level; \
+         $elements += ($w == 0 ? 1 : $w) * ($h == 0 ? 1 : $h) * ($d == 0 ? 1 : $d); \
+     } \
+     $elements * ",
+    element_bytes!("$desc"),
+    " }"
+);
+
+/// What a node of any kind has if it is a kernel's.
+macro_rules! of_kernel {
+    ($x:literal, $y:literal, $z:literal) => {
+        concat!(
+            "{ let $is = args.nodeParams->type == CU_GRAPH_NODE_TYPE_KERNEL; ",
+            "(x = $is ? args.nodeParams->kernel.",
+            $x,
+            " : 0, y = $is ? args.nodeParams->kernel.",
+            $y,
+            " : 0, z = $is ? args.nodeParams->kernel.",
+            $z,
+            " : 0) }"
+        )
+    };
+}
+
+const BATCH_DST: (&str, &str) = ("dst", "args.count > 0 ? args.dsts[0] : 0");
+const BATCH_SRC: (&str, &str) = ("src", "args.count > 0 ? args.srcs[0] : 0");
+const COPY_DST: (&str, &str) = (
+    "dst",
+    "args.pCopy->dstMemoryType == CU_MEMORYTYPE_HOST ? (uint64)args.pCopy->dstHost \
+     : args.pCopy->dstMemoryType == CU_MEMORYTYPE_ARRAY ? (uint64)args.pCopy->dstArray \
+     : (uint64)args.pCopy->dstDevice",
+);
+const COPY_SRC: (&str, &str) = (
+    "src",
+    "args.pCopy->srcMemoryType == CU_MEMORYTYPE_HOST ? (uint64)args.pCopy->srcHost \
+     : args.pCopy->srcMemoryType == CU_MEMORYTYPE_ARRAY ? (uint64)args.pCopy->srcArray \
+     : (uint64)args.pCopy->srcDevice",
+);
+const COPY_DIRECTION: (&str, &str) = (
+    "direction",
+    "args.pCopy->srcMemoryType == CU_MEMORYTYPE_UNIFIED || args.pCopy->dstMemoryType == CU_MEMORYTYPE_UNIFIED ? \"any\" \
+     : args.pCopy->srcMemoryType == CU_MEMORYTYPE_HOST \
+     ? (args.pCopy->dstMemoryType == CU_MEMORYTYPE_HOST ? \"HtoH\" : \"HtoD\") \
+     : (args.pCopy->dstMemoryType == CU_MEMORYTYPE_HOST ? \"DtoH\" : \"DtoD\")",
+);
+const BYTES_2D: (&str, &str) = ("bytes", "args.pCopy->WidthInBytes * args.pCopy->Height");
+const BYTES_3D: (&str, &str) = ("bytes", "args.pCopy->WidthInBytes * args.pCopy->Height * args.pCopy->Depth");
+const BYTE_COUNT: (&str, &str) = ("bytes", "args.ByteCount");
+const TO_DEVICE: (&str, &str) = ("dst", "args.dstDevice");
+const TO_HOST: (&str, &str) = ("dst", "args.dstHost");
+const TO_ARRAY: (&str, &str) = ("dst", "args.dstArray");
+const FROM_DEVICE: (&str, &str) = ("src", "args.srcDevice");
+const FROM_HOST: (&str, &str) = ("src", "args.srcHost");
+const FROM_ARRAY: (&str, &str) = ("src", "args.srcArray");
+const H_TO_D: (&str, &str) = ("direction", "\"HtoD\"");
+const D_TO_H: (&str, &str) = ("direction", "\"DtoH\"");
+const D_TO_D: (&str, &str) = ("direction", "\"DtoD\"");
+const P_TO_P: (&str, &str) = ("direction", "\"PtoP\"");
+const OF_ARRAY: (&str, &str) = ("kind", "\"array\"");
+const OF_2D: (&str, &str) = ("kind", "\"2D\"");
+const OF_3D: (&str, &str) = ("kind", "\"3D\"");
+const OF_PEER: (&str, &str) = ("kind", "\"peer\"");
+const OF_BATCH: (&str, &str) = ("kind", "\"batch\"");
+
+const FILLED: (&str, &str) = ("ptr", "args.dstDevice");
+
+const BATCH_PTR: (&str, &str) = ("ptr", "args.count > 0 ? args.dptrs[0] : 0");
+const OF_POOL: (&str, &str) = ("pool", "args.pool");
+
+const IN_GRAPH: (&str, &str) = ("graph", "args.hGraph");
+const IN_EXEC: (&str, &str) = ("exec", "args.hGraphExec");
+const NEW_NODE: (&str, &str) = ("node", "retval == CUDA_SUCCESS ? (uint64)*args.phGraphNode : 0");
+const NODE: (&str, &str) = ("node", "args.hNode");
+const CHANGED: (&str, &str) = ("change", "true");
+// The second form has the handle of a kernel behind what the first has, for nodes that name no function.
+const NODE_KERNEL: (&str, &str) = (
+    "kernel",
+    "args.nodeParams->func == 0 && strcontains(func, \"_v2\") ? *(uint64 *)((uint64)args.nodeParams + 56) \
+     : (uint64)args.nodeParams->func",
+);
+const NODE_GRID: (&str, &str) =
+    ("grid", "(x = args.nodeParams->gridDimX, y = args.nodeParams->gridDimY, z = args.nodeParams->gridDimZ)");
+const NODE_BLOCK: (&str, &str) = (
+    "block",
+    "(x = args.nodeParams->blockDimX, y = args.nodeParams->blockDimY, z = args.nodeParams->blockDimZ)",
+);
+const NODE_SHARED: (&str, &str) = ("shared", "args.nodeParams->sharedMemBytes");
+const ANY_KIND: (&str, &str) = (
+    "kind",
+    "args.nodeParams->type == CU_GRAPH_NODE_TYPE_KERNEL ? \"kernel\" \
+     : args.nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY ? \"memcpy\" \
+     : args.nodeParams->type == CU_GRAPH_NODE_TYPE_MEMSET ? \"memset\" \
+     : args.nodeParams->type == CU_GRAPH_NODE_TYPE_HOST ? \"host\" \
+     : args.nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH ? \"graph\" \
+     : args.nodeParams->type == CU_GRAPH_NODE_TYPE_EMPTY ? \"empty\" \
+     : args.nodeParams->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? \"record\" \
+     : args.nodeParams->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ? \"wait\" \
+     : args.nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? \"alloc\" \
+     : args.nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_FREE ? \"free\" : \"other\"",
+);
+const ANY_KERNEL: (&str, &str) = (
+    "kernel",
+    "args.nodeParams->type != CU_GRAPH_NODE_TYPE_KERNEL ? 0 \
+     : args.nodeParams->kernel.func == 0 ? (uint64)args.nodeParams->kernel.kern : (uint64)args.nodeParams->kernel.func",
+);
+const ANY_GRID: (&str, &str) = ("grid", of_kernel!("gridDimX", "gridDimY", "gridDimZ"));
+const ANY_BLOCK: (&str, &str) = ("block", of_kernel!("blockDimX", "blockDimY", "blockDimZ"));
+const ANY_SHARED: (&str, &str) = (
+    "shared",
+    "args.nodeParams->type == CU_GRAPH_NODE_TYPE_KERNEL ? args.nodeParams->kernel.sharedMemBytes : 0",
+);
+const ANY_CHILD: (&str, &str) =
+    ("child", "args.nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH ? (uint64)args.nodeParams->graph.graph : 0");
+
+/// In the order of listings.
+pub(super) static OPERATIONS: &[Operation] = &[
+    Operation {
+        name: "launch",
+        doc: LAUNCH_DOC,
+        args: LAUNCH,
+        feeds: &[
+            feed(&["cuLaunchKernel"], &[KERNEL, GRID, BLOCK, SHARED, ON_STREAM]),
+            feed(
+                &["cuLaunchKernelEx"],
+                &[
+                    KERNEL,
+                    (
+                        "grid",
+                        "(x = args.config->gridDimX, y = args.config->gridDimY, z = args.config->gridDimZ)",
+                    ),
+                    (
+                        "block",
+                        "(x = args.config->blockDimX, y = args.config->blockDimY, z = args.config->blockDimZ)",
+                    ),
+                    ("shared", "args.config->sharedMemBytes"),
+                    ("stream", "args.config->hStream"),
+                ],
+            ),
+            feed(
+                &["cuLaunchCooperativeKernel"],
+                &[KERNEL, GRID, BLOCK, SHARED, ON_STREAM, ("kind", "\"cooperative\"")],
+            ),
+            feed(
+                &["cuLaunchCooperativeKernelMultiDevice"],
+                &[
+                    ("kernel", "args.launchParamsList->function"),
+                    (
+                        "grid",
+                        "(x = args.launchParamsList->gridDimX, y = args.launchParamsList->gridDimY, \
+                         z = args.launchParamsList->gridDimZ)",
+                    ),
+                    (
+                        "block",
+                        "(x = args.launchParamsList->blockDimX, y = args.launchParamsList->blockDimY, \
+                         z = args.launchParamsList->blockDimZ)",
+                    ),
+                    ("shared", "args.launchParamsList->sharedMemBytes"),
+                    ("stream", "args.launchParamsList->hStream"),
+                    ("kind", "\"cooperative\""),
+                ],
+            ),
+            feed(&["cuGraphLaunch"], &[ON_STREAM, ("kind", "\"graph\"")]),
+            feed(&["cuLaunch"], &[KERNEL]),
+            feed(&["cuLaunchGrid"], &[KERNEL, OLD_GRID]),
+            feed(&["cuLaunchGridAsync"], &[KERNEL, OLD_GRID, ON_STREAM]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "alloc",
+        doc: ALLOC_DOC,
+        args: ALLOC,
+        feeds: &[
+            feed(&["cuMemAlloc"], &[BYTESIZE, PTR_OUT]),
+            feed(
+                &["cuMemAllocPitch"],
+                &[("bytes", "args.WidthInBytes * args.Height"), PTR_OUT, ("kind", "\"pitched\"")],
+            ),
+            feed(&["cuMemAllocManaged"], &[BYTESIZE, PTR_OUT, ("kind", "\"managed\"")]),
+            feed(
+                &["cuMemAllocAsync", "cuMemAllocFromPoolAsync"],
+                &[BYTESIZE, PTR_OUT, ("kind", "\"pool\""), ON_STREAM, IS_ASYNC],
+            ),
+            feed(&["cuMemAllocHost", "cuMemHostAlloc"], &[BYTESIZE, HOST_OUT, ("kind", "\"pinned\"")]),
+            feed(&["cuMemHostRegister"], &[BYTESIZE, ("ptr", "args.p"), ("kind", "\"registered\"")]),
+            feed(
+                &["cuMemCreate"],
+                &[
+                    ("bytes", "args.size"),
+                    ("ptr", "retval == CUDA_SUCCESS ? *args.handle : 0"),
+                    ("kind", "\"physical\""),
+                ],
+            ),
+            feed(
+                &["cuArrayCreate"],
+                &[
+                    ("bytes", array_bytes!("args.pAllocateArray", "1")),
+                    ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pHandle : 0"),
+                    OF_ARRAY,
+                ],
+            ),
+            feed(
+                &["cuArray3DCreate"],
+                &[
+                    (
+                        "bytes",
+                        array_bytes!(
+                            "args.pAllocateArray",
+                            "(args.pAllocateArray->Depth == 0 ? 1 : args.pAllocateArray->Depth)"
+                        ),
+                    ),
+                    ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pHandle : 0"),
+                    OF_ARRAY,
+                ],
+            ),
+            feed(
+                &["cuMipmappedArrayCreate"],
+                &[
+                    ("bytes", MIPMAP_BYTES),
+                    ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pHandle : 0"),
+                    OF_ARRAY,
+                ],
+            ),
+            feed(
+                &["cuIpcOpenMemHandle"],
+                &[("ptr", "retval == CUDA_SUCCESS ? *args.pdptr : 0"), ("kind", "\"ipc\"")],
+            ),
+            feed(
+                &["cuMemPoolImportPointer"],
+                &[("ptr", "retval == CUDA_SUCCESS ? *args.ptr_out : 0"), ("kind", "\"ipc\"")],
+            ),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "free",
+        doc: FREE_DOC,
+        args: FREE,
+        feeds: &[
+            feed(&["cuMemFree"], &[("ptr", "args.dptr")]),
+            feed(&["cuMemFreeAsync"], &[("ptr", "args.dptr"), ("kind", "\"pool\""), ON_STREAM, IS_ASYNC]),
+            feed(&["cuMemFreeHost"], &[("ptr", "args.p"), ("kind", "\"pinned\"")]),
+            feed(&["cuMemHostUnregister"], &[("ptr", "args.p"), ("kind", "\"registered\"")]),
+            feed(&["cuMemRelease"], &[("ptr", "args.handle"), ("kind", "\"physical\"")]),
+            feed(&["cuArrayDestroy"], &[("ptr", "args.hArray"), OF_ARRAY]),
+            feed(&["cuMipmappedArrayDestroy"], &[("ptr", "args.hMipmappedArray"), OF_ARRAY]),
+            feed(&["cuIpcCloseMemHandle"], &[("ptr", "args.dptr"), ("kind", "\"ipc\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "pool",
+        doc: POOL_DOC,
+        args: POOL,
+        feeds: &[
+            feed(&["cuMemPoolCreate"], &[("pool", "retval == CUDA_SUCCESS ? (uint64)*args.pool : 0")]),
+            feed(
+                &["cuMemPoolImportFromShareableHandle"],
+                &[("pool", "retval == CUDA_SUCCESS ? (uint64)*args.pool_out : 0"), ("kind", "\"import\"")],
+            ),
+            feed(&["cuMemPoolTrimTo"], &[OF_POOL, ("bytes", "args.minBytesToKeep"), ("kind", "\"trim\"")]),
+            feed(&["cuDeviceSetMemPool"], &[OF_POOL, ("kind", "\"use\"")]),
+            feed(&["cuMemPoolDestroy"], &[OF_POOL, ("kind", "\"destroy\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "hint",
+        doc: HINT_DOC,
+        args: HINT,
+        feeds: &[
+            feed(&["cuMemAdvise"], &[("bytes", "args.count"), ("ptr", "args.devPtr")]),
+            feed(
+                &["cuMemPrefetchAsync"],
+                &[("bytes", "args.count"), ("ptr", "args.devPtr"), ON_STREAM, ("kind", "\"prefetch\"")],
+            ),
+            feed(
+                &["cuStreamAttachMemAsync"],
+                &[("bytes", "args.length"), ("ptr", "args.dptr"), ON_STREAM, ("kind", "\"attach\"")],
+            ),
+            feed(
+                &["cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync"],
+                &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"prefetch\"")],
+            ),
+            feed(&["cuMemDiscardBatchAsync"], &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"discard\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "map",
+        doc: "addresses are reserved, mapped to physical memory (which `cuda:alloc` gave), unmapped or given back",
+        args: &[
+            arg("bytes", "uint64", "args.size", "of the addresses"),
+            at_return("ptr", "uint64", "args.ptr", "where they begin; 0 if none were reserved"),
+            arg("memory", "uint64", "0", "the physical memory's handle, of `map` alone"),
+            arg("kind", "string", "\"map\"", "`reserve`, `map`, `unmap`, `release`"),
+        ],
+        feeds: &[
+            feed(
+                &["cuMemAddressReserve"],
+                &[("ptr", "retval == CUDA_SUCCESS ? *args.ptr : 0"), ("kind", "\"reserve\"")],
+            ),
+            feed(&["cuMemMap"], &[("memory", "args.handle")]),
+            feed(&["cuMemUnmap"], &[("kind", "\"unmap\"")]),
+            feed(&["cuMemAddressFree"], &[("kind", "\"release\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "memcpy",
+        doc: MEMCPY_DOC,
+        args: MEMCPY,
+        feeds: &[
+            feed(&["cuMemcpyHtoD"], &[BYTE_COUNT, TO_DEVICE, FROM_HOST, H_TO_D]),
+            feed(&["cuMemcpyHtoDAsync"], &[BYTE_COUNT, TO_DEVICE, FROM_HOST, H_TO_D, ON_STREAM, IS_ASYNC]),
+            feed(&["cuMemcpyDtoH"], &[BYTE_COUNT, TO_HOST, FROM_DEVICE, D_TO_H]),
+            feed(&["cuMemcpyDtoHAsync"], &[BYTE_COUNT, TO_HOST, FROM_DEVICE, D_TO_H, ON_STREAM, IS_ASYNC]),
+            feed(&["cuMemcpyDtoD"], &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, D_TO_D]),
+            feed(&["cuMemcpyDtoDAsync"], &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, D_TO_D, ON_STREAM, IS_ASYNC]),
+            feed(&["cuMemcpy"], &[BYTE_COUNT, ("dst", "args.dst"), ("src", "args.src")]),
+            feed(
+                &["cuMemcpyAsync"],
+                &[BYTE_COUNT, ("dst", "args.dst"), ("src", "args.src"), ON_STREAM, IS_ASYNC],
+            ),
+            feed(
+                &["cuMemcpyWithAttributesAsync"],
+                &[("bytes", "args.size"), ("dst", "args.dst"), ("src", "args.src"), ON_STREAM, IS_ASYNC],
+            ),
+            feed(&["cuMemcpyPeer"], &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, P_TO_P, OF_PEER]),
+            feed(
+                &["cuMemcpyPeerAsync"],
+                &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, P_TO_P, OF_PEER, ON_STREAM, IS_ASYNC],
+            ),
+            feed(&["cuMemcpyHtoA"], &[BYTE_COUNT, TO_ARRAY, FROM_HOST, H_TO_D, OF_ARRAY]),
+            feed(
+                &["cuMemcpyHtoAAsync"],
+                &[BYTE_COUNT, TO_ARRAY, FROM_HOST, H_TO_D, OF_ARRAY, ON_STREAM, IS_ASYNC],
+            ),
+            feed(&["cuMemcpyAtoH"], &[BYTE_COUNT, TO_HOST, FROM_ARRAY, D_TO_H, OF_ARRAY]),
+            feed(
+                &["cuMemcpyAtoHAsync"],
+                &[BYTE_COUNT, TO_HOST, FROM_ARRAY, D_TO_H, OF_ARRAY, ON_STREAM, IS_ASYNC],
+            ),
+            feed(&["cuMemcpyDtoA"], &[BYTE_COUNT, TO_ARRAY, FROM_DEVICE, D_TO_D, OF_ARRAY]),
+            feed(&["cuMemcpyAtoD"], &[BYTE_COUNT, TO_DEVICE, FROM_ARRAY, D_TO_D, OF_ARRAY]),
+            feed(&["cuMemcpyAtoA"], &[BYTE_COUNT, TO_ARRAY, FROM_ARRAY, D_TO_D, OF_ARRAY]),
+            feed(
+                &["cuMemcpy2D", "cuMemcpy2DUnaligned"],
+                &[BYTES_2D, COPY_DST, COPY_SRC, COPY_DIRECTION, OF_2D],
+            ),
+            feed(
+                &["cuMemcpy2DAsync"],
+                &[BYTES_2D, COPY_DST, COPY_SRC, COPY_DIRECTION, OF_2D, ON_STREAM, IS_ASYNC],
+            ),
+            feed(&["cuMemcpy3D"], &[BYTES_3D, COPY_DST, COPY_SRC, COPY_DIRECTION, OF_3D]),
+            feed(
+                &["cuMemcpy3DAsync"],
+                &[BYTES_3D, COPY_DST, COPY_SRC, COPY_DIRECTION, OF_3D, ON_STREAM, IS_ASYNC],
+            ),
+            feed(&["cuMemcpy3DPeer"], &[BYTES_3D, COPY_DST, COPY_SRC, P_TO_P, OF_PEER]),
+            feed(
+                &["cuMemcpy3DPeerAsync"],
+                &[BYTES_3D, COPY_DST, COPY_SRC, P_TO_P, OF_PEER, ON_STREAM, IS_ASYNC],
+            ),
+            feed(
+                &["cuMemcpyBatchAsync"],
+                &[BATCH_BYTES, BATCH_DST, BATCH_SRC, OF_BATCH, ON_STREAM, IS_ASYNC],
+            ),
+            feed(
+                &["cuMemcpy3DBatchAsync"],
+                &[
+                    BOXES_BYTES,
+                    ("dst", operand!("args.opList->dst", "CU_MEMCPY_OPERAND_TYPE_ARRAY")),
+                    ("src", operand!("args.opList->src", "CU_MEMCPY_OPERAND_TYPE_ARRAY")),
+                    OF_BATCH,
+                    ON_STREAM,
+                    IS_ASYNC,
+                ],
+            ),
+            feed(
+                &["cuMemcpy3DWithAttributesAsync"],
+                &[
+                    BOX_BYTES,
+                    ("dst", operand!("args.op->dst", "CU_MEMCPY_OPERAND_TYPE_ARRAY")),
+                    ("src", operand!("args.op->src", "CU_MEMCPY_OPERAND_TYPE_ARRAY")),
+                    OF_3D,
+                    ON_STREAM,
+                    IS_ASYNC,
+                ],
+            ),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "memset",
+        doc: MEMSET_DOC,
+        args: MEMSET,
+        feeds: &[
+            feed(&["cuMemsetD8"], &[("bytes", "args.N"), FILLED, ("value", "args.uc")]),
+            feed(&["cuMemsetD16"], &[("bytes", "args.N * 2"), FILLED, ("value", "args.us")]),
+            feed(&["cuMemsetD32"], &[("bytes", "args.N * 4"), FILLED, ("value", "args.ui")]),
+            feed(
+                &["cuMemsetD8Async"],
+                &[("bytes", "args.N"), FILLED, ("value", "args.uc"), ON_STREAM, IS_ASYNC],
+            ),
+            feed(
+                &["cuMemsetD16Async"],
+                &[("bytes", "args.N * 2"), FILLED, ("value", "args.us"), ON_STREAM, IS_ASYNC],
+            ),
+            feed(
+                &["cuMemsetD32Async"],
+                &[("bytes", "args.N * 4"), FILLED, ("value", "args.ui"), ON_STREAM, IS_ASYNC],
+            ),
+            feed(
+                &["cuMemsetD2D8"],
+                &[("bytes", "args.Width * args.Height"), FILLED, ("value", "args.uc"), OF_2D],
+            ),
+            feed(
+                &["cuMemsetD2D16"],
+                &[("bytes", "args.Width * args.Height * 2"), FILLED, ("value", "args.us"), OF_2D],
+            ),
+            feed(
+                &["cuMemsetD2D32"],
+                &[("bytes", "args.Width * args.Height * 4"), FILLED, ("value", "args.ui"), OF_2D],
+            ),
+            feed(
+                &["cuMemsetD2D8Async"],
+                &[
+                    ("bytes", "args.Width * args.Height"),
+                    FILLED,
+                    ("value", "args.uc"),
+                    OF_2D,
+                    ON_STREAM,
+                    IS_ASYNC,
+                ],
+            ),
+            feed(
+                &["cuMemsetD2D16Async"],
+                &[
+                    ("bytes", "args.Width * args.Height * 2"),
+                    FILLED,
+                    ("value", "args.us"),
+                    OF_2D,
+                    ON_STREAM,
+                    IS_ASYNC,
+                ],
+            ),
+            feed(
+                &["cuMemsetD2D32Async"],
+                &[
+                    ("bytes", "args.Width * args.Height * 4"),
+                    FILLED,
+                    ("value", "args.ui"),
+                    OF_2D,
+                    ON_STREAM,
+                    IS_ASYNC,
+                ],
+            ),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "sync",
+        doc: SYNC_DOC,
+        args: SYNC,
+        feeds: &[
+            feed(&["cuCtxSynchronize"], &[]),
+            feed(&["cuStreamSynchronize"], &[ON_STREAM, ("kind", "\"stream\"")]),
+            feed(&["cuEventSynchronize"], &[("event", "args.hEvent"), ("kind", "\"event\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "stream",
+        doc: STREAM_DOC,
+        args: OF_STREAM,
+        feeds: &[
+            feed(
+                &["cuStreamCreate", "cuStreamCreateWithPriority"],
+                &[("stream", "retval == CUDA_SUCCESS ? (uint64)*args.phStream : 0")],
+            ),
+            feed(&["cuStreamWaitEvent"], &[ON_STREAM, ("event", "args.hEvent"), ("kind", "\"wait\"")]),
+            feed(&["cuStreamAddCallback", "cuLaunchHostFunc"], &[ON_STREAM, ("kind", "\"callback\"")]),
+            feed(&["cuStreamQuery"], &[ON_STREAM, ("kind", "\"query\"")]),
+            feed(&["cuStreamDestroy"], &[ON_STREAM, ("kind", "\"destroy\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "event",
+        doc: EVENT_DOC,
+        args: OF_EVENT,
+        feeds: &[
+            feed(
+                &["cuEventCreate", "cuIpcOpenEventHandle", "cuEventCreateFromEGLSync"],
+                &[("event", "retval == CUDA_SUCCESS ? (uint64)*args.phEvent : 0")],
+            ),
+            feed(
+                &["cuEventRecord", "cuEventRecordWithFlags"],
+                &[("event", "args.hEvent"), ON_STREAM, ("kind", "\"record\"")],
+            ),
+            feed(&["cuEventQuery"], &[("event", "args.hEvent"), ("kind", "\"query\"")]),
+            feed(&["cuEventElapsedTime"], &[("event", "args.hEnd"), ("kind", "\"elapsed\"")]),
+            feed(&["cuEventDestroy"], &[("event", "args.hEvent"), ("kind", "\"destroy\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "module",
+        doc: "code is loaded or unloaded",
+        args: &[
+            arg("kind", "string", "\"load\"", "`load`, `unload`"),
+            at_return("module", "void *", "0", "the module or library"),
+        ],
+        feeds: &[
+            feed(
+                &["cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary"],
+                &[("module", "retval == CUDA_SUCCESS ? (uint64)*args.module : 0")],
+            ),
+            feed(
+                &["cuLibraryLoadData", "cuLibraryLoadFromFile"],
+                &[("module", "retval == CUDA_SUCCESS ? (uint64)*args.library : 0")],
+            ),
+            feed(&["cuModuleUnload"], &[("module", "args.hmod"), ("kind", "\"unload\"")]),
+            feed(&["cuLibraryUnload"], &[("module", "args.library"), ("kind", "\"unload\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "graph",
+        doc: GRAPH_DOC,
+        args: GRAPH,
+        feeds: &[
+            feed(&["cuGraphCreate"], &[("graph", "retval == CUDA_SUCCESS ? (uint64)*args.phGraph : 0")]),
+            feed(
+                &["cuGraphClone"],
+                &[
+                    ("graph", "retval == CUDA_SUCCESS ? (uint64)*args.phGraphClone : 0"),
+                    ("from", "args.originalGraph"),
+                    ("kind", "\"clone\""),
+                ],
+            ),
+            feed(&["cuStreamBeginCapture"], &[ON_STREAM, ("kind", "\"capture\"")]),
+            feed(
+                &["cuStreamBeginCaptureToGraph", "cuStreamBeginRecaptureToGraph"],
+                &[ON_STREAM, ("graph", "args.hGraph"), ("kind", "\"capture\"")],
+            ),
+            feed(
+                &["cuStreamEndCapture"],
+                &[
+                    ON_STREAM,
+                    ("graph", "retval == CUDA_SUCCESS ? (uint64)*args.phGraph : 0"),
+                    ("kind", "\"captured\""),
+                ],
+            ),
+            feed(
+                &["cuGraphInstantiate", "cuGraphInstantiateWithParams"],
+                &[
+                    ("graph", "args.hGraph"),
+                    ("exec", "retval == CUDA_SUCCESS ? (uint64)*args.phGraphExec : 0"),
+                    ("kind", "\"instantiate\""),
+                ],
+            ),
+            feed(
+                &["cuGraphExecUpdate"],
+                &[("graph", "args.hGraph"), ("exec", "args.hGraphExec"), ("kind", "\"update\"")],
+            ),
+            feed(&["cuGraphUpload"], &[("exec", "args.hGraphExec"), ON_STREAM, ("kind", "\"upload\"")]),
+            feed(&["cuGraphLaunch"], &[("exec", "args.hGraphExec"), ON_STREAM, ("kind", "\"launch\"")]),
+            feed(&["cuGraphExecDestroy"], &[("exec", "args.hGraphExec"), ("kind", "\"destroy\"")]),
+            feed(&["cuGraphDestroy"], &[("graph", "args.hGraph"), ("kind", "\"destroy\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "node",
+        doc: "a graph gets a node, or one of its nodes is changed",
+        args: &[
+            arg(
+                "kind",
+                "string",
+                "\"kernel\"",
+                "`kernel`, `memcpy`, `memset`, `host`, `graph`, `empty`, `record` and `wait` (of an event), `alloc`, `free`, `other`",
+            ),
+            arg("change", "bool", "false", "it was there before"),
+            arg("graph", "void *", "0", "the graph that gets it; 0 for a change"),
+            arg("exec", "void *", "0", "the instance, where the node is changed in one alone"),
+            at_return("node", "void *", "0", "the node"),
+            arg("kernel", "void *", "0", "the kernel's handle, for `kernel_name`"),
+            arg("grid", "x, y, z", NO_DIM, "blocks"),
+            arg("block", "x, y, z", NO_DIM, "threads of a block"),
+            arg("shared", "uint32", "0", "dynamic shared memory of a block, bytes"),
+            arg("child", "void *", "0", "the graph that a node of the kind `graph` is"),
+        ],
+        feeds: &[
+            feed(
+                &["cuGraphAddKernelNode"],
+                &[IN_GRAPH, NEW_NODE, NODE_KERNEL, NODE_GRID, NODE_BLOCK, NODE_SHARED],
+            ),
+            feed(
+                &["cuGraphKernelNodeSetParams"],
+                &[CHANGED, NODE, NODE_KERNEL, NODE_GRID, NODE_BLOCK, NODE_SHARED],
+            ),
+            feed(
+                &["cuGraphExecKernelNodeSetParams"],
+                &[CHANGED, IN_EXEC, NODE, NODE_KERNEL, NODE_GRID, NODE_BLOCK, NODE_SHARED],
+            ),
+            feed(
+                &["cuGraphAddNode"],
+                &[IN_GRAPH, NEW_NODE, ANY_KIND, ANY_KERNEL, ANY_GRID, ANY_BLOCK, ANY_SHARED, ANY_CHILD],
+            ),
+            feed(
+                &["cuGraphNodeSetParams"],
+                &[CHANGED, NODE, ANY_KIND, ANY_KERNEL, ANY_GRID, ANY_BLOCK, ANY_SHARED, ANY_CHILD],
+            ),
+            feed(
+                &["cuGraphExecNodeSetParams"],
+                &[CHANGED, IN_EXEC, NODE, ANY_KIND, ANY_KERNEL, ANY_GRID, ANY_BLOCK, ANY_SHARED, ANY_CHILD],
+            ),
+            feed(
+                &["cuGraphAddChildGraphNode"],
+                &[IN_GRAPH, NEW_NODE, ("kind", "\"graph\""), ("child", "args.childGraph")],
+            ),
+            feed(&["cuGraphAddMemcpyNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"memcpy\"")]),
+            feed(&["cuGraphAddMemsetNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"memset\"")]),
+            feed(&["cuGraphAddHostNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"host\"")]),
+            feed(&["cuGraphAddEmptyNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"empty\"")]),
+            feed(&["cuGraphAddEventRecordNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"record\"")]),
+            feed(&["cuGraphAddEventWaitNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"wait\"")]),
+            feed(&["cuGraphAddMemAllocNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"alloc\"")]),
+            feed(&["cuGraphAddMemFreeNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"free\"")]),
+            feed(
+                &[
+                    "cuGraphAddBatchMemOpNode",
+                    "cuGraphAddExternalSemaphoresSignalNode",
+                    "cuGraphAddExternalSemaphoresWaitNode",
+                ],
+                &[IN_GRAPH, NEW_NODE, ("kind", "\"other\"")],
+            ),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "error",
+        doc: "a call of the driver fails; `CUDA_ERROR_NOT_READY` is an answer and none",
+        args: &[],
+        feeds: &[feed(&["cu[A-Z]*"], &[])],
+        when: Some("is_error(retval)"),
+    },
+    Operation {
+        name: "call",
+        doc: "any call of the driver, but those that libraries make all the time to look at their own state",
+        args: &[],
+        feeds: &[feed(&["cu[A-Z]*"], &[])],
+        when: None,
+    },
+    Operation {
+        name: OTHER,
+        doc: "a call of the driver that is part of no other operation, and no look at a library's own state",
+        args: &[],
+        feeds: &[feed(&["cu[A-Z]*"], &[])],
+        when: None,
+    },
+];

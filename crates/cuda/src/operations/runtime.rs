@@ -1,0 +1,480 @@
+//! Which functions of the runtime do what, in CUDA 11 to 13. What a release has not is left out there.
+
+use super::*;
+
+pub(super) static QUIET: &[&str] = &["cudaGetDevice", "cudaGetLastError", "cudaPeekAtLastError"];
+
+const ON_STREAM: (&str, &str) = ("stream", "args.stream");
+const ON_H_STREAM: (&str, &str) = ("stream", "args.hStream");
+
+const KERNEL: (&str, &str) = ("kernel", "args.func");
+const GRID: (&str, &str) = ("grid", "(x = args.gridDim.x, y = args.gridDim.y, z = args.gridDim.z)");
+const BLOCK: (&str, &str) = ("block", "(x = args.blockDim.x, y = args.blockDim.y, z = args.blockDim.z)");
+const SHARED: (&str, &str) = ("shared", "args.sharedMem");
+
+const SIZE: (&str, &str) = ("bytes", "args.size");
+const COUNT: (&str, &str) = ("bytes", "args.count");
+const WIDTH_HEIGHT: (&str, &str) = ("bytes", "args.width * args.height");
+const AT_DEV_PTR: (&str, &str) = ("ptr", "args.devPtr");
+const AT_PTR: (&str, &str) = ("ptr", "args.ptr");
+const DEV_PTR_OUT: (&str, &str) = ("ptr", "retval == cudaSuccess ? (uint64)*args.devPtr : 0");
+const PTR_OUT: (&str, &str) = ("ptr", "retval == cudaSuccess ? (uint64)*args.ptr : 0");
+const ARRAY_OUT: (&str, &str) = ("ptr", "retval == cudaSuccess ? (uint64)*args.array : 0");
+
+/// Bytes of one element, whose channels are counted in bits.
+macro_rules! element_bytes {
+    () => {
+        "(uint64)(args.desc->x + args.desc->y + args.desc->z + args.desc->w) / 8"
+    };
+}
+
+/// Bytes of a box of elements; a side that is 0 is not there.
+const BOX_OF_ELEMENTS: (&str, &str) = (
+    "bytes",
+    concat!(
+        "args.extent.width * (args.extent.height == 0 ? 1 : args.extent.height) \
+         * (args.extent.depth == 0 ? 1 : args.extent.depth) * (",
+        element_bytes!(),
+        ")"
+    ),
+);
+
+/// Bytes of all levels, each half as large in all directions; a layered array keeps its depth, which is the number of layers.
+const MIPMAP_BYTES: (&str, &str) = (
+    "bytes",
+    concat!(
+        "{ let $elements = (uint64)0; \
+         for $level : 0..args.numLevels { \
+             let $w = args.extent.width >> $level; \
+             let $h = args.extent.height >> $level; \
+             let $d = (args.flags & 1) != 0 ? args.extent.depth : args.extent.depth >> $level; \
+             $elements += ($w == 0 ? 1 : $w) * ($h == 0 ? 1 : $h) * ($d == 0 ? 1 : $d); \
+         } \
+         $elements * (",
+        element_bytes!(),
+        ") }"
+    ),
+);
+
+const DST: (&str, &str) = ("dst", "args.dst");
+const SRC: (&str, &str) = ("src", "args.src");
+/// By what the program says.
+macro_rules! direction {
+    ($kind:literal) => {
+        concat!(
+            $kind,
+            " == cudaMemcpyHostToDevice ? \"HtoD\" : ",
+            $kind,
+            " == cudaMemcpyDeviceToHost ? \"DtoH\" : ",
+            $kind,
+            " == cudaMemcpyDeviceToDevice ? \"DtoD\" : ",
+            $kind,
+            " == cudaMemcpyHostToHost ? \"HtoH\" : \"any\""
+        )
+    };
+}
+
+const BY_KIND: (&str, &str) = ("direction", direction!("args.kind"));
+const BY_KIND_3D: (&str, &str) = ("direction", direction!("args.p->kind"));
+const P_TO_P: (&str, &str) = ("direction", "\"PtoP\"");
+const BYTES_3D: (&str, &str) =
+    ("bytes", "args.p->extent.width * args.p->extent.height * args.p->extent.depth");
+const DST_3D: (&str, &str) =
+    ("dst", "args.p->dstArray != 0 ? (uint64)args.p->dstArray : (uint64)args.p->dstPtr.ptr");
+const SRC_3D: (&str, &str) =
+    ("src", "args.p->srcArray != 0 ? (uint64)args.p->srcArray : (uint64)args.p->srcPtr.ptr");
+const OF_ARRAY: (&str, &str) = ("kind", "\"array\"");
+const OF_2D: (&str, &str) = ("kind", "\"2D\"");
+const OF_3D: (&str, &str) = ("kind", "\"3D\"");
+const OF_PEER: (&str, &str) = ("kind", "\"peer\"");
+const OF_BATCH: (&str, &str) = ("kind", "\"batch\"");
+
+const BOX_OF_BYTES: (&str, &str) = ("bytes", "args.extent.width * args.extent.height * args.extent.depth");
+const AT_PITCHED: (&str, &str) = ("ptr", "args.pitchedDevPtr.ptr");
+const VALUE: (&str, &str) = ("value", "args.value");
+const BATCH_PTR: (&str, &str) = ("ptr", "args.count > 0 ? (uint64)args.dptrs[0] : 0");
+const OF_POOL: (&str, &str) = ("pool", "args.memPool");
+const EVENT: (&str, &str) = ("event", "args.event");
+const OF_GRAPH: (&str, &str) = ("graph", "args.graph");
+const OF_EXEC: (&str, &str) = ("exec", "args.graphExec");
+const GRAPH_OUT: (&str, &str) = ("graph", "retval == cudaSuccess ? (uint64)*args.pGraph : 0");
+
+/// In the order of listings.
+pub(super) static OPERATIONS: &[Operation] = &[
+    Operation {
+        name: "launch",
+        doc: LAUNCH_DOC,
+        args: LAUNCH,
+        feeds: &[
+            feed(&["cudaLaunchKernel"], &[KERNEL, GRID, BLOCK, SHARED, ON_STREAM]),
+            feed(
+                &["cudaLaunchCooperativeKernel"],
+                &[KERNEL, GRID, BLOCK, SHARED, ON_STREAM, ("kind", "\"cooperative\"")],
+            ),
+            feed(
+                &["cudaLaunchKernelExC"],
+                &[
+                    KERNEL,
+                    (
+                        "grid",
+                        "(x = args.config->gridDim.x, y = args.config->gridDim.y, z = args.config->gridDim.z)",
+                    ),
+                    (
+                        "block",
+                        "(x = args.config->blockDim.x, y = args.config->blockDim.y, z = args.config->blockDim.z)",
+                    ),
+                    ("shared", "args.config->dynamicSmemBytes"),
+                    ("stream", "args.config->stream"),
+                ],
+            ),
+            feed(
+                &["cudaLaunchCooperativeKernelMultiDevice"],
+                &[
+                    ("kernel", "args.launchParamsList->func"),
+                    (
+                        "grid",
+                        "(x = args.launchParamsList->gridDim.x, y = args.launchParamsList->gridDim.y, \
+                         z = args.launchParamsList->gridDim.z)",
+                    ),
+                    (
+                        "block",
+                        "(x = args.launchParamsList->blockDim.x, y = args.launchParamsList->blockDim.y, \
+                         z = args.launchParamsList->blockDim.z)",
+                    ),
+                    ("shared", "args.launchParamsList->sharedMem"),
+                    ("stream", "args.launchParamsList->stream"),
+                    ("kind", "\"cooperative\""),
+                ],
+            ),
+            feed(&["cudaGraphLaunch"], &[ON_STREAM, ("kind", "\"graph\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "alloc",
+        doc: ALLOC_DOC,
+        args: ALLOC,
+        feeds: &[
+            feed(&["cudaMalloc"], &[SIZE, DEV_PTR_OUT]),
+            feed(&["cudaMallocPitch"], &[WIDTH_HEIGHT, DEV_PTR_OUT, ("kind", "\"pitched\"")]),
+            feed(
+                &["cudaMalloc3D"],
+                &[
+                    BOX_OF_BYTES,
+                    ("ptr", "retval == cudaSuccess ? (uint64)args.pitchedDevPtr->ptr : 0"),
+                    ("kind", "\"pitched\""),
+                ],
+            ),
+            feed(&["cudaMallocManaged"], &[SIZE, DEV_PTR_OUT, ("kind", "\"managed\"")]),
+            feed(&["cudaMallocAsync"], &[SIZE, DEV_PTR_OUT, ("kind", "\"pool\""), ON_H_STREAM, IS_ASYNC]),
+            feed(&["cudaMallocFromPoolAsync"], &[SIZE, PTR_OUT, ("kind", "\"pool\""), ON_STREAM, IS_ASYNC]),
+            feed(&["cudaMallocHost"], &[SIZE, PTR_OUT, ("kind", "\"pinned\"")]),
+            feed(
+                &["cudaHostAlloc"],
+                &[SIZE, ("ptr", "retval == cudaSuccess ? (uint64)*args.pHost : 0"), ("kind", "\"pinned\"")],
+            ),
+            feed(&["cudaHostRegister"], &[SIZE, AT_PTR, ("kind", "\"registered\"")]),
+            feed(
+                &["cudaMallocArray"],
+                &[
+                    (
+                        "bytes",
+                        concat!(
+                            "args.width * (args.height == 0 ? 1 : args.height) * (",
+                            element_bytes!(),
+                            ")"
+                        ),
+                    ),
+                    ARRAY_OUT,
+                    OF_ARRAY,
+                ],
+            ),
+            feed(&["cudaMalloc3DArray"], &[BOX_OF_ELEMENTS, ARRAY_OUT, OF_ARRAY]),
+            feed(
+                &["cudaMallocMipmappedArray"],
+                &[
+                    MIPMAP_BYTES,
+                    ("ptr", "retval == cudaSuccess ? (uint64)*args.mipmappedArray : 0"),
+                    OF_ARRAY,
+                ],
+            ),
+            feed(&["cudaIpcOpenMemHandle"], &[DEV_PTR_OUT, ("kind", "\"ipc\"")]),
+            feed(&["cudaMemPoolImportPointer"], &[PTR_OUT, ("kind", "\"ipc\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "free",
+        doc: FREE_DOC,
+        args: FREE,
+        feeds: &[
+            feed(&["cudaFree"], &[AT_DEV_PTR]),
+            feed(&["cudaFreeAsync"], &[AT_DEV_PTR, ("kind", "\"pool\""), ON_H_STREAM, IS_ASYNC]),
+            feed(&["cudaFreeHost"], &[AT_PTR, ("kind", "\"pinned\"")]),
+            feed(&["cudaHostUnregister"], &[AT_PTR, ("kind", "\"registered\"")]),
+            feed(&["cudaFreeArray"], &[("ptr", "args.array"), OF_ARRAY]),
+            feed(&["cudaFreeMipmappedArray"], &[("ptr", "args.mipmappedArray"), OF_ARRAY]),
+            feed(&["cudaIpcCloseMemHandle"], &[AT_DEV_PTR, ("kind", "\"ipc\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "pool",
+        doc: POOL_DOC,
+        args: POOL,
+        feeds: &[
+            feed(&["cudaMemPoolCreate"], &[("pool", "retval == cudaSuccess ? (uint64)*args.memPool : 0")]),
+            feed(
+                &["cudaMemPoolImportFromShareableHandle"],
+                &[("pool", "retval == cudaSuccess ? (uint64)*args.memPool : 0"), ("kind", "\"import\"")],
+            ),
+            feed(&["cudaMemPoolTrimTo"], &[OF_POOL, ("bytes", "args.minBytesToKeep"), ("kind", "\"trim\"")]),
+            feed(&["cudaDeviceSetMemPool"], &[OF_POOL, ("kind", "\"use\"")]),
+            feed(&["cudaMemPoolDestroy"], &[OF_POOL, ("kind", "\"destroy\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "hint",
+        doc: HINT_DOC,
+        args: HINT,
+        feeds: &[
+            feed(&["cudaMemAdvise"], &[COUNT, AT_DEV_PTR]),
+            feed(&["cudaMemPrefetchAsync"], &[COUNT, AT_DEV_PTR, ON_STREAM, ("kind", "\"prefetch\"")]),
+            feed(
+                &["cudaStreamAttachMemAsync"],
+                &[("bytes", "args.length"), AT_DEV_PTR, ON_STREAM, ("kind", "\"attach\"")],
+            ),
+            feed(
+                &["cudaMemPrefetchBatchAsync", "cudaMemDiscardAndPrefetchBatchAsync"],
+                &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"prefetch\"")],
+            ),
+            feed(
+                &["cudaMemDiscardBatchAsync"],
+                &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"discard\"")],
+            ),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "memcpy",
+        doc: MEMCPY_DOC,
+        args: MEMCPY,
+        feeds: &[
+            feed(&["cudaMemcpy"], &[COUNT, DST, SRC, BY_KIND]),
+            feed(&["cudaMemcpyAsync"], &[COUNT, DST, SRC, BY_KIND, ON_STREAM, IS_ASYNC]),
+            feed(&["cudaMemcpyWithAttributesAsync"], &[SIZE, DST, SRC, ON_STREAM, IS_ASYNC]),
+            feed(&["cudaMemcpyPeer"], &[COUNT, DST, SRC, P_TO_P, OF_PEER]),
+            feed(&["cudaMemcpyPeerAsync"], &[COUNT, DST, SRC, P_TO_P, OF_PEER, ON_STREAM, IS_ASYNC]),
+            feed(&["cudaMemcpyToSymbol"], &[COUNT, ("dst", "args.symbol"), SRC, BY_KIND]),
+            feed(
+                &["cudaMemcpyToSymbolAsync"],
+                &[COUNT, ("dst", "args.symbol"), SRC, BY_KIND, ON_STREAM, IS_ASYNC],
+            ),
+            feed(&["cudaMemcpyFromSymbol"], &[COUNT, DST, ("src", "args.symbol"), BY_KIND]),
+            feed(
+                &["cudaMemcpyFromSymbolAsync"],
+                &[COUNT, DST, ("src", "args.symbol"), BY_KIND, ON_STREAM, IS_ASYNC],
+            ),
+            feed(
+                &["cudaMemcpyToArray", "cudaMemcpyFromArray", "cudaMemcpyArrayToArray"],
+                &[COUNT, DST, SRC, BY_KIND, OF_ARRAY],
+            ),
+            feed(
+                &["cudaMemcpyToArrayAsync", "cudaMemcpyFromArrayAsync"],
+                &[COUNT, DST, SRC, BY_KIND, OF_ARRAY, ON_STREAM, IS_ASYNC],
+            ),
+            feed(&["cudaMemcpy2D"], &[WIDTH_HEIGHT, DST, SRC, BY_KIND, OF_2D]),
+            feed(&["cudaMemcpy2DAsync"], &[WIDTH_HEIGHT, DST, SRC, BY_KIND, OF_2D, ON_STREAM, IS_ASYNC]),
+            feed(
+                &["cudaMemcpy2DToArray", "cudaMemcpy2DFromArray", "cudaMemcpy2DArrayToArray"],
+                &[WIDTH_HEIGHT, DST, SRC, BY_KIND, OF_ARRAY],
+            ),
+            feed(
+                &["cudaMemcpy2DToArrayAsync", "cudaMemcpy2DFromArrayAsync"],
+                &[WIDTH_HEIGHT, DST, SRC, BY_KIND, OF_ARRAY, ON_STREAM, IS_ASYNC],
+            ),
+            feed(&["cudaMemcpy3D"], &[BYTES_3D, DST_3D, SRC_3D, BY_KIND_3D, OF_3D]),
+            feed(&["cudaMemcpy3DAsync"], &[BYTES_3D, DST_3D, SRC_3D, BY_KIND_3D, OF_3D, ON_STREAM, IS_ASYNC]),
+            feed(&["cudaMemcpy3DPeer"], &[BYTES_3D, DST_3D, SRC_3D, P_TO_P, OF_PEER]),
+            feed(
+                &["cudaMemcpy3DPeerAsync"],
+                &[BYTES_3D, DST_3D, SRC_3D, P_TO_P, OF_PEER, ON_STREAM, IS_ASYNC],
+            ),
+            feed(
+                &["cudaMemcpyBatchAsync"],
+                &[
+                    BATCH_BYTES,
+                    ("dst", "args.count > 0 ? (uint64)args.dsts[0] : 0"),
+                    ("src", "args.count > 0 ? (uint64)args.srcs[0] : 0"),
+                    OF_BATCH,
+                    ON_STREAM,
+                    IS_ASYNC,
+                ],
+            ),
+            feed(
+                &["cudaMemcpy3DBatchAsync"],
+                &[
+                    BOXES_BYTES,
+                    ("dst", operand!("args.opList->dst", "cudaMemcpyOperandTypeArray")),
+                    ("src", operand!("args.opList->src", "cudaMemcpyOperandTypeArray")),
+                    OF_BATCH,
+                    ON_STREAM,
+                    IS_ASYNC,
+                ],
+            ),
+            feed(
+                &["cudaMemcpy3DWithAttributesAsync"],
+                &[
+                    BOX_BYTES,
+                    ("dst", operand!("args.op->dst", "cudaMemcpyOperandTypeArray")),
+                    ("src", operand!("args.op->src", "cudaMemcpyOperandTypeArray")),
+                    OF_3D,
+                    ON_STREAM,
+                    IS_ASYNC,
+                ],
+            ),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "memset",
+        doc: MEMSET_DOC,
+        args: MEMSET,
+        feeds: &[
+            feed(&["cudaMemset"], &[COUNT, AT_DEV_PTR, VALUE]),
+            feed(&["cudaMemsetAsync"], &[COUNT, AT_DEV_PTR, VALUE, ON_STREAM, IS_ASYNC]),
+            feed(&["cudaMemset2D"], &[WIDTH_HEIGHT, AT_DEV_PTR, VALUE, OF_2D]),
+            feed(&["cudaMemset2DAsync"], &[WIDTH_HEIGHT, AT_DEV_PTR, VALUE, OF_2D, ON_STREAM, IS_ASYNC]),
+            feed(&["cudaMemset3D"], &[BOX_OF_BYTES, AT_PITCHED, VALUE, OF_3D]),
+            feed(&["cudaMemset3DAsync"], &[BOX_OF_BYTES, AT_PITCHED, VALUE, OF_3D, ON_STREAM, IS_ASYNC]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "sync",
+        doc: SYNC_DOC,
+        args: SYNC,
+        feeds: &[
+            feed(&["cudaDeviceSynchronize", "cudaThreadSynchronize"], &[]),
+            feed(&["cudaStreamSynchronize"], &[ON_STREAM, ("kind", "\"stream\"")]),
+            feed(&["cudaEventSynchronize"], &[EVENT, ("kind", "\"event\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "stream",
+        doc: STREAM_DOC,
+        args: OF_STREAM,
+        feeds: &[
+            feed(
+                &["cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority"],
+                &[("stream", "retval == cudaSuccess ? (uint64)*args.pStream : 0")],
+            ),
+            feed(&["cudaStreamWaitEvent"], &[ON_STREAM, EVENT, ("kind", "\"wait\"")]),
+            feed(&["cudaStreamAddCallback", "cudaLaunchHostFunc"], &[ON_STREAM, ("kind", "\"callback\"")]),
+            feed(&["cudaStreamQuery"], &[ON_STREAM, ("kind", "\"query\"")]),
+            feed(&["cudaStreamDestroy"], &[ON_STREAM, ("kind", "\"destroy\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "event",
+        doc: EVENT_DOC,
+        args: OF_EVENT,
+        feeds: &[
+            feed(
+                &["cudaEventCreate", "cudaEventCreateWithFlags", "cudaIpcOpenEventHandle"],
+                &[("event", "retval == cudaSuccess ? (uint64)*args.event : 0")],
+            ),
+            feed(
+                &["cudaEventCreateFromEGLSync"],
+                &[("event", "retval == cudaSuccess ? (uint64)*args.phEvent : 0")],
+            ),
+            feed(
+                &["cudaEventRecord", "cudaEventRecordWithFlags"],
+                &[EVENT, ON_STREAM, ("kind", "\"record\"")],
+            ),
+            feed(&["cudaEventQuery"], &[EVENT, ("kind", "\"query\"")]),
+            feed(&["cudaEventElapsedTime"], &[("event", "args.end"), ("kind", "\"elapsed\"")]),
+            feed(&["cudaEventDestroy"], &[EVENT, ("kind", "\"destroy\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "device",
+        doc: "a thread chooses a device, or a device is reset, or told of another",
+        args: &[
+            arg("kind", "string", "\"set\"", "`set`, `init`, `reset`, `peer` (may access another), `unpeer`"),
+            arg("device", "int64", "-1", "the device that is meant; -1 for the current one"),
+        ],
+        feeds: &[
+            feed(&["cudaSetDevice"], &[("device", "args.device")]),
+            feed(&["cudaInitDevice"], &[("device", "args.device"), ("kind", "\"init\"")]),
+            feed(&["cudaDeviceReset", "cudaThreadExit"], &[("kind", "\"reset\"")]),
+            feed(&["cudaDeviceEnablePeerAccess"], &[("device", "args.peerDevice"), ("kind", "\"peer\"")]),
+            feed(&["cudaDeviceDisablePeerAccess"], &[("device", "args.peerDevice"), ("kind", "\"unpeer\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "graph",
+        doc: GRAPH_DOC,
+        args: GRAPH,
+        feeds: &[
+            feed(&["cudaGraphCreate"], &[GRAPH_OUT]),
+            feed(
+                &["cudaGraphClone"],
+                &[
+                    ("graph", "retval == cudaSuccess ? (uint64)*args.pGraphClone : 0"),
+                    ("from", "args.originalGraph"),
+                    ("kind", "\"clone\""),
+                ],
+            ),
+            feed(&["cudaStreamBeginCapture"], &[ON_STREAM, ("kind", "\"capture\"")]),
+            feed(
+                &["cudaStreamBeginCaptureToGraph", "cudaStreamBeginRecaptureToGraph"],
+                &[ON_STREAM, OF_GRAPH, ("kind", "\"capture\"")],
+            ),
+            feed(&["cudaStreamEndCapture"], &[ON_STREAM, GRAPH_OUT, ("kind", "\"captured\"")]),
+            feed(
+                &["cudaGraphInstantiate", "cudaGraphInstantiateWithFlags", "cudaGraphInstantiateWithParams"],
+                &[
+                    OF_GRAPH,
+                    ("exec", "retval == cudaSuccess ? (uint64)*args.pGraphExec : 0"),
+                    ("kind", "\"instantiate\""),
+                ],
+            ),
+            feed(
+                &["cudaGraphExecUpdate"],
+                &[("graph", "args.hGraph"), ("exec", "args.hGraphExec"), ("kind", "\"update\"")],
+            ),
+            feed(&["cudaGraphUpload"], &[OF_EXEC, ON_STREAM, ("kind", "\"upload\"")]),
+            feed(&["cudaGraphLaunch"], &[OF_EXEC, ON_STREAM, ("kind", "\"launch\"")]),
+            feed(&["cudaGraphExecDestroy"], &[OF_EXEC, ("kind", "\"destroy\"")]),
+            feed(&["cudaGraphDestroy"], &[OF_GRAPH, ("kind", "\"destroy\"")]),
+        ],
+        when: None,
+    },
+    Operation {
+        name: "error",
+        doc: "a call of the runtime fails; `cudaErrorNotReady` is an answer and none",
+        args: &[],
+        feeds: &[feed(&["cuda[A-Z]*"], &[])],
+        when: Some("is_error(retval)"),
+    },
+    Operation {
+        name: "call",
+        doc: "any call of the runtime, but those that libraries make all the time to look at their own state",
+        args: &[],
+        feeds: &[feed(&["cuda[A-Z]*"], &[])],
+        when: None,
+    },
+    Operation {
+        name: OTHER,
+        doc: "a call of the runtime that is part of no other operation, and no look at a library's own state",
+        args: &[],
+        feeds: &[feed(&["cuda[A-Z]*"], &[])],
+        when: None,
+    },
+];
