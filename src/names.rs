@@ -7,6 +7,7 @@ use runtime::StackStore;
 use runtime::clock::Epoch;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use target::Symbols;
 use wire::Manifest;
@@ -22,6 +23,8 @@ pub struct MachineNames {
     programs: RefCell<HashMap<u32, Option<Arc<str>>>>,
     /// Names of kernels in the forms that were asked for: taking one apart costs more than the rest of a launch.
     kernels: RefCell<HashMap<(Lookup, i64), String>>,
+    /// Threads that we kept waiting, and the boot-clock times between which.
+    waits: RefCell<Vec<(u32, Range<u64>)>>,
 }
 
 impl MachineNames {
@@ -34,7 +37,13 @@ impl MachineNames {
             zone: jiff::tz::TimeZone::system(),
             programs: RefCell::default(),
             kernels: RefCell::default(),
+            waits: RefCell::default(),
         }
+    }
+
+    /// We have kept a thread waiting between two boot-clock times.
+    pub fn waited(&self, tid: u32, times: Range<u64>) {
+        self.waits.borrow_mut().push((tid, times));
     }
 
     /// Keeps what is mapped in a process, so that its addresses have names after it has ended.
@@ -113,6 +122,12 @@ impl Names for MachineNames {
             if user { symbols.user(tgid, address) } else { vec![symbols.kernel(address)] }
         });
         frames.map(frame).collect()
+    }
+
+    fn waited_ns(&self, tid: u32, from_ns: u64, to_ns: u64) -> u64 {
+        let waits = self.waits.borrow();
+        let inside = waits.iter().filter(|(waiting, _)| *waiting == tid);
+        inside.map(|(_, times)| times.end.min(to_ns).saturating_sub(times.start.max(from_ns))).sum()
     }
 
     fn program(&self, pid: u32) -> Option<Arc<str>> {

@@ -80,6 +80,30 @@ fn every_call_is_recorded_once_and_lies_in_its_parent() {
     assert!(stderr.contains(&format!("launches      {launches} of 5 kernels")), "{stderr}");
 }
 
+/// The runtime finds the driver by its own path, which nobody could know before.
+#[test]
+fn a_call_says_how_long_it_waited_for_the_tracer() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _, stderr) = recorded(folder.path(), &[], &[&example("workload_runtime12")]);
+    if !stderr.contains("its call waited") {
+        eprintln!("skipped: libcuda was found before the program loaded it");
+        return;
+    }
+    let lines = lines(&file);
+    let waited = |line: &Value| line["args"]["cudatrace_wait_ns"].as_u64();
+    let calls: Vec<&Value> = lines.iter().filter(|line| waited(line).is_some()).collect();
+    let [call] = &calls[..] else { panic!("one call, found {calls:?}") };
+    let (ns, waited) = (call["dur"].as_u64().unwrap(), waited(call).unwrap());
+    assert!(call["func"].as_str().unwrap().starts_with("cuda") && 0 < waited && waited < ns, "{call}");
+    let report = text(&cudatrace(&["report", file.to_str().unwrap()]).stdout);
+    let slowest = report.split("SLOWEST CALLS").nth(1).unwrap();
+    let row = slowest.lines().find(|line| line.contains("cudatrace_wait_ns")).expect("it is named");
+    assert!(!row.contains(&report::summary::time(ns)), "its time is its own: {row}");
+}
+
 #[test]
 fn a_recording_is_reported_as_tables_chrome_trace_and_page() {
     if !can_trace() {

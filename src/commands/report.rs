@@ -179,13 +179,13 @@ struct Report {
 impl Report {
     fn add(&mut self, record: &Record) {
         self.summary.add(record);
-        let Some(span) = record.span() else { return };
+        if record.span().is_none() {
+            return;
+        }
         self.timeline.add(record);
-        let length = |record: &Record| record.span().map_or(0, |span| span.duration_ns);
-        if self.slowest.len() < SLOWEST
-            || self.slowest.last().is_some_and(|last| span.duration_ns > length(last))
-        {
-            let at = self.slowest.partition_point(|known| length(known) >= span.duration_ns);
+        let ns = record.own_ns();
+        if self.slowest.len() < SLOWEST || self.slowest.last().is_some_and(|last| ns > last.own_ns()) {
+            let at = self.slowest.partition_point(|known| known.own_ns() >= ns);
             self.slowest.insert(at, record.clone());
             self.slowest.truncate(SLOWEST);
         }
@@ -235,7 +235,7 @@ impl Report {
             out += &format!(
                 "{:>12} {:>10}  {:<17} {:<32} {}\n",
                 time(record.time_ns.saturating_sub(run.start_ns)),
-                time(span.duration_ns),
+                time(record.own_ns()),
                 format!("{}/{}", thread.pid, thread.tid),
                 report::summary::cut(&record.name, 32),
                 report::summary::cut(&details, 100),

@@ -5,6 +5,7 @@ use super::scripts::Scripts;
 use super::unwind::Unwinder;
 use crate::messages::Messages;
 use crate::names::MachineNames;
+use runtime::clock::{Clock, SystemClock};
 use runtime::process::{Mapped, Mapping, MappingWatch, Mappings, Question};
 use runtime::run::{Next, Watch};
 use runtime::{Session, UnwindMaps};
@@ -12,7 +13,6 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
-use std::time::Instant;
 use target::{Machine, process};
 
 /// Who wants to hear of files that appear.
@@ -64,11 +64,13 @@ impl<'a> Asked<'a> {
 
     fn consider(&self, mapping: &Mapping, session: &mut Session) {
         let when = format!("about to be mapped by thread {}", mapping.tid);
-        let (start, before) = (Instant::now(), session.attached());
+        let (start, before) = (SystemClock.boot_ns(), session.attached());
         self.extender.scripts.extend(session, &mapping.open, &mapping.shown, &when);
         let more = session.attached().saturating_sub(before);
         if more > 0 {
-            let took = report::summary::time(start.elapsed().as_nanos() as u64);
+            let end = SystemClock.boot_ns();
+            self.extender.names.waited(mapping.tid, start..end);
+            let took = report::summary::time(end - start);
             let name = mapping.shown.file_name().unwrap_or_default().display();
             self.extender.messages.note(&format!(
                 "Attached {more} more probe{}: the program loads `{name}`, and its call waited {took} for that",

@@ -147,6 +147,10 @@ pub trait Names {
     fn program(&self, _pid: u32) -> Option<Arc<str>> {
         None
     }
+    /// How long the tracer has kept a thread waiting between two boot-clock times.
+    fn waited_ns(&self, _tid: u32, _from_ns: u64, _to_ns: u64) -> u64 {
+        0
+    }
 }
 
 /// One frame of a stack.

@@ -22,6 +22,9 @@ pub struct Record {
     pub fields: Fields,
 }
 
+/// Field of a call in which the tracer kept the thread waiting, as it had to attach to a library first: ns of the duration.
+pub const WAITED: &str = "cudatrace_wait_ns";
+
 /// Names of values, which all records of one statement share.
 pub type FieldNames = Arc<[Arc<str>]>;
 
@@ -252,6 +255,12 @@ impl Record {
     pub fn field(&self, name: &str) -> Option<&Data> {
         let at = self.fields.names().iter().position(|known| &**known == name)?;
         self.fields.values.get(at)
+    }
+
+    /// Time of a call, without what it waited for the tracer.
+    pub fn own_ns(&self) -> u64 {
+        let waited = self.field(WAITED).and_then(Data::number).unwrap_or(0);
+        self.span().map_or(0, |span| span.duration_ns.saturating_sub(u64::try_from(waited).unwrap_or(0)))
     }
 
     /// The call that it is, if it is one.

@@ -12,7 +12,7 @@ use wire::{Manifest, NameKind, Value};
 
 use super::Run;
 use super::record::{
-    Data, Enumerator, FieldNames, Fields, Kind, Record, Row, Site, Span, Status, Table, Text, Thread,
+    Data, Enumerator, FieldNames, Fields, Kind, Record, Row, Site, Span, Status, Table, Text, Thread, WAITED,
     status_of,
 };
 use crate::order::{shown, wide};
@@ -212,6 +212,10 @@ impl Recorder {
             }
             Export::Span => self.span(parts, &site),
         };
+        let fields = match &kind {
+            Kind::Span(span) => with_wait(context, header.tid, (time_ns, span.duration_ns), fields),
+            _ => fields,
+        };
         Record { kind, time_ns, thread: Some(thread), site, name, fields }
     }
 
@@ -393,6 +397,17 @@ fn stack(context: Context, map: u32, id: u32, tgid: u32) -> Arc<[Frame]> {
     let addresses = context.names.stack_addresses(map, id);
     let user = context.manifest.stacks.get(map as usize).is_none_or(|stack| stack.user);
     context.names.stack(user, tgid, &addresses).into()
+}
+
+/// Adds how much of a call's time was the tracer's, if any was.
+fn with_wait(context: Context, tid: u32, (start_ns, ns): (u64, u64), fields: Fields) -> Fields {
+    match context.names.waited_ns(tid, start_ns, start_ns + ns) {
+        0 => fields,
+        waited => {
+            let own = fields.iter().map(|(name, value)| (name.clone(), value.clone()));
+            own.chain([(WAITED.into(), Data::Uint(waited))]).collect()
+        }
+    }
 }
 
 /// What is the same in all records of a `span`, an `event` or a `counter`.
