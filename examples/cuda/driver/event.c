@@ -7,6 +7,7 @@ struct event {
     struct object head;
     unsigned flags;
     _Atomic uint64_t at; /* 0: never recorded */
+    struct stream *captured; /* recorded there while it was capturing */
 };
 
 static CUresult event_of(CUevent handle, struct event **out) {
@@ -39,6 +40,8 @@ CUresult SIM(cuEventRecordWithFlags)(CUevent handle, CUstream on, unsigned flags
     TRY(event_of(handle, &event));
     TRY(stream_of(on, &stream));
     if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
+    event->captured = stream->capture ? stream : NULL;
+    if (event->captured) return CUDA_SUCCESS;
     uint64_t now = now_ns(), ready = stream->ready_at;
     event->at = ready > now ? ready : now;
     return CUDA_SUCCESS;
@@ -78,6 +81,11 @@ CUresult SIM(cuStreamWaitEvent)(CUstream handle, CUevent on, unsigned flags) {
     TRY(stream_of(handle, &stream));
     TRY(event_of(on, &event));
     if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
+    if (event->captured) {
+        if (!event->captured->capture) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+        capture_join(event->captured, stream);
+        return CUDA_SUCCESS;
+    }
     uint64_t at = event->at, seen = atomic_load(&stream->ready_at);
     while (seen < at && !atomic_compare_exchange_weak(&stream->ready_at, &seen, at)) continue;
     return CUDA_SUCCESS;

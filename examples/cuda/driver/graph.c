@@ -2,7 +2,8 @@
  * Graphs, as far as capture and replay need them: a list of work in the order it was added.
  *
  * That order satisfies every dependency a program can name, since a node can only depend on nodes made before it; so
- * dependencies are accepted and not stored. Nodes cannot be edited.
+ * dependencies are accepted and not stored. A child graph is copied into its parent, node by node. Kernel nodes can be
+ * edited, in a graph and in an instance of it.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct graph_exec {
     struct object head;
     size_t count;
     struct work *work;
+    struct node **nodes; /* whose work that is: only compared with */
 };
 
 struct graph *graph_new(void) {
@@ -109,6 +111,71 @@ CUresult SIM(cuGraphAddKernelNode_v2)(CUgraphNode *out, CUgraph graph, const CUg
     return add_kernel(out, graph, p, p->func ? (void *)p->func : (void *)p->kern);
 }
 
+static CUresult append_all(struct graph *to, const struct graph *from) {
+    for (size_t i = 0; i < from->count; i++) TRY(graph_append(to, &from->nodes[i]->work, NULL));
+    return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuGraphAddChildGraphNode)(CUgraphNode *out, CUgraph handle, const CUgraphNode *after, size_t count,
+                                       CUgraph child_handle) {
+    struct graph *g, *child;
+    (void)after, (void)count;
+    TRY(graph_of(handle, &g));
+    TRY(graph_of(child_handle, &child));
+    if (g == child) return CUDA_ERROR_INVALID_VALUE;
+    TRY(graph_append(g, &(struct work){.kind = WORK_NOTHING}, out));
+    return append_all(g, child);
+}
+
+/* Nodes of the kinds that the other functions add. */
+static CUresult add_node(CUgraphNode *out, CUgraph graph, CUgraphNodeParams *p) {
+    if (!p) return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_KERNEL_NODE_PARAMS *kernel = &p->kernel;
+    switch (p->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return add_kernel(out, graph, kernel, kernel->func ? (void *)kernel->func : (void *)kernel->kern);
+    case CU_GRAPH_NODE_TYPE_GRAPH: return SIM(cuGraphAddChildGraphNode)(out, graph, NULL, 0, p->graph.graph);
+    case CU_GRAPH_NODE_TYPE_EMPTY: return SIM(cuGraphAddEmptyNode)(out, graph, NULL, 0);
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+CUresult SIM(cuGraphAddNode)(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
+                             CUgraphNodeParams *p) {
+    (void)after, (void)count;
+    return add_node(out, graph, p);
+}
+
+CUresult SIM(cuGraphAddNode_v2)(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, const void *edges,
+                                size_t count, CUgraphNodeParams *p) {
+    (void)after, (void)edges, (void)count;
+    return add_node(out, graph, p);
+}
+
+CUresult SIM(cuGraphClone)(CUgraph *out, CUgraph handle) {
+    struct graph *g;
+    TRY(graph_of(handle, &g));
+    if (!out) return CUDA_ERROR_INVALID_VALUE;
+    struct graph *clone = graph_new();
+    if (!clone) return CUDA_ERROR_OUT_OF_MEMORY;
+    TRY(append_all(clone, g));
+    *out = (CUgraph)clone;
+    return CUDA_SUCCESS;
+}
+
+/* `p` as in add_kernel; the work must be a kernel's already. */
+static CUresult set_kernel(struct work *work, const CUDA_KERNEL_NODE_PARAMS *p, const void *kernel) {
+    if (work->kind != WORK_KERNEL) return CUDA_ERROR_INVALID_VALUE;
+    unsigned grid[] = {p->gridDimX, p->gridDimY, p->gridDimZ}, block[] = {p->blockDimX, p->blockDimY, p->blockDimZ};
+    return launch_prepare(&work->kernel, kernel, grid, block, p->sharedMemBytes, p->kernelParams, p->extra);
+}
+
+CUresult SIM(cuGraphKernelNodeSetParams_v2)(CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS *p) {
+    TRY(need_init());
+    if (!object_is(handle, NODE) || !p) return CUDA_ERROR_INVALID_VALUE;
+    return set_kernel(&((struct node *)handle)->work, p, p->func ? (void *)p->func : (void *)p->kern);
+}
+
 CUresult SIM(cuGraphGetNodes)(CUgraph handle, CUgraphNode *out, size_t *count) {
     struct graph *g;
     TRY(graph_of(handle, &g));
@@ -122,15 +189,25 @@ CUresult SIM(cuGraphGetNodes)(CUgraph handle, CUgraphNode *out, size_t *count) {
     return CUDA_SUCCESS;
 }
 
+static bool take_work(struct graph_exec *exec, const struct graph *g) {
+    exec->work = calloc(g->count + 1, sizeof *exec->work);
+    exec->nodes = calloc(g->count + 1, sizeof *exec->nodes);
+    if (!exec->work || !exec->nodes) return false;
+    exec->count = g->count;
+    for (size_t i = 0; i < g->count; i++) {
+        exec->work[i] = g->nodes[i]->work;
+        exec->nodes[i] = g->nodes[i];
+    }
+    return true;
+}
+
 CUresult SIM(cuGraphInstantiateWithFlags)(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
     struct graph *g;
     (void)flags;
     TRY(graph_of(handle, &g));
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     struct graph_exec *exec = object_new(GRAPH_EXEC);
-    if (!exec || !(exec->work = calloc(g->count + 1, sizeof *exec->work))) return CUDA_ERROR_OUT_OF_MEMORY;
-    exec->count = g->count;
-    for (size_t i = 0; i < g->count; i++) exec->work[i] = g->nodes[i]->work;
+    if (!exec || !take_work(exec, g)) return CUDA_ERROR_OUT_OF_MEMORY;
     spend_ns(NS_LOAD);
     *out = (CUgraphExec)exec;
     return CUDA_SUCCESS;
@@ -157,6 +234,42 @@ CUresult SIM(cuGraphLaunch)(CUgraphExec handle, CUstream stream) {
     return CUDA_SUCCESS;
 }
 
+CUresult SIM(cuGraphExecKernelNodeSetParams_v2)(CUgraphExec handle, CUgraphNode node,
+                                                const CUDA_KERNEL_NODE_PARAMS *p) {
+    struct graph_exec *exec;
+    TRY(exec_of(handle, &exec));
+    if (!p) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < exec->count; i++)
+        if (exec->nodes[i] == (struct node *)node)
+            return set_kernel(&exec->work[i], p, p->func ? (void *)p->func : (void *)p->kern);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* An instance takes the nodes of a graph of the same shape; the first form tells of failures in two arguments. */
+static CUresult update(CUgraphExec handle, CUgraph graph) {
+    struct graph_exec *exec;
+    struct graph *g;
+    TRY(exec_of(handle, &exec));
+    TRY(graph_of(graph, &g));
+    if (g->count != exec->count) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    for (size_t i = 0; i < g->count; i++)
+        if (g->nodes[i]->work.kind != exec->work[i].kind) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    free(exec->work);
+    free(exec->nodes);
+    return take_work(exec, g) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult SIM(cuGraphExecUpdate)(CUgraphExec exec, CUgraph graph, CUgraphNode *bad, int *why) {
+    if (bad) *bad = NULL;
+    if (why) *why = 0;
+    return update(exec, graph);
+}
+
+CUresult SIM(cuGraphExecUpdate_v2)(CUgraphExec exec, CUgraph graph, void *told) {
+    (void)told;
+    return update(exec, graph);
+}
+
 CUresult SIM(cuGraphUpload)(CUgraphExec handle, CUstream stream) {
     struct graph_exec *exec;
     struct stream *unused;
@@ -168,6 +281,7 @@ CUresult SIM(cuGraphExecDestroy)(CUgraphExec handle) {
     struct graph_exec *exec;
     TRY(exec_of(handle, &exec));
     free(exec->work);
+    free(exec->nodes);
     object_delete(exec);
     return CUDA_SUCCESS;
 }

@@ -68,6 +68,7 @@ struct stream {
     unsigned flags;
     int priority;
     struct graph *capture;   /* not NULL while capturing */
+    struct stream *joined;   /* the next stream that takes part in the same capture */
     unsigned long long capture_id;
 };
 struct context {
@@ -172,5 +173,9 @@ CUresult launch_prepare(struct kernel_launch *out, const void *handle, const uns
 /* ---- graph.c ---- */
 struct graph *graph_new(void);
 CUresult graph_append(struct graph *graph, const struct work *work, CUgraphNode *out);
+
+/* A capture goes on in streams that wait for what was captured: `origin` is where it began. */
+void capture_join(struct stream *origin, struct stream *stream);
+void capture_end(struct stream *origin);
 
 #endif

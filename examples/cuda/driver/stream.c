@@ -173,13 +173,29 @@ CUresult SIM(cuStreamBeginCapture_v2)(CUstream handle, int mode) {
     return CUDA_SUCCESS;
 }
 
+void capture_join(struct stream *origin, struct stream *stream) {
+    if (stream->capture) return;
+    stream->capture = origin->capture;
+    stream->capture_id = origin->capture_id;
+    stream->joined = origin->joined;
+    origin->joined = stream;
+}
+
+void capture_end(struct stream *origin) {
+    for (struct stream *s = origin, *next; s; s = next) {
+        next = s->joined;
+        s->capture = NULL;
+        s->joined = NULL;
+    }
+}
+
 CUresult SIM(cuStreamEndCapture)(CUstream handle, CUgraph *out) {
     struct stream *s;
     TRY(stream_of(handle, &s));
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!s->capture) return CUDA_ERROR_ILLEGAL_STATE;
     *out = (CUgraph)s->capture;
-    s->capture = NULL;
+    capture_end(s);
     return CUDA_SUCCESS;
 }
 

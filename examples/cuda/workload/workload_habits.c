@@ -35,6 +35,15 @@ EXPORTED(cuStreamEndCapture(CUstream stream, CUgraph *graph));
 EXPORTED(cuGraphCreate(CUgraph *graph, unsigned flags));
 EXPORTED(cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
                                  const CUDA_KERNEL_NODE_PARAMS *params));
+EXPORTED(cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges, size_t count,
+                           CUgraphNodeParams *params));
+EXPORTED(cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                                  CUgraph child));
+EXPORTED(cuGraphClone(CUgraph *clone, CUgraph graph));
+EXPORTED(cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params));
+EXPORTED(cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params));
+EXPORTED(cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void *told));
+EXPORTED(cuGraphUpload(CUgraphExec exec, CUstream stream));
 EXPORTED(cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags));
 EXPORTED(cuGraphLaunch(CUgraphExec exec, CUstream stream));
 EXPORTED(cuGraphExecDestroy(CUgraphExec exec));
@@ -218,6 +227,98 @@ static void graphs(void) {
     MUST(cuStreamDestroy_v2(stream));
     planted("graphs", "launches", 14);
     planted("graphs", "kernels", 34);
+}
+
+/* ---- graphs that are captured over two streams, updated, cloned, changed, and parts of others ---- */
+
+/* fill on one stream, then scale on another; a launch elsewhere in the meantime is no part of it. */
+SITE CUgraph forked_capture(const CUstream stream[3], const CUevent event[2]) {
+    CUgraph graph;
+    MUST(cuStreamBeginCapture_v2(stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    launch(fill, stream[0]);
+    MUST(cuEventRecord(event[0], stream[0]));
+    MUST(cuStreamWaitEvent(stream[1], event[0], 0));
+    launch(scale, stream[1]);
+    launch(fill, stream[2]);
+    MUST(cuEventRecord(event[1], stream[1]));
+    MUST(cuStreamWaitEvent(stream[0], event[1], 0));
+    MUST(cuStreamEndCapture(stream[0], &graph));
+    launch(fill, stream[1]); /* captured no longer */
+    return graph;
+}
+
+static void run(CUgraphExec exec, CUstream stream, int times) {
+    MUST(cuGraphUpload(exec, stream));
+    for (int i = 0; i < times; i++) MUST(cuGraphLaunch(exec, stream));
+    MUST(cuStreamSynchronize(stream));
+}
+
+static CUgraphNode add(CUgraph graph, CUfunction kernel) {
+    static float value = 2;
+    static int n = 64;
+    static void *arguments[] = {&scratch, &value, &n};
+    CUgraphNode node;
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL,
+                                .kernel = {kernel, 1, 1, 1, 64, 1, 1, 0, arguments, NULL, NULL, NULL}};
+    MUST(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &params));
+    return node;
+}
+
+SITE void updated_graph(const CUstream stream[3], const CUevent event[2]) {
+    CUgraph first = forked_capture(stream, event), second = forked_capture(stream, event);
+    CUgraphExec exec;
+    struct { int result, reserved; void *node, *other; } told;
+    MUST(cuGraphInstantiateWithFlags(&exec, first, 0));
+    run(exec, stream[0], 3);
+    MUST(cuGraphExecUpdate_v2(exec, second, &told));
+    run(exec, stream[0], 5);
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(first));
+    MUST(cuGraphDestroy(second));
+}
+
+SITE void cloned_graph(CUstream stream) {
+    float value = 3;
+    int n = 64;
+    void *arguments[] = {&scratch, &value, &n};
+    CUDA_KERNEL_NODE_PARAMS other = {fill, 1, 1, 1, 64, 1, 1, 0, arguments, NULL, NULL, NULL};
+    CUgraph graph, clone, parent;
+    CUgraphNode node;
+    CUgraphExec exec;
+    MUST(cuGraphCreate(&graph, 0));
+    add(graph, fill);
+    add(graph, scale);
+    MUST(cuGraphClone(&clone, graph)); /* fill, scale */
+    node = add(clone, scale);
+    add(clone, scale);
+    MUST(cuGraphKernelNodeSetParams_v2(node, &other)); /* 2 fill, 2 scale */
+    MUST(cuGraphInstantiateWithFlags(&exec, clone, 0));
+    MUST(cuGraphExecKernelNodeSetParams_v2(exec, node, &other));
+    run(exec, stream, 2);
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphCreate(&parent, 0));
+    MUST(cuGraphAddChildGraphNode(&node, parent, NULL, 0, graph)); /* fill, scale */
+    add(parent, fill);
+    MUST(cuGraphInstantiateWithFlags(&exec, parent, 0));
+    run(exec, stream, 1);
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(parent));
+    MUST(cuGraphDestroy(clone));
+    MUST(cuGraphDestroy(graph));
+}
+
+static void nodes(void) {
+    CUstream stream[3];
+    CUevent event[2];
+    for (int i = 0; i < 3; i++) MUST(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 2; i++) MUST(cuEventCreate(&event[i], CU_EVENT_DISABLE_TIMING));
+    updated_graph(stream, event);
+    cloned_graph(stream[0]);
+    for (int i = 0; i < 2; i++) MUST(cuEventDestroy_v2(event[i]));
+    for (int i = 0; i < 3; i++) MUST(cuStreamDestroy_v2(stream[i]));
+    planted("nodes", "launches", 11);
+    planted("nodes", "fill", 3 + 5 + 2 * 2 + 2);
+    planted("nodes", "scale", 3 + 5 + 2 * 2 + 1);
 }
 
 /* ---- launches with a pause between them ---- */
@@ -440,6 +541,7 @@ static const struct habit {
     {"leaks", leaks},     {"frees", double_free}, {"churn", churn}, {"graphs", graphs}, {"gaps", gaps},
     {"streams", streams}, {"modules", modules},   {"oom", oom},
     {"vmm", vmm},         {"mipmaps", mipmaps},   {"batches", batches}, {"pools", pools},
+    {"nodes", nodes},
     {"reset", reset}, /* these two end the context: one of them, and last */
     {"release", release}, {"wild", wild},
 };

@@ -118,14 +118,33 @@ const BEHIND_HOST: [(&str, &str); 2] = [
     ),
 ];
 
+/// What is kept of a node that has a kernel, by one of two handles.
+const NODE: &str = "
+    let $kernel = (uint64)PARAMS->FUNC;
+    if ($kernel == 0) { $kernel = (uint64)PARAMS->KERN }
+    let $id = @__kernel_ids[pid, $kernel];
+    if ($id != 0) { @__kernel_ids[pid, (uint64)*args.phGraphNode] = $id }";
+
 /// A node of a graph has the name of its kernel. Only scripts that ask in functions of graphs listen.
-static TOLD_NODE: Listener = told(
-    &["cuGraphAddKernelNode", "cuGraphAddKernelNode_v2"],
-    "
-    let $id = @__kernel_ids[pid, (uint64)args.nodeParams->func];
-    if ($id != 0) { @__kernel_ids[pid, (uint64)*args.phGraphNode] = $id }",
-    &[],
-);
+static TOLD_NODE: &[Listener] = &[
+    told(
+        &["cuGraphAddKernelNode"],
+        NODE,
+        &[("PARAMS", "args.nodeParams"), ("FUNC", "func"), ("KERN", "func")],
+    ),
+    told(
+        &["cuGraphAddKernelNode_v2"],
+        NODE,
+        &[("PARAMS", "args.nodeParams"), ("FUNC", "func"), ("KERN", "kern")],
+    ),
+    Listener {
+        functions: &["cuGraphAddNode", "cuGraphAddNode_v2"],
+        start: false,
+        when: Some("retval == CUDA_SUCCESS && args.nodeParams->type == CU_GRAPH_NODE_TYPE_KERNEL"),
+        then: NODE,
+        given: &[("PARAMS", "args.nodeParams"), ("FUNC", "kernel.func"), ("KERN", "kernel.kern")],
+    },
+];
 
 const fn told(
     functions: &'static [&'static str],
@@ -171,7 +190,7 @@ impl Asked {
     /// What listens to names, and the names for what has none.
     fn items(&self) -> Vec<Item> {
         let host = self.host.then_some(&TOLD_HOST);
-        let graph = self.graph.then_some(&TOLD_NODE);
+        let graph = self.graph.then_some(TOLD_NODE).into_iter().flatten();
         let told = TOLD.iter().chain(host).chain(graph).flat_map(|listener| listener.clauses(NAME));
         let always = lookup::items(NAME, ALWAYS).into_iter();
         let map = if self.host { lookup::items(NAME, HOST_MAP) } else { Vec::new() };
@@ -281,7 +300,7 @@ mod tests {
             probe("ur", &["libcuda", "cuGraph*"]),
         ]);
         expression(&all.lookup(), Span::default());
-        assert_eq!(all.items().len(), TOLD.len() + 4);
+        assert_eq!(all.items().len(), TOLD.len() + TOLD_NODE.len() + 3);
     }
 
     #[test]
