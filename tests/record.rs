@@ -134,8 +134,21 @@ fn drive(page: &str, spans: usize) {
     assert_eq!(log.get("error"), None);
     assert_eq!(log["spans"], spans.to_string());
     for step in [
-        "stepped", "zoomed", "moved", "all", "focused", "searched", "followed", "cleared", "clicked",
-        "sorted", "helped", "led", "nested",
+        "stepped",
+        "zoomed",
+        "moved",
+        "all",
+        "focused",
+        "searched",
+        "followed",
+        "cleared",
+        "clicked",
+        "sorted",
+        "readable",
+        "comparable",
+        "helped",
+        "led",
+        "nested",
     ] {
         assert_eq!(log[step], "true", "{step}");
     }

@@ -41,6 +41,9 @@ setTimeout(() => {
     const calls = () => [...document.querySelectorAll("#functions tbody tr")].map((row) => Number(row.cells[1].textContent.replaceAll(",", "")));
     document.querySelectorAll("#functions th button")[1].click();
     say("sorted", calls().every((n, at, all) => at === 0 || all[at - 1] >= n));
+    const first = [...document.querySelectorAll("#functions td:first-child")], drawn = [...document.querySelectorAll("#functions td svg")];
+    say("readable", first.every((cell) => cell.offsetWidth > 150) && document.body.scrollWidth <= innerWidth);
+    say("comparable", new Set(drawn.map((svg) => svg.getAttribute("width"))).size === 1);
     document.getElementById("tab-timeline").click();
     press("?");
     say("helped", !document.getElementById("keys").hidden);

@@ -49,6 +49,7 @@ function head() {
   for (const [name, value, more] of cards) {
     const [box, dd] = [element("div"), element("dd", value)];
     if (more) dd.append(" ", element("small", more));
+    if (name === "errors" && failed) dd.className = "failed";
     box.append(element("dt", name), dd);
     $("cards").append(box);
   }
@@ -70,12 +71,15 @@ function show(view) {
 function table(place, heads, rows, empty) {
   if (!rows.length) return place.append(element("p", empty));
   const made = element("table"), body = element("tbody"), top = element("tr");
+  // Words and pictures begin where their column does, numbers end there.
+  const left = rows[0].map((cell) => cell instanceof Node || typeof cell === "string");
   const value = (cell) => (cell && typeof cell === "object" && "sort" in cell ? cell.sort : cell);
   const fill = () => {
     body.replaceChildren(...rows.map((row) => {
       const tr = element("tr");
-      row.forEach((cell) => {
+      row.forEach((cell, at) => {
         const td = element("td");
+        td.classList.toggle("left", left[at]);
         if (cell instanceof Node) td.append(cell);
         else if (cell && typeof cell === "object") td.append(cell.text, ...(cell.more ? [cell.more()] : []));
         else td.textContent = typeof cell === "number" ? count(cell) : cell;
@@ -94,6 +98,7 @@ function table(place, heads, rows, empty) {
       rows.sort((a, b) => (value(a[at]) < value(b[at]) ? -sign : value(a[at]) > value(b[at]) ? sign : 0));
       fill();
     };
+    th.classList.toggle("left", left[at]);
     th.append(button);
     top.append(th);
   });
@@ -104,15 +109,15 @@ function table(place, heads, rows, empty) {
   place.append(made);
 }
 
-// Counts by power of two of the nanoseconds.
-function histogram(buckets) {
-  const width = 4, height = 22, most = Math.max(...buckets, 1), first = buckets.findIndex((n) => n > 0);
-  const shown = buckets.slice(Math.max(first, 0));
+// Counts by power of two of the nanoseconds. All of a table begin and end at the same powers, so that they compare.
+function histogram(buckets, first, end) {
+  const width = 4, height = 22, most = Math.max(...buckets, 1), shown = buckets.slice(first);
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("width", shown.length * width);
+  svg.setAttribute("width", (end - first) * width);
   svg.setAttribute("height", height);
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `durations from ${time(2 ** first)} to ${time(2 ** buckets.length)}`);
+  const least = Math.max(buckets.findIndex((n) => n > 0), 0);
+  svg.setAttribute("aria-label", `durations from ${time(2 ** least)} to ${time(2 ** buckets.length)}`);
   shown.forEach((n, at) => {
     const bar = document.createElementNS(svg.namespaceURI, "rect");
     const tall = n ? Math.max(1, Math.round((n / most) * height)) : 0;
@@ -136,12 +141,15 @@ function link(name, text = name) {
 function stats(place, what, rows) {
   const all = rows.reduce((sum, row) => sum + row[2], 0) || 1;
   const cell = (ns) => ({ text: time(ns), sort: ns });
+  const first = Math.min(...rows.map((row) => Math.max(row[7].findIndex((n) => n > 0), 0)));
+  const end = Math.max(...rows.map((row) => row[7].length));
   const cells = rows.map(([name, n, total, median, p99, longest, errors, buckets]) => [
     link(name), n,
     { text: time(total), sort: total, more: () => element("span", null, { class: "share", style: `width:${Math.max(1, (80 * total) / all)}px` }) },
-    cell(total / n), cell(median), cell(p99), cell(longest), errors, histogram(buckets),
+    cell(total / n), cell(median), cell(p99), cell(longest), errors, histogram(buckets, first, end),
   ]);
-  table($(place), [what, "calls", "total", "mean", "median", "p99", "longest", "errors", "durations"], cells, "There are none.");
+  const range = `durations (${time(2 ** first)} to ${time(2 ** end)})`;
+  table($(place), [what, "calls", "total", "mean", "median", "p99", "longest", "errors", range], cells, "There are none.");
 }
 
 function memory() {
@@ -185,7 +193,8 @@ const timeline = (() => {
     lane.depth = Math.max(lane.depth, lane.open.length);
     lane.spans.push(span);
   });
-  const used = lanes.filter((lane) => lane.spans.length);
+  // A process's main thread has the smallest number.
+  const used = lanes.filter((lane) => lane.spans.length).sort((a, b) => a.thread[0] - b.thread[0] || a.thread[1] - b.thread[1]);
   const LEAST = 50;
   let [from, to] = [0, Math.max(DATA.length, LEAST)], selected = null, query = "", width = 100, tall = 100;
   const all = to, box = $("lanes"), IDLE = used.length ? "Click a call, or press n. All keys: ?" : "There are no calls.";
@@ -230,7 +239,8 @@ const timeline = (() => {
     g.strokeStyle = style("--line");
     for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
       g.beginPath(); g.moveTo(x(t), AXIS - 6); g.lineTo(x(t), tall); g.stroke();
-      g.fillText(time(t), x(t) + 3, 12);
+      const label = time(t), left = x(t) + 3;
+      if (left + g.measureText(label).width <= width) g.fillText(label, left, 12);
     }
   }
 
