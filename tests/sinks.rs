@@ -351,6 +351,49 @@ fn of_a_full_disk_that_is_counted_which_is_on_it() {
     }
 }
 
+/// Nobody reads the export before the program has made its calls and the terminal has all: what has no room is counted. What is
+/// said at the end is worth waiting for.
+#[test]
+fn a_slow_export_holds_nobody_up_and_has_the_maps_of_the_end() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("t.jsonl");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // For writing too: so it opens at once, and the pipe ends when this end is closed.
+    let mut pipe = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
+    let script = format!(
+        "config = {{ perf_rb_pages = 16384 }} uretprobe:{}:hammer_push {{ @calls = count(); span() }}",
+        example("libhammer.so")
+    );
+    let mut command = cudatrace();
+    command.args(["-e", &script, "--export", &format!("jsonl={}", fifo.display()), "--"]);
+    command.args([&example("hammer"), "--function", "push", "--threads", "1", "--calls", "200000"]);
+    let mut trace = Running::start(&mut command);
+    trace.wait_for_line("@calls: 200000");
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let mut part = vec![0; 1 << 16];
+        while !bytes.ends_with(b"}\n")
+            || !bytes.rsplit(|b| *b == b'\n').nth(1).unwrap().starts_with(b"{\"type\":\"end\"")
+        {
+            let read = std::io::Read::read(&mut pipe, &mut part).unwrap();
+            bytes.extend_from_slice(&part[..read]);
+        }
+        String::from_utf8(bytes).unwrap()
+    });
+    let said = trace.lines().join("\n");
+    let text = reader.join().unwrap();
+    let end: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let dropped = end["dropped"].as_u64().unwrap();
+    let spans = text.matches("\"type\":\"span\"").count() as u64;
+    assert_eq!(spans + dropped, 200_000, "{said}");
+    assert!(dropped > 0 && said.contains(&format!("{dropped} of 200001 records were dropped")), "{said}");
+    let map = text.lines().find(|line| line.starts_with("{\"type\":\"map\"")).expect("the map of the end");
+    assert!(map.contains("200000"), "{map}");
+}
+
 #[test]
 fn a_signal_brings_out_what_is_buffered() {
     if !can_trace() {

@@ -150,6 +150,8 @@ pub struct Exports {
     recorder: Recorder,
     queues: Vec<Queue>,
     batch: Vec<Record>,
+    /// All events are here: maps and what went wrong are still to come.
+    ending: bool,
     /// Hears of every record on the reader's own thread.
     observer: Option<Observer>,
     /// Somebody asked by a signal that everything be written out.
@@ -176,7 +178,7 @@ impl Exports {
         }
         let flush_asked = Arc::default();
         let recorder = Recorder::new(run.clone());
-        Ok(Exports { inner, recorder, queues, batch: Vec::new(), observer: None, flush_asked })
+        Ok(Exports { inner, recorder, queues, batch: Vec::new(), ending: false, observer: None, flush_asked })
     }
 
     /// Shows every record to somebody.
@@ -205,7 +207,9 @@ impl Exports {
         }
         let next = Vec::with_capacity(BATCH);
         let batch = Arc::new(std::mem::replace(&mut self.batch, next));
-        self.queues.iter().for_each(|queue| queue.send(&batch));
+        for queue in &self.queues {
+            if self.ending { queue.send_last(&batch) } else { queue.send(&batch) }
+        }
     }
 
     /// Waits until all is written. Says what was lost, and what failed.
@@ -220,6 +224,10 @@ impl Sink for Exports {
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
         if self.queues.is_empty() && self.observer.is_none() {
             return self.inner.output(manifest, names, output);
+        }
+        if matches!(output, Output::End) {
+            self.send();
+            self.ending = true;
         }
         let (batch, observer) = (&mut self.batch, &mut self.observer);
         self.recorder.records(Context { manifest, names }, output, &mut |record| {
@@ -237,11 +245,13 @@ impl Sink for Exports {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        // A terminal does not wait for the last records to be taken.
+        let flushed = self.inner.flush();
         self.send();
         if self.flush_asked.swap(false, Ordering::Relaxed) {
             self.queues.iter().for_each(Queue::flush);
         }
-        self.inner.flush()
+        flushed
     }
 }
 

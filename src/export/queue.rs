@@ -114,6 +114,13 @@ impl Queue {
         }
     }
 
+    /// Takes the last batches of a run, which are worth waiting for: nothing comes behind them.
+    pub fn send_last(&self, batch: &Arc<Vec<Record>>) {
+        if self.sender.send(Message::Records(batch.clone())).is_err() {
+            self.summary.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        }
+    }
+
     /// Asks for everything to be written out. A full queue is being written anyway.
     pub fn flush(&self) {
         let _ = self.sender.try_send(Message::Flush);
