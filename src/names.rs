@@ -73,12 +73,27 @@ impl MachineNames {
         if let Some(known) = self.kernels.borrow().get(&(what, number)) {
             return known.clone();
         }
-        let Some(name) = self.stacks.kernel_name(number as u64) else {
+        let told = self.stacks.kernel_name(number as u64);
+        let told = told.map(|name| String::from_utf8_lossy(&name).into_owned());
+        let Some(name) = told.or_else(|| self.kernel_of_host(number)) else {
             return format!("<kernel {number:#x}>");
         };
-        let name = form(&String::from_utf8_lossy(&name));
+        let name = form(&name);
         self.kernels.borrow_mut().insert((what, number), name.clone());
         name
+    }
+}
+
+/// What nvcc puts before the names of the functions that it makes to launch kernels.
+const STUB: &str = "__device_stub_";
+
+impl MachineNames {
+    /// The kernel that a function of the host stands for: it has the kernel's own name, where the program has symbols.
+    fn kernel_of_host(&self, number: i64) -> Option<String> {
+        let (pid, address) = self.stacks.kernel_place(number as u64)?;
+        let symbol = self.symbols.borrow_mut().function_at(pid, address);
+        let name = symbol.as_deref().map(|symbol| symbol.strip_prefix(STUB).unwrap_or(symbol));
+        Some(name.unwrap_or("<unknown kernel>").to_owned())
     }
 }
 

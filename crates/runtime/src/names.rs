@@ -20,6 +20,8 @@ struct Inner {
     /// The map with the names of kernels, and bytes of a name.
     kernels: Option<(OwnedFd, usize)>,
     kernels_seen: HashMap<u64, Vec<u8>>,
+    /// The map with the places of kernels that are known by a function of the host.
+    places: Option<OwnedFd>,
     /// The map with the UUIDs of devices.
     uuids: Option<OwnedFd>,
 }
@@ -64,6 +66,21 @@ impl StackStore {
         let name = read_text(map, *bytes, id)?;
         inner.kernels_seen.insert(id, name.clone());
         Some(name)
+    }
+
+    /// Makes the places of functions of the host known: a map from their numbers to process and address.
+    pub(crate) fn add_places(&self, map: OwnedFd) {
+        self.lock().places = Some(map);
+    }
+
+    /// Process and address of the function of the host that stands for a kernel, by its number.
+    pub fn kernel_place(&self, id: u64) -> Option<(u32, u64)> {
+        let inner = self.lock();
+        let mut place = [0; 16];
+        let known = read_value(inner.places.as_ref()?, id, &mut place);
+        let (pid, address) = place.split_at(8);
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+        known.then(|| (word(pid) as u32, word(address)))
     }
 
     /// Makes the UUIDs of devices known: a map from their numbers to 16 bytes.

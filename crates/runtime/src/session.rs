@@ -428,6 +428,9 @@ impl Core {
                 let names = self.duplicate(&map.symbol)?.0;
                 self.stacks.add_kernels(names, map.value_size() as usize);
             }
+            if map.name == wire::map::KERNEL_PLACES {
+                self.stacks.add_places(self.duplicate(&map.symbol)?.0);
+            }
             if map.name == wire::map::DEVICE_UUIDS {
                 self.stacks.add_uuids(self.duplicate(&map.symbol)?.0);
             }

@@ -47,6 +47,8 @@ impl Frame {
 #[derive(Debug)]
 pub struct Symbols {
     symbolizer: Symbolizer,
+    /// One that leaves names as they are.
+    mangled: OnceCell<Symbolizer>,
     with_source: bool,
     processes: HashMap<u32, Vec<Region>>,
     /// Files that our own path does not lead to, by device and inode of the mapping.
@@ -80,6 +82,7 @@ impl Symbols {
             .build();
         Symbols {
             symbolizer,
+            mangled: OnceCell::new(),
             with_source,
             processes: HashMap::new(),
             held: HashMap::new(),
@@ -117,6 +120,22 @@ impl Symbols {
         let frames = if frames[0].symbol.is_none() { self.made_code(pid, frames) } else { frames };
         self.frames.insert((pid, address), frames.clone());
         frames
+    }
+
+    /// The symbol of the function that begins at an address of a process, as the linker knows it.
+    pub fn function_at(&mut self, pid: u32, address: u64) -> Option<String> {
+        let region = self.region(pid, address)?;
+        let offset = address - region.start + region.offset;
+        let mut elf = Elf::new(region.file.as_ref()?);
+        elf.debug_syms = false;
+        let mangled = self.mangled.get_or_init(|| {
+            let plain = Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false);
+            plain.enable_demangling(false).enable_auto_reload(false).build()
+        });
+        match mangled.symbolize_single(&Source::Elf(elf), Input::FileOffset(offset)) {
+            Ok(Symbolized::Sym(sym)) if sym.offset == 0 => Some(sym.name.into_owned()),
+            _ => None,
+        }
     }
 
     /// The frame of an address in the kernel. Without a readable `/proc/kallsyms` it has no name.

@@ -38,6 +38,8 @@ pub struct Map {
 const HIDDEN: [&str; 3] = ["__kernel_", "__alloc_", "__device_"];
 /// The map with the texts of kernels' names by their numbers.
 pub const KERNEL_TEXTS: &str = "__kernel_texts";
+/// The map with the processes and addresses of functions of the host that stand for kernels, 8 bytes each, by their numbers.
+pub const KERNEL_PLACES: &str = "__kernel_places";
 /// The map with the UUIDs of devices, 16 bytes each, by their numbers.
 pub const DEVICE_UUIDS: &str = "__device_uuids";
 

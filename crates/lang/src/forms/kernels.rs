@@ -52,7 +52,7 @@ const LOOKED_UP: &str = "{
     let $id = @__kernel_ids[pid, $handle];
     if ($id == 0 && $handle != 0 && READABLE) {
         let $at = BEHIND;
-        let $first = *(uint8 *)$at;
+        let $first = FIRST;
         if (($first >= 65 && $first <= 90) || $first == 95 || ($first >= 97 && $first <= 122)) {
             let $name = TEXT($at);
             $id = HASH($name);
@@ -60,8 +60,17 @@ const LOOKED_UP: &str = "{
             @__kernel_ids[pid, $handle] = $id;
         }
     }
+    OTHERWISE
     SHOWN($handle == 0 ? 1 : $id)
 }";
+
+/// Where host functions are asked for: one that was registered before the trace has the number of its place, and whoever prints
+/// looks for the symbol there. That a name may yet be heard, or become readable, is why the number is not kept.
+const PLACE_OF_HOST: &str = "
+    if ($id == 0 && $handle != 0) {
+        $id = $handle ^ (uint64)pid << 47;
+        if (!has_key(@__kernel_places, $id)) { @__kernel_places[$id] = ((uint64)pid, $handle); }
+    }";
 
 /// What is kept of a name that was asked for; the first few are looked for behind the handle, too.
 const TOLD_NAME: &str = "
@@ -104,18 +113,25 @@ static TOLD_HOST: Listener = Listener {
 };
 
 /// Room for the kernels of all libraries of a large framework.
-const HOST_MAP: &str = "let @__kernel_host = hash(131072);";
+const HOST_MAPS: &str = "let @__kernel_host = hash(131072); let @__kernel_places = hash(131072);";
 
 /// Whether a name may be read that was not heard of, and where it stands: behind the handle.
-const BEHIND: [(&str, &str); 2] =
-    [("READABLE", "@__kernel_checked >= 0"), ("BEHIND", "*(uint64 *)($handle + 8)")];
+const BEHIND: [(&str, &str); 4] = [
+    ("READABLE", "@__kernel_checked >= 0"),
+    ("BEHIND", "*(uint64 *)($handle + 8)"),
+    ("FIRST", "*(uint8 *)$at"),
+    ("OTHERWISE", ""),
+];
 /// The same where [`TOLD_HOST`] listens.
-const BEHIND_HOST: [(&str, &str); 2] = [
+const BEHIND_HOST: [(&str, &str); 4] = [
     ("READABLE", "(@__kernel_checked >= 0 || has_key(@__kernel_host, (pid, $handle)))"),
     (
         "BEHIND",
         "has_key(@__kernel_host, (pid, $handle)) ? @__kernel_host[pid, $handle] : *(uint64 *)($handle + 8)",
     ),
+    // Code is no address, most often.
+    ("FIRST", "$at >> 47 == 0 ? *(uint8 *)$at : (uint8)0"),
+    ("OTHERWISE", PLACE_OF_HOST),
 ];
 
 /// What is kept of a node that has a kernel, by one of two handles.
@@ -193,7 +209,7 @@ impl Asked {
         let graph = self.graph.then_some(TOLD_NODE).into_iter().flatten();
         let told = TOLD.iter().chain(host).chain(graph).flat_map(|listener| listener.clauses(NAME));
         let always = lookup::items(NAME, ALWAYS).into_iter();
-        let map = if self.host { lookup::items(NAME, HOST_MAP) } else { Vec::new() };
+        let map = if self.host { lookup::items(NAME, HOST_MAPS) } else { Vec::new() };
         let mut script = Script { items: told.chain(always).chain(map).collect(), ..Script::default() };
         walk::script(&mut script, &mut walk::Exprs(known_to_the_checker));
         script.items
@@ -300,7 +316,7 @@ mod tests {
             probe("ur", &["libcuda", "cuGraph*"]),
         ]);
         expression(&all.lookup(), Span::default());
-        assert_eq!(all.items().len(), TOLD.len() + TOLD_NODE.len() + 3);
+        assert_eq!(all.items().len(), TOLD.len() + TOLD_NODE.len() + 4);
     }
 
     #[test]
