@@ -330,6 +330,8 @@ fn a_report_moves_no_cursor_whatever_its_names_are() {
     let report = cudatrace(&["report", file.to_str().unwrap()]);
     let said = text(&report.stdout);
     assert!(said.contains("SLOWEST CALLS") && said.contains("\\x1b[2J"), "{said}");
+    let slowest = said.split("SLOWEST CALLS\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+    assert_eq!(slowest.lines().count(), 2, "a head and a row: {slowest}");
     let moves = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
     assert!(!said.contains(moves), "{said:?}");
 }

@@ -237,7 +237,7 @@ impl Report {
                 time(record.time_ns.saturating_sub(run.start_ns)),
                 time(record.own_ns()),
                 format!("{}/{}", thread.pid, thread.tid),
-                report::summary::cut(&record.name, 32),
+                report::summary::cut(&report::value::escape(record.name.as_bytes()), 32),
                 report::summary::cut(&details, 100),
             );
         }
