@@ -1,9 +1,9 @@
 //! Functions of this machine's libraries by pattern, with their signatures: for lists, help and completion.
 
 use anyhow::{Result, bail};
-use cuda::Signature;
 use lang::ast::SpecPart;
 use lang::catalog::{Catalog, File, Function, TargetError};
+use lang::resolve::declared::Declared;
 use lang::resolve::pattern::FunctionPattern;
 
 /// A function that a pattern stands for.
@@ -12,8 +12,18 @@ pub struct Match {
     pub file: File,
     /// The name under which it matched.
     pub name: String,
-    /// What is known of its call.
-    pub signature: Option<&'static Signature>,
+    /// Where in the file.
+    offset: u64,
+}
+
+impl Match {
+    /// What is known of its call: from the CUDA tables, else from debug information, which is read now.
+    pub fn declared(&self, catalog: &dyn Catalog) -> Option<Declared> {
+        let tables =
+            self.file.library.and_then(|(library, major)| cuda::signature(library, major, &self.name));
+        let described = || catalog.declared(self.file.id, self.offset, &self.name).ok();
+        tables.map(Declared::Cuda).or_else(|| described().map(Declared::Debug))
+    }
 }
 
 /// The functions that `TARGET:FUNCTION` stands for, with wildcards; in the order of the files and their symbols.
@@ -63,7 +73,7 @@ fn in_file(catalog: &dyn Catalog, file: &File, pattern: &FunctionPattern) -> Vec
     let exported = |name: &str| functions.iter().any(|f| f.names.iter().any(|n| n == name));
     let matched = functions.iter().filter_map(|function| {
         let name = name(pattern, file, function, &exported)?;
-        Some(Match { file: file.clone(), name: name.to_owned(), signature: signature(file, name) })
+        Some(Match { file: file.clone(), name: name.to_owned(), offset: function.offset })
     });
     matched.collect()
 }
@@ -79,11 +89,6 @@ fn name<'f>(
     let right_version = version.is_none() || *version == function.version;
     let mut names = function.names.iter().map(String::as_str);
     names.find(|name| right_version && wanted.matches(library, name, exported))
-}
-
-/// What is known of a call of a file's symbol.
-pub fn signature(file: &File, name: &str) -> Option<&'static Signature> {
-    file.library.and_then(|(library, major)| cuda::signature(library, major, name))
 }
 
 /// `TARGET:FUNCTION`, `uprobe:TARGET:FUNCTION` or `FUNCTION` (of libcuda) as provider, target and function.

@@ -128,7 +128,7 @@ fn list(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
     let found = functions::find(machine, target, function)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for found in &found {
-        write_match(&mut out, provider, found, verbose)?;
+        write_match(&mut out, machine, (provider, found), verbose)?;
     }
     Ok(out.flush().map(|()| 0)?)
 }
@@ -297,11 +297,18 @@ fn write_fields(out: &mut dyn Write, found: Result<Tracepoint, String>) -> std::
 }
 
 /// A line for the attach point, and one for its parameters.
-fn write_match(out: &mut dyn Write, provider: &str, found: &Match, verbose: bool) -> std::io::Result<()> {
+fn write_match(
+    out: &mut dyn Write,
+    machine: &Machine,
+    (provider, found): (&str, &Match),
+    verbose: bool,
+) -> std::io::Result<()> {
     writeln!(out, "{provider}:{}:{}", found.file.path, found.name)?;
-    match found.signature {
-        _ if !verbose => Ok(()),
-        Some(signature) => writeln!(out, "    {signature}"),
+    if !verbose {
+        return Ok(());
+    }
+    match found.declared(machine) {
+        Some(declared) => writeln!(out, "    {declared}"),
         None => writeln!(out, "    parameters not known: arg0, arg1, …"),
     }
 }

@@ -202,7 +202,7 @@ fn find_functions(repl: &Rc<Repl>, _: &mut Session, pattern: &str) -> Result<Nex
     let (_, target, function) = functions::split(pattern);
     let mut text = String::new();
     for found in functions::find(repl.machine, target, function)? {
-        match found.signature {
+        match found.declared(repl.machine) {
             Some(signature) => writeln!(text, "{target}:{}\n    {signature}", found.name)?,
             None => writeln!(text, "{target}:{}", found.name)?,
         }

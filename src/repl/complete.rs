@@ -7,6 +7,7 @@ use cuda::operations::Api;
 use lang::builtin::{self, BUILTINS, Kind as BuiltinKind};
 use lang::catalog::{Catalog, Tracepoint};
 use lang::parse::tokens::{self, Kind, Token};
+use lang::resolve::declared::Declared;
 use lang::resolve::providers::{self, Found, PROVIDERS, ProviderKind, SIGNALS};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -297,8 +298,12 @@ fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
 fn parameters(spec: &str, facts: &Facts) -> Vec<String> {
     let (_, target, function) = functions::split(spec);
     let found = functions::find(facts.catalog.as_ref(), target, function).unwrap_or_default();
-    let signatures = found.into_iter().filter_map(|found| found.signature);
-    signatures.flat_map(|signature| signature.params).map(|param| param.name.to_owned()).collect()
+    let declared = found.iter().filter_map(|found| found.declared(facts.catalog.as_ref()));
+    declared.flat_map(|declared| names(&declared)).collect()
+}
+
+fn names(declared: &Declared) -> Vec<String> {
+    declared.params().into_iter().map(|(name, _)| name.to_owned()).collect()
 }
 
 #[cfg(test)]

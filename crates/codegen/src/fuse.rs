@@ -21,6 +21,7 @@ use lang::hir::{
 use lang::hir_visit::{
     direct, direct_mut, inner, inner_mut, operands, operands_mut, visit_block, visit_expr,
 };
+use lang::passing::long_double;
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 
@@ -311,12 +312,14 @@ impl Column<'_> {
         let classes = |case: usize| {
             let params = self.signatures[case].into_iter().flat_map(|signature| &signature.params);
             params.map(|param| match &param.ty {
+                ty if *ty == long_double() => Class::LongDouble,
                 _ if param.float => Class::Float,
                 Type::Struct(id) => Class::Struct(id.0),
                 _ => Class::Word,
             })
         };
-        classes(a).take(params).eq(classes(b).take(params))
+        let hidden = |case: usize| self.signatures[case].is_some_and(|signature| signature.hidden);
+        params == 0 || hidden(a) == hidden(b) && classes(a).take(params).eq(classes(b).take(params))
     }
 
     /// One operation for all, whose operands are merged in turn. `None`: the operations differ.
@@ -354,6 +357,7 @@ impl Column<'_> {
 enum Class {
     Word,
     Float,
+    LongDouble,
     Struct(u32),
 }
 

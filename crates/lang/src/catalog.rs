@@ -1,6 +1,10 @@
 //! What the language needs to know of this machine, as a question that anybody can answer: the real answers come from
 //! ELF files and `/proc`, those in tests from a literal. Answers hold no paths that the language would interpret.
 
+use std::sync::Arc;
+
+use crate::debug::{self, Absent, TypeId};
+
 /// A file that can be probed, as an index into the catalog's own list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
@@ -194,6 +198,27 @@ pub trait Catalog {
     /// Virtual address of a place in the file's code; the other way round than [`Catalog::address_to_offset`].
     fn offset_to_address(&self, file: FileId, offset: u64) -> Option<u64> {
         let _ = (file, offset);
+        None
+    }
+
+    /// What the file's debug information declares of the function at an offset, by this symbol.
+    ///
+    /// # Errors
+    /// Nothing: why.
+    fn declared(&self, file: FileId, offset: u64, symbol: &str) -> Result<Arc<debug::Function>, Absent> {
+        let _ = (file, offset, symbol);
+        Err(Absent::NoInformation { looked_for: Vec::new() })
+    }
+
+    /// A type of a file's debug information.
+    fn declared_type(&self, id: TypeId) -> Arc<debug::Type> {
+        let _ = id;
+        Arc::new(debug::Type { name: String::new(), kind: debug::Kind::Void })
+    }
+
+    /// The type of this name in a file's debug information: `point`, `ns::point`, without `struct` before it.
+    fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
+        let _ = (file, name);
         None
     }
 

@@ -238,7 +238,18 @@ pub enum StackMode {
     Folded,
 }
 
-/// An enum of the CUDA tables or of the script.
+/// Who declares a struct or an enum.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The script.
+    Script,
+    /// The CUDA tables.
+    Cuda,
+    /// Debug information of a file.
+    Debug,
+}
+
+/// An enum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Enum {
     /// `CUresult`
@@ -247,9 +258,11 @@ pub struct Enum {
     pub signed: bool,
     /// `(CUDA_SUCCESS, 0)`, sorted by value.
     pub variants: Vec<(String, i64)>,
+    /// Who declares it.
+    pub origin: Origin,
 }
 
-/// A struct of the CUDA tables or of the script.
+/// A struct.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Struct {
     /// `CUlaunchConfig`
@@ -260,6 +273,8 @@ pub struct Struct {
     pub align: u32,
     /// In order.
     pub fields: Vec<Field>,
+    /// Who declares it.
+    pub origin: Origin,
 }
 
 /// A member of a struct.
@@ -275,6 +290,8 @@ pub struct Field {
     pub bits: Option<Bits>,
     /// A floating-point number, whose bits the type has.
     pub float: bool,
+    /// An enum that is not 4 bytes wide, whose bits the type has.
+    pub named: Option<EnumId>,
 }
 
 /// Place of a bit-field in its integer.
@@ -427,6 +444,8 @@ pub struct Signature {
     pub params: Vec<Param>,
     /// Result.
     pub ret: Type,
+    /// The caller says where the result goes, before all parameters.
+    pub hidden: bool,
 }
 
 /// A parameter.
@@ -438,6 +457,8 @@ pub struct Param {
     pub ty: Type,
     /// A `float` or `double`: travels in a vector register, cannot be read, and takes no integer register.
     pub float: bool,
+    /// An enum that is not 4 bytes wide, whose bits the type has.
+    pub named: Option<EnumId>,
 }
 
 /// A body and where it runs.
@@ -449,7 +470,7 @@ pub struct Probe {
     pub span: Span,
     /// Where it runs.
     pub attach: Attach,
-    /// Known for functions in the CUDA tables. Where sites differ only in parameters that the body does not use, that of the first.
+    /// Known for functions in the CUDA tables and for those that debug information describes. Where sites differ only in parameters that the body does not use, that of the first.
     pub signature: Option<Signature>,
     /// By [`Site::case`]: the signatures, where `fuse` has made one probe of several. Empty: all sites have [`Probe::signature`].
     pub cases: Vec<Option<Signature>>,

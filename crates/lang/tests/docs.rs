@@ -16,14 +16,18 @@
 //! The machine is a literal, with all functions that the real libraries export: what a wildcard of the manual finds here
 //! it finds there.
 
+#[path = "common/declared.rs"]
+mod declared;
 #[path = "common/record.rs"]
 mod record;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use lang::builtin::{self, Kind};
 use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
 use lang::check::{config, limits};
+use lang::debug::{self, Absent, TypeId};
 use lang::diagnostic::Diagnostic;
 use lang::resolve::providers;
 use lang::{Diagnostics, Options, Severity, Source, codes, compile_front, parse, render};
@@ -62,7 +66,14 @@ static LIBRARIES: &[Library] = &[
         None,
     ),
     (&["libc"], "/usr/lib/x86_64-linux-gnu/libc.so.6", None, "free malloc open", None),
-    (&["./train"], "/home/me/train", None, "cudaMalloc main _ZN2nn6Linear7forwardEl", None),
+    (
+        &["./train"],
+        "/home/me/train",
+        None,
+        "cudaMalloc main serve serve_all totals _ZN2nn6Linear7forwardEl",
+        None,
+    ),
+    (&["./recurse"], "/home/me/recurse", None, "traced_recurse", None),
 ];
 
 struct Machine(Vec<Vec<Function>>, Vec<Marker>);
@@ -140,6 +151,21 @@ impl Catalog for Machine {
     /// Markers of the program.
     fn markers(&self, file: FileId) -> &[Marker] {
         if LIBRARIES[file.0 as usize].0.contains(&"./train") { &self.1 } else { &[] }
+    }
+
+    fn declared(&self, file: FileId, _: u64, symbol: &str) -> Result<Arc<debug::Function>, Absent> {
+        match LIBRARIES[file.0 as usize].0 {
+            ["./train"] | ["./recurse"] => declared::function(file, symbol),
+            _ => Err(Absent::NoInformation { looked_for: Vec::new() }),
+        }
+    }
+
+    fn declared_type(&self, id: TypeId) -> Arc<debug::Type> {
+        declared::ty(id)
+    }
+
+    fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
+        (LIBRARIES[file.0 as usize].0 == ["./train"]).then(|| declared::named(file, name))?
     }
 
     fn entry_place(&self, _: FileId, offset: u64) -> Place {
@@ -282,7 +308,7 @@ fn outputs_are_cases_of_the_live_tests() {
     same_or_blessed("tests/live/docs.test", &format!("{header}\n{}", cases.join("\n")));
 }
 
-/// A line that begins with blanks continues the one before.
+/// A line that begins with blanks continues the one before. `./NAME` is the program that is run, which lies elsewhere.
 fn live_case(example: &Example) -> String {
     let script: Vec<&str> = example.script.lines().filter(|line| !line.trim().is_empty()).collect();
     let mut case = format!("NAME     {}, {}\n", example.heading, example.number);
@@ -290,8 +316,10 @@ fn live_case(example: &Example) -> String {
     if !params.is_empty() {
         case += &format!("ARGS     {params}\n");
     }
-    case += &format!("SCRIPT   {}\n", script.join("\n         "));
     let program = example.after("run").join(" ");
+    let path = program.split(' ').next().unwrap_or_default();
+    let beside = format!("./{}", path.rsplit('/').next().unwrap_or_default());
+    case += &format!("SCRIPT   {}\n", script.join("\n         ").replace(&beside, path));
     if !program.is_empty() {
         case += &format!("RUN      {program}\n");
     }

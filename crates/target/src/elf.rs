@@ -307,6 +307,17 @@ impl ElfFile {
         Some(self.section_bytes(self.section(name)?))
     }
 
+    /// Flags and bytes of a section by its name.
+    pub(crate) fn flagged_section(&self, name: &str) -> Option<(u64, &[u8])> {
+        let section = self.section(name)?;
+        Some((section.sh_flags, self.section_bytes(section)))
+    }
+
+    /// GNU build id by its section: segments of files that hold debug information alone lead nowhere.
+    pub(crate) fn build_id_section(&self) -> Option<&[u8]> {
+        build_id_in(self.named_section(".note.gnu.build-id")?)
+    }
+
     /// Virtual address of a section by its name.
     pub fn section_address(&self, name: &str) -> Option<u64> {
         Some(self.section(name)?.sh_addr)
@@ -641,7 +652,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     array_at(bytes, at).map(u16::from_le_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     array_at(bytes, at).map(u32::from_le_bytes)
 }
 

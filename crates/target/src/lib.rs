@@ -5,9 +5,11 @@
 //! deleted ones.
 //!
 //! - [`elf`]: what a file defines; [`prologue`]: where in a function a probe goes
+//! - `dwarf`: what debug information says of functions and types
 //! - [`locate`]: what a target's name accepts; [`search`]: where on disk libraries lie; [`machine`]: puts them together
 //! - [`process`]: `/proc`; [`stack`]: names of addresses; [`unwind`]: how stacks are walked
 
+mod dwarf;
 pub mod elf;
 mod hunt;
 mod identity;

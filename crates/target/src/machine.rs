@@ -17,7 +17,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use cuda::Library;
 use elsa::sync::FrozenVec;
 use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
+use lang::debug::{self, Absent, TypeId};
 
+use crate::dwarf::Debug;
 use crate::elf::{ElfError, ElfFile, Functions};
 use crate::hunt::{self, Hunt};
 use crate::identity::Identity;
@@ -87,11 +89,18 @@ struct Taken {
     library: OnceLock<Option<(Library, u32)>>,
     functions: OnceLock<Functions>,
     markers: OnceLock<Vec<Marker>>,
+    debug: OnceLock<Result<Debug, Absent>>,
 }
 
 impl Taken {
     fn library(&self) -> Option<(Library, u32)> {
         *self.library.get_or_init(|| locate::known_library(&self.shown, &self.elf))
+    }
+
+    /// Debug information, which is `file`'s.
+    fn debug(&self, file: FileId) -> Result<&Debug, Absent> {
+        let find = || Debug::of(file, &self.elf, &self.open_path, &self.shown);
+        self.debug.get_or_init(find).as_ref().map_err(Absent::clone)
     }
 
     fn functions(&self) -> &Functions {
@@ -234,6 +243,7 @@ impl Machine {
             library: OnceLock::new(),
             functions: OnceLock::new(),
             markers: OnceLock::new(),
+            debug: OnceLock::new(),
         }));
         Ok(FileId(self.files.len() as u32 - 1))
     }
@@ -435,6 +445,22 @@ impl Catalog for Machine {
 
     fn offset_to_address(&self, file: FileId, offset: u64) -> Option<u64> {
         self.file(file).elf.code_address(offset)
+    }
+
+    fn declared(&self, file: FileId, offset: u64, symbol: &str) -> Result<Arc<debug::Function>, Absent> {
+        let taken = self.file(file);
+        let address = taken.elf.code_address(offset).ok_or(Absent::NotDescribed)?;
+        taken.debug(file)?.function(address, symbol)
+    }
+
+    fn declared_type(&self, id: TypeId) -> Arc<debug::Type> {
+        let nothing = debug::Type { name: String::new(), kind: debug::Kind::Void };
+        let debug = self.file(id.file).debug(id.file);
+        debug.map_or_else(|_| Arc::new(nothing), |debug| debug.declared_type(id))
+    }
+
+    fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
+        self.file(file).debug(file).ok()?.type_named(name)
     }
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {

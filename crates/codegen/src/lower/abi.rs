@@ -5,13 +5,14 @@
 //! func rdi; grid rsi:rdx; block rcx:r8; args r9; shmem [rsp + 8]; stream [rsp + 16]
 //! ```
 //!
-//! Sources: System V AMD64 ABI 3.2.3, AAPCS64 6.8.2, `arch/*/include/uapi/asm/ptrace.h`. Structs of the CUDA API hold
-//! integers only, so every eightbyte of one is of class INTEGER.
+//! Sources: System V AMD64 ABI 3.2.3, AAPCS64 6.8.2, `arch/*/include/uapi/asm/ptrace.h`. Which eightbytes of a struct are
+//! of class INTEGER is `lang::passing`'s; on aarch64 all are taken for such.
 //!
 //! Not here: loading (`expr`), what the probed instruction has already pushed (`stack_shift` of the site).
 
 use crate::Arch;
-use lang::hir::{Param, Struct, Type};
+use lang::hir::{Param, Signature, Struct};
+use lang::passing::{Class, Passing, passing};
 
 /// Where eight bytes of an argument lie.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +23,8 @@ pub enum Piece {
     Stack(u32),
     /// In user memory, so many bytes above the address in the register or stack place.
     Behind(Pointer, u32),
+    /// Where probes cannot read: in a vector register, or nowhere.
+    Unreadable,
 }
 
 /// Where the address of an argument passed by reference lies.
@@ -170,70 +173,106 @@ struct Assign {
 }
 
 impl Assign {
-    fn stack(&mut self, words: u32) -> Vec<Piece> {
-        let start = self.stack;
-        self.stack += 8 * words;
-        (0..words).map(|word| Piece::Stack(start + 8 * word)).collect()
+    fn stack(&mut self, bytes: u32, align: u32) -> Vec<Piece> {
+        let start = self.stack.next_multiple_of(align);
+        self.stack = start + bytes;
+        (0..bytes.div_ceil(8)).map(|word| Piece::Stack(start + 8 * word)).collect()
     }
 
     fn float(&mut self) -> Vec<Piece> {
         self.vectors += 1;
-        if self.vectors > self.machine.vectors { self.stack(1) } else { vec![] }
+        if self.vectors > self.machine.vectors { self.stack(8, 8) } else { vec![] }
     }
 
     /// A value of so many eightbytes: all in registers, or all on the stack.
     fn words(&mut self, words: u32) -> Vec<Piece> {
-        let end = self.regs + words as usize;
-        if let Some(regs) = self.machine.args.get(self.regs..end) {
-            self.regs = end;
-            return regs.iter().map(|&offset| Piece::Reg(offset)).collect();
-        }
-        if self.arch == Arch::Aarch64 {
-            // AAPCS64 C.12: once one argument went to the stack, no later one takes a register.
-            self.regs = self.machine.args.len();
-        }
-        self.stack(words)
+        self.registers(&vec![Class::Integer; words as usize])
     }
 
-    fn structure(&mut self, size: u32) -> Vec<Piece> {
-        let words = size.div_ceil(8);
+    /// Eightbytes of these classes: all in registers, or all on the stack.
+    fn registers(&mut self, classes: &[Class]) -> Vec<Piece> {
+        let count = |wanted: Class| classes.iter().filter(|class| **class == wanted).count();
+        let (regs, vectors) = (self.regs + count(Class::Integer), self.vectors + count(Class::Vector) as u32);
+        if regs > self.machine.args.len() || vectors > self.machine.vectors {
+            if self.arch == Arch::Aarch64 {
+                // AAPCS64 C.12: once one argument went to the stack, no later one takes a register.
+                self.regs = self.machine.args.len();
+            }
+            return self.stack(8 * classes.len() as u32, 8);
+        }
+        let mut next = self.machine.args[self.regs..regs].iter();
+        (self.regs, self.vectors) = (regs, vectors);
+        let mut piece = |class: &Class| match class {
+            Class::Integer => Piece::Reg(*next.next().expect("counted above")),
+            Class::Vector | Class::None => Piece::Unreadable,
+        };
+        classes.iter().map(&mut piece).collect()
+    }
+
+    /// A value that does not fit registers: on the stack, or behind a pointer to it.
+    fn memory(&mut self, bytes: u32, align: u32) -> Vec<Piece> {
         match self.arch {
-            _ if size <= 16 => self.words(words),
-            Arch::X86_64 => self.stack(words),
+            Arch::X86_64 => self.stack(bytes, align),
             Arch::Aarch64 => {
                 let pointer = match self.words(1)[0] {
                     Piece::Stack(offset) => Pointer::Stack(offset),
                     Piece::Reg(offset) | Piece::Behind(Pointer::Reg(offset), _) => Pointer::Reg(offset),
                     Piece::Behind(pointer, _) => pointer,
+                    Piece::Unreadable => unreachable!("a word is somewhere"),
                 };
-                (0..words).map(|word| Piece::Behind(pointer, 8 * word)).collect()
+                (0..bytes.div_ceil(8)).map(|word| Piece::Behind(pointer, 8 * word)).collect()
             }
+        }
+    }
+
+    fn param(&mut self, param: &Param, structs: &[Struct]) -> Vec<Piece> {
+        match passing(&param.ty, param.float, structs) {
+            Passing::Word => self.words(1),
+            Passing::Vector => self.float(),
+            Passing::Registers(classes) if self.arch == Arch::Aarch64 => self.words(classes.len() as u32),
+            Passing::Registers(classes) => self.registers(&classes),
+            Passing::Memory { bytes, align } => self.memory(bytes, align),
         }
     }
 }
 
 /// The places of each parameter's eightbytes; none for one in a vector register.
-pub fn places(arch: Arch, params: &[Param], structs: &[Struct]) -> Vec<Vec<Piece>> {
+pub fn places(arch: Arch, signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece>> {
     let mut assign = Assign { machine: machine(arch), arch, regs: 0, vectors: 0, stack: 0 };
-    let place = |param: &Param| match &param.ty {
-        _ if param.float => assign.float(),
-        Type::Struct(id) => assign.structure(structs[id.0 as usize].size),
-        _ => assign.words(1),
-    };
-    params.iter().map(place).collect()
+    // AAPCS64 has a register of its own for where the result goes.
+    assign.regs = usize::from(signature.hidden && arch == Arch::X86_64);
+    signature.params.iter().map(|param| assign.param(param, structs)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lang::hir::StructId;
+    use lang::hir::{Field, Origin, StructId, Type};
 
     fn param(ty: Type, float: bool) -> Param {
-        Param { name: String::new(), ty, float }
+        Param { name: String::new(), ty, float, named: None }
+    }
+
+    fn of(size: u32, align: u32, fields: &[(u32, Type, bool)]) -> Struct {
+        let field = |(offset, ty, float): &(u32, Type, bool)| Field {
+            name: String::new(),
+            offset: *offset,
+            ty: ty.clone(),
+            bits: None,
+            float: *float,
+            named: None,
+        };
+        let fields = fields.iter().map(field).collect();
+        Struct { name: String::new(), size, align, fields, origin: Origin::Cuda }
     }
 
     fn dim3() -> Vec<Struct> {
-        vec![Struct { name: "dim3".into(), size: 12, align: 4, fields: vec![] }]
+        vec![of(12, 4, &[0, 4, 8].map(|at| (at, Type::U32, false)))]
+    }
+
+    fn places(arch: Arch, params: &[Param], structs: &[Struct]) -> Vec<Vec<Piece>> {
+        let signature = Signature { params: params.to_vec(), ret: Type::Void, hidden: false };
+        super::places(arch, &signature, structs)
     }
 
     fn launch() -> Vec<Param> {
@@ -277,8 +316,31 @@ mod tests {
     }
 
     #[test]
+    fn eightbytes_of_floats_take_vector_registers() {
+        let mixed = of(16, 8, &[(0, Type::U64, true), (8, Type::I64, false)]);
+        let params = [param(Type::Struct(StructId(0)), false), param(Type::U64, false)];
+        let expected = [vec![Piece::Unreadable, Piece::Reg(112)], vec![Piece::Reg(104)]];
+        assert_eq!(places(Arch::X86_64, &params, &[mixed]), expected);
+    }
+
+    #[test]
+    fn where_the_result_goes_takes_a_register() {
+        let signature = Signature { params: vec![param(Type::U64, false)], ret: Type::U64, hidden: true };
+        assert_eq!(super::places(Arch::X86_64, &signature, &[]), [[Piece::Reg(104)]]);
+        assert_eq!(super::places(Arch::Aarch64, &signature, &[]), [[Piece::Reg(0)]]);
+    }
+
+    #[test]
+    fn long_doubles_are_aligned_on_the_stack() {
+        let mut params = vec![param(Type::U64, false); 7];
+        params.push(param(lang::passing::long_double(), true));
+        let places = places(Arch::X86_64, &params, &[]);
+        assert_eq!(places[6..], [vec![Piece::Stack(0)], vec![Piece::Stack(16), Piece::Stack(24)]]);
+    }
+
+    #[test]
     fn a_large_struct_is_on_the_stack_or_behind_a_pointer() {
-        let structs = [Struct { name: "big".into(), size: 24, align: 8, fields: vec![] }];
+        let structs = [of(24, 8, &[0, 8, 16].map(|at| (at, Type::U64, false)))];
         let params = [param(Type::Struct(StructId(0)), false), param(Type::U64, false)];
         let stack = [0, 8, 16].map(Piece::Stack).to_vec();
         assert_eq!(places(Arch::X86_64, &params, &structs), [stack, vec![Piece::Reg(112)]]);

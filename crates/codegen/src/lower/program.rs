@@ -62,8 +62,8 @@ impl<'p> Cx<'p> {
             cases => cases,
         };
         let of = |signature: &Option<Signature>| {
-            let params = signature.as_ref().map_or(&[][..], |signature| &signature.params);
-            abi::places(self.options.arch, params, &self.program.structs)
+            let of = |signature| abi::places(self.options.arch, signature, &self.program.structs);
+            signature.as_ref().map_or(Vec::new(), of)
         };
         signatures.iter().map(of).collect()
     }

@@ -92,6 +92,7 @@ impl Body<'_, '_> {
                 let address = self.b().bin(Bin::Add, base, i64::from(at + offset));
                 self.read_user(address, width, self.signed(ty))
             }
+            Piece::Unreadable => unreachable!("the checker lets nobody ask for it"),
         }
     }
 

@@ -47,7 +47,7 @@ impl Layout {
         let align = if self.packed { 1 } else { align };
         self.align = self.align.max(align);
         let at = self.room(u64::from(size) * 8, u64::from(align) * 8);
-        self.push(Field { name: name.into(), offset: (at / 8) as u32, ty, bits: None, float });
+        self.push(Field { name: name.into(), offset: (at / 8) as u32, ty, bits: None, float, named: None });
     }
 
     /// `int x : 3;`, of an integer of `size` bytes. It does not straddle two such integers, save in packed structs.
@@ -68,7 +68,14 @@ impl Layout {
         }
         let at = if start % unit + bits > unit { start / 8 * 8 } else { start / unit * unit };
         let bits = Bits { first: (start - at) as u8, count };
-        let field = Field { name: name.into(), offset: (at / 8) as u32, ty, bits: Some(bits), float: false };
+        let field = Field {
+            name: name.into(),
+            offset: (at / 8) as u32,
+            ty,
+            bits: Some(bits),
+            float: false,
+            named: None,
+        };
         self.push(field);
     }
 

@@ -5,10 +5,19 @@ use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::check::scope::At;
 use crate::check::whole::fields_are;
-use crate::hir::{BinaryOp, Bits, Expr, ExprKind, Field, StructId, Type};
+use crate::hir::{BinaryOp, Bits, EnumId, Expr, ExprKind, Field, Origin, StructId, Type};
+use crate::resolve::declared::Declared;
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::is_args;
 use crate::span::Span;
+
+/// A value that is the bits of an enum as one of that enum.
+pub fn with_names(bits: Expr, named: Option<EnumId>) -> Expr {
+    match named {
+        Some(id) => convert(bits, &Type::Enum(id)),
+        None => bits,
+    }
+}
 
 impl Checker<'_> {
     /// `args.name`, `p->field`, `p.field`
@@ -46,6 +55,13 @@ impl Checker<'_> {
         let def = self.types.struct_def(id);
         let fields = def.fields.iter().map(|field| &field.name);
         let message = format!("`{}` has no field `{}`", def.name, name.node);
+        if def.fields.is_empty() && def.origin == Origin::Debug {
+            let message = format!("nothing is known of what is in `{}`", def.name);
+            let error = self.error("E0214", name.span, message);
+            error.note("the debug information has its name alone");
+            error.help("declare the struct in the script, and cast to it: `((struct NAME *)p)->field`");
+            return unknown(span);
+        }
         let near = did_you_mean(&self.diags.similar(&name.node, fields.clone().map(String::as_str)));
         let note = fields_are(fields);
         let error = self.error("E0214", name.span, message);
@@ -67,10 +83,11 @@ impl Checker<'_> {
             return unknown(span);
         }
         let value = self.at_offset(base, field.offset, field.ty.clone(), span);
-        match field.bits {
+        let value = match field.bits {
             Some(bits) => self.bit_field(value, bits),
             None => value,
-        }
+        };
+        with_names(value, field.named)
     }
 
     /// The bits of a bit-field, extended by the sign of its type.
@@ -155,7 +172,8 @@ impl Checker<'_> {
     /// At entry the callee has not yet filled what its out-parameters point to.
     fn warn_unfilled(&mut self, pointer: &Expr, span: Span) {
         let ExprKind::Param(at) = pointer.kind else { return };
-        let known = self.scope.known.and_then(|known| known.params.get(at as usize));
+        let known = self.scope.known.as_ref().and_then(Declared::cuda);
+        let known = known.and_then(|known| known.params.get(at as usize));
         let Some(param) = known.filter(|p| p.dir == cuda::Direction::Out && self.scope.at == At::Entry)
         else {
             return;

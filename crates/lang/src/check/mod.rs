@@ -14,6 +14,7 @@ pub mod config;
 mod declare;
 mod export;
 mod expr;
+pub mod foreign;
 mod functions;
 mod idle;
 pub mod infer;
@@ -123,7 +124,7 @@ pub fn check(
 ) -> Option<Checked> {
     let errors_before = diags.has_errors();
     let known = options.known.clone().unwrap_or_default();
-    let mut types = Types::new(known.enums, known.structs);
+    let mut types = Types::new(known.enums, known.structs, catalog);
     let mut names = Interner::new(known.names);
     let config = settings(script, options, diags);
     let setting = Setting {
@@ -136,6 +137,8 @@ pub fn check(
     let mut checker = Checker::new(src, (options, catalog), types, names, config);
     checker.refused = diags.has_errors();
     checker.sends_calls = resolve::sends_calls(script);
+    checker.files = resolved.files.iter().map(|file| file.id).collect();
+    checker.types.sight.clone_from(&checker.files);
     checker.known_maps(&known.maps);
     checker.top_level(script, diags);
     let tracks_calls = resolve::asks_around(script);
@@ -216,7 +219,7 @@ pub(crate) struct Checker<'a> {
     pub src: &'a Source,
     pub options: &'a Options,
     pub catalog: &'a dyn Catalog,
-    pub types: Types,
+    pub types: Types<'a>,
     pub names: Interner,
     pub config: Config,
     /// `#define`
@@ -243,6 +246,8 @@ pub(crate) struct Checker<'a> {
     pub sends_calls: bool,
     /// Findings of this round.
     pub diags: Diagnostics,
+    /// Files that the script has attach points in.
+    files: Vec<FileId>,
     /// Of the probe that is being checked.
     pub scope: Scope,
 }
@@ -251,7 +256,7 @@ impl<'a> Checker<'a> {
     fn new(
         src: &'a Source,
         (options, catalog): (&'a Options, &'a dyn Catalog),
-        types: Types,
+        types: Types<'a>,
         names: Interner,
         config: Config,
     ) -> Self {
@@ -278,6 +283,7 @@ impl<'a> Checker<'a> {
             refused: false,
             sends_calls: false,
             diags,
+            files: Vec::new(),
             scope,
         }
     }
@@ -394,6 +400,7 @@ impl<'a> Checker<'a> {
 
     fn probe(&mut self, clause: &ResolvedClause<'a>, at: &Attached, vars: Vec<VarState>) -> Probe {
         self.scope = Scope::enter(clause, at, vars);
+        self.types.sight = self.files_in_sight();
         let predicate = clause.clause.predicate.as_ref().map(|e| self.condition(e));
         let body = self.block(&clause.clause.body);
         let (predicate, body) = predicate_first(predicate, body);
@@ -408,6 +415,14 @@ impl<'a> Checker<'a> {
         let span = probe_list(clause.clause);
         let (clause, cases) = (clause.index, Vec::new());
         Probe { clause, span, attach, signature, cases, vars, predicate, body }
+    }
+
+    /// Files whose types a body may name: those that it runs in, or all if it runs in none.
+    fn files_in_sight(&self) -> Vec<FileId> {
+        let own = self.scope.clause_sites.iter().filter_map(|site| site.file);
+        let mut files: Vec<FileId> = own.collect();
+        files.dedup();
+        if files.is_empty() { self.files.clone() } else { files }
     }
 
     /// The variables of a body that has been checked.

@@ -7,6 +7,7 @@ use crate::catalog::MarkerArg;
 use crate::check::infer::Slot;
 use crate::check::watched::Watched;
 use crate::hir::{Attach, NameId, NameKind, Signature, Site, Type, VarId};
+use crate::resolve::declared::Declared;
 use crate::resolve::{Attached, ResolvedClause};
 use crate::span::Span;
 
@@ -58,7 +59,7 @@ pub(crate) struct Path {
 pub(crate) struct Scope {
     pub at: At,
     pub signature: Option<Signature>,
-    pub known: Option<&'static cuda::Signature>,
+    pub known: Option<Declared>,
     /// Pointers of the record are to memory of the kernel; those of system calls are to the process's.
     pub kernel_pointers: bool,
     /// A raw tracepoint, whose values also have numbers.
@@ -124,7 +125,7 @@ impl Scope {
                 scope.at = if *returns { At::Return } else { At::Entry };
                 scope.sites = layout.sites.clone();
                 scope.signature = layout.signature.clone();
-                scope.known = layout.known;
+                scope.known = layout.known.clone();
                 scope.passed = layout.passed.clone();
                 scope.symbol = layout.symbol.clone();
             }

@@ -61,7 +61,9 @@ impl Checker<'_> {
         let bare = name.name.rsplit(' ').next().unwrap_or(&name.name);
         let near = self.diags.similar(bare, known.chain(self.types.declared_names()));
         let error = self.error("E0216", name.span, format!("unknown type `{}`", name.name));
-        error.note("known are C's integer types, the types of CUDA, and what the script declares");
+        error.note(
+            "known are C's integer types, the types of CUDA, what the script declares, and what the debug information of the probed files does",
+        );
         error.help.extend(did_you_mean(&near));
     }
 

@@ -5,15 +5,26 @@
 use rustc_hash::FxHashMap;
 
 use crate::ast::TypeName;
-use crate::hir::{Enum, EnumId, Field, NameKind, Struct, StructId, Type};
+use crate::catalog::{Catalog, FileId};
+use crate::check::foreign::{StructRef, TypeRef};
+use crate::hir::{Enum, EnumId, Field, NameKind, Origin, Struct, StructId, Type};
 
 /// The enums and structs of a program under construction.
-#[derive(Debug, Default)]
-pub struct Types {
-    enums: Vec<Enum>,
-    structs: Vec<Struct>,
-    /// The same structs in the CUDA tables, which know the real types of the fields. `None`: the script's own.
-    origins: Vec<Option<cuda::StructId>>,
+#[derive(Default)]
+pub struct Types<'c> {
+    /// Who knows debug information.
+    pub(super) catalog: Option<&'c dyn Catalog>,
+    /// Files whose debug information names types here, the nearest first.
+    pub sight: Vec<FileId>,
+    pub(super) enums: Vec<Enum>,
+    pub(super) structs: Vec<Struct>,
+    /// The same structs where they are declared, which knows the real types of the fields. `None`: the script's own, or one of a
+    /// running program that was not met again yet.
+    pub(super) origins: Vec<Option<StructRef>>,
+    /// The other way round.
+    pub(super) by_ref: FxHashMap<StructRef, StructId>,
+    /// Structs that are not the script's, by name and size.
+    pub(super) by_name: FxHashMap<(String, u32), Vec<StructId>>,
     /// `point` of the script's `struct point` or `enum point`.
     tags: FxHashMap<String, Type>,
     /// Names that a `typedef` of the script made.
@@ -42,27 +53,39 @@ pub const CHAR: Type = Type::Int { bytes: 1, signed: true };
 /// `uint8`
 pub const U8: Type = Type::Int { bytes: 1, signed: false };
 
-impl Types {
+impl<'c> Types<'c> {
     /// Begins with the types of a running program, which keep their ids.
-    pub fn new(enums: Vec<Enum>, structs: Vec<Struct>) -> Types {
-        let origins = structs.iter().map(|s| cuda::find_struct(&s.name)).collect();
+    pub fn new(enums: Vec<Enum>, structs: Vec<Struct>, catalog: &'c dyn Catalog) -> Types<'c> {
         let recalled = (structs.len(), enums.len());
-        let mut types = Types { enums, structs, origins, recalled, ..Types::default() };
-        types.recall_declared();
+        let origins = vec![None; structs.len()];
+        let mut types =
+            Types { catalog: Some(catalog), enums, structs, origins, recalled, ..Types::default() };
+        types.recall();
         types
     }
 
-    /// The types that earlier clauses of a running program declared.
-    fn recall_declared(&mut self) {
+    /// The types that earlier clauses of a running program declared or met.
+    fn recall(&mut self) {
         for at in 0..self.structs.len() {
-            if self.origins[at].is_none() {
-                let id = StructId(at as u32);
-                self.tags.insert(self.structs[at].name.clone(), Type::Struct(id));
-                self.index_members(id);
+            let (id, def) = (StructId(at as u32), &self.structs[at]);
+            match def.origin {
+                Origin::Script => {
+                    self.tags.insert(def.name.clone(), Type::Struct(id));
+                    self.index_members(id);
+                }
+                Origin::Cuda | Origin::Debug => {
+                    let known = cuda::find_struct(&def.name).filter(|_| def.origin == Origin::Cuda);
+                    let key = (def.name.clone(), def.size);
+                    self.by_name.entry(key).or_default().push(id);
+                    if let Some(known) = known.map(StructRef::Cuda) {
+                        self.origins[at] = Some(known);
+                        self.by_ref.insert(known, id);
+                    }
+                }
             }
         }
         for at in 0..self.enums.len() {
-            if cuda::find_enum(&self.enums[at].name).is_none() {
+            if self.enums[at].origin == Origin::Script {
                 self.add_constants(EnumId(at as u32));
             }
         }
@@ -83,7 +106,13 @@ impl Types {
 
     /// A struct without a tag; `what` it is called in messages.
     pub fn declare_anonymous(&mut self, what: &str) -> StructId {
-        self.structs.push(Struct { name: what.into(), size: 0, align: 1, fields: Vec::new() });
+        self.structs.push(Struct {
+            name: what.into(),
+            size: 0,
+            align: 1,
+            fields: Vec::new(),
+            origin: Origin::Script,
+        });
         self.origins.push(None);
         StructId(self.structs.len() as u32 - 1)
     }
@@ -123,7 +152,7 @@ impl Types {
     pub fn define_enum(&mut self, name: &str, mut variants: Vec<(String, i64)>) -> EnumId {
         variants.sort_by_key(|(_, value)| *value);
         let signed = variants.iter().any(|(_, value)| *value < 0);
-        self.enums.push(Enum { name: name.into(), signed, variants });
+        self.enums.push(Enum { name: name.into(), signed, variants, origin: Origin::Script });
         let id = EnumId(self.enums.len() as u32 - 1);
         self.add_constants(id);
         id
@@ -169,13 +198,16 @@ impl Types {
 
     /// A member of a struct, of its real type.
     pub fn member(&mut self, id: StructId, name: &str) -> Option<Field> {
-        let Some(origin) = self.origin(id) else {
-            let at = *self.members.get(&id)?.get(name)?;
-            return Some(self.struct_def(id).fields[at].clone());
+        if let Some(origin) = self.origins[id.0 as usize] {
+            return self.foreign_member(origin, name);
+        }
+        let def = self.struct_def(id);
+        let place = || def.fields.iter().position(|field| field.name == name);
+        let at = match self.members.get(&id) {
+            Some(members) => *members.get(name)?,
+            None => place()?,
         };
-        let field = origin.field(name)?;
-        let float = matches!(cuda::ty(field.ty).kind, cuda::Kind::Float { .. });
-        Some(Field { name: name.into(), offset: field.offset, ty: self.of_cuda(field.ty), bits: None, float })
+        Some(def.fields[at].clone())
     }
 
     /// The finished lists.
@@ -188,112 +220,24 @@ impl Types {
         &self.enums[id.0 as usize]
     }
 
+    /// The structs of this program so far.
+    pub fn structs(&self) -> &[Struct] {
+        &self.structs
+    }
+
     /// A struct of this program.
     pub fn struct_def(&self, id: StructId) -> &Struct {
         &self.structs[id.0 as usize]
     }
 
-    /// What the CUDA tables say of a struct.
-    fn origin(&self, id: StructId) -> Option<&'static cuda::Struct> {
-        self.origins[id.0 as usize].map(cuda::struct_def)
-    }
-
-    /// The type that a script sees.
-    pub fn of_cuda(&mut self, id: cuda::TypeId) -> Type {
-        match cuda::ty(id).kind {
-            cuda::Kind::Enum(id) => Type::Enum(self.enum_id(id)),
-            cuda::Kind::Pointer(to) => Type::Pointer(Box::new(self.pointee(to))),
-            cuda::Kind::String => Type::Pointer(Box::new(CHAR)),
-            cuda::Kind::Struct(id) => Type::Struct(self.struct_id(id)),
-            cuda::Kind::Array(element, count) => Type::Array(Box::new(self.of_cuda(element)), count),
-            _ => self.plain(id),
-        }
-    }
-
-    /// There is nothing to do with a floating-point number, so nothing is known behind a pointer to one.
-    fn pointee(&mut self, id: cuda::TypeId) -> Type {
-        match cuda::ty(id).kind {
-            cuda::Kind::Float { .. } => Type::Void,
-            _ => self.of_cuda(id),
-        }
-    }
-
-    /// A type of the same size and way of travelling, without what a script would want to know beyond that.
-    pub fn plain(&mut self, id: cuda::TypeId) -> Type {
-        match cuda::ty(id).kind {
-            cuda::Kind::Void => Type::Void,
-            cuda::Kind::Bool => Type::Bool,
-            cuda::Kind::Int { bytes, signed } => Type::Int { bytes, signed },
-            cuda::Kind::Float { bytes } => Type::Int { bytes, signed: false },
-            cuda::Kind::Enum(id) => Type::Int { bytes: 4, signed: cuda::enum_def(id).signed },
-            cuda::Kind::Pointer(_) | cuda::Kind::String | cuda::Kind::Handle | cuda::Kind::Function => {
-                Type::Pointer(Box::new(Type::Void))
-            }
-            cuda::Kind::Struct(id) => Type::Struct(self.struct_id(id)),
-            cuda::Kind::Array(element, count) => Type::Array(Box::new(self.plain(element)), count),
-        }
-    }
-
-    /// Makes the members of a struct what they print as, now that it is a value: enums are named, not only numbers.
-    pub fn complete(&mut self, id: StructId) {
-        let Some(origin) = self.origin(id) else { return };
-        for (at, field) in origin.fields.iter().enumerate() {
-            let ty = self.printed(field.ty);
-            self.structs[id.0 as usize].fields[at].ty = ty;
-        }
-    }
-
-    fn printed(&mut self, id: cuda::TypeId) -> Type {
-        match cuda::ty(id).kind {
-            cuda::Kind::Enum(id) => Type::Enum(self.enum_id(id)),
-            cuda::Kind::Array(element, count) => Type::Array(Box::new(self.printed(element)), count),
-            cuda::Kind::Struct(inner) => {
-                let inner = self.struct_id(inner);
-                self.complete(inner);
-                Type::Struct(inner)
-            }
-            _ => self.plain(id),
-        }
-    }
-
-    /// An enum of the CUDA tables.
-    pub fn enum_id(&mut self, id: cuda::EnumId) -> EnumId {
-        let known = cuda::enum_def(id);
-        if let Some(at) = self.enums.iter().position(|e| e.name == known.name) {
-            return EnumId(at as u32);
-        }
-        let variants = known.variants.iter().map(|&(name, value)| (name.to_string(), value)).collect();
-        self.enums.push(Enum { name: known.name.into(), signed: known.signed, variants });
-        EnumId(self.enums.len() as u32 - 1)
-    }
-
-    /// A struct of the CUDA tables, with those that it holds by value.
-    pub fn struct_id(&mut self, id: cuda::StructId) -> StructId {
-        if let Some(at) = self.origins.iter().position(|&origin| origin == Some(id)) {
-            return StructId(at as u32);
-        }
-        let known = cuda::struct_def(id);
-        let fields = known.fields.iter().map(|field| Field {
-            name: field.name.into(),
-            offset: field.offset,
-            ty: self.plain(field.ty),
-            bits: None,
-            float: matches!(cuda::ty(field.ty).kind, cuda::Kind::Float { .. }),
-        });
-        let fields = fields.collect();
-        self.structs.push(Struct { name: known.name.into(), size: known.size, align: known.align, fields });
-        self.origins.push(Some(id));
-        StructId(self.structs.len() as u32 - 1)
-    }
-
     /// The type of a cast, `let` or `sizeof`; `None` when nobody knows it.
     pub fn spelled(&mut self, name: &TypeName) -> Option<Type> {
-        let base = self.named(&name.name)?;
+        let base = self.of_name(&name.name)?;
         Some(derived(base, name.pointers, &name.dims))
     }
 
     /// The type of a name without stars.
-    fn named(&mut self, name: &str) -> Option<Type> {
+    fn of_name(&mut self, name: &str) -> Option<Type> {
         let spelled = name.split_whitespace().collect::<Vec<_>>().join(" ");
         if let Some(ty) = builtin_type(&spelled) {
             return Some(ty);
@@ -303,9 +247,11 @@ impl Types {
             Some(tag) => self.tags.get(tag),
             None => self.typedefs.get(&spelled).or_else(|| self.tags.get(&spelled)),
         };
-        match own {
-            Some(ty) => Some(ty.clone()),
-            None => Some(self.of_cuda(cuda::find_type(bare.unwrap_or(&spelled))?)),
+        let name = bare.unwrap_or(&spelled);
+        match (own, cuda::find_type(name)) {
+            (Some(ty), _) => Some(ty.clone()),
+            (None, Some(id)) => Some(self.of(TypeRef::Cuda(id))),
+            (None, None) => self.declared_named(name),
         }
     }
 

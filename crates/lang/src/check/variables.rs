@@ -6,6 +6,7 @@ use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, unknown};
 use crate::check::config::stack_mode;
 use crate::check::limits;
+use crate::check::memory::with_names;
 use crate::check::scope::At;
 use crate::forms::walk::Measure;
 use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, Type};
@@ -89,6 +90,9 @@ impl<'a> Checker<'a> {
         if let Some(value) = cuda::macro_constant(name) {
             return int(value, Type::I64, span);
         }
+        if let Some((id, value)) = self.types.declared_constant(name) {
+            return int(value, Type::Enum(id), span);
+        }
         self.unknown_ident(name, span)
     }
 
@@ -99,6 +103,7 @@ impl<'a> Checker<'a> {
             || builtin::find(name).is_some()
             || cuda::constant(name).is_some()
             || cuda::macro_constant(name).is_some()
+            || self.types.declared_constant(name).is_some()
     }
 
     /// The value of a definition, at the place of its use. While it is looked at it does not know itself.
@@ -131,6 +136,7 @@ impl<'a> Checker<'a> {
         let constants =
             cuda::constants().map(|(name, ..)| name).chain(cuda::macro_constants().map(|(name, _)| name));
         let own = self.defines.keys().map(String::as_str).chain(self.types.constant_names());
+        let own = own.chain(self.types.declared_constants());
         let near = self.diags.similar(name, builtins.chain(constants).chain(own));
         let argument = self.argument_like(name);
         let has_var = self.scope.lookup(name).is_some();
@@ -432,7 +438,10 @@ impl<'a> Checker<'a> {
         // Functions without the argument have been left out, with a message.
         let Some(signature) = &self.scope.signature else { return unknown(span) };
         match signature.params.iter().position(|p| p.name == name.node) {
-            Some(at) => expr(ExprKind::Param(at as u32), signature.params[at].ty.clone(), span),
+            Some(at) => {
+                let param = &signature.params[at];
+                with_names(expr(ExprKind::Param(at as u32), param.ty.clone(), span), param.named)
+            }
             None => unknown(span),
         }
     }

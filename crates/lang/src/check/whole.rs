@@ -238,6 +238,11 @@ impl Checker<'_> {
         }
         let size = self.types.size(element);
         match (base.kind, at) {
+            // What was passed by value has no address that a script could know; an element that is named has its place.
+            (ExprKind::ParamField { param, offset }, Some(at)) if count > 0 => {
+                let offset = offset + at as u32 * size;
+                expr(ExprKind::ParamField { param, offset }, element.clone(), span)
+            }
             (kind @ (ExprKind::Load { .. } | ExprKind::Param(_) | ExprKind::ParamField { .. }), at) => {
                 let address = self.address_of(expr(kind, base.ty, base.span));
                 let checked = at.is_none() && count > 0;

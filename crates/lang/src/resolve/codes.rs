@@ -113,8 +113,10 @@ pub const PROBES: &[Code] = &[
     Code {
         code: "E0121",
         title: "arguments are not known by name",
-        explanation: "Names and types of arguments are known for the CUDA driver, the CUDA runtime and NCCL. \
-                      Elsewhere use `arg0`, `arg1` ... and casts.",
+        explanation: "Names and types of arguments are known for the CUDA driver, the CUDA runtime and NCCL, and for functions \
+                      that debug information describes: of programs and libraries compiled with `-g`, or whose debug \
+                      information lies beside them (`/usr/lib/debug/.build-id`, `.gnu_debuglink`). The message says \
+                      where it was looked for. Elsewhere use `arg0`, `arg1` ... and casts.",
         example: "uprobe:libc:malloc { @ = sum(args.size) }",
         repaired: "uprobe:libc:malloc { @ = sum(arg0) }",
     },
@@ -128,9 +130,20 @@ pub const PROBES: &[Code] = &[
     Code {
         code: "E0123",
         title: "no result to read",
-        explanation: "The function returns nothing, or something that does not fit an integer register.",
-        example: "uretprobe:libcudart:cudaCreateChannelDesc { @[retval] = count() }",
-        repaired: "uretprobe:libcudart:cudaCreateChannelDesc { @[func] = count() }",
+        explanation: "The function returns nothing, or something that does not fit an integer register. A large struct that \
+                      it returns can be read: `retval` points to it.",
+        example: "uretprobe:./app:main { @[retval] = count() }",
+        repaired: "uretprobe:./app:main { @[func] = count() }",
+    },
+    Code {
+        code: "E0124",
+        title: "nobody can tell where an argument lies",
+        explanation: "Debug information says what a function takes, the ABI where that lies. Copies that the compiler made \
+                      of a function for some of its callers (`.isra.0`, `.constprop.0`) take other parameters than it; \
+                      128-bit integers, vectors, and most of what Rust and Go pass by value follow other rules. Other \
+                      functions of a wildcard are probed all the same.",
+        example: "uprobe:./app:serve.isra.0 { print(args.kind) }",
+        repaired: "uprobe:./app:serve { print(args.kind) }",
     },
     Code {
         code: "W0151",

@@ -12,10 +12,14 @@ use rustc_hash::FxHashMap;
 
 use crate::ast::Clause;
 use crate::catalog::{FileId, MarkerArg};
+use crate::check::foreign::{Shape, TypeRef};
 use crate::check::types::Types;
+use crate::debug::{Absent, Unsure};
 use crate::diagnostic::Diagnostics;
 use crate::hir::{Attach, Param, Signature, Site, Type};
+use crate::passing::{Passing, passing};
 use crate::resolve::Attached;
+use crate::resolve::declared::Declared;
 use crate::resolve::probes::{Call, Spot, did_you_mean, listed};
 use crate::resolve::usage::Usage;
 use crate::span::Span;
@@ -29,14 +33,16 @@ pub struct Layout {
     pub signature: Option<Signature>,
     /// The first function, for messages.
     pub symbol: String,
-    /// What the tables say of the first function.
-    pub known: Option<&'static cuda::Signature>,
+    /// What is known of the first function.
+    pub known: Option<Declared>,
     /// Of markers: what they pass on, as far as the body uses it.
     pub passed: Option<Vec<MarkerArg>>,
 }
 
 /// Integer registers that hold arguments on the architecture with the fewest: what lies behind them may be on the stack.
 const FEWEST_ARGUMENT_REGISTERS: u32 = 6;
+/// Likewise vector registers; a struct takes two at most.
+const FEWEST_VECTOR_REGISTERS: usize = 4;
 
 /// What distinguishes two groups.
 #[derive(PartialEq, Eq, Hash)]
@@ -45,9 +51,11 @@ struct Key {
     /// Used arguments: position and type.
     used: Vec<(usize, Type)>,
     /// Names of all arguments, if the body uses all.
-    names: Option<Vec<&'static str>>,
+    names: Option<Vec<String>>,
     /// How the arguments up to the last used one travel.
-    travel: Vec<Travel>,
+    travel: Vec<Passing>,
+    /// Whether a register goes to what says where the result goes.
+    hidden: bool,
     /// Type of the result if it is used; `None` also where it is not known.
     ret: Option<Type>,
     /// Where the stack arguments are, if one may be used.
@@ -56,13 +64,6 @@ struct Key {
     place: Option<(Option<FileId>, u64)>,
     /// What a marker passes on, up to the last that is used.
     passed: Option<Vec<MarkerArg>>,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Travel {
-    Integer,
-    Float,
-    Struct(u32),
 }
 
 /// Groups what a clause runs at. Functions that lack a used argument are left out with one warning; none left is an error.
@@ -77,7 +78,7 @@ pub fn group(clause: &Clause, spots: Vec<Spot>, types: &mut Types, diags: &mut D
             Spot::Timed { attach, name, signature } => {
                 grouping.attached.push(Attached::Timed { attach, name, signature });
             }
-            Spot::Call(call) => match lack(&call, &usage, results) {
+            Spot::Call(call) => match lack(&call, &usage, results, grouping.types) {
                 Some(what) => lacking.push((call, what)),
                 None => grouping.add(call),
             },
@@ -133,14 +134,14 @@ fn event(spot: &Spot) -> Option<&str> {
     }
 }
 
-struct Grouping<'a> {
+struct Grouping<'a, 'c> {
     usage: &'a Usage,
-    types: &'a mut Types,
+    types: &'a mut Types<'c>,
     attached: Vec<Attached>,
     index: FxHashMap<Key, usize>,
 }
 
-impl Grouping<'_> {
+impl Grouping<'_, '_> {
     fn add(&mut self, call: Call) {
         let key = self.key(&call);
         if let Some(&at) = self.index.get(&key)
@@ -150,7 +151,7 @@ impl Grouping<'_> {
             return;
         }
         self.index.insert(key, self.attached.len());
-        let signature = call.signature.map(|known| self.signature(known));
+        let signature = call.signature.as_ref().map(|known| self.signature(known));
         let layout = Layout {
             sites: vec![call.site],
             signature,
@@ -162,28 +163,29 @@ impl Grouping<'_> {
     }
 
     fn key(&mut self, call: &Call) -> Key {
-        let params = call.signature.map_or(&[][..], |known| known.params);
+        let params = call.signature.as_ref().map_or(Vec::new(), Declared::params);
         let used: Vec<usize> = match self.usage.all_args {
             Some(_) => (0..params.len()).collect(),
             None => {
                 let named = self.usage.args.iter();
-                named.filter_map(|(name, _)| params.iter().position(|p| p.name == name)).collect()
+                named.filter_map(|(name, _)| params.iter().position(|(known, _)| known == name)).collect()
             }
         };
-        let used: Vec<(usize, Type)> =
-            used.into_iter().map(|at| (at, self.types.of_cuda(params[at].ty))).collect();
-        let last = used.iter().map(|(at, _)| at + 1).max().unwrap_or(0);
-        let travel: Vec<Travel> = params[..last].iter().map(|p| travel(p.ty)).collect();
-        let on_stack = words(&travel) > FEWEST_ARGUMENT_REGISTERS
+        let last = used.iter().map(|at| at + 1).max().unwrap_or(0);
+        let used: Vec<(usize, Type)> = used.into_iter().map(|at| (at, self.visible(params[at].1))).collect();
+        let travel: Vec<Passing> = params[..last].iter().map(|&(_, ty)| self.passing(ty)).collect();
+        let hidden = call.signature.as_ref().is_some_and(|known| last > 0 && self.is_hidden(known));
+        let on_stack = may_be_on_stack(&travel, hidden)
             || self.usage.highest_arg.is_some_and(|(n, _)| n >= FEWEST_ARGUMENT_REGISTERS);
-        let ret = call.signature.filter(|known| call.returns && self.tells_result(known));
+        let ret = call.signature.as_ref().filter(|known| call.returns && self.tells_result(known));
         Key {
             place: self.usage.place.then_some((call.site.file, call.site.place.offset)),
             returns: call.returns,
             used,
-            names: self.usage.all_args.map(|_| params.iter().map(|p| p.name).collect()),
+            names: self.usage.all_args.map(|_| params.iter().map(|(name, _)| (*name).to_string()).collect()),
             travel,
-            ret: ret.map(|known| self.types.of_cuda(known.ret)),
+            hidden,
+            ret: ret.map(|known| self.result(known)),
             passed: call.passed.as_ref().map(|args| {
                 let used = self.usage.highest_arg.map_or(0, |(n, _)| n as usize + 1);
                 args[..used.min(args.len())].to_vec()
@@ -193,60 +195,87 @@ impl Grouping<'_> {
     }
 
     /// The type of the result matters to the body.
-    fn tells_result(&self, known: &cuda::Signature) -> bool {
-        self.usage.retval.is_some() || (self.usage.result && is_enum(known.ret))
+    fn tells_result(&self, known: &Declared) -> bool {
+        self.usage.retval.is_some() || (self.usage.result && known.returns_code())
     }
 
-    fn signature(&mut self, known: &cuda::Signature) -> Signature {
+    /// The type that the body sees. Where it follows no pointers, it is all the same what they point to.
+    fn visible(&mut self, ty: TypeRef) -> Type {
+        match self.types.shape(ty) {
+            Shape::Pointer(_) if !self.usage.follows && matches!(ty, TypeRef::Debug(_)) => {
+                self.types.plain(ty)
+            }
+            _ => self.types.of(ty),
+        }
+    }
+
+    /// The type of `retval`: a struct that does not fit registers is where the caller wants it, which the register says.
+    fn result(&mut self, known: &Declared) -> Type {
+        match self.is_hidden(known) {
+            true => Type::Pointer(Box::new(self.types.of(known.ret()))),
+            false => self.visible(known.ret()),
+        }
+    }
+
+    fn is_hidden(&mut self, known: &Declared) -> bool {
+        is_hidden(known, self.types)
+    }
+
+    fn passing(&mut self, ty: TypeRef) -> Passing {
+        let (float, plain) = (self.types.is_float(ty), self.types.plain(ty));
+        passing(&plain, float, self.types.structs())
+    }
+
+    fn signature(&mut self, known: &Declared) -> Signature {
         let usage = self.usage;
-        let is_used = |name| usage.all_args.is_some() || usage.uses_arg(name);
-        let params = known.params.iter().map(|param| Param {
-            name: param.name.into(),
-            ty: if is_used(param.name) { self.types.of_cuda(param.ty) } else { self.types.plain(param.ty) },
-            float: is_float(param.ty),
+        let is_used = |name: &str| usage.all_args.is_some() || usage.uses_arg(name);
+        let params = known.params();
+        let params = params.iter().map(|&(name, ty)| Param {
+            name: name.into(),
+            ty: if is_used(name) { self.visible(ty) } else { self.types.plain(ty) },
+            float: self.types.is_float(ty),
+            named: if is_used(name) { self.types.named(ty) } else { None },
         });
         let params = params.collect();
-        let ret = if self.tells_result(known) {
-            self.types.of_cuda(known.ret)
-        } else {
-            self.types.plain(known.ret)
+        let ret = match self.tells_result(known) {
+            true => self.result(known),
+            false => self.types.plain(known.ret()),
         };
-        Signature { params, ret }
+        Signature { params, ret, hidden: self.is_hidden(known) }
     }
 }
 
-fn is_float(ty: cuda::TypeId) -> bool {
-    matches!(cuda::ty(ty).kind, cuda::Kind::Float { .. })
+/// The caller says where the result goes: it is a struct that does not fit registers.
+fn is_hidden(known: &Declared, types: &mut Types) -> bool {
+    let returns_struct = || matches!(types.shape(known.ret()), Shape::Struct(_));
+    known.is_hidden()
+        || returns_struct() && {
+            let ty = types.plain(known.ret());
+            matches!(passing(&ty, false, types.structs()), Passing::Memory { .. })
+        }
 }
 
-fn travel(ty: cuda::TypeId) -> Travel {
-    match cuda::ty(ty).kind {
-        cuda::Kind::Float { .. } => Travel::Float,
-        cuda::Kind::Struct(id) => Travel::Struct(cuda::struct_def(id).size),
-        _ => Travel::Integer,
-    }
-}
-
-/// Integer registers, or stack slots, that arguments take; a struct by value takes one for each 8 bytes.
-fn words(travel: &[Travel]) -> u32 {
-    let word = |t: &Travel| match t {
-        Travel::Integer => 1,
-        Travel::Float => 0,
-        Travel::Struct(size) => size.div_ceil(8),
+/// An argument may lie on the stack on some architecture.
+fn may_be_on_stack(travel: &[Passing], hidden: bool) -> bool {
+    let words = |passing: &Passing| match passing {
+        Passing::Word => 1,
+        Passing::Vector => 0,
+        Passing::Registers(classes) => classes.len() as u32,
+        Passing::Memory { bytes, .. } => bytes / 8,
     };
-    travel.iter().map(word).sum()
+    let words: u32 = travel.iter().map(words).sum();
+    let vectors = travel.iter().filter(|p| matches!(p, Passing::Vector | Passing::Registers(_))).count();
+    words + u32::from(hidden) > FEWEST_ARGUMENT_REGISTERS
+        || vectors > FEWEST_VECTOR_REGISTERS
+        || travel.iter().any(|p| matches!(p, Passing::Memory { .. }))
 }
 
 /// A call that returns a result code.
 fn returns_enum(spot: &Spot) -> bool {
     match spot {
-        Spot::Call(call) => call.returns && call.signature.is_some_and(|known| is_enum(known.ret)),
+        Spot::Call(call) => call.returns && call.signature.as_ref().is_some_and(Declared::returns_code),
         Spot::Timed { .. } => false,
     }
-}
-
-fn is_enum(ty: cuda::TypeId) -> bool {
-    matches!(cuda::ty(ty).kind, cuda::Kind::Enum(_))
 }
 
 /// What a function lacks of what a body uses.
@@ -256,6 +285,8 @@ enum Lack {
     Signature(String, Span),
     /// Likewise, and all of them are asked for.
     Names(Span),
+    /// Nobody can tell where it lies.
+    Place(String, Span, Unsure),
     /// It has no such argument.
     Argument(String, Span),
     /// It has one, in a vector register.
@@ -268,26 +299,36 @@ enum Lack {
 
 /// `codes`: some function of the clause returns a result code. The body is about those, then: a number that is none would
 /// take the names from all of them.
-fn lack(call: &Call, usage: &Usage, codes: bool) -> Option<Lack> {
+fn lack(call: &Call, usage: &Usage, codes: bool, types: &mut Types) -> Option<Lack> {
     let retval = usage.retval.filter(|_| call.returns);
-    if codes && !call.by_name && !call.signature.is_some_and(|known| is_enum(known.ret)) {
+    if codes && !call.by_name && !call.signature.as_ref().is_some_and(Declared::returns_code) {
         return retval.map(Lack::Code);
     }
-    let Some(known) = call.signature else {
+    let Some(known) = &call.signature else {
         let all = usage.all_args.map(Lack::Names);
         return all.or_else(|| usage.args.first().map(|(name, span)| Lack::Signature(name.clone(), *span)));
     };
+    let unsure = |at: usize| known.unsure().filter(|unsure| unsure.from <= at).cloned();
     let lacks = |(name, span): &(String, Span)| match known.param(name) {
         None => Some(Lack::Argument(name.clone(), *span)),
-        Some((_, param)) if is_float(param.ty) => Some(Lack::Float(name.clone(), *span)),
-        Some(_) => None,
+        Some((_, ty)) if types.is_float(ty) => Some(Lack::Float(name.clone(), *span)),
+        Some((at, _)) => Some(Lack::Place(name.clone(), *span, unsure(at)?)),
     };
-    let unreadable = matches!(
-        cuda::ty(known.ret).kind,
-        cuda::Kind::Void | cuda::Kind::Float { .. } | cuda::Kind::Struct(_) | cuda::Kind::Array(..)
-    );
-    let result = retval.filter(|_| unreadable).map(Lack::Result);
-    usage.args.iter().find_map(lacks).or(result)
+    let all = usage.all_args.and_then(|span| {
+        Some(Lack::Place("args".into(), span, unsure(known.params().len().checked_sub(1)?)?))
+    });
+    let named = usage.args.iter().find_map(lacks);
+    let result = retval.filter(|_| !is_readable(known, types)).map(Lack::Result);
+    named.or(all).or(result)
+}
+
+/// The result register has it, or says where it is.
+fn is_readable(known: &Declared, types: &mut Types) -> bool {
+    match types.shape(known.ret()) {
+        Shape::Void | Shape::Float { .. } | Shape::Array(..) => false,
+        Shape::Struct(_) => is_hidden(known, types),
+        _ => true,
+    }
 }
 
 fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
@@ -295,7 +336,9 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
     let (span, what) = match lack {
         Lack::Signature(name, span) | Lack::Argument(name, span) => (*span, format!("an argument `{name}`")),
         Lack::Names(span) => (*span, "arguments known by name".to_string()),
-        Lack::Float(name, span) => (*span, format!("a readable argument `{name}`")),
+        Lack::Float(name, span) | Lack::Place(name, span, _) => {
+            (*span, format!("a readable argument `{name}`"))
+        }
         Lack::Result(span) => (*span, "a result that fits a register".to_string()),
         Lack::Code(span) => (*span, "a result code".to_string()),
     };
@@ -315,6 +358,13 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
                 .error("E0122", span, message)
                 .note("such arguments travel in registers that probes cannot read");
         }
+        Lack::Place(name, _, unsure) => {
+            let message = format!("nobody can tell where `{name}` of `{}` lies", first.symbol);
+            let error = diags.error("E0124", span, message);
+            error.note(&unsure.why).note(shown(first)).help(
+                "`arg0`, `arg1` ... and `reg(\"di\")` read registers as they are, if you know what is in them",
+            );
+        }
         Lack::Result(_) | Lack::Code(_) => {
             let message = format!("`{}` has no result to read", first.symbol);
             diags.error("E0123", span, message).note(shown(first));
@@ -332,18 +382,37 @@ fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {
         return;
     }
     let message = format!("the arguments of `{}` are not known by name", call.symbol);
-    diags
-        .error("E0121", span, message)
-        .note("names are known for the functions of the CUDA driver, the CUDA runtime and NCCL")
-        .help(
-            "use `arg0`, `arg1` ... for the integer arguments in order, cast to their types: `(int32)arg0`",
-        );
+    let error = diags.error("E0121", span, message);
+    let numbers =
+        "use `arg0`, `arg1` ... for the integer arguments in order, cast to their types: `(int32)arg0`";
+    match call.absent.as_ref().map(|(path, why)| (path, why)) {
+        None => {
+            error.note("names are known for the functions of CUDA's libraries, and for those that a file's debug information describes");
+            error.help(numbers);
+        }
+        Some((path, Absent::NoInformation { looked_for })) => {
+            error.note(format!("`{path}` has no debug information"));
+            if !looked_for.is_empty() {
+                let paths = listed(looked_for.iter().map(String::as_str), 5);
+                error.note(format!("nor is there {paths}"));
+            }
+            error.help("compile it with `-g`, or install the package with its debug information (`-dbg`, `-dbgsym`, `-debuginfo`)");
+            error.help(numbers);
+        }
+        Some((path, Absent::NotDescribed)) => {
+            error.note(format!("the debug information of `{path}` does not describe this function: its source was compiled without `-g`"));
+            error.help(numbers);
+        }
+        Some((path, Absent::Unusable(why))) => {
+            error.note(format!("`{path}`: {why}")).help(numbers);
+        }
+    }
 }
 
 fn no_argument(lacking: &[(Call, Lack)], name: &str, span: Span, diags: &mut Diagnostics) {
     let names = listed(lacking.iter().map(|(call, _)| call.symbol.as_str()), 3);
-    let params = lacking.iter().filter_map(|(call, _)| call.signature).flat_map(|known| known.params);
-    let mut candidates: Vec<&str> = params.map(|p| p.name).collect();
+    let known = lacking.iter().filter_map(|(call, _)| call.signature.as_ref());
+    let mut candidates: Vec<&str> = known.flat_map(Declared::params).map(|(name, _)| name).collect();
     candidates.sort_unstable();
     candidates.dedup();
     let near = diags.similar(name, candidates.iter().copied());
@@ -354,9 +423,16 @@ fn no_argument(lacking: &[(Call, Lack)], name: &str, span: Span, diags: &mut Dia
 
 /// The C declaration of a function, as far as it is known.
 fn shown(call: &Call) -> String {
-    let Some(known) = call.signature else { return call.symbol.clone() };
-    let params: Vec<String> = known.params.iter().map(|p| declare(cuda::ty(p.ty).c_name, p.name)).collect();
-    format!("{}({})", declare(cuda::ty(known.ret).c_name, &call.symbol), params.join(", "))
+    match &call.signature {
+        None => call.symbol.clone(),
+        Some(known @ Declared::Debug(_)) => known.to_string(),
+        // The tables know a family by one of its names.
+        Some(Declared::Cuda(known)) => {
+            let params: Vec<String> =
+                known.params.iter().map(|p| declare(cuda::ty(p.ty).c_name, p.name)).collect();
+            format!("{}({})", declare(cuda::ty(known.ret).c_name, &call.symbol), params.join(", "))
+        }
+    }
 }
 
 fn declare(c_type: &str, name: &str) -> String {

@@ -95,7 +95,8 @@ impl Finder<'_, '_> {
         site.semaphore = marker.semaphore;
         let symbol = format!("{}:{}", marker.provider, marker.name);
         let passed = Some(marker.args.clone());
-        Spot::Call(Call { returns: false, site, symbol, signature: None, by_name: asked.by_name(), passed })
+        let (signature, absent, by_name) = (None, None, asked.by_name());
+        Spot::Call(Call { returns: false, site, symbol, signature, absent, by_name, passed })
     }
 
     fn marker_site(&mut self, file: Option<FileId>, place: Place, name: &str, probe: &str) -> Site {
@@ -121,6 +122,7 @@ impl Finder<'_, '_> {
             site,
             symbol,
             signature: None,
+            absent: None,
             by_name: asked.by_name(),
             passed: None,
         })

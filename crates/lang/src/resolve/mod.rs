@@ -8,6 +8,7 @@
 //! Not here: types of expressions (`check`), files and symbols of this machine (the catalog).
 
 pub mod codes;
+pub mod declared;
 pub mod layout;
 pub mod markers;
 pub mod names;
@@ -142,7 +143,7 @@ pub fn resolve<'a>(
     for (index, clause) in clauses.enumerate() {
         let usage = Usage::of(clause);
         let asked = probes::Around { named: usage.around.or(defined), parent: usage.event && sends };
-        let spots = finder.clause(clause, asked);
+        let spots = finder.clause(clause, asked, usage.wants_signature());
         let before = count;
         count += spots.len();
         if let Some(most) = setting.most.filter(|&most| before <= most as usize && count > most as usize) {

@@ -10,9 +10,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ast::{Clause, ProbeSpec, SpecPart};
 use crate::catalog::{File, FileId, Function, MarkerArg, Place, TargetError};
+use crate::debug::Absent;
 use crate::diagnostic::{DRAWN, Diagnostic, Diagnostics, Severity};
 use crate::forms::operations;
 use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site};
+use crate::resolve::declared::Declared;
 use crate::resolve::names::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern, cpp_name};
 use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind, SIGNALS};
@@ -47,7 +49,9 @@ pub struct Call {
     /// The symbol, for messages.
     pub symbol: String,
     /// What is known of its arguments.
-    pub signature: Option<&'static cuda::Signature>,
+    pub signature: Option<Declared>,
+    /// Why debug information does not know them: the file, and the reason.
+    pub absent: Option<(String, Absent)>,
     /// Asked for by name, not by a pattern.
     pub by_name: bool,
     /// Of a marker: what it passes on.
@@ -74,6 +78,8 @@ pub struct Finder<'a, 'b> {
     known: FxHashMap<(FileId, &'a str), Known>,
     /// What the clause in hand asks of the calls around its own, which begin and end at one place.
     around: Around,
+    /// The clause in hand asks for arguments or results.
+    typed: bool,
 }
 
 /// What is the same of a function wherever it is probed.
@@ -120,7 +126,8 @@ impl<'a, 'b> Finder<'a, 'b> {
     /// A finder that adds to `names` and `diags`.
     pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
         let (targets, symbols, known, awaited, asked_for) = Default::default();
-        let (files, pending, absent, around) = (Vec::new(), Vec::new(), Vec::new(), Around::default());
+        let (files, pending, absent) = (Vec::new(), Vec::new(), Vec::new());
+        let (around, typed) = (Around::default(), false);
         Finder {
             setting,
             names,
@@ -134,6 +141,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             known,
             absent,
             around,
+            typed,
         }
     }
 
@@ -142,9 +150,9 @@ impl<'a, 'b> Finder<'a, 'b> {
         (self.files, self.pending)
     }
 
-    /// All places where a clause runs, each once.
-    pub fn clause(&mut self, clause: &Clause, around: Around) -> Vec<Spot> {
-        self.around = around;
+    /// All places where a clause runs, each once; `typed`: it asks for arguments or results.
+    pub fn clause(&mut self, clause: &Clause, around: Around, typed: bool) -> Vec<Spot> {
+        (self.around, self.typed) = (around, typed);
         let mut spots = Vec::new();
         for spec in &clause.probes {
             match self.spec(spec) {
@@ -501,14 +509,31 @@ impl<'a, 'b> Finder<'a, 'b> {
                 self.probe(asked, format_args!("{}:{symbol}+{offset}", file.path)),
             ),
         };
+        let declared = match known.signature {
+            Some(row) => Ok(Declared::Cuda(row)),
+            // Behind the first instruction a function is none any more.
+            None if offset == 0 && self.typed => self.declared(file, function, symbol),
+            None => Err(None),
+        };
+        let (signature, absent) = match declared {
+            Ok(declared) => (Some(declared), None),
+            Err(absent) => (None, absent.map(|why| (file.path.clone(), why))),
+        };
         Spot::Call(Call {
             by_name: asked.by_name(),
             returns: asked.returns,
             site: site(Some(file.id), place, known, probe),
             symbol: symbol.into(),
-            signature: known.signature,
+            signature,
+            absent,
             passed: None,
         })
+    }
+
+    /// What debug information knows of a function.
+    fn declared(&self, file: &File, function: &Function, symbol: &str) -> Result<Declared, Option<Absent>> {
+        let found = self.setting.catalog.declared(file.id, function.offset, symbol);
+        found.map(Declared::Debug).map_err(Some)
     }
 
     /// What the tables know of a symbol of a file.
@@ -556,6 +581,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             site: site(Some(file.id), place, known, probe),
             symbol,
             signature: None,
+            absent: None,
             by_name: true,
             passed: None,
         })])
@@ -637,7 +663,8 @@ impl<'a, 'b> Finder<'a, 'b> {
                 returns: asked.returns,
                 site: site(None, Place::default(), known, probe),
                 symbol,
-                signature: known.signature,
+                signature: known.signature.map(Declared::Cuda),
+                absent: None,
                 by_name: asked.by_name(),
                 passed: None,
             })
@@ -786,7 +813,7 @@ fn unknown_operation(spec: &ProbeSpec, api: &'static Api, name: &str) -> Spots {
 /// that no operation names.
 fn says_much(spot: &Spot, others: bool) -> bool {
     match spot {
-        Spot::Call(Call { signature: Some(known), .. }) => {
+        Spot::Call(Call { signature: Some(Declared::Cuda(known)), .. }) => {
             let family = cuda::base_name(known.library, known.name);
             let left_out = |api: &Api| api.quiet.contains(&family) || others && api.names(family);
             ["CUresult", "cudaError_t"].contains(&cuda::ty(known.ret).c_name)

@@ -1,6 +1,6 @@
 //! Tracepoints of the kernel: which ones a pattern means, and what a body sees of their records.
 
-use crate::catalog::{Catalog, RecordKind, Tracepoint};
+use crate::catalog::{Catalog, RecordField, RecordKind, Tracepoint};
 use crate::diagnostic::Diagnostics;
 use crate::hir::{Param, Signature, Type};
 
@@ -66,8 +66,10 @@ pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
         RecordKind::Other(_) => Type::Void,
     };
     let params = tracepoint.fields.iter();
-    let params = params.map(|f| Param { name: f.name.clone(), ty: ty(&f.kind), float: false }).collect();
-    (Signature { params, ret: Type::Void }, tracepoint.fields.iter().map(|f| f.offset).collect())
+    let param = |f: &RecordField| Param { name: f.name.clone(), ty: ty(&f.kind), float: false, named: None };
+    let params = params.map(param).collect();
+    let signature = Signature { params, ret: Type::Void, hidden: false };
+    (signature, tracepoint.fields.iter().map(|f| f.offset).collect())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::ast::{Block, Clause, Expr, ExprKind, Stmt, StmtKind};
+use crate::ast::{Block, Clause, Expr, ExprKind, Stmt, StmtKind, UnaryOp};
 use crate::span::Span;
 
 /// What a body uses of a call.
@@ -17,6 +17,8 @@ pub struct Usage {
     pub highest_arg: Option<(u32, Span)>,
     /// `retval`, with its first place.
     pub retval: Option<Span>,
+    /// Something is read through a pointer, or kept in a variable from which it may be.
+    pub follows: bool,
     /// `span()`: the result code where there is one, which is no condition.
     pub result: bool,
     /// `uaddr("x")`: what it is differs by function.
@@ -54,13 +56,26 @@ impl Usage {
         };
         clause.predicate.iter().for_each(|predicate| walk_expr(predicate, &mut see));
         walk_block(&clause.body, &mut see);
+        usage.follows |= keeps(&clause.body);
         usage
+    }
+
+    /// The body asks for more of a call than where it is.
+    pub fn wants_signature(&self) -> bool {
+        !self.args.is_empty() || self.all_args.is_some() || self.retval.is_some()
     }
 
     fn see(&mut self, expr: &Expr) {
         if asks_around(expr) {
             self.around.get_or_insert(expr.span);
         }
+        self.follows |= match &expr.kind {
+            ExprKind::Field { base, .. } => !is_args(base),
+            ExprKind::Unary { op: UnaryOp::Deref, .. } | ExprKind::Index { .. } => true,
+            ExprKind::SizeofExpr(_) | ExprKind::Block { .. } => true,
+            ExprKind::Cast { ty, .. } => ty.of.is_some(),
+            _ => false,
+        };
         match &expr.kind {
             ExprKind::Field { base, name, .. } if is_args(base) => self.see_arg(&name.node, name.span),
             ExprKind::Ident(name) => self.see_ident(name, expr.span),
@@ -123,6 +138,22 @@ pub fn stack_arg_number(name: &str) -> Option<u32> {
 /// Integer registers that hold arguments on this machine.
 pub fn argument_registers() -> u32 {
     if std::env::consts::ARCH == "aarch64" { 8 } else { 6 }
+}
+
+/// A value is kept, from which pointers may be followed later.
+fn keeps(block: &Block) -> bool {
+    let keeps_value = |stmt: &Stmt| match &stmt.kind {
+        StmtKind::Let { .. } => true,
+        StmtKind::Assign { value, .. } => !matches!(value.kind, ExprKind::Call { .. }),
+        StmtKind::If { then, otherwise, .. } => keeps(then) || otherwise.as_ref().is_some_and(keeps),
+        StmtKind::While { body, .. }
+        | StmtKind::Unroll { body, .. }
+        | StmtKind::ForRange { body, .. }
+        | StmtKind::ForMap { body, .. }
+        | StmtKind::Block(body) => keeps(body),
+        StmtKind::Expr(_) | StmtKind::Return(_) | StmtKind::Break | StmtKind::Continue => false,
+    };
+    block.stmts.iter().any(keeps_value)
 }
 
 /// Calls `see` on every expression of a block.

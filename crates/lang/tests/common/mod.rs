@@ -1,8 +1,12 @@
 //! A machine of some libraries and a dozen symbols, the same everywhere.
 
+pub mod declared;
 pub mod record;
 
+use std::sync::Arc;
+
 use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
+use lang::debug::{self, Absent, TypeId};
 use record::passed;
 
 /// Name in scripts, path, what it is, symbols.
@@ -27,7 +31,12 @@ const LIBRARIES: &[Library] = &[
          cudaMalloc@libcudart.so.12 cudaMemcpy@libcudart.so.12",
     ),
     ("libc", "/usr/lib/libc.so.6", None, "execvp free malloc=__libc_malloc"),
-    ("./app", "/home/me/app", None, "cudaMalloc main _ZN2nn6Linear7forwardEl"),
+    (
+        "./app",
+        "/home/me/app",
+        None,
+        "cudaMalloc main _ZN2nn6Linear7forwardEl early serve serve.isra.0 serve_all totals",
+    ),
 ];
 
 /// The machine.
@@ -115,6 +124,22 @@ impl Catalog for Machine {
     /// The program alone has markers.
     fn markers(&self, file: FileId) -> &[Marker] {
         if LIBRARIES[file.0 as usize].0 == "./app" { &self.markers } else { &[] }
+    }
+
+    /// The program alone is described.
+    fn declared(&self, file: FileId, _: u64, symbol: &str) -> Result<Arc<debug::Function>, Absent> {
+        match LIBRARIES[file.0 as usize].0 {
+            "./app" => declared::function(file, symbol),
+            _ => Err(Absent::NoInformation { looked_for: Vec::new() }),
+        }
+    }
+
+    fn declared_type(&self, id: TypeId) -> Arc<debug::Type> {
+        declared::ty(id)
+    }
+
+    fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
+        (LIBRARIES[file.0 as usize].0 == "./app").then(|| declared::named(file, name))?
     }
 
     /// Entry probes move by the length of a `push`, return probes stay.

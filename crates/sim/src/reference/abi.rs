@@ -1,6 +1,6 @@
 //! Where the System V ABI of x86-64 puts integer arguments, read off its text (section 3.2.3) and not off the compiler.
 
-use lang::hir::{Param, Struct, Type};
+use lang::hir::{Param, Signature, Struct, Type};
 
 /// Where eight bytes of an argument lie.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ const REGISTERS: u32 = 6;
 
 /// Places of the eightbytes of each parameter. A struct goes to registers if it has at most two eightbytes and both
 /// still fit, else as a whole to the stack; a later, smaller parameter may still take a register.
-pub fn places(params: &[Param], structs: &[Struct]) -> Vec<Vec<Place>> {
-    let (mut registers, mut stack) = (0, 0);
+pub fn places(signature: &Signature, structs: &[Struct]) -> Vec<Vec<Place>> {
+    let (mut registers, mut stack) = (u32::from(signature.hidden), 0);
     let mut place = |param: &Param| {
         let eightbytes = if param.float { 0 } else { size(&param.ty, structs).div_ceil(8) };
         let fits = eightbytes <= 2 && registers + eightbytes <= REGISTERS;
@@ -25,7 +25,7 @@ pub fn places(params: &[Param], structs: &[Struct]) -> Vec<Vec<Place>> {
         *next += eightbytes;
         (first..first + eightbytes).map(|n| if fits { Place::Register(n) } else { Place::Stack(n) }).collect()
     };
-    params.iter().map(&mut place).collect()
+    signature.params.iter().map(&mut place).collect()
 }
 
 /// Bytes of a type as C has it.

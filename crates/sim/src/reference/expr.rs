@@ -254,7 +254,7 @@ impl Meaning<'_> {
     /// Eight bytes at most of a parameter, `offset` bytes into it.
     fn param(&mut self, run: &Run, index: u32, offset: u32) -> i64 {
         let signature = run.probe.signature.as_ref().expect("a parameter has a signature");
-        let places = &abi::places(&signature.params, &self.program.structs)[index as usize];
+        let places = &abi::places(signature, &self.program.structs)[index as usize];
         let entered = run.entered.as_ref().expect("a parameter has a call");
         match entered.place(places[(offset / 8) as usize]) {
             Some(word) => (word >> (8 * (offset % 8))) as i64,

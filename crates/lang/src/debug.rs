@@ -1,0 +1,132 @@
+//! What a file's debug information (DWARF) declares: functions with their parameters, and types.
+//!
+//! A type is told one level at a time: what a pointer points to is asked for when a script follows it, so that a function
+//! of a large program costs what its own parameters cost.
+//!
+//! Not here: reading DWARF (`target`), what scripts make of the types (`check::types`), where arguments lie (`passing`).
+
+use crate::catalog::FileId;
+
+/// A type of a file, as the catalog numbers it. One type may have several numbers: each unit of a program declares its own.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TypeId {
+    /// The file.
+    pub file: FileId,
+    /// The catalog's number.
+    pub at: u64,
+}
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// As C declares it: `int grow(struct pool *p, unsigned long n)`.
+    pub declared: String,
+    /// In order; those without a name are called by their place: `_1`.
+    pub params: Vec<Param>,
+    /// `None`: it returns nothing.
+    pub ret: Option<TypeId>,
+    /// The caller says where the result goes, before all parameters.
+    pub hidden: bool,
+    /// Where nobody can tell how a function is called.
+    pub unsure: Option<Unsure>,
+}
+
+/// A parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// `n`
+    pub name: String,
+    /// Its type; of an object that the ABI passes by its address, a pointer to it.
+    pub ty: TypeId,
+}
+
+/// From some parameter on nobody can tell where arguments lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsure {
+    /// The first such parameter.
+    pub from: usize,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// A type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Type {
+    /// `ns::point`, the name of a typedef where the type itself has none; empty: none.
+    pub name: String,
+    /// What it is once typedefs and qualifiers are seen through.
+    pub kind: Kind,
+}
+
+/// What a type is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `void`, or what nothing is known of.
+    Void,
+    /// `bool`
+    Bool,
+    /// `long`, `char`
+    Int {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// Two's complement.
+        signed: bool,
+    },
+    /// `double`; 16 bytes: `long double` of x86.
+    Float {
+        /// 4, 8 or 16.
+        bytes: u8,
+    },
+    /// `enum color`
+    Enum {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// Its values are.
+        signed: bool,
+        /// Names and values, in order.
+        variants: Vec<(String, i64)>,
+    },
+    /// `T *`, `T &`; to `void`: `None`.
+    Pointer(Option<TypeId>),
+    /// A struct, class or union. Without size: only its name is known.
+    Struct {
+        /// Bytes.
+        size: u32,
+        /// Those of bases and of unnamed members are among them.
+        fields: Vec<Field>,
+    },
+    /// `T [4]`
+    Array(TypeId, u32),
+    /// What scripts have no type for, as it is called.
+    Other {
+        /// Bytes, as far as known.
+        size: u32,
+    },
+}
+
+/// A member of a struct.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Bytes from the start.
+    pub offset: u32,
+    /// Its type.
+    pub ty: TypeId,
+    /// Of a bit-field: the first bit above the offset, and how many there are.
+    pub bits: Option<(u8, u8)>,
+}
+
+/// Why nothing is known of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// The file has no debug information, nor is there any beside it.
+    NoInformation {
+        /// Files that were looked for.
+        looked_for: Vec<String>,
+    },
+    /// There is some, and this function is not in it.
+    NotDescribed,
+    /// There is some that cannot be used, or the function is not called as it is declared: why, in words.
+    Unusable(String),
+}

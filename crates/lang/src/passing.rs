@@ -1,0 +1,173 @@
+//! How arguments travel, as far as that follows from their types alone: System V AMD64 ABI 3.2.3, "Classification".
+//!
+//! ```text
+//! struct { long a; int b; }       two integer registers, or two words of the stack
+//! struct { double x; long n; }    a vector register and an integer register, or two words of the stack
+//! struct { char text[24]; }       the stack
+//! ```
+//!
+//! Not here: which registers those are, and who gets them (`codegen`'s `abi`).
+
+use crate::hir::{Field, Struct, Type};
+
+/// Where eight bytes of a struct travel.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Nothing lies there.
+    None,
+    /// In an integer register.
+    Integer,
+    /// In a vector register.
+    Vector,
+}
+
+/// How an argument travels.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Passing {
+    /// A scalar in an integer register.
+    Word,
+    /// A floating-point number in a vector register.
+    Vector,
+    /// By eightbytes in registers, if there is one left for each.
+    Registers(Vec<Class>),
+    /// In memory, where the stack arguments are.
+    Memory {
+        /// Rounded up to words.
+        bytes: u32,
+        /// 8 or 16.
+        align: u32,
+    },
+}
+
+/// Bytes that travel in registers at most.
+const IN_REGISTERS: u32 = 16;
+/// `long double`: class X87.
+const LONG_DOUBLE: u32 = 16;
+
+/// How a value of a type travels; `float`: the type only has the bits of a floating-point number.
+pub fn passing(ty: &Type, float: bool, structs: &[Struct]) -> Passing {
+    match ty {
+        _ if float && is_long_double(ty) => Passing::Memory { bytes: LONG_DOUBLE, align: LONG_DOUBLE },
+        _ if float => Passing::Vector,
+        Type::Struct(id) => structure(&structs[id.0 as usize], structs),
+        _ => Passing::Word,
+    }
+}
+
+fn structure(def: &Struct, structs: &[Struct]) -> Passing {
+    let memory =
+        Passing::Memory { bytes: def.size.next_multiple_of(8), align: if def.align > 8 { 16 } else { 8 } };
+    if def.size > IN_REGISTERS {
+        return memory;
+    }
+    // A struct of which nothing is known is taken for one of integers.
+    let unknown = if def.fields.is_empty() && def.size > 1 { Class::Integer } else { Class::None };
+    let mut classes = vec![unknown; def.size.div_ceil(8) as usize];
+    match def.fields.iter().all(|field| classify(field, 0, structs, &mut classes)) {
+        true => Passing::Registers(classes),
+        false => memory,
+    }
+}
+
+/// Adds what a member makes of its eightbytes; false: the whole struct is passed in memory.
+fn classify(field: &Field, base: u32, structs: &[Struct], classes: &mut [Class]) -> bool {
+    let at = base + field.offset;
+    classify_type(&field.ty, (at, field.float, field.bits.is_some()), structs, classes)
+}
+
+fn classify_type(
+    ty: &Type,
+    (at, float, bits): (u32, bool, bool),
+    structs: &[Struct],
+    classes: &mut [Class],
+) -> bool {
+    match ty {
+        Type::Struct(id) => {
+            structs[id.0 as usize].fields.iter().all(|field| classify(field, at, structs, classes))
+        }
+        _ if float && is_long_double(ty) => false,
+        Type::Array(element, count) => {
+            let each = size(element, structs);
+            (0..*count).all(|n| classify_type(element, (at + n * each, float, bits), structs, classes))
+        }
+        scalar => {
+            let bytes = size(scalar, structs);
+            let Some(class) = classes.get_mut(at as usize / 8) else { return false };
+            match float {
+                true if *class == Class::None => *class = Class::Vector,
+                true => {}
+                false => *class = Class::Integer,
+            }
+            // A member that is not aligned sends the whole to memory.
+            bits || bytes <= 1 || at.is_multiple_of(bytes)
+        }
+    }
+}
+
+/// The type that has the bits of a `long double`.
+pub fn long_double() -> Type {
+    Type::Array(Box::new(Type::Int { bytes: 1, signed: false }), LONG_DOUBLE)
+}
+
+fn is_long_double(ty: &Type) -> bool {
+    *ty == long_double()
+}
+
+/// Bytes of a value.
+fn size(ty: &Type, structs: &[Struct]) -> u32 {
+    match ty {
+        Type::Void => 0,
+        Type::Bool => 1,
+        Type::Int { bytes, .. } => u32::from(*bytes),
+        Type::Enum(_) => 4,
+        Type::Struct(id) => structs[id.0 as usize].size,
+        Type::Array(element, count) => size(element, structs) * count,
+        _ => 8,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hir::{Origin, StructId};
+
+    const DOUBLE: (Type, bool) = (Type::U64, true);
+    const FLOAT: (Type, bool) = (Type::U32, true);
+    const INT: (Type, bool) = (Type::I32, false);
+    const LONG: (Type, bool) = (Type::I64, false);
+
+    /// A struct with members at offsets.
+    fn of(size: u32, members: &[(u32, (Type, bool))]) -> Passing {
+        let fields = members.iter().map(|(offset, (ty, float))| Field {
+            name: String::new(),
+            offset: *offset,
+            ty: ty.clone(),
+            bits: None,
+            float: *float,
+            named: None,
+        });
+        let fields = fields.collect();
+        let structs = [Struct { name: String::new(), size, align: 8, fields, origin: Origin::Debug }];
+        passing(&Type::Struct(StructId(0)), false, &structs)
+    }
+
+    #[test]
+    fn eightbytes_have_classes() {
+        use Class::{Integer, Vector};
+        assert_eq!(of(16, &[(0, DOUBLE), (8, LONG)]), Passing::Registers(vec![Vector, Integer]));
+        assert_eq!(of(8, &[(0, FLOAT), (4, INT)]), Passing::Registers(vec![Integer]), "both lie in one");
+        assert_eq!(of(8, &[(0, INT), (4, FLOAT)]), Passing::Registers(vec![Integer]));
+        assert_eq!(of(12, &[(0, FLOAT), (4, FLOAT), (8, INT)]), Passing::Registers(vec![Vector, Integer]));
+        assert_eq!(of(1, &[]), Passing::Registers(vec![Class::None]), "an empty class takes nothing");
+        let four = (Type::Array(Box::new(Type::U32), 4), true);
+        assert_eq!(of(16, &[(0, four)]), Passing::Registers(vec![Vector, Vector]));
+    }
+
+    #[test]
+    fn large_and_unaligned_structs_and_long_doubles_lie_in_memory() {
+        assert_eq!(of(24, &[(0, LONG), (8, LONG), (16, LONG)]), Passing::Memory { bytes: 24, align: 8 });
+        assert_eq!(of(9, &[(0, (Type::Bool, false)), (1, LONG)]), Passing::Memory { bytes: 16, align: 8 });
+        assert_eq!(of(16, &[(0, (long_double(), true))]), Passing::Memory { bytes: 16, align: 8 });
+        assert_eq!(passing(&long_double(), true, &[]), Passing::Memory { bytes: 16, align: 16 });
+    }
+}

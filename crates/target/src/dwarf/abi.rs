@@ -1,0 +1,192 @@
+//! What of a call does not follow from its types alone: who travels by reference, and where nobody can tell.
+
+use gimli::constants::{
+    DW_AT_artificial, DW_AT_byte_size, DW_AT_calling_convention, DW_AT_defaulted, DW_CC_pass_by_reference,
+    DW_CC_pass_by_value, DW_LANG_Ada83, DW_LANG_Ada95, DW_LANG_C, DW_LANG_C_plus_plus,
+    DW_LANG_C_plus_plus_03, DW_LANG_C_plus_plus_11, DW_LANG_C_plus_plus_14, DW_LANG_C_plus_plus_17,
+    DW_LANG_C_plus_plus_20, DW_LANG_C11, DW_LANG_C17, DW_LANG_C89, DW_LANG_C99, DW_LANG_Fortran03,
+    DW_LANG_Fortran08, DW_LANG_Fortran77, DW_LANG_Fortran90, DW_LANG_Fortran95, DW_LANG_Mips_Assembler,
+    DW_LANG_ObjC, DW_LANG_ObjC_plus_plus, DW_LANG_Rust, DW_TAG_inheritance, DW_TAG_member, DW_TAG_subprogram,
+    DwLang,
+};
+use lang::debug::{Field, Kind, Unsure};
+
+use super::Debug;
+use super::entry::Entry;
+use super::types::{Ref, is_struct};
+use super::units::Place;
+
+/// Classes that hold each other at most.
+const LEVELS: usize = 16;
+/// Names of copies of functions that take other parameters than the original.
+const COPIES: [&str; 4] = [".isra.", ".constprop.", ".part.", ".cold"];
+/// Bytes of a result that Rust returns in registers for certain.
+const WORD: u32 = 8;
+
+impl Debug {
+    /// The language of the unit around an entry.
+    pub(super) fn language(&self, place: Place) -> DwLang {
+        self.units().around(place).map_or(DW_LANG_C, |unit| self.units().language(unit))
+    }
+
+    pub(super) fn is_c(&self, place: Place) -> bool {
+        matches!(self.language(place), DW_LANG_C | DW_LANG_C89 | DW_LANG_C99 | DW_LANG_C11 | DW_LANG_C17)
+    }
+
+    /// An object of a class that must not be copied bit by bit: its address is passed.
+    pub(super) fn by_reference(&self, ty: Place) -> bool {
+        self.is_cpp(ty) && self.nontrivial(ty, LEVELS)
+    }
+
+    fn is_cpp(&self, place: Place) -> bool {
+        is_cpp(self.language(place))
+    }
+
+    fn nontrivial(&self, ty: Place, levels: usize) -> bool {
+        let Some(levels) = levels.checked_sub(1) else { return false };
+        let Some((class, _)) = self.seen_through(ty).filter(|(entry, _)| is_struct(entry)) else {
+            return false;
+        };
+        let convention = class.number(DW_AT_calling_convention);
+        let is = |wanted: gimli::DwCc| convention == Some(u64::from(wanted.0));
+        if is(DW_CC_pass_by_reference) || is(DW_CC_pass_by_value) {
+            return is(DW_CC_pass_by_reference);
+        }
+        // Compilers that do not say it: by what the class declares, and what it holds.
+        self.children(class.place).iter().any(|child| match child.tag {
+            DW_TAG_subprogram => self.forbids_copies(&class, child),
+            DW_TAG_member if child.name.as_ref().is_some_and(|name| name.starts_with("_vptr")) => true,
+            DW_TAG_member | DW_TAG_inheritance if !child.declaration => {
+                child.ty.is_some_and(|ty| self.nontrivial(ty, levels))
+            }
+            _ => false,
+        })
+    }
+
+    /// A destructor, or a constructor from another object of the class, that somebody wrote.
+    fn forbids_copies(&self, class: &Entry, method: &Entry) -> bool {
+        let (Some(name), Some(of)) = (&method.name, &class.name) else { return false };
+        if method.has(DW_AT_defaulted) || method.has(DW_AT_artificial) {
+            return false;
+        }
+        let plain = of.split('<').next().unwrap_or(of);
+        let copies = || {
+            let params = self.params_of(method.place);
+            let [_, other] = &params[..] else { return false };
+            let target =
+                other.ty.and_then(|ty| self.seen_through(ty)).and_then(|(reference, _)| reference.ty);
+            target.and_then(|to| self.seen_through(to)).is_some_and(|(to, _)| to.place == class.place)
+        };
+        name.starts_with('~') || name.split('<').next() == Some(plain) && copies()
+    }
+
+    /// From which parameter on nobody can tell where they lie.
+    pub(super) fn unsure(
+        &self,
+        function: Place,
+        symbol: &str,
+        params: &[Place],
+        ret: Option<Place>,
+    ) -> Option<Unsure> {
+        let from = |from: usize, why: String| Some(Unsure { from, why });
+        if is_copy(symbol) {
+            let original = symbol.split('.').next().unwrap_or(symbol);
+            return from(
+                0,
+                format!(
+                    "the compiler made this copy of `{original}` with other parameters than those declared"
+                ),
+            );
+        }
+        let language = self.language(function);
+        if language == DW_LANG_Rust {
+            return self.unsure_in_rust(params, ret);
+        }
+        if !follows_the_abi(language) {
+            return from(0, format!("its language ({language}) passes arguments in its own way"));
+        }
+        let strange = params.iter().position(|ty| self.is_strange(*ty))?;
+        let spelled = self.spelled(Some(params[strange]), "");
+        from(strange, format!("where a `{spelled}` is passed is not known here"))
+    }
+
+    fn is_strange(&self, ty: Place) -> bool {
+        matches!(
+            self.read_type(Ref::to(ty)).map(|ty| ty.kind),
+            None | Some(Kind::Other { .. } | Kind::Array(..))
+        )
+    }
+
+    /// Rust promises nothing. Numbers, addresses and slices have always been passed in one and two registers.
+    fn unsure_in_rust(&self, params: &[Place], ret: Option<Place>) -> Option<Unsure> {
+        if let Some(ret) = ret.filter(|ret| self.rust_result_is_unsure(*ret)) {
+            let why =
+                format!("Rust may return a `{}` in registers or in memory", self.spelled(Some(ret), ""));
+            return Some(Unsure { from: 0, why });
+        }
+        let from = params.iter().position(|ty| !self.is_certain_in_rust(*ty))?;
+        let why = format!("Rust passes a `{}` in a way of its own", self.spelled(Some(params[from]), ""));
+        Some(Unsure { from, why })
+    }
+
+    fn rust_result_is_unsure(&self, ty: Place) -> bool {
+        let Some((entry, _)) = self.seen_through(ty) else { return false };
+        let size = entry.number(DW_AT_byte_size).unwrap_or(0) as u32;
+        is_struct(&entry) && size > WORD && size <= 2 * WORD && !self.is_certain_in_rust(ty)
+    }
+
+    fn is_certain_in_rust(&self, ty: Place) -> bool {
+        let Some(ty) = self.read_type(Ref::to(ty)) else { return false };
+        match ty.kind {
+            Kind::Struct { size, fields } => size == 0 || self.is_fat_pointer(size, &fields),
+            Kind::Other { .. } | Kind::Array(..) => false,
+            _ => true,
+        }
+    }
+
+    /// `&str`, `&[T]`, `&dyn Trait`
+    fn is_fat_pointer(&self, size: u32, fields: &[Field]) -> bool {
+        let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+        size == 2 * WORD && matches!(names[..], ["data_ptr", "length"] | ["pointer", "vtable"])
+    }
+}
+
+/// A copy of a function that takes other parameters than the original.
+pub(super) fn is_copy(symbol: &str) -> bool {
+    COPIES.iter().any(|end| symbol.contains(end))
+}
+
+fn is_cpp(language: DwLang) -> bool {
+    matches!(
+        language,
+        DW_LANG_C_plus_plus
+            | DW_LANG_C_plus_plus_03
+            | DW_LANG_C_plus_plus_11
+            | DW_LANG_C_plus_plus_14
+            | DW_LANG_C_plus_plus_17
+            | DW_LANG_C_plus_plus_20
+            | DW_LANG_ObjC_plus_plus
+    )
+}
+
+/// Its functions are called as those of C are.
+fn follows_the_abi(language: DwLang) -> bool {
+    is_cpp(language)
+        || matches!(
+            language,
+            DW_LANG_C
+                | DW_LANG_C89
+                | DW_LANG_C99
+                | DW_LANG_C11
+                | DW_LANG_C17
+                | DW_LANG_ObjC
+                | DW_LANG_Ada83
+                | DW_LANG_Ada95
+                | DW_LANG_Fortran77
+                | DW_LANG_Fortran90
+                | DW_LANG_Fortran95
+                | DW_LANG_Fortran03
+                | DW_LANG_Fortran08
+                | DW_LANG_Mips_Assembler
+        )
+}

@@ -1,0 +1,310 @@
+//! Which unit holds an address or an entry, and what is where in a unit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gimli::constants::{
+    DW_AT_declaration, DW_AT_entry_pc, DW_AT_language, DW_AT_low_pc, DW_AT_name, DW_AT_ranges, DW_LANG_C,
+    DW_TAG_class_type, DW_TAG_enumeration_type, DW_TAG_namespace, DW_TAG_structure_type, DW_TAG_subprogram,
+    DW_TAG_typedef, DW_TAG_union_type, DwLang, DwTag,
+};
+use gimli::{
+    AttributeValue, DebugInfoOffset, DebugTypes, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian,
+    Section, Unit, UnitHeader, UnitOffset, UnitSectionOffset, UnitType,
+};
+
+use super::{Debug, Slice, lock};
+
+/// Where an entry is: the section, and the bytes from its start.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub part: Part,
+    pub offset: usize,
+}
+
+/// A section that holds entries.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// `.debug_info`
+    Info,
+    /// `.debug_types` of DWARF 4.
+    Types,
+    /// `.debug_info` of the file that `dwz` made.
+    Shared,
+}
+
+/// All units of a file.
+#[derive(Debug, Default)]
+pub(super) struct Units {
+    /// In the order of their places.
+    list: Vec<UnitAt>,
+    /// Begin and end of code, and whose it is; sorted.
+    ranges: Vec<(u64, u64, usize)>,
+    /// Types that are named by a number.
+    signatures: HashMap<u64, Place>,
+}
+
+#[derive(Debug)]
+struct UnitAt {
+    start: Place,
+    end: usize,
+    language: DwLang,
+    /// What it describes is in a `.dwo` file.
+    split: bool,
+}
+
+/// What is where in a unit.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Entries of functions, by the address of their first instruction.
+    pub functions: HashMap<u64, Vec<Place>>,
+    /// Definitions of types, by their full names.
+    pub types: Vec<(String, Place)>,
+    /// Namespaces and classes around entries that are in some: `ns::outer`.
+    pub scopes: HashMap<usize, Arc<str>>,
+}
+
+impl Units {
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// The unit around an entry.
+    pub fn around(&self, place: Place) -> Option<usize> {
+        let at = self.list.partition_point(|unit| unit.start <= place).checked_sub(1)?;
+        let unit = &self.list[at];
+        (unit.start.part == place.part && place.offset < unit.end).then_some(at)
+    }
+
+    /// The unit whose code has an address.
+    pub fn of_code(&self, address: u64) -> Option<usize> {
+        let behind = self.ranges.partition_point(|range| range.0 <= address);
+        // Ranges seldom overlap: a few before the place are enough.
+        self.ranges[..behind].iter().rev().take(8).find(|range| address < range.1).map(|range| range.2)
+    }
+
+    pub fn signature(&self, signature: u64) -> Option<Place> {
+        self.signatures.get(&signature).copied()
+    }
+
+    pub fn language(&self, unit: usize) -> DwLang {
+        self.list[unit].language
+    }
+
+    pub fn is_split(&self, unit: usize) -> bool {
+        self.list[unit].split
+    }
+}
+
+impl Debug {
+    pub(super) fn units(&self) -> &Units {
+        self.units.get_or_init(|| self.read_units())
+    }
+
+    fn read_units(&self) -> Units {
+        let dwarf = self.dwarf();
+        let mut units = Units::default();
+        add_all(&mut units, &dwarf, Part::Info);
+        let mut headers = dwarf.type_units();
+        while let Ok(Some(header)) = headers.next() {
+            add(&mut units, &dwarf, Part::Types, header);
+        }
+        if let Some(shared) = dwarf.sup() {
+            add_all(&mut units, shared, Part::Shared);
+        }
+        units.ranges.sort_unstable();
+        units
+    }
+
+    /// What is where in a unit; kept for the next question.
+    pub(super) fn scan(&self, unit: usize) -> Arc<Scan> {
+        if let Some(known) = lock(&self.scans).get(&unit) {
+            return Arc::clone(known);
+        }
+        let scan = Arc::new(self.read_scan(unit));
+        lock(&self.scans).insert(unit, Arc::clone(&scan));
+        scan
+    }
+
+    pub(super) fn read_scan(&self, unit: usize) -> Scan {
+        let mut scan = Scan::default();
+        let start = self.units().list[unit].start;
+        let all = self.dwarf();
+        let dwarf = of_part(&all, start.part);
+        if let Some(unit) = header(dwarf, start).and_then(|header| dwarf.unit(header).ok()) {
+            // What lies before damage is good.
+            let _ = Scanner { dwarf, unit: &unit, start, scan: &mut scan, scopes: Vec::new() }.run();
+        }
+        scan
+    }
+
+    /// Calls `f` with the unit around a place.
+    pub(super) fn in_unit<T>(
+        &self,
+        place: Place,
+        f: impl FnOnce(&Dwarf<Slice<'_>>, &Unit<Slice<'_>>, Place) -> Option<T>,
+    ) -> Option<T> {
+        let at = self.units().around(place)?;
+        let start = self.units().list[at].start;
+        let all = self.dwarf();
+        let dwarf = of_part(&all, place.part);
+        let header = header(dwarf, start)?;
+        let known = lock(&self.abbreviations).get(&at).cloned();
+        let abbreviations = match known {
+            Some(known) => known,
+            None => {
+                let read = dwarf.abbreviations(&header).ok()?;
+                lock(&self.abbreviations).entry(at).or_insert(read).clone()
+            }
+        };
+        let unit = Unit::new_with_abbreviations(dwarf, header, abbreviations).ok()?;
+        f(dwarf, &unit, start)
+    }
+}
+
+fn of_part<'a, 'd>(dwarf: &'a Dwarf<Slice<'d>>, part: Part) -> &'a Dwarf<Slice<'d>> {
+    match part {
+        Part::Shared => dwarf.sup().unwrap_or(dwarf),
+        Part::Info | Part::Types => dwarf,
+    }
+}
+
+/// The header of the unit that begins at a place.
+fn header<'d>(dwarf: &Dwarf<Slice<'d>>, start: Place) -> Option<UnitHeader<Slice<'d>>> {
+    match start.part {
+        Part::Info | Part::Shared => dwarf.debug_info.header_from_offset(DebugInfoOffset(start.offset)).ok(),
+        Part::Types => {
+            let section: EndianSlice<'d, LittleEndian> = *dwarf.debug_types.reader();
+            let rest = section.slice().get(start.offset..)?;
+            DebugTypes::new(rest, LittleEndian).units().next().ok()?
+        }
+    }
+}
+
+fn add_all(units: &mut Units, dwarf: &Dwarf<Slice<'_>>, part: Part) {
+    let mut headers = dwarf.units();
+    while let Ok(Some(header)) = headers.next() {
+        add(units, dwarf, part, header);
+    }
+}
+
+fn add<'d>(units: &mut Units, dwarf: &Dwarf<Slice<'d>>, part: Part, header: UnitHeader<Slice<'d>>) {
+    let UnitSectionOffset(offset) = header.offset();
+    let start = Place { part, offset };
+    if let UnitType::Type { type_signature, type_offset } = header.type_() {
+        let place = Place { part, offset: offset + type_offset.0 };
+        units.signatures.insert(type_signature.0, place);
+    }
+    let end = offset + header.length_including_self();
+    let Ok(unit) = dwarf.unit(header) else { return };
+    let at = units.list.len();
+    let language = root_language(&unit);
+    let split = unit.dwo_id.is_some() || unit.dwo_name().ok().flatten().is_some();
+    units.list.push(UnitAt { start, end, language, split });
+    let Ok(mut ranges) = dwarf.unit_ranges(&unit) else { return };
+    while let Ok(Some(range)) = ranges.next() {
+        // Functions that the linker has dropped have the address 0.
+        if range.begin != 0 && range.begin < range.end {
+            units.ranges.push((range.begin, range.end, at));
+        }
+    }
+}
+
+fn root_language(unit: &Unit<Slice<'_>>) -> DwLang {
+    let mut entries = unit.entries();
+    let root = entries.next_dfs().ok().flatten();
+    match root.and_then(|root| root.attr_value(DW_AT_language)) {
+        Some(AttributeValue::Language(language)) => language,
+        _ => DW_LANG_C,
+    }
+}
+
+/// Walks a unit.
+struct Scanner<'s, 'd> {
+    dwarf: &'s Dwarf<Slice<'d>>,
+    unit: &'s Unit<Slice<'d>>,
+    start: Place,
+    scan: &'s mut Scan,
+    /// Namespaces and classes around this point, with their depths.
+    scopes: Vec<(isize, Arc<str>)>,
+}
+
+impl<'d> Scanner<'_, 'd> {
+    fn run(&mut self) -> gimli::Result<()> {
+        let mut raw = self.unit.entries_raw(None)?;
+        let mut entry = DebuggingInformationEntry::null();
+        while !raw.is_empty() {
+            let (depth, offset) = (raw.next_depth(), raw.next_offset());
+            let Some(abbreviation) = raw.read_abbreviation()? else { continue };
+            let tag = abbreviation.tag();
+            if is_type(tag) || matches!(tag, DW_TAG_subprogram | DW_TAG_namespace) {
+                let mut again = self.unit.entries_raw(Some(offset))?;
+                again.read_entry(&mut entry)?;
+                while self.scopes.last().is_some_and(|(of, _)| *of >= depth) {
+                    self.scopes.pop();
+                }
+                self.note(&entry, offset, tag, depth);
+            }
+            raw.skip_attributes(abbreviation.attributes())?;
+        }
+        Ok(())
+    }
+
+    fn note(
+        &mut self,
+        entry: &DebuggingInformationEntry<Slice<'d>>,
+        offset: UnitOffset,
+        tag: DwTag,
+        depth: isize,
+    ) {
+        let place = Place { offset: self.start.offset + offset.0, ..self.start };
+        if let Some((_, scope)) = self.scopes.last() {
+            self.scan.scopes.insert(place.offset, Arc::clone(scope));
+        }
+        if tag == DW_TAG_subprogram {
+            if let Some(address) = self.address(entry) {
+                self.scan.functions.entry(address).or_default().push(place);
+            }
+            return;
+        }
+        let Some(name) = self.name(entry) else { return };
+        let full = match self.scopes.last() {
+            Some((_, scope)) => format!("{scope}::{name}"),
+            None => name,
+        };
+        if tag != DW_TAG_typedef {
+            self.scopes.push((depth, full.as_str().into()));
+        }
+        if is_type(tag) && entry.attr(DW_AT_declaration).is_none() {
+            self.scan.types.push((full, place));
+        }
+    }
+
+    fn name(&self, entry: &DebuggingInformationEntry<Slice<'d>>) -> Option<String> {
+        let name = self.dwarf.attr_string(self.unit, entry.attr_value(DW_AT_name)?).ok()?;
+        Some(name.to_string_lossy().into_owned())
+    }
+
+    /// Where a function begins: of several ranges the first, as the others are what was moved out of the way.
+    fn address(&self, entry: &DebuggingInformationEntry<Slice<'d>>) -> Option<u64> {
+        let address = |value| self.dwarf.attr_address(self.unit, value).ok().flatten();
+        let begin = entry.attr_value(DW_AT_low_pc).and_then(address);
+        let begin = begin.or_else(|| entry.attr_value(DW_AT_entry_pc).and_then(address));
+        begin.filter(|address| *address != 0).or_else(|| {
+            let ranges = self.dwarf.attr_ranges(self.unit, entry.attr_value(DW_AT_ranges)?).ok()??;
+            let mut ranges = ranges;
+            ranges.next().ok()?.map(|range| range.begin)
+        })
+    }
+}
+
+fn is_type(tag: DwTag) -> bool {
+    matches!(
+        tag,
+        DW_TAG_structure_type
+            | DW_TAG_class_type
+            | DW_TAG_union_type
+            | DW_TAG_enumeration_type
+            | DW_TAG_typedef
+    )
+}

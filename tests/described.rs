@@ -1,0 +1,185 @@
+//! Arguments by debug information: programs that say themselves what their functions are called with, compiled in many
+//! ways, must be seen to be called with just that.
+
+mod common;
+
+use common::{can_trace, cudatrace, missing, stderr, stdout};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/described").join(name)
+}
+
+fn tool(program: &str, args: &[&str]) {
+    let output = Command::new(program).args(args).output().unwrap_or_else(|e| panic!("{program}: {e}"));
+    assert!(output.status.success(), "{program} {args:?}: {}", stderr(&output));
+}
+
+/// Compiles sources into a program.
+fn compile(compiler: &str, flags: &str, sources: &[&str], program: &Path) {
+    let sources: Vec<PathBuf> = sources.iter().map(|name| source(name)).collect();
+    let mut args: Vec<&str> = flags.split_whitespace().collect();
+    args.extend(["-Wl,--build-id", "-o", program.to_str().unwrap()]);
+    args.extend(sources.iter().map(|path| path.to_str().unwrap()));
+    tool(compiler, &args);
+}
+
+fn c_program(flags: &str, program: &Path) {
+    compile("gcc", flags, &["shapes.c", "pool.c"], program);
+}
+
+fn trace(script: &str, program: &Path) -> Output {
+    let program = program.to_str().unwrap();
+    let script = source(script);
+    let args = ["-q", script.to_str().unwrap(), program, "--", program];
+    cudatrace().args(args).output().expect("cudatrace starts")
+}
+
+/// What the program says of itself, and nothing else, was seen.
+fn same_as_said(output: &Output, how: &str) {
+    let text = stdout(output);
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('@'));
+    let (seen, said): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("saw "));
+    let mut seen: Vec<&str> = seen.iter().filter_map(|line| line.strip_prefix("saw ")).collect();
+    let mut said = said;
+    seen.sort_unstable();
+    said.sort_unstable();
+    assert!(said.len() > 8, "{how}: {text}{}", stderr(output));
+    assert_eq!(seen, said, "{how}: {}", stderr(output));
+}
+
+fn has(output: &Output, wanted: &str) {
+    let text = stdout(output);
+    assert!(text.lines().any(|line| line == wanted), "`{wanted}`: {text}{}", stderr(output));
+}
+
+#[test]
+fn c_is_seen_as_it_is_however_it_is_compiled() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("shapes");
+    let flags = [
+        "-g -O0",
+        "-g -O2",
+        "-gdwarf-4 -O2",
+        "-gdwarf-4 -gstrict-dwarf",
+        "-gdwarf-3",
+        "-gdwarf-2",
+        "-g -gz=zlib",
+    ];
+    for flags in flags.into_iter().chain([
+        "-gdwarf-4 -fdebug-types-section",
+        "-g -fdebug-types-section",
+        "-g -O2 -flto",
+    ]) {
+        c_program(flags, &program);
+        let output = trace("shapes.ct", &program);
+        same_as_said(&output, flags);
+        for line in ["@[BLUE]: 1", "@pools[mine]: 100", "@returned[second, first]: 1"] {
+            has(&output, line);
+        }
+    }
+}
+
+#[test]
+fn cpp_is_seen_as_it_is_however_it_is_compiled() {
+    if !can_trace() {
+        return;
+    }
+    if Command::new("g++").arg("--version").output().is_err() {
+        return missing("there is no g++");
+    }
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("widget");
+    for flags in ["-g -O0", "-g -O2", "-gdwarf-4 -gstrict-dwarf -O2", "-g -O1 -fdebug-types-section"] {
+        compile("g++", flags, &["widget.cpp"], &program);
+        let output = trace("widget.ct", &program);
+        same_as_said(&output, flags);
+        has(&output, "@[Slow]: 1");
+    }
+}
+
+/// A program without debug information, which lies in another file.
+fn split(folder: &Path, separate: &str, link: bool) -> PathBuf {
+    let (program, whole, separate) = (folder.join("split"), folder.join("whole"), folder.join(separate));
+    c_program("-g", &whole);
+    let [program_name, whole, separate] = [&program, &whole, &separate].map(|path| path.to_str().unwrap());
+    tool("objcopy", &["--only-keep-debug", whole, separate]);
+    tool("objcopy", &["--strip-debug", whole, program_name]);
+    if link {
+        tool("objcopy", &[&format!("--add-gnu-debuglink={separate}"), program_name]);
+    }
+    program
+}
+
+#[test]
+fn debug_information_beside_the_program_is_found_by_its_link() {
+    if !can_trace() {
+        return;
+    }
+    for directory in ["", ".debug"] {
+        let folder = TempDir::new().unwrap();
+        let program = split(folder.path(), "split.debug", true);
+        let (from, to) =
+            (folder.path().join("split.debug"), folder.path().join(directory).join("split.debug"));
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::rename(from, to).unwrap();
+        same_as_said(&trace("shapes.ct", &program), directory);
+    }
+}
+
+#[test]
+fn debug_information_of_another_build_is_not_taken() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let program = split(folder.path(), "split.debug", true);
+    c_program("-g -O2", &folder.path().join("split.debug"));
+    let output = trace("shapes.ct", &program);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("has no debug information"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_is_looked_for_is_said() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let program = split(folder.path(), "split.debug", true);
+    std::fs::remove_file(folder.path().join("split.debug")).unwrap();
+    let said = stderr(&trace("shapes.ct", &program));
+    for wanted in [
+        "E0121",
+        "/usr/lib/debug/.build-id/",
+        "/split.debug`",
+        "/.debug/split.debug`",
+        "compile it with `-g`",
+    ] {
+        assert!(said.contains(wanted), "`{wanted}`: {said}");
+    }
+}
+
+#[test]
+fn copies_that_the_optimiser_changed_are_refused() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let (text, program) = (folder.path().join("copy.c"), folder.path().join("copy"));
+    // Of the struct one member is read, and nobody wants the result.
+    let code = "#include <stdio.h>\nstruct s { int a; long b; };\n\
+                static __attribute__((noinline)) int part(struct s *s, int n) { return printf(\"%d\\n\", s->a + n); }\n\
+                int main(int argc, char **argv) { struct s s = { argc, 2 }; part(&s, argc); part(&s, 1); return 0; }\n";
+    std::fs::write(&text, code).unwrap();
+    tool("gcc", &["-g", "-O2", "-o", program.to_str().unwrap(), text.to_str().unwrap()]);
+    let script = format!("uprobe:{}:part.* {{ print(args.s) }}", program.display());
+    let output = cudatrace().args(["-e", &script, "--dry-run"]).output().unwrap();
+    let said = stderr(&output);
+    assert!(said.contains("E0124") && said.contains("made this copy of `part`"), "{said}");
+}
