@@ -276,23 +276,98 @@ fn a_collector_of_others_passes_everything_on() {
     }
 }
 
+/// A certificate of its own kind and its key, if openssl makes any here.
+fn certificate(folder: &Path, name: &str) -> Option<(String, String)> {
+    let path = |end: &str| folder.join(format!("{name}.{end}")).to_str().expect("UTF-8").to_owned();
+    let (certificate, key) = (path("pem"), path("key"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            &format!("/CN={name}"),
+        ])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-out", &certificate, "-keyout", &key])
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        eprintln!("skipped: openssl makes no certificate here");
+        return None;
+    }
+    Some((certificate, key))
+}
+
+#[test]
+fn a_receiver_that_asks_who_sends_is_told() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let Some((certificate, key)) = self::certificate(folder.path(), "receiver") else { return };
+    let Some((own, own_key)) = self::certificate(folder.path(), "sender") else { return };
+    let Some(receiver) = Receiver::start(0, &[&certificate, &key, &own]) else { return };
+    let trusted = ("OTEL_EXPORTER_OTLP_CERTIFICATE", &*certificate);
+    let known = [
+        trusted,
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &own),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", &own_key),
+    ];
+    let grpc = format!("otlp=grpcs://127.0.0.1:{}", receiver.grpc);
+    let http = format!("otlp=https://127.0.0.1:{}", receiver.http);
+    for (export, way) in [(&grpc, "grpc"), (&http, "http/protobuf")] {
+        let said = trace(&[export], &known);
+        assert!(!said.contains("not delivered"), "{said}");
+        assert!(!receiver.got("traces", way).is_empty(), "{way}");
+        let said = trace(&[export], &[trusted, ("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")]);
+        assert!(said.contains("not delivered"), "{way}: {said}");
+    }
+    let mut alone = cudatrace();
+    alone.args(["-e", SCRIPT, "--export", &http, "--", "true"]).envs(known[..2].iter().copied());
+    let output = alone.output().expect("it runs");
+    assert!(!output.status.success() && common::stderr(&output).contains("go together"));
+}
+
+#[test]
+fn what_is_sent_is_compressed_if_that_is_asked_for() {
+    if !can_trace() {
+        return;
+    }
+    let Some(receiver) = Receiver::start(0, &[]) else { return };
+    let ways = [
+        ("grpc", "grpc", receiver.grpc),
+        ("http/protobuf", "http", receiver.http),
+        ("http/json", "http", receiver.http),
+    ];
+    for (way, scheme, port) in ways {
+        let environment = [("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"), ("OTEL_EXPORTER_OTLP_PROTOCOL", way)];
+        let said = trace(&[&format!("otlp={scheme}://127.0.0.1:{port}")], &environment);
+        assert!(!said.contains("not delivered") && !said.contains("dropped"), "{said}");
+        let requests = receiver.got("traces", way);
+        let encoding = |line: &Value| {
+            let headers = line["headers"].as_object().expect("headers").iter();
+            headers
+                .filter(|(name, _)| name.eq_ignore_ascii_case("content-encoding"))
+                .any(|(_, value)| value == "gzip")
+        };
+        // gRPC's own headers are not shown to a service.
+        assert!(way == "grpc" || requests.iter().all(encoding), "{way}");
+        let bodies: Vec<Value> = requests.iter().map(|line| line["body"].clone()).collect();
+        check_spans(&spans(&bodies), &said);
+    }
+}
+
 #[test]
 fn a_receiver_with_tls_is_sent_to_if_its_certificate_is_trusted() {
     if !can_trace() {
         return;
     }
     let folder = tempfile::tempdir().expect("a directory");
-    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
-    let (certificate, key) = (path("certificate.pem"), path("key.pem"));
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=receiver"])
-        .args(["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-out", &certificate, "-keyout", &key])
-        .output();
-    if !made.is_ok_and(|made| made.status.success()) {
-        eprintln!("skipped: openssl makes no certificate here");
-        return;
-    }
+    let Some((certificate, key)) = certificate(folder.path(), "receiver") else { return };
     let Some(receiver) = Receiver::start(0, &[&certificate, &key]) else { return };
     let trusted = [("OTEL_EXPORTER_OTLP_CERTIFICATE", &*certificate)];
     let grpc = format!("otlp=grpcs://127.0.0.1:{}", receiver.grpc);

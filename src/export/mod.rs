@@ -59,6 +59,13 @@ pub struct Kind {
 /// Opens an export. Called again for the next file when one is full.
 pub type Open = fn(&Destination, &Arc<Run>) -> Result<Box<dyn Exporter>>;
 
+impl Kind {
+    /// As it was asked for: `jsonl=t.jsonl`, `otlp`.
+    fn with(&self, dest: &str) -> String {
+        if dest.is_empty() { self.name.into() } else { format!("{}={dest}", self.name) }
+    }
+}
+
 impl PartialEq for Kind {
     fn eq(&self, other: &Kind) -> bool {
         self.name == other.name
@@ -172,9 +179,8 @@ impl Exports {
                 bail!("--export: two exports go to `{dest}`");
             }
             let Some(open) = kind.open else { continue };
-            let dest = Destination::new(dest, rotate);
-            let queue = Queue::start(kind, open, dest.clone(), run.clone());
-            queues.push(queue.with_context(|| format!("--export {}={}", kind.name, dest.path().display()))?);
+            let queue = Queue::start(kind, open, Destination::new(dest, rotate), run.clone());
+            queues.push(queue.with_context(|| format!("--export {}", kind.with(dest)))?);
         }
         let flush_asked = Arc::default();
         let recorder = Recorder::new(run.clone());

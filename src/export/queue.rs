@@ -79,7 +79,7 @@ impl Queue {
     pub fn start(kind: &'static Kind, open: Open, dest: Destination, run: Arc<Run>) -> Result<Queue> {
         let exporter = open(&dest, &run)?;
         let summary = Arc::new(Summary {
-            what: format!("{}={}", kind.name, dest.text()),
+            what: kind.with(dest.text()),
             dest,
             written: AtomicU64::new(0),
             dropped: AtomicU64::new(0),

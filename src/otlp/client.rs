@@ -1,17 +1,23 @@
 //! Sends requests of OTLP over gRPC or HTTP, and tries again where that may help.
 //!
 //! Facts: the specification of OTLP (which statuses are worth another try, `Retry-After`), gRPC over HTTP/2 (a message is a
-//! byte 0, its length in 4 bytes, and itself; the status is in the trailers, or in the headers if there is no message).
+//! byte that says whether it is compressed, its length in 4 bytes, and itself; the status is in the trailers, or in the headers if
+//! there is no message).
 
 use super::target::{Protocol, Target};
 use super::tls;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, TE, USER_AGENT};
+use hyper::header::{
+    CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, TE, USER_AGENT,
+};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use report::otlp::{self, refused};
+use std::io::{self, Write};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -21,6 +27,8 @@ use tokio::time::Instant;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How a message of gRPC is compressed.
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 /// Bytes of an answer that are read at most.
 const ANSWER_BYTES: usize = 64 << 10;
 
@@ -157,10 +165,12 @@ impl Client {
         let uri = &self.target.uri;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let grpc = self.target.protocol == Protocol::Grpc;
-        let (content, body) = match self.target.protocol {
-            Protocol::Grpc => ("application/grpc", framed(&request.body)),
-            Protocol::HttpProtobuf => ("application/x-protobuf", request.body.clone().into()),
-            Protocol::HttpJson => ("application/json", request.body.clone().into()),
+        let gzip = self.target.gzip;
+        let body = if gzip { compressed(&request.body).map_err(words)? } else { request.body.clone() };
+        let (content, encoding, body) = match self.target.protocol {
+            Protocol::Grpc => ("application/grpc", GRPC_ENCODING, framed(&body, gzip)),
+            Protocol::HttpProtobuf => ("application/x-protobuf", CONTENT_ENCODING, body.into()),
+            Protocol::HttpJson => ("application/json", CONTENT_ENCODING, body.into()),
         };
         let mut message = Request::builder().method(Method::POST);
         // HTTP/2 has the host in the address, HTTP/1.1 in a header.
@@ -172,6 +182,9 @@ impl Client {
             headers.insert(HOST, HeaderValue::from_str(authority.as_str()).map_err(words)?);
         }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content));
+        if gzip {
+            headers.insert(encoding, HeaderValue::from_static("gzip"));
+        }
         headers
             .insert(USER_AGENT, HeaderValue::from_static(concat!("cudatrace/", env!("CARGO_PKG_VERSION"))));
         headers.extend(self.target.headers.iter().cloned());
@@ -183,10 +196,17 @@ fn words(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// A message of gRPC, not compressed.
-fn framed(body: &[u8]) -> Bytes {
+fn compressed(body: &[u8]) -> io::Result<Vec<u8>> {
+    // Fast: what is sent in a second has to be compressed in less.
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(body)?;
+    gzip.finish()
+}
+
+/// A message of gRPC.
+fn framed(body: &[u8], compressed: bool) -> Bytes {
     let mut frame = Vec::with_capacity(5 + body.len());
-    frame.push(0);
+    frame.push(compressed.into());
     frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
     frame.extend_from_slice(body);
     frame.into()

@@ -63,6 +63,8 @@ pub struct Target {
     pub uri: Uri,
     /// How.
     pub protocol: Protocol,
+    /// Requests are compressed with gzip.
+    pub gzip: bool,
     /// With TLS.
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// For each request.
@@ -167,12 +169,21 @@ fn target(dest: &str, signal: Signal, variables: Variables<'_>) -> Result<Target
     let timeout = variable(variables, signal, "TIMEOUT").map_or(Ok(10_000), |ms| {
         ms.parse().map_err(|_| anyhow!("OTEL_EXPORTER_OTLP_TIMEOUT={ms}: expected milliseconds"))
     })?;
-    let certificate = variable(variables, signal, "CERTIFICATE");
+    let gzip = match variable(variables, signal, "COMPRESSION").as_deref() {
+        None | Some("none") => false,
+        Some("gzip") => true,
+        Some(other) => bail!("OTEL_EXPORTER_OTLP_COMPRESSION={other}: expected gzip or none"),
+    };
+    let files = tls::Files {
+        trusted: variable(variables, signal, "CERTIFICATE"),
+        own: variable(variables, signal, "CLIENT_CERTIFICATE"),
+        key: variable(variables, signal, "CLIENT_KEY"),
+    };
     let tls = (uri.scheme_str() == Some("https"))
-        .then(|| tls::config(certificate.as_deref(), protocol.over_tls()))
+        .then(|| tls::config(&files, protocol.over_tls()))
         .transpose()
         .with_context(|| format!("`{written}`"))?;
-    Ok(Target { uri, protocol, tls, headers, timeout: Duration::from_millis(timeout) })
+    Ok(Target { uri, protocol, gzip, tls, headers, timeout: Duration::from_millis(timeout) })
 }
 
 /// The address, and the protocol if it says one.
@@ -226,6 +237,9 @@ fn decoded(text: &str) -> String {
 }
 
 fn headers(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>> {
+    if let Some(odd) = text.split(',').find(|pair| !pair.contains('=') && !pair.trim().is_empty()) {
+        bail!("OTEL_EXPORTER_OTLP_HEADERS: `{}` is no `name=value`", odd.trim());
+    }
     let header = |(key, value): (String, String)| {
         let bad = || anyhow!("OTEL_EXPORTER_OTLP_HEADERS: `{key}` is no header that can be sent");
         let name = key.to_ascii_lowercase().parse().map_err(|_| bad())?;
@@ -310,6 +324,13 @@ mod tests {
         assert_eq!(traces.headers[0].0, "authorization");
         assert_eq!((traces.headers[0].1.to_str().unwrap(), traces.headers.len()), ("Basic x=", 2));
         assert_eq!((traces.timeout.as_millis(), metrics.timeout.as_millis()), (250, 10_000));
+        let odd = server("", &[("OTEL_EXPORTER_OTLP_HEADERS", "authorization: Basic x")]).unwrap_err();
+        assert!(odd.to_string().contains("`authorization: Basic x` is no `name=value`"));
+        let compression = |name| server("", &[("OTEL_EXPORTER_OTLP_METRICS_COMPRESSION", name)]);
+        let (traces, metrics) = compression("gzip").unwrap();
+        assert_eq!((traces.gzip, metrics.gzip), (false, true));
+        assert!(!compression("none").unwrap().1.gzip);
+        assert!(compression("zip").unwrap_err().to_string().contains("expected gzip or none"));
         let set = |name: &str| match name {
             "OTEL_RESOURCE_ATTRIBUTES" => Some("service.name=a,deployment.environment.name=x%2Cy".into()),
             "OTEL_SERVICE_NAME" => Some("b".to_owned()),

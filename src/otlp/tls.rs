@@ -1,7 +1,8 @@
-//! TLS to a receiver. Who it is is proved by the certificates that this machine trusts, or by those of a file.
+//! TLS to a receiver. Who it is is proved by the certificates that this machine trusts, or by those of a file; who we are, where it
+//! asks, by a certificate of our own.
 
 use anyhow::{Context, Result, bail};
-use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore};
 use std::io;
 use std::path::Path;
@@ -17,16 +18,41 @@ const BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// How to connect: with the certificates of `file`, or of this machine, for the protocol `h2` or `http/1.1`.
+/// What the environment names.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// Certificates of receivers; else those that this machine trusts.
+    pub trusted: Option<String>,
+    /// Our own certificate.
+    pub own: Option<String>,
+    /// Its key.
+    pub key: Option<String>,
+}
+
+/// How to connect, for the protocol `h2` or `http/1.1`.
 ///
 /// # Errors
-/// There are no certificates.
-pub fn config(file: Option<&str>, protocol: &str) -> Result<Arc<ClientConfig>> {
+/// There are no certificates, or one of our own without its key.
+pub fn config(files: &Files, protocol: &str) -> Result<Arc<ClientConfig>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let mut config = versions.with_root_certificates(trusted(file)?).with_no_client_auth();
+    let trusting = versions.with_root_certificates(trusted(files.trusted.as_deref())?);
+    let mut config = match (&files.own, &files.key) {
+        (Some(own), Some(key)) => {
+            let key = PrivateKeyDer::from_pem_file(key).with_context(|| format!("key of `{key}`"))?;
+            trusting.with_client_auth_cert(certificates(own)?, key)?
+        }
+        (None, None) => trusting.with_no_client_auth(),
+        _ => bail!("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY go together"),
+    };
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     Ok(Arc::new(config))
+}
+
+fn certificates(file: &str) -> Result<Vec<CertificateDer<'static>>> {
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(file).and_then(|certificates| certificates.collect());
+    certificates.with_context(|| format!("certificates of `{file}`"))
 }
 
 fn trusted(file: Option<&str>) -> Result<RootCertStore> {
@@ -36,9 +62,7 @@ fn trusted(file: Option<&str>) -> Result<RootCertStore> {
             BUNDLES[0]
         );
     };
-    let certificates: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(file).and_then(|certificates| certificates.collect());
-    let certificates = certificates.with_context(|| format!("certificates of `{file}`"))?;
+    let certificates = certificates(file)?;
     let mut store = RootCertStore::empty();
     // Bundles hold old ones that nobody can read any more.
     let (usable, _) = store.add_parsable_certificates(certificates);

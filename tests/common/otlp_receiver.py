@@ -1,11 +1,13 @@
 """An OpenTelemetry receiver made of OpenTelemetry's own Python packages: gRPC and HTTP, protobuf and JSON.
 
-Usage: otlp_receiver.py OUT [REFUSALS [CERTIFICATE KEY]]
+Usage: otlp_receiver.py OUT [REFUSALS [CERTIFICATE KEY [CLIENTS]]]
 
 Prints the ports of gRPC and HTTP, then writes a JSON line for each request to OUT. The first REFUSALS requests of each kind are
-answered with "unavailable", as a receiver does that is overloaded. With a certificate both ports speak TLS.
+answered with "unavailable", as a receiver does that is overloaded. With a certificate both ports speak TLS, and with certificates of
+clients nobody else may connect.
 """
 
+import gzip
 import json
 import ssl
 import sys
@@ -55,6 +57,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
+        if self.headers["content-encoding"] == "gzip":
+            body = gzip.decompress(body)
         kinds = {
             "/v1/traces": ("traces", traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse),
             "/v1/metrics": ("metrics", metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse),
@@ -87,9 +91,14 @@ metrics_grpc.add_MetricsServiceServicer_to_server(Service("metrics", metrics.Exp
 web = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 if len(sys.argv) > 4:
     certificate, key = (open(path, "rb").read() for path in sys.argv[3:5])
-    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+    clients = open(sys.argv[5], "rb").read() if len(sys.argv) > 5 else None
+    credentials = grpc.ssl_server_credentials([(key, certificate)], clients, clients is not None)
+    port = server.add_secure_port("127.0.0.1:0", credentials)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*sys.argv[3:5])
+    if clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(sys.argv[5])
     web.socket = context.wrap_socket(web.socket, server_side=True)
 else:
     port = server.add_insecure_port("127.0.0.1:0")
