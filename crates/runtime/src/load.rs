@@ -7,17 +7,20 @@ use crate::features;
 use libbpf_rs::{AsRawLibbpf, MapCore, ObjectBuilder, OpenObject, PrintLevel};
 use libbpf_sys as bpf;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 use wire::Manifest;
+use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
 use wire::manifest::{self, Compiled, Program};
+use wire::map::DIRECT_PREFIX;
 
 /// Lines of the verifier's log that are worth showing.
 const LOG_LINES: usize = 24;
 
 /// Room for the counters of modules that extend the session, unless the caller knows better.
-const SPARE_COUNTERS: u32 = 256;
+const SPARE_COUNTERS: u32 = 1024;
 
 /// A BPF map in the kernel.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub struct LoadedMap {
     pub fd: OwnedFd,
     /// Keys at most; bytes of a ring buffer.
     pub max_entries: u32,
+    /// Bytes.
+    pub value_size: u32,
 }
 
 /// A BPF program in the kernel.
@@ -79,15 +84,29 @@ fn open(
 ) -> libbpf_rs::Result<OpenObject> {
     let mut open = ObjectBuilder::default().open_memory(&compiled.elf)?;
     for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
+        let name = symbol(map.name());
+        let is = |wanted: &str| name == wanted;
         if let Some(shared) = shared.get(&name) {
+            // libbpf has memory for the value of a direct map, which must have the size of what it takes for it.
+            if map.value_size() != shared.value_size {
+                map.set_value_size(shared.value_size)?;
+            }
             map.reuse_fd(shared.fd.as_fd())?;
-        } else if name == wire::counter::COUNTERS_MAP {
+        } else if is(COUNTERS_MAP) {
             let entries = map.max_entries() + spare_counters;
             map.set_max_entries(entries)?;
+        } else if is(FAILURES_MAP) {
+            let bytes = map.value_size() + 8 * spare_counters;
+            map.set_value_size(bytes)?;
         }
     }
     Ok(open)
+}
+
+/// Name of a map in the manifest. Direct ones have that of their section in the object.
+fn symbol(name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    name.strip_prefix(DIRECT_PREFIX).unwrap_or(&name).to_owned()
 }
 
 fn collect(
@@ -98,10 +117,11 @@ fn collect(
     let mut objects = Objects::default();
     let setup = |errno| LoadError::Setup { what: "cannot duplicate a descriptor", errno };
     for map in object.maps() {
-        let name = map.name().to_string_lossy().into_owned();
+        let name = symbol(map.name());
         if !shared.contains_key(&name) {
             let fd = map.as_fd().try_clone_to_owned().map_err(setup)?;
-            objects.maps.insert(name, LoadedMap { fd, max_entries: map.max_entries() });
+            let (max_entries, value_size) = (map.max_entries(), map.value_size());
+            objects.maps.insert(name, LoadedMap { fd, max_entries, value_size });
         }
     }
     for wanted in &manifest.programs {

@@ -24,8 +24,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use wire::Manifest;
+use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
 use wire::manifest::{self, Attach, Compiled, EventKind, Program};
-use wire::{CounterKind, Manifest};
 
 /// How to load.
 #[derive(Clone, Debug, Default)]
@@ -128,7 +129,7 @@ impl Loaded {
         sys::raise_memlock_limit();
         let (ring_map, ring_size) = create_ring(ring_size(&compiled.manifest, options))?;
         let ring_fd = ring_map.try_clone().map_err(setup("cannot duplicate a descriptor"))?;
-        let ring_map = LoadedMap { fd: ring_map, max_entries: ring_size };
+        let ring_map = LoadedMap { fd: ring_map, max_entries: ring_size, value_size: 0 };
         let mut core = Core {
             manifest: compiled.manifest.clone(),
             scripts: Vec::new(),
@@ -414,7 +415,7 @@ impl Core {
     /// Takes in what a module brought: new maps and stack maps.
     fn take(&mut self, objects: Objects) -> Result<Vec<LoadedProgram>, LoadError> {
         let manifest = &self.manifest;
-        let ours = [manifest::PIDS_MAP, manifest::CONTROL_MAP, wire::counter::COUNTERS_MAP];
+        let ours = [manifest::PIDS_MAP, manifest::CONTROL_MAP, COUNTERS_MAP, FAILURES_MAP];
         let named = manifest.maps.iter().map(|map| map.symbol.as_str());
         let named = named.chain(manifest.stacks.iter().map(|stack| stack.symbol.as_str()));
         let named: Vec<&str> =
@@ -495,22 +496,38 @@ impl Core {
 
     /// A counter beyond the map's end would count nothing, in silence.
     fn check_counters(&self, manifest: &Manifest) -> Result<(), LoadError> {
-        let room =
-            self.shared.get(wire::counter::COUNTERS_MAP).map_or(usize::MAX, |map| map.max_entries as usize);
+        let often = self.shared.get(COUNTERS_MAP).map(|map| map.max_entries);
+        let failures = self.shared.get(FAILURES_MAP).map(|map| map.value_size / 8);
+        let room = often.into_iter().chain(failures).min().map_or(usize::MAX, |room| room as usize);
         if manifest.counters.len() <= room { Ok(()) } else { Err(LoadError::NoCounters { room }) }
     }
 
     /// The counters of all modules, summed over CPUs, in the order of the manifest.
     pub fn counters(&self) -> io::Result<Vec<u64>> {
-        let Some(map) = self.shared.get(wire::counter::COUNTERS_MAP) else { return Ok(Vec::new()) };
-        let read = |index: u32| {
-            let mut row = vec![0; 8 * self.cpus];
-            aggregate::lookup(&map.fd, &index.to_le_bytes(), &mut row)?;
-            let words = row.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
-            Ok(words.sum())
+        let failures = self.failures()?;
+        let often = self.shared.get(COUNTERS_MAP);
+        let read = |(index, counter): (usize, &Counter)| match often {
+            Some(map) if counter.kind.is_frequent() => {
+                let mut row = vec![0; 8 * self.cpus];
+                aggregate::lookup(&map.fd, &(index as u32).to_le_bytes(), &mut row)?;
+                Ok(words(&row).sum())
+            }
+            _ => Ok(failures.get(index).copied().unwrap_or(0)),
         };
-        (0..map.max_entries.min(self.manifest.counters.len() as u32)).map(read).collect()
+        self.manifest.counters.iter().enumerate().map(read).collect()
     }
+
+    /// By counter: those that are raised where something fails.
+    fn failures(&self) -> io::Result<Vec<u64>> {
+        let Some(map) = self.shared.get(FAILURES_MAP) else { return Ok(Vec::new()) };
+        let mut value = vec![0; map.value_size as usize];
+        aggregate::lookup(&map.fd, &[0; 4], &mut value)?;
+        Ok(words(&value).collect())
+    }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
 }
 
 fn check_extends(before: &Manifest, after: &Manifest) -> Result<(), LoadError> {

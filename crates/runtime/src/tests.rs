@@ -519,7 +519,7 @@ fn many_single_uprobes_are_told_to_stop_and_taken_away_behind_us() {
     let ours = control.try_clone().expect("descriptor");
     let maps = HashMap::from([(
         wire::manifest::CONTROL_MAP.to_owned(),
-        crate::load::LoadedMap { fd: control, max_entries: 1 },
+        crate::load::LoadedMap { fd: control, max_entries: 1, value_size: wire::manifest::CONTROL_SIZE },
     )]);
     let attach = manifest(vec![uprobes(Side::Entry, sites)]);
     let mut session = Session::for_test(attach, maps, programs, &only_us()).expect("session");

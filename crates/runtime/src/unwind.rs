@@ -117,7 +117,7 @@ pub(crate) fn create_tables() -> io::Result<LoadedMap> {
             &options,
         )
     })?;
-    Ok(LoadedMap { fd, max_entries: unwind::MAX_TABLES })
+    Ok(LoadedMap { fd, max_entries: unwind::MAX_TABLES, value_size: 4 })
 }
 
 fn create_table(chunks: u32) -> io::Result<OwnedFd> {

@@ -6,6 +6,7 @@ use crate::machine::{self, Fault, Hit, LoadError, Machine, Object, RegionId};
 use crate::outcome::{self, Contents, Outcome, Said, Trouble, What, named};
 use crate::world::{self, Call, Moment, Reg, Regs, World};
 use std::collections::{BTreeMap, HashMap};
+use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
 use wire::manifest::{self, Attach, Compiled, EventKind, Manifest, Side, Site};
 use wire::map::{Agg, MapValue, Storage};
 use wire::{CounterKind, decode};
@@ -366,9 +367,13 @@ impl Session<'_> {
         }
         let counters = &self.manifest.counters;
         for (index, counter) in (0u32..).zip(counters) {
-            let Some((map, memory)) = self.machine.map(wire::counter::COUNTERS_MAP) else { break };
-            let cells = map.lookup_all(&index.to_le_bytes(), memory);
-            let count = cells.iter().map(|cell| words(memory.bytes(*cell))[0]).sum();
+            let (name, key, word) = match counter.kind.is_frequent() {
+                true => (COUNTERS_MAP, index, 0),
+                false => (FAILURES_MAP, 0, index as usize),
+            };
+            let Some((map, memory)) = self.machine.map(name) else { break };
+            let cells = map.lookup_all(&key.to_le_bytes(), memory);
+            let count = cells.iter().map(|cell| words(memory.bytes(*cell))[word]).sum();
             if let Some(trouble) = trouble(self.manifest, &counter.kind) {
                 self.outcome.trouble(trouble, count);
             }

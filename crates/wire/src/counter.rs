@@ -1,12 +1,17 @@
-//! Counters that programs keep of what went wrong, in the per-CPU array map [`COUNTERS_MAP`], one u64 each.
+//! Counters that programs keep of what went wrong, one u64 each: in the per-CPU array map [`COUNTERS_MAP`] if a hit in which
+//! nothing is wrong may raise them, else in the one value of the direct map [`FAILURES_MAP`]. All CPUs share that, but it takes
+//! no lookup.
 
 use crate::manifest::Place;
 use serde::{Deserialize, Serialize};
 
-/// Name of the counters' map in the object.
+/// Name of the map of counters that are raised often.
 pub const COUNTERS_MAP: &str = "ct_counters";
 
-/// One counter; its index in the manifest is its index in the map.
+/// Name of the map of all others.
+pub const FAILURES_MAP: &str = "ct_failures";
+
+/// One counter; its index in the manifest is its index in both maps, of which it is in one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
     /// What it counts.
@@ -48,4 +53,11 @@ pub enum CounterKind {
     MissingKey(u32),
     /// Signals that the kernel did not send.
     UnsentSignal,
+}
+
+impl CounterKind {
+    /// Raised where nothing needs to be wrong, perhaps at every hit.
+    pub fn is_frequent(&self) -> bool {
+        matches!(self, CounterKind::Entered(_) | CounterKind::Returned(_) | CounterKind::MissingKey(_))
+    }
 }

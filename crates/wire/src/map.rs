@@ -34,6 +34,9 @@ pub struct Map {
     pub max_entries: u32,
 }
 
+/// Direct maps are sections of the object named so and then as the map: arrays of one value, whose address the programs have.
+pub const DIRECT_PREFIX: &str = ".data.";
+
 /// Maps that scripts do not have themselves begin so.
 const HIDDEN: [&str; 3] = ["__kernel_", "__alloc_", "__device_"];
 /// The map with the texts of kernels' names by their numbers.

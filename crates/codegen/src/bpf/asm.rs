@@ -86,6 +86,8 @@ pub fn check_size(module: &Module) -> Result<(), AsmError> {
 pub enum Target {
     /// A map's address.
     Map(MapRef),
+    /// A place in the value of a direct map; the immediate is the offset.
+    Value(MapRef),
     /// A place in the data; the immediate is the offset.
     Data,
     /// A callback's address.
@@ -323,6 +325,7 @@ impl<'a> Emitter<'a> {
             mir::Wide::Const(value) => (None, value),
             mir::Wide::Map(map) => (Some(Target::Map(map)), 0),
             mir::Wide::Data(offset) => (Some(Target::Data), i64::from(offset)),
+            mir::Wide::Value(map, offset) => (Some(Target::Value(map)), i64::from(offset)),
             mir::Wide::Func(func) => (Some(Target::Func(func)), 0),
         };
         self.targets.extend(target.map(|target| (self.insns.len(), target)));

@@ -92,6 +92,9 @@ impl fmt::Display for Text<'_> {
                 write!(f, "{dst} = map {}", self.assembly.maps[map.0 as usize].name)
             }
             (Insn::LoadImm { dst, value, .. }, Some(Target::Data)) => write!(f, "{dst} = data {value}"),
+            (Insn::LoadImm { dst, value, .. }, Some(Target::Value(map))) => {
+                write!(f, "{dst} = value {} + {value}", self.assembly.maps[map.0 as usize].name)
+            }
             (Insn::LoadImm { dst, .. }, Some(Target::Func(func))) => {
                 write!(f, "{dst} = func {}", self.assembly.codes[func.0 as usize].name)
             }

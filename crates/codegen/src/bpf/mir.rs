@@ -43,6 +43,8 @@ pub enum Wide {
     Map(MapRef),
     /// Address of a byte of the module's data.
     Data(u32),
+    /// Address of a byte of a direct map's value.
+    Value(MapRef, u32),
     /// Address of a callback.
     Func(FuncRef),
 }

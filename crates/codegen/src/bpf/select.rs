@@ -25,6 +25,7 @@ enum Known {
     Slot(SlotId, i32),
     Map(MapRef),
     Data(u32),
+    Value(MapRef, u32),
     Func(FuncRef),
 }
 
@@ -262,6 +263,9 @@ impl<'a> Select<'a> {
             (Some(Known::Slot(slot, offset)), _) => self.emit(Inst::SlotAddr { dst, slot, offset }),
             (Some(Known::Map(map)), _) => self.emit(Inst::Wide { dst, value: Wide::Map(map) }),
             (Some(Known::Data(offset)), _) => self.emit(Inst::Wide { dst, value: Wide::Data(offset) }),
+            (Some(Known::Value(map, offset)), _) => {
+                self.emit(Inst::Wide { dst, value: Wide::Value(map, offset) })
+            }
             (Some(Known::Func(func)), _) => self.emit(Inst::Wide { dst, value: Wide::Func(func) }),
             (None, Operand::Reg(src)) => self.mov(dst, Val::R(R::Virt(src))),
             (None, Operand::Const(_)) => unreachable!("bug: a constant is always known"),
@@ -347,6 +351,9 @@ impl<'a> Select<'a> {
             Op::MapAddr { dst, map } => self.emit(Inst::Wide { dst: R::Virt(dst), value: Wide::Map(map) }),
             Op::DataAddr { dst, offset } => {
                 self.emit(Inst::Wide { dst: R::Virt(dst), value: Wide::Data(offset) })
+            }
+            Op::ValueAddr { dst, map, offset } => {
+                self.emit(Inst::Wide { dst: R::Virt(dst), value: Wide::Value(map, offset) })
             }
             Op::FuncAddr { dst, func } => {
                 self.emit(Inst::Wide { dst: R::Virt(dst), value: Wide::Func(func) })
@@ -550,6 +557,7 @@ fn known_value(op: &Op, known: &[Option<Known>]) -> Option<Known> {
         Op::SlotAddr { slot, .. } => Some(Known::Slot(slot, 0)),
         Op::MapAddr { map, .. } => Some(Known::Map(map)),
         Op::DataAddr { offset, .. } => Some(Known::Data(offset)),
+        Op::ValueAddr { map, offset, .. } => Some(Known::Value(map, offset)),
         Op::FuncAddr { func, .. } => Some(Known::Func(func)),
         Op::Bin { op: Bin::Add, lhs: Operand::Reg(lhs), rhs: Operand::Const(by), .. } => {
             match known[lhs.0 as usize]? {

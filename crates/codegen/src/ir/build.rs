@@ -225,6 +225,11 @@ impl Builder {
         self.dst(|dst| Op::DataAddr { dst, offset })
     }
 
+    /// `v = value @m + offset`
+    pub fn value_addr(&mut self, map: MapRef, offset: u32) -> VReg {
+        self.dst(|dst| Op::ValueAddr { dst, map, offset })
+    }
+
     /// `dst = func f`
     pub fn func_addr(&mut self, func: FuncRef) -> VReg {
         self.dst(|dst| Op::FuncAddr { dst, func })

@@ -74,6 +74,8 @@ pub struct MapDef {
     pub max_entries: u32,
     /// `BPF_F_*`
     pub flags: u32,
+    /// An array of one value, whose address programs have without looking it up: see [`Op::ValueAddr`].
+    pub direct: bool,
 }
 
 /// A program or a callback.
@@ -291,6 +293,8 @@ pub enum Op {
     MapAddr { dst: VReg, map: MapRef },
     /// `v0 = data 16`: address of byte 16 of [`Module::data`] (an array map's value)
     DataAddr { dst: VReg, offset: u32 },
+    /// `v0 = value @m + 16`: address of byte 16 of the value of a direct map
+    ValueAddr { dst: VReg, map: MapRef, offset: u32 },
     /// `v0 = func f1`: address of a callback
     FuncAddr { dst: VReg, func: FuncRef },
     /// `v0 = call map_lookup_elem(v1, v2)`

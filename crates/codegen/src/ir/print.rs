@@ -130,6 +130,7 @@ impl Module {
             Op::SlotAddr { slot, .. } => format!("slot s{}", slot.0),
             Op::MapAddr { map, .. } => format!("map {}", self.map_name(*map)),
             Op::DataAddr { offset, .. } => format!("data {offset}"),
+            Op::ValueAddr { map, offset, .. } => format!("value {} + {offset}", self.map_name(*map)),
             Op::FuncAddr { func, .. } => format!("func {}", self.func_name(*func)),
             Op::Call { helper, args, .. } => format!("call {}({})", helper_name(*helper), arguments(args)),
             Op::Kfunc { name, args, .. } => format!("kfunc {name}({})", arguments(args)),
@@ -180,10 +181,11 @@ fn term_text(term: &Term) -> String {
 impl Display for Module {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for map in &self.maps {
-            let MapDef { name, kind, key_size, value_size, max_entries, flags } = map;
+            let MapDef { name, kind, key_size, value_size, max_entries, flags, direct } = map;
+            let direct = if *direct { ", direct" } else { "" };
             writeln!(
                 f,
-                "map {name} (kind {kind}, key {key_size}, value {value_size}, entries {max_entries}, flags {flags})"
+                "map {name} (kind {kind}, key {key_size}, value {value_size}, entries {max_entries}, flags {flags}{direct})"
             )?;
         }
         for func in &self.funcs {

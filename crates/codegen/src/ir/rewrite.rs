@@ -52,7 +52,7 @@ impl Op {
     pub fn replace_uses(&mut self, with: With) -> bool {
         match self {
             Op::Ctx { .. } | Op::Param { .. } | Op::SlotAddr { .. } => false,
-            Op::MapAddr { .. } | Op::DataAddr { .. } | Op::FuncAddr { .. } => false,
+            Op::MapAddr { .. } | Op::DataAddr { .. } | Op::ValueAddr { .. } | Op::FuncAddr { .. } => false,
             Op::Mov { src, .. } => any(src, with),
             Op::Bin { lhs, rhs, .. } | Op::Compare { lhs, rhs, .. } => any(lhs, with) | any(rhs, with),
             Op::Neg { src, .. } | Op::Apart { src, .. } | Op::Extend { src, .. } => reg(src, with),

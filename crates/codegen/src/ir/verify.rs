@@ -77,6 +77,10 @@ impl Check<'_> {
             Op::SlotAddr { slot, .. } => (slot.0 as usize) < self.func.slots.len(),
             Op::MapAddr { map, .. } => (map.0 as usize) < self.module.maps.len(),
             Op::DataAddr { offset, .. } => (*offset as usize) < self.module.data.len(),
+            Op::ValueAddr { map, offset, .. } => {
+                let map = self.module.maps.get(map.0 as usize);
+                map.is_some_and(|map| map.direct && *offset < map.value_size)
+            }
             Op::FuncAddr { func, .. } => self.is_callback(*func),
             Op::Call { args, .. } | Op::Kfunc { args, .. } => args.len() <= 5,
             _ => true,

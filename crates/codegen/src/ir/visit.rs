@@ -19,6 +19,7 @@ impl Op {
             | Op::SlotAddr { dst, .. }
             | Op::MapAddr { dst, .. }
             | Op::DataAddr { dst, .. }
+            | Op::ValueAddr { dst, .. }
             | Op::FuncAddr { dst, .. } => Some(dst),
             Op::Atomic { fetch, .. } => fetch,
             Op::Call { dst, .. } | Op::Kfunc { dst, .. } => dst,
@@ -34,6 +35,7 @@ impl Op {
             | Op::SlotAddr { .. }
             | Op::MapAddr { .. }
             | Op::DataAddr { .. }
+            | Op::ValueAddr { .. }
             | Op::FuncAddr { .. } => {}
             Op::Mov { src, .. } => f(*src),
             Op::Neg { src, .. } | Op::Apart { src, .. } | Op::Extend { src, .. } => f((*src).into()),

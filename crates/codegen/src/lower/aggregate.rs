@@ -261,6 +261,9 @@ impl Body<'_, '_> {
 
     /// Runs `f` on a key's cell of each CPU that has one.
     pub(super) fn each_cell(&mut self, map: MapId, key: Place, f: impl FnOnce(&mut Self, VReg)) {
+        if let Some(cell) = self.only_cell(map) {
+            return f(self, cell);
+        }
         let per_cpu = self.cx.map(map).storage.is_per_cpu() && self.cx.options.features.percpu_lookup;
         let map = self.cx.maps[map.0 as usize];
         let cpus = if per_cpu { self.cx.options.cpus } else { 1 };

@@ -91,6 +91,7 @@ impl<'p> Cx<'p> {
             value_size: (i64::from(HEAD) + ROOM * CALL) as u32,
             max_entries: THREADS,
             flags,
+            direct: false,
         })
     }
 

@@ -1,11 +1,11 @@
-//! Counts what goes wrong: one cell of the per-CPU counters' map for each kind and place in the script.
+//! Counts what goes wrong: one number for each kind and place in the script.
 
 use super::body::Body;
-use super::{BPF_MAP_TYPE_PERCPU_ARRAY, Cx, index_at};
+use super::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_PERCPU_ARRAY, Cx, index_at};
 use crate::bpf::helper;
 use crate::ir::{AtomicOp, Cmp, MapDef, MapRef, Width};
 use lang::Span;
-use wire::counter::{COUNTERS_MAP, Counter, CounterKind};
+use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
 
 /// Counters that the map has room for at least: modules added to a running session bring their own and share the map.
 const CAPACITY: u32 = 1024;
@@ -17,8 +17,26 @@ impl Cx<'_> {
         index_at(&mut self.manifest.counters, &mut self.counters, place, Counter { kind, place })
     }
 
-    /// Declares the counters' map; at the end, when their number is known.
-    pub(super) fn counters_map(&mut self) -> MapRef {
+    /// Declares both maps with room for all counters; at the end, when their number is known.
+    pub(super) fn size_counters(&mut self) {
+        self.counters_map();
+        let map = self.failures_map();
+        self.module.maps[map.0 as usize].value_size = (8 * self.manifest.counters.len() as u32).max(8);
+    }
+
+    fn failures_map(&mut self) -> MapRef {
+        self.internal_map(MapDef {
+            name: FAILURES_MAP.into(),
+            kind: BPF_MAP_TYPE_ARRAY,
+            key_size: 4,
+            value_size: 8,
+            max_entries: 1,
+            flags: 0,
+            direct: true,
+        })
+    }
+
+    fn counters_map(&mut self) -> MapRef {
         let map = self.internal_map(MapDef {
             name: COUNTERS_MAP.into(),
             kind: BPF_MAP_TYPE_PERCPU_ARRAY,
@@ -26,6 +44,7 @@ impl Cx<'_> {
             value_size: 8,
             max_entries: CAPACITY,
             flags: 0,
+            direct: false,
         });
         let needed = self.manifest.counters.len() as u32;
         let def = &mut self.module.maps[map.0 as usize];
@@ -37,7 +56,14 @@ impl Cx<'_> {
 impl Body<'_, '_> {
     /// Adds one to a counter of the statement in hand.
     pub(super) fn count(&mut self, kind: CounterKind) {
-        let index = self.cx.counter(kind, self.span);
+        let index = self.cx.counter(kind.clone(), self.span);
+        if !kind.is_frequent() {
+            let map = self.cx.failures_map();
+            let b = self.b();
+            let cell = b.value_addr(map, 8 * index);
+            let one = b.copy(1);
+            return b.atomic(AtomicOp::Add, cell, 0, one);
+        }
         let map = self.cx.counters_map();
         let slot = self.counter_slot();
         let b = self.b();

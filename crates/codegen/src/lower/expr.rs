@@ -230,13 +230,8 @@ impl Body<'_, '_> {
 
     /// A word that the tracer left for programs.
     pub(super) fn control_word(&mut self, offset: u32) -> VReg {
-        let result = self.b().copy(0);
-        let none = self.b().block();
-        let cell = self.control_cell(none);
-        let word = self.b().load(cell, offset as i16, Width::B64, false);
-        self.b().set(result, word);
-        self.b().fall_into(none);
-        result
+        let cell = self.control_cell();
+        self.b().load(cell, offset as i16, Width::B64, false)
     }
 
     /// The id, and of a user stack `tgid << 32`; the id is all ones if there is no stack.

@@ -129,6 +129,7 @@ impl Cx<'_> {
             value_size: 0,
             max_entries: entries,
             flags: 0,
+            direct: false,
         })
     }
 

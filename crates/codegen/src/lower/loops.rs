@@ -51,6 +51,7 @@ impl Cx<'_> {
             value_size: 1,
             max_entries: rounds,
             flags: 0,
+            direct: false,
         })
     }
 }

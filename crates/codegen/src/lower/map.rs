@@ -144,6 +144,7 @@ impl Cx<'_> {
             value_size: map.value_size(),
             max_entries: map.max_entries,
             flags: if lazy { self.allocating() } else { 0 },
+            direct: map.storage == Storage::Array,
         }
     }
 
@@ -169,7 +170,15 @@ impl Cx<'_> {
             true => (BPF_MAP_TYPE_HASH, wire::unwind::stack_bytes(limit), self.allocating()),
             false => (BPF_MAP_TYPE_STACK_TRACE, 8 * limit, 0),
         };
-        self.module.maps.push(MapDef { name, kind, key_size: 4, value_size, max_entries: STACKS, flags });
+        self.module.maps.push(MapDef {
+            name,
+            kind,
+            key_size: 4,
+            value_size,
+            max_entries: STACKS,
+            flags,
+            direct: false,
+        });
         MapRef(self.module.maps.len() as u32 - 1)
     }
 }
@@ -220,14 +229,14 @@ fn atomic(op: BinaryOp) -> Option<AtomicOp> {
 }
 
 impl Body<'_, '_> {
-    /// Writes a key; a scalar map has the one key 0.
+    /// Writes a key; a scalar map has the one key 0, which is only said where it is looked up.
     pub(super) fn key(&mut self, map: MapId, key: &[Expr]) -> Place {
         let parts = self.cx.map(map).key.clone();
         let place = self.temp(layout::key(&parts).size);
-        if key.is_empty() {
-            self.store(place, Width::B32, 0);
-        } else {
-            self.store_tuple(key, place);
+        match key {
+            [] if self.cx.map(map).storage == Storage::Array => {}
+            [] => self.store(place, Width::B32, 0),
+            _ => self.store_tuple(key, place),
         }
         place
     }
@@ -239,6 +248,13 @@ impl Body<'_, '_> {
         self.b().call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()])
     }
 
+    /// The address of a scalar map's cell, if all CPUs have the same.
+    pub(super) fn only_cell(&mut self, map: MapId) -> Option<VReg> {
+        let direct = self.cx.map(map).storage == Storage::Array;
+        let map = self.cx.maps[map.0 as usize];
+        direct.then(|| self.b().value_addr(map, 0))
+    }
+
     fn lookup(&mut self, map: MapId, key: Place) -> VReg {
         let map = self.cx.maps[map.0 as usize];
         self.lookup_raw(map, key)
@@ -246,14 +262,15 @@ impl Body<'_, '_> {
 
     /// Runs `f` on the cell of a key, which is made, zeroed, if it is not there.
     pub(super) fn with_cell(&mut self, map: MapId, key: Place, f: impl FnOnce(&mut Self, VReg)) {
+        if self.cx.map(map).key.is_empty() {
+            return self.if_cell(map, key, f);
+        }
         let [missing, full] = std::array::from_fn(|_| self.b().cold_block());
         let [there, after] = std::array::from_fn(|_| self.b().block());
         let cell = self.b().vreg();
         let found = self.lookup(map, key);
         self.b().set(cell, found);
-        let scalar = self.cx.map(map).key.is_empty();
-        let absent = if scalar { after } else { missing };
-        self.b().branch(Cmp::Ne, cell, 0, there, absent);
+        self.b().branch(Cmp::Ne, cell, 0, there, missing);
         self.b().switch_to(missing);
         if !self.cx.map(map).storage.is_array() {
             self.create(map, key);
@@ -345,7 +362,11 @@ impl Body<'_, '_> {
     }
 
     /// Runs `f` if the key has a cell.
+    /// Runs `f` on the cell of a key if there is one.
     fn if_cell(&mut self, map: MapId, key: Place, f: impl FnOnce(&mut Self, VReg)) {
+        if let Some(cell) = self.only_cell(map) {
+            return f(self, cell);
+        }
         let [there, after] = std::array::from_fn(|_| self.b().block());
         let cell = self.lookup(map, key);
         self.b().branch(Cmp::Ne, cell, 0, there, after);

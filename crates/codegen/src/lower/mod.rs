@@ -176,6 +176,7 @@ impl<'p> Cx<'p> {
             value_size: 0,
             max_entries: bytes,
             flags: 0,
+            direct: false,
         })
     }
 
@@ -187,6 +188,7 @@ impl<'p> Cx<'p> {
             value_size: manifest::CONTROL_SIZE,
             max_entries: 1,
             flags: 0,
+            direct: true,
         })
     }
 
@@ -199,6 +201,7 @@ impl<'p> Cx<'p> {
             value_size: 8,
             max_entries: MAX_PIDS,
             flags,
+            direct: false,
         })
     }
 
@@ -311,7 +314,7 @@ impl<'p> Cx<'p> {
         if self.options.unwind.is_some() {
             self.unwind_maps();
         }
-        self.counters_map();
+        self.size_counters();
         self.set_scratch_size();
         (self.module, self.manifest)
     }

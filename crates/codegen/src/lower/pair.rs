@@ -199,7 +199,7 @@ impl<'p> Cx<'p> {
     /// A map of our own whose name no other module of the session has.
     fn own_map(&mut self, stem: &str, kind: u32, key_size: u32, value_size: u32, max_entries: u32) -> MapRef {
         let name = format!("{stem}{}", self.manifest.internal_maps.len());
-        self.internal_map(MapDef { name, kind, key_size, value_size, max_entries, flags: 0 })
+        self.internal_map(MapDef { name, kind, key_size, value_size, max_entries, flags: 0, direct: false })
     }
 
     fn session(&mut self, plan: &Plan<'p>, sites: &[Site]) {

@@ -312,21 +312,15 @@ impl<'c, 'p> Body<'c, 'p> {
     }
 
     fn exit_test(&mut self, skip: BlockId) {
-        let cell = self.control_cell(skip);
+        let cell = self.control_cell();
         let exited = self.b().load(cell, manifest::CONTROL_EXITED as i16, Width::B64, false);
         self.go_on_unless(Cmp::Ne, exited, 0, skip);
     }
 
-    /// The control cell; `skip` is where the kernel's verifier thinks a missing one goes.
-    pub(super) fn control_cell(&mut self, skip: BlockId) -> crate::ir::VReg {
+    /// Address of the control cell.
+    pub(super) fn control_cell(&mut self) -> crate::ir::VReg {
         let map = self.cx.control();
-        let mark = self.mark();
-        let key = self.temp(4);
-        self.store(key, Width::B32, 0);
-        let cell = self.lookup_raw(map, key);
-        self.release(mark);
-        self.go_on_unless(Cmp::Eq, cell, 0, skip);
-        cell
+        self.b().value_addr(map, 0)
     }
 
     /// Leaves for `to` if `lhs cmp rhs`.

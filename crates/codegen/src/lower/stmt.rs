@@ -104,7 +104,7 @@ impl<'p> Body<'_, 'p> {
         let value = self.b().copy(value);
         let after = self.b().block();
         if self.probe.attach != Attach::End {
-            let cell = self.control_cell(after);
+            let cell = self.control_cell();
             let shifted = self.b().bin(Bin::Shl, value, i64::from(EXIT_SHIFT));
             let word = self.b().bin(Bin::Or, shifted, EXITED as i64);
             let running = self.b().copy(0);

@@ -129,6 +129,7 @@ impl Cx<'_> {
             value_size: 4,
             max_entries: unwind::MAX_TABLES,
             flags: 0,
+            direct: false,
         })
     }
 
@@ -140,6 +141,7 @@ impl Cx<'_> {
             value_size: unwind::MAPPING_VALUE,
             max_entries: MAPPINGS,
             flags: BPF_F_NO_PREALLOC,
+            direct: false,
         })
     }
 
@@ -151,6 +153,7 @@ impl Cx<'_> {
             value_size: 4,
             max_entries: UNKNOWN,
             flags: 0,
+            direct: false,
         })
     }
 }

@@ -6,7 +6,7 @@
 use super::{Sections, TEXT, maps};
 use crate::bpf::asm::{Assembly, Code, Target};
 use crate::bpf::insn::{Insn, SLOT};
-use crate::ir::FuncRef;
+use crate::ir::{FuncRef, MapDef};
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
 use object::{
     Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind,
@@ -29,7 +29,7 @@ pub struct Debug {
 pub fn write(
     assembly: &Assembly,
     sections: &Sections,
-    places: &[(u32, u32)],
+    places: &[Option<(u32, u32)>],
     debug: &Debug,
     manifest: Option<&Manifest>,
 ) -> Vec<u8> {
@@ -94,18 +94,27 @@ impl Writer {
         })
     }
 
-    fn maps(&mut self, assembly: &Assembly, places: &[(u32, u32)]) {
-        let size = places.last().map_or(0, |(offset, size)| offset + size);
-        if size == 0 {
-            return;
-        }
-        let section = self.section(maps::SECTION, SectionKind::Data, vec![0; size as usize], 8);
-        for (map, &(offset, size)) in assembly.maps.iter().zip(places) {
-            let place = (offset.into(), size.into());
-            let symbol =
-                self.symbol(&map.name, SymbolSection::Section(section), SymbolKind::Data, place, true);
+    fn maps(&mut self, assembly: &Assembly, places: &[Option<(u32, u32)>]) {
+        let size = places.iter().flatten().last().map_or(0, |(offset, size)| offset + size);
+        let described =
+            (size > 0).then(|| self.section(maps::SECTION, SectionKind::Data, vec![0; size as usize], 8));
+        for (map, place) in assembly.maps.iter().zip(places) {
+            let symbol = match (*place, described) {
+                (Some((offset, size)), Some(section)) => {
+                    let place = (offset.into(), size.into());
+                    self.symbol(&map.name, SymbolSection::Section(section), SymbolKind::Data, place, true)
+                }
+                _ => self.direct(map),
+            };
             self.maps.push(symbol);
         }
+    }
+
+    /// libbpf makes an array of one value of such a section, and gives code that refers to it the value's address.
+    fn direct(&mut self, map: &MapDef) -> SymbolId {
+        let name = format!("{}{}", wire::map::DIRECT_PREFIX, map.name);
+        let section = self.section(&name, SectionKind::Data, vec![0; map.value_size as usize], 8);
+        self.object.section_symbol(section)
     }
 
     fn externs(&mut self, assembly: &Assembly) {
@@ -152,7 +161,7 @@ impl Writer {
 
     fn relocation(&mut self, section: SectionId, offset: u64, target: Target) {
         let (symbol, r_type) = match target {
-            Target::Map(map) => (Some(self.maps[map.0 as usize]), elf::R_BPF_64_64),
+            Target::Map(map) | Target::Value(map) => (Some(self.maps[map.0 as usize]), elf::R_BPF_64_64),
             Target::Data => (self.data, elf::R_BPF_64_64),
             Target::Func(_) => (self.text, elf::R_BPF_64_64),
             Target::Kfunc(kfunc) => (Some(self.kfuncs[kfunc as usize]), elf::R_BPF_64_32),

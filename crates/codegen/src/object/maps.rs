@@ -11,18 +11,22 @@ use crate::ir::MapDef;
 /// Section of maps.
 pub const SECTION: &str = ".maps";
 
-/// By map: offset and size of its variable in the section, in bytes.
-pub fn describe(btf: &mut Btf, maps: &[MapDef]) -> Vec<(u32, u32)> {
+/// By map: offset and size of its variable in the section, in bytes; a direct map is a section of its own and has none.
+pub fn describe(btf: &mut Btf, maps: &[MapDef]) -> Vec<Option<(u32, u32)>> {
     let mut places = Vec::with_capacity(maps.len());
     let mut members = Vec::with_capacity(maps.len());
     let mut offset = 0;
     for map in maps {
+        if map.direct {
+            places.push(None);
+            continue;
+        }
         let attributes = attributes(map);
         let fields: Vec<_> = attributes.iter().map(|&(name, value)| (name, btf.number(value))).collect();
         let ty = btf.pointers(&fields);
         let size = 8 * fields.len() as u32;
         members.push((btf.variable(&map.name, ty), offset, size));
-        places.push((offset, size));
+        places.push(Some((offset, size)));
         offset += size;
     }
     if !members.is_empty() {

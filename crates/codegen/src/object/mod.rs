@@ -5,6 +5,7 @@
 //! .text              callbacks                                     .BTF      types of maps, functions, kernel functions
 //! .maps              maps, described in .BTF                       .BTF.ext  which function and script line each
 //! .rodata            constant bytes                                          instruction belongs to
+//! .data.NAME         the one value of a direct map
 //! license            "GPL", as the tracing helpers demand          .cudatrace  the manifest, as JSON, if asked for
 //! ```
 

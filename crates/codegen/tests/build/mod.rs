@@ -11,7 +11,7 @@ pub const PERCPU_ARRAY: u32 = 6;
 pub const RINGBUF: u32 = 27;
 
 pub fn map(name: &str, kind: u32, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
-    MapDef { name: name.into(), kind, key_size, value_size, max_entries, flags: 0 }
+    MapDef { name: name.into(), kind, key_size, value_size, max_entries, flags: 0, direct: false }
 }
 
 pub fn program(section: &str) -> FuncKind {

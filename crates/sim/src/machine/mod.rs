@@ -247,6 +247,10 @@ impl Machine {
             None if insn.src == 0 => u64::from(insn.imm as u32) | u64::from(second.imm as u32) << 32,
             None => return Err(Trap::Instruction(insn.encode())),
             Some(object::Reference::Map(map)) => self.map_handles[*map].address(0),
+            Some(object::Reference::Value { map, offset }) => {
+                let cell = self.maps[*map].lookup(&[0; 4], 0, &mut self.memory);
+                cell.ok_or(Trap::Instruction(insn.encode()))?.address(*offset)
+            }
             Some(object::Reference::Function(function)) => self.code_handles[*function].address(0),
             Some(object::Reference::Data { section, offset }) => {
                 let region = self.data[*section].ok_or(Trap::Instruction(insn.encode()))?;

@@ -2,7 +2,7 @@
 
 use super::btf;
 use super::insn::{CALL, Insn};
-use super::maps::MapDef;
+use super::maps::{MapDef, MapKind};
 use object::read::elf::{ElfFile64, ElfSymbol64};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionKind, SymbolKind};
 use std::collections::HashMap;
@@ -38,6 +38,13 @@ pub enum LoadError {
 pub enum Reference {
     /// Index into [`Object::maps`].
     Map(usize),
+    /// A byte of a map's one value.
+    Value {
+        /// Index into [`Object::maps`].
+        map: usize,
+        /// Bytes from the value's start.
+        offset: u64,
+    },
     /// Index into [`Object::functions`].
     Function(usize),
     /// A constant.
@@ -104,6 +111,7 @@ impl Object {
                 object.maps = btf::maps(section.data()?)?;
             }
         }
+        object.direct_maps(&elf)?;
         let places = object.functions(&elf)?;
         object.references(&elf, &places)?;
         Ok(object)
@@ -121,6 +129,17 @@ impl Object {
     /// Index of a function.
     pub fn function(&self, symbol: &str) -> Option<usize> {
         self.functions.iter().position(|f| f.name == symbol)
+    }
+
+    /// Writable sections are maps of one value.
+    fn direct_maps(&mut self, elf: &Elf) -> Result<(), LoadError> {
+        for section in elf.sections() {
+            let Some(name) = section.name()?.strip_prefix(wire::map::DIRECT_PREFIX) else { continue };
+            let value_size = section.size() as u32;
+            let (name, kind) = (name.to_owned(), MapKind::Array);
+            self.maps.push(MapDef { name, kind, key_size: 4, value_size, max_entries: 1 });
+        }
+        Ok(())
     }
 
     fn functions(&mut self, elf: &Elf) -> Result<Vec<Place>, LoadError> {
@@ -179,6 +198,11 @@ impl Object {
                 .position(|m| Some(m.name.as_str()) == symbol.name().ok())
                 .map(Reference::Map);
         }
+        let offset = symbol.address().wrapping_add_signed(i64::from(insn.imm));
+        if let Some(name) = section.name().ok()?.strip_prefix(wire::map::DIRECT_PREFIX) {
+            let map = self.maps.iter().position(|map| map.name == name);
+            return map.map(|map| Reference::Value { map, offset });
+        }
         if section.kind() == SectionKind::Text {
             // A call counts instructions from the one behind it, an address bytes.
             let behind = match insn.opcode {
@@ -190,7 +214,6 @@ impl Object {
             return places.iter().position(there).map(Reference::Function);
         }
         let at = self.sections.iter().position(|s| Some(s.name.as_str()) == section.name().ok())?;
-        let offset = symbol.address().wrapping_add_signed(i64::from(insn.imm));
         self.sections[at].data.as_ref().map(|_| Reference::Data { section: at, offset })
     }
 
