@@ -1,72 +1,67 @@
 //! Drops operations whose result nobody reads, and stack slots that nobody names.
 
-use crate::flow::{Bits, Effects, Live};
-use crate::ir::{AtomicOp, Block, Func, Inst, Op, Operand, SlotId, VReg};
+use crate::ir::{AtomicOp, Func, Inst, Op, Operand, SlotId, VReg};
 
-/// `v1 = add v0, 1` goes if `v1` is not read before it is written again. Calls stay, but lose an unread result.
+/// `v1 = add v0, 1` goes if nothing reads `v1`, then perhaps what `v0` was computed for. Calls stay, but lose an unread
+/// result. A register that is written in several places is wanted at all of them or at none: few are, and which of them
+/// matter would take the longest of all questions asked here.
 pub fn dce(func: &mut Func) -> bool {
-    let live = live(func);
-    let mut wanted = Bits::new(func.vregs as usize);
+    let mut uses = count_uses(func);
     let mut changed = false;
-    for (at, block) in func.blocks.iter_mut().enumerate() {
-        live.at_end(at).for_each(|reg| wanted.insert(reg));
-        changed |= sweep(block, &mut wanted);
-        live.at_start(at).for_each(|reg| wanted.remove(reg));
+    // Backwards: what an operation reads comes before it, but for what goes around a loop, which the next round finds.
+    for block in func.blocks.iter_mut().rev() {
+        let mut dropped = false;
+        for inst in block.ops.iter_mut().rev() {
+            changed |= drop_result(&mut inst.op, &uses);
+            if is_superfluous(&inst.op, &uses) {
+                inst.op.for_each_use(|operand| forget(operand, &mut uses));
+                inst.op = GONE;
+                dropped = true;
+            }
+        }
+        if dropped {
+            block.ops.retain(|inst| inst.op != GONE);
+            changed = true;
+        }
     }
     changed | drop_slots(func)
+}
+
+/// What stands in for a dropped operation until its block has been gone through.
+const GONE: Op = Op::Ctx { dst: VReg(u32::MAX) };
+
+/// By register: how often it is read.
+fn count_uses(func: &Func) -> Vec<u32> {
+    let mut uses = vec![0; func.vregs as usize];
+    let mut count = |operand: Operand| {
+        if let Operand::Reg(reg) = operand {
+            uses[number(reg)] += 1;
+        }
+    };
+    for block in &func.blocks {
+        block.ops.iter().for_each(|Inst { op, .. }| op.for_each_use(&mut count));
+        block.term.for_each_use(&mut count);
+    }
+    uses
 }
 
 fn number(reg: VReg) -> usize {
     reg.0 as usize
 }
 
-fn live(func: &Func) -> Live {
-    let mut effects = Effects::new(func.vregs as usize);
-    for block in &func.blocks {
-        effects.begin_block();
-        for Inst { op, .. } in &block.ops {
-            op.for_each_use(|operand| operand.as_reg().into_iter().for_each(|reg| effects.read(number(reg))));
-            op.dst().into_iter().for_each(|reg| effects.write(number(reg)));
-        }
-        block
-            .term
-            .for_each_use(|operand| operand.as_reg().into_iter().for_each(|reg| effects.read(number(reg))));
+fn forget(operand: Operand, uses: &mut [u32]) {
+    if let Operand::Reg(reg) = operand {
+        uses[number(reg)] -= 1;
     }
-    effects.live(|block| func.blocks[block].term.successors().map(|to| to.0 as usize))
 }
 
-/// Goes backwards through a block with what is read behind it; `live` becomes what is read from its start on.
-fn sweep(block: &mut Block, live: &mut Bits) -> bool {
-    let mut changed = false;
-    let mut kept = vec![true; block.ops.len()];
-    block.term.for_each_use(|operand| want(operand, live));
-    for (inst, kept) in block.ops.iter_mut().zip(&mut kept).rev() {
-        *kept = !inst.op.is_pure() || inst.op.dst().is_none_or(|dst| live.contains(number(dst)));
-        if *kept {
-            changed |= drop_result(&mut inst.op, live);
-            inst.op.dst().into_iter().for_each(|reg| live.remove(number(reg)));
-            inst.op.for_each_use(|operand| want(operand, live));
-        }
-    }
-    if !kept.contains(&false) {
-        return changed;
-    }
-    let mut kept = kept.into_iter();
-    block.ops.retain(|_| kept.next() == Some(true));
-    true
+fn is_superfluous(op: &Op, uses: &[u32]) -> bool {
+    op.is_pure() && op.dst().is_some_and(|dst| uses[number(dst)] == 0)
 }
 
-fn want(operand: Operand, live: &mut Bits) {
-    operand.as_reg().into_iter().for_each(|reg| live.insert(number(reg)));
-}
-
-fn drop_result(op: &mut Op, live: &Bits) -> bool {
+fn drop_result(op: &mut Op, uses: &[u32]) -> bool {
     let Some(result) = optional_result(op) else { return false };
-    let unread = result.is_some_and(|reg| !live.contains(number(reg)));
-    if unread {
-        *result = None;
-    }
-    unread
+    result.take_if(|reg| uses[number(*reg)] == 0).is_some()
 }
 
 /// The result that an operation may do without. An exchange has none but with its fetch.
