@@ -65,9 +65,16 @@ pub struct Diagnostics {
     said: FxHashSet<(&'static str, Span, String)>,
     /// The last finding that was said before: what is added to it goes nowhere.
     repeated: Option<Box<Diagnostic>>,
+    /// Findings in other lists that come before these.
+    before: usize,
 }
 
 impl Diagnostics {
+    /// None yet, where so many come before them.
+    pub(crate) fn behind(before: usize) -> Diagnostics {
+        Diagnostics { before, ..Diagnostics::default() }
+    }
+
     /// Adds an error.
     pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
         self.add(Severity::Error, code, span, message.into())
@@ -97,7 +104,7 @@ impl Diagnostics {
 
     /// There are more findings already than anybody reads.
     pub fn are_many(&self) -> bool {
-        self.list.len() >= DRAWN
+        self.before + self.list.len() >= DRAWN
     }
 
     /// Some finding refuses the script.

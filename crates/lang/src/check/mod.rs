@@ -197,12 +197,15 @@ struct Body<'r, 'a> {
     guessed: bool,
     /// Maps whose keys or values it looked at, and how often these had changed when it first did.
     seen: Vec<(usize, Option<u32>, Option<u32>)>,
+    /// What there is to say of it.
+    findings: Vec<Diagnostic>,
     probe: Option<Probe>,
 }
 
 impl<'r, 'a> Body<'r, 'a> {
     fn new(clause: &'r ResolvedClause<'a>, attached: &'r Attached) -> Body<'r, 'a> {
-        Body { clause, attached, vars: Vec::new(), guessed: false, seen: Vec::new(), probe: None }
+        let (vars, seen, findings) = (Vec::new(), Vec::new(), Vec::new());
+        Body { clause, attached, vars, guessed: false, seen, findings, probe: None }
     }
 
     /// Something that it follows from has changed since.
@@ -338,12 +341,21 @@ impl<'a> Checker<'a> {
         let all =
             resolved.clauses.iter().flat_map(|clause| clause.attached.iter().map(move |at| (clause, at)));
         let mut bodies: Vec<Body> = all.map(|(clause, at)| Body::new(clause, at)).collect();
-        let mut outdated: Vec<usize> = (0..bodies.len()).collect();
-        for _ in 0..MAX_ROUNDS {
-            outdated = self.round(&mut bodies, &outdated);
-            if outdated.is_empty() {
+        for round in 0..MAX_ROUNDS {
+            let (mut any, mut found) = (false, 0);
+            for body in &mut bodies {
+                if round == 0 || body.is_outdated(&self.maps) {
+                    self.check_body(body, found);
+                    any = true;
+                }
+                found += body.findings.len();
+            }
+            if !any {
                 break;
             }
+        }
+        for finding in bodies.iter_mut().flat_map(|body| std::mem::take(&mut body.findings)) {
+            self.diags.push(finding);
         }
         self.check_maps();
         self.check_metrics();
@@ -352,29 +364,9 @@ impl<'a> Checker<'a> {
         bodies.into_iter().filter_map(|body| body.probe).collect()
     }
 
-    /// Checks some bodies; gives those that have to be checked again.
-    fn round(&mut self, bodies: &mut [Body<'_, 'a>], outdated: &[usize]) -> Vec<usize> {
-        let changes = self.changes(bodies);
-        self.diags = Diagnostics::default();
-        outdated.iter().for_each(|&at| self.check_body(&mut bodies[at]));
-        let is_settled = || outdated.len() == bodies.len() && self.changes(bodies) == changes;
-        match self.diags.list.is_empty() {
-            true => (0..bodies.len()).filter(|&at| bodies[at].is_outdated(&self.maps)).collect(),
-            false if is_settled() => Vec::new(),
-            // What there is to say is said of all bodies, in their order, and as it is in the end.
-            false => (0..bodies.len()).collect(),
-        }
-    }
-
-    /// How often something was learnt.
-    fn changes(&self, bodies: &[Body]) -> usize {
-        let of_map = |map: &MapState| 1 + map.key.changes() + map.value.changes();
-        let of_var = |var: &VarState| 1 + var.slot.changes();
-        let vars = bodies.iter().flat_map(|body| &body.vars);
-        self.maps.iter().map(of_map).chain(vars.map(of_var)).map(|changes| changes as usize).sum()
-    }
-
-    fn check_body(&mut self, body: &mut Body<'_, 'a>) {
+    /// Checks a body, where so many findings are known of those before it.
+    fn check_body(&mut self, body: &mut Body<'_, 'a>, found: usize) {
+        self.diags = Diagnostics::behind(found);
         let vars = std::mem::take(&mut body.vars);
         body.probe = Some(self.probe(body.clause, body.attached, vars));
         body.vars = std::mem::take(&mut self.scope).into_vars();
@@ -382,6 +374,7 @@ impl<'a> Checker<'a> {
         let maps = self.maps.iter().enumerate();
         let seen = maps.map(|(at, map)| (at, map.key.take_seen(), map.value.take_seen()));
         body.seen = seen.filter(|(_, key, value)| key.is_some() || value.is_some()).collect();
+        body.findings = std::mem::take(&mut self.diags).list;
     }
 
     /// Hands over what was found.
