@@ -9,6 +9,7 @@
 mod build;
 mod explain;
 mod habits;
+mod halves;
 mod literal;
 mod nesting;
 mod recover;
@@ -84,15 +85,18 @@ fn read<'d>(src: &Source, params: &[String], diags: &'d mut Diagnostics) -> (Scr
 pub(crate) fn parse_file(src: &Source, file: usize, params: &[String], diags: &mut Diagnostics) -> Vec<Item> {
     let (start, end) = (src.files()[file].start, src.files()[file].end);
     let text = &src.text[..end];
+    let halves = halves::read(text, start, params);
+    let mut at = if halves.is_some() { end } else { start };
+    let mut items = halves.unwrap_or_default();
     let mut builder = Builder::new(params, diags);
-    let mut items = Vec::new();
-    let mut at = start;
     for _ in 0..MAX_BROKEN_ITEMS {
-        at = read_items(text, at, &mut builder, &mut items);
         if at == end {
             break;
         }
-        at = read_mistakes(text, at, items.last(), &mut builder);
+        at = read_items(text, at, &mut builder, &mut items);
+        if at < end {
+            at = read_mistakes(text, at, items.last(), &mut builder);
+        }
     }
     if file > 0 {
         refuse_settings(&items, diags);
