@@ -87,9 +87,9 @@ pub struct Effects {
     /// By number: the last block, from 1, that wrote it; and that read what it had not written.
     last: Vec<(u32, u32)>,
     blocks: u32,
-    /// Block and number: read before it is written.
+    /// Number and block: read before it is written.
     reads: Vec<(u32, u32)>,
-    /// Block and number.
+    /// Number and block.
     writes: Vec<(u32, u32)>,
 }
 
@@ -109,7 +109,7 @@ impl Effects {
         let (written, read) = &mut self.last[number];
         if *written != self.blocks && *read != self.blocks {
             *read = self.blocks;
-            self.reads.push((self.blocks - 1, number as u32));
+            self.reads.push((number as u32, self.blocks - 1));
         }
     }
 
@@ -118,27 +118,27 @@ impl Effects {
         let (written, _) = &mut self.last[number];
         if *written != self.blocks {
             *written = self.blocks;
-            self.writes.push((self.blocks - 1, number as u32));
+            self.writes.push((number as u32, self.blocks - 1));
         }
     }
 
     /// What is wanted at the start and end of each block. Goes back from each read to where the number is written, so that it
     /// takes as long as there is something to say.
     pub fn live<S: Iterator<Item = usize>>(self, successors: impl Fn(usize) -> S) -> Live {
-        let Effects { last, blocks, reads, writes } = self;
-        let by_number = |entries: Vec<(u32, u32)>| {
-            let turned: Vec<(u32, u32)> =
-                entries.into_iter().map(|(block, number)| (number, block)).collect();
-            Lists::of(&turned, last.len())
-        };
-        let (reads, writes) = (by_number(reads), by_number(writes));
+        let Effects { last, blocks, mut reads, mut writes } = self;
+        // Most registers live in one block alone: nothing reads them before it writes them.
+        writes.retain(|(number, _)| last[*number as usize].1 != 0);
+        reads.sort_unstable();
+        writes.sort_unstable();
         let edges =
             (0..blocks).flat_map(|block| successors(block as usize).map(move |to| (to as u32, block)));
         let before = Lists::of(&edges.collect::<Vec<_>>(), blocks as usize);
         let mut walk =
             Walk { seen: vec![[NOBODY; 3]; blocks as usize], starts: Vec::new(), ends: Vec::new() };
-        for number in (0..last.len()).filter(|&number| !reads.get(number).is_empty()) {
-            walk.back(number as u32, reads.get(number), writes.get(number), &before);
+        let mut writes = writes.chunk_by(|a, b| a.0 == b.0).peekable();
+        for reads in reads.chunk_by(|a, b| a.0 == b.0) {
+            while writes.next_if(|writes| writes[0].0 < reads[0].0).is_some() {}
+            walk.back(reads, writes.next_if(|writes| writes[0].0 == reads[0].0).unwrap_or(&[]), &before);
         }
         Live {
             starts: Lists::of(&walk.starts, blocks as usize),
@@ -161,9 +161,11 @@ struct Walk {
 }
 
 impl Walk {
-    fn back(&mut self, number: u32, reads: &[u32], writes: &[u32], before: &Lists<u32>) {
-        writes.iter().for_each(|block| self.seen[*block as usize][2] = number);
-        let mut todo: Vec<u32> = reads.to_vec();
+    /// `reads` and `writes` are of one number.
+    fn back(&mut self, reads: &[(u32, u32)], writes: &[(u32, u32)], before: &Lists<u32>) {
+        let number = reads[0].0;
+        writes.iter().for_each(|(_, block)| self.seen[*block as usize][2] = number);
+        let mut todo: Vec<u32> = reads.iter().map(|(_, block)| *block).collect();
         while let Some(block) = todo.pop() {
             let [at_start, _, _] = &mut self.seen[block as usize];
             if std::mem::replace(at_start, number) == number {

@@ -22,7 +22,7 @@ use lang::hir_visit::{
     direct, direct_mut, inner, inner_mut, operands, operands_mut, visit_block, visit_expr,
 };
 use lang::passing::long_double;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
 
 /// Cases of a probe at most: an arm has a bit for each.
@@ -30,14 +30,18 @@ const CASES: usize = u64::BITS as usize;
 
 /// The probes of a program, as few as can be, in the order of the script.
 pub fn fuse(program: &Program) -> Vec<Cow<'_, Probe>> {
+    let mut of_clause: FxHashMap<Span, usize> = FxHashMap::default();
+    program.probes.iter().for_each(|probe| *of_clause.entry(probe.span).or_default() += 1);
     let mut groups: Vec<Group> = vec![];
     for probe in &program.probes {
-        let (frame, tracked) = (frame(probe), program.is_tracked(probe));
+        let candidate = of_clause[&probe.span] > 1;
+        let (frame, parts) = frame(probe).filter(|_| candidate).unzip();
+        let (tracked, member) = (program.is_tracked(probe), (probe, parts.unwrap_or_default()));
         let same =
             |group: &&mut Group| group.tracked == tracked && group.frame == frame && group.takes(probe);
         match groups.iter_mut().find(same) {
-            Some(group) => group.members.push(probe),
-            None => groups.push(Group { frame, tracked, members: vec![probe] }),
+            Some(group) => group.members.push(member),
+            None => groups.push(Group { frame, tracked, members: vec![member] }),
         }
     }
     groups.into_iter().map(Group::fused).collect()
@@ -45,15 +49,16 @@ pub fn fuse(program: &Program) -> Vec<Cow<'_, Probe>> {
 
 /// Probes that can be one.
 struct Group<'p> {
-    /// What they have in common: a probe whose expressions are nothing but their types.
+    /// What they have in common: a probe whose expressions are nothing but their types. `None`: it can be with no other.
     frame: Option<Probe>,
     /// Their calls are on their thread's stack of calls.
     tracked: bool,
-    members: Vec<&'p Probe>,
+    /// The probes, and the expressions that stand directly in each.
+    members: Vec<(&'p Probe, Vec<Expr>)>,
 }
 
-/// A probe without its sites and the contents of its expressions. `None`: it is not one of functions.
-fn frame(probe: &Probe) -> Option<Probe> {
+/// A probe without its sites and the contents of its expressions, and these. `None`: it is not one of functions.
+fn frame(probe: &Probe) -> Option<(Probe, Vec<Expr>)> {
     let attach = match probe.attach {
         Attach::Entry(_) => Attach::Entry(vec![]),
         Attach::Return(_) => Attach::Return(vec![]),
@@ -64,28 +69,24 @@ fn frame(probe: &Probe) -> Option<Probe> {
     let mut frame = Probe { clause: 0, span, attach, signature, cases, vars, predicate, body };
     // Those of lookups that were put in have a number in their names.
     frame.vars.iter_mut().for_each(|var| var.name.clear());
+    let mut parts = vec![];
     parts_mut(&mut frame, &mut |part| {
-        part.kind = ExprKind::Int(0);
+        parts.push(take(part));
         // A text that is printed has room for no more than itself.
         if let Type::Str(capacity) = &mut part.ty {
             *capacity = 0;
         }
     });
-    Some(frame)
+    Some((frame, parts))
+}
+
+/// Leaves nothing but the type of an expression.
+fn take(expr: &mut Expr) -> Expr {
+    let kind = std::mem::replace(&mut expr.kind, ExprKind::Int(0));
+    Expr { kind, ty: expr.ty.clone(), span: expr.span }
 }
 
 /// Calls `f` with the expressions that stand directly in a probe: its predicate and those of its statements.
-fn parts<'p>(probe: &'p Probe, f: &mut dyn FnMut(&'p Expr)) {
-    probe.predicate.iter().for_each(&mut *f);
-    probe.body.iter().for_each(|stmt| parts_of(stmt, f));
-}
-
-fn parts_of<'p>(stmt: &'p Stmt, f: &mut dyn FnMut(&'p Expr)) {
-    direct(stmt, f);
-    inner(stmt, &mut |stmt| parts_of(stmt, f));
-}
-
-/// The same, to change them.
 fn parts_mut(probe: &mut Probe, f: &mut dyn FnMut(&mut Expr)) {
     probe.predicate.iter_mut().for_each(&mut *f);
     parts_of_all_mut(&mut probe.body, f);
@@ -100,15 +101,7 @@ fn parts_of_mut(stmt: &mut Stmt, f: &mut dyn FnMut(&mut Expr)) {
     inner_mut(stmt, &mut |stmt| parts_of_mut(stmt, f));
 }
 
-/// What an expression is made from: its operands, and of a block the expressions in its statements.
-fn made_from<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
-    if let ExprKind::Block { body, .. } = &expr.kind {
-        body.iter().for_each(|stmt| parts_of(stmt, f));
-    }
-    operands(expr, f);
-}
-
-/// The same, to change them.
+/// Calls `f` with what an expression is made from: its operands, and of a block the expressions in its statements.
 fn made_from_mut(expr: &mut Expr, f: &mut dyn FnMut(&mut Expr)) {
     if let ExprKind::Block { body, .. } = &mut expr.kind {
         parts_of_all_mut(body, f);
@@ -132,26 +125,27 @@ impl<'p> Group<'p> {
     /// A site that is written twice runs twice, by two programs.
     fn has_site_of(&self, probe: &Probe) -> bool {
         let place = |site: &Site| (site.file, site.place.offset);
-        let known: FxHashSet<_> = self.members.iter().flat_map(|m| sites(&m.attach)).map(place).collect();
+        let known: FxHashSet<_> =
+            self.members.iter().flat_map(|(member, _)| sites(&member.attach)).map(place).collect();
         sites(&probe.attach).iter().any(|site| known.contains(&place(site)))
     }
 
     fn fused(self) -> Cow<'p, Probe> {
-        if let [only] = self.members[..] {
+        let (members, parts): (Vec<&Probe>, Vec<Vec<Expr>>) = self.members.into_iter().unzip();
+        if let [only] = members[..] {
             return Cow::Borrowed(only);
         }
-        let mut fused = self.members[0].clone();
-        fused.cases = self.members.iter().map(|member| member.signature.clone()).collect();
-        let of_cases = (0..).zip(&self.members);
+        let mut fused = members[0].clone();
+        fused.cases = members.iter().map(|member| member.signature.clone()).collect();
+        let of_cases = (0..).zip(&members);
         let all =
             of_cases.flat_map(|(case, m)| sites(&m.attach).iter().map(move |s| Site { case, ..s.clone() }));
         match &mut fused.attach {
             Attach::Entry(sites) | Attach::Return(sites) => *sites = all.collect(),
             _ => unreachable!("only probes of functions have a frame"),
         }
-        let columns = columns(self.members.iter().map(|member| listed(|f| parts(member, f))).collect());
-        let by_signature = Column { signatures: self.members.iter().map(|m| m.signature.as_ref()).collect() };
-        let mut values = columns.iter().map(|column| by_signature.merge_parts(column));
+        let by_signature = Column { signatures: members.iter().map(|m| m.signature.as_ref()).collect() };
+        let mut values = columns(parts).map(|column| by_signature.merge_parts(column));
         parts_mut(&mut fused, &mut |part| *part = values.next().expect("all have one frame"));
         drop(values);
         tell_once(&mut fused);
@@ -210,7 +204,9 @@ fn always<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr)) {
 
 /// It is this value by case, which is placeless.
 fn is_case(expr: &Expr, value: &Expr) -> bool {
-    matches!(expr.kind, ExprKind::ByCase(_)) && placeless(expr) == *value
+    let (ExprKind::ByCase(arms), ExprKind::ByCase(others)) = (&expr.kind, &value.kind) else { return false };
+    let cases = |arms: &[Arm]| arms.iter().map(|arm| arm.cases).collect::<Vec<_>>();
+    expr.ty == value.ty && cases(arms) == cases(others) && placeless(expr) == *value
 }
 
 fn replace(expr: &mut Expr, value: &Expr, var: VarId) {
@@ -260,17 +256,10 @@ fn is_steady(expr: &Expr) -> bool {
     steady
 }
 
-/// What a walk sees, as a list.
-fn listed<'e>(walk: impl FnOnce(&mut dyn FnMut(&'e Expr))) -> Vec<&'e Expr> {
-    let mut list = vec![];
-    walk(&mut |e| list.push(e));
-    list
-}
-
 /// Rows of one length, turned.
-fn columns(rows: Vec<Vec<&Expr>>) -> Vec<Vec<&Expr>> {
-    let width = rows.first().map_or(0, Vec::len);
-    (0..width).map(|at| rows.iter().map(|row| row[at]).collect()).collect()
+fn columns(rows: Vec<Vec<Expr>>) -> impl Iterator<Item = Vec<Expr>> {
+    let mut rows: Vec<_> = rows.into_iter().map(Vec::into_iter).collect();
+    std::iter::from_fn(move || rows.iter_mut().map(Iterator::next).collect())
 }
 
 /// Merges expressions of one type, one of each case.
@@ -280,25 +269,24 @@ struct Column<'p> {
 
 impl Column<'_> {
     /// The same of parts of a probe, where texts may differ in their room.
-    fn merge_parts(&self, column: &[&Expr]) -> Expr {
+    fn merge_parts(&self, column: Vec<Expr>) -> Expr {
         let room = |e: &Expr| if let Type::Str(capacity) = e.ty { Some(capacity) } else { None };
-        let most = column.iter().filter_map(|e| room(e)).max();
+        let most = column.iter().filter_map(room).max();
         if column.iter().all(|e| room(e) == most) {
             return self.merge(column);
         }
         let ty = Type::Str(most.expect("they differ"));
-        let widened: Vec<Expr> = column.iter().map(|e| widened(e, &ty)).collect();
-        self.merge(&widened.iter().collect::<Vec<_>>())
+        self.merge(column.into_iter().map(|e| widened(e, &ty)).collect())
     }
 
-    fn merge(&self, column: &[&Expr]) -> Expr {
-        let first = column[0];
+    fn merge(&self, mut column: Vec<Expr>) -> Expr {
+        let first = &column[0];
         if (1..).zip(&column[1..]).all(|(case, e)| self.alike((0, first), (case, e))) {
-            return first.clone();
+            return column.swap_remove(0);
         }
-        match column.iter().map(|e| constant(e)).collect::<Option<Vec<Expr>>>() {
-            Some(constants) => self.by_case(&constants.iter().collect::<Vec<_>>()),
-            None => self.merge_operands(column).unwrap_or_else(|| self.by_case(column)),
+        match column.iter().map(constant).collect::<Option<Vec<Expr>>>() {
+            Some(constants) => self.by_case(constants),
+            None => self.merge_operands(column),
         }
     }
 
@@ -322,33 +310,28 @@ impl Column<'_> {
         params == 0 || hidden(a) == hidden(b) && classes(a).take(params).eq(classes(b).take(params))
     }
 
-    /// One operation for all, whose operands are merged in turn. `None`: the operations differ.
-    fn merge_operands(&self, column: &[&Expr]) -> Option<Expr> {
-        let first = hollow(column[0]);
-        if !column.iter().all(|e| hollow(e) == first) {
-            return None;
+    /// One operation for all, whose operands are merged in turn, unless the operations differ.
+    fn merge_operands(&self, mut column: Vec<Expr>) -> Expr {
+        let operands: Vec<Vec<Expr>> = column.iter_mut().map(dismantled).collect();
+        if operands[0].is_empty() || column[1..].iter().any(|e| *e != column[0]) {
+            column.iter_mut().zip(operands).for_each(|(e, operands)| assemble(e, operands.into_iter()));
+            return self.by_case(column);
         }
-        let columns = columns(column.iter().map(|e| listed(|f| made_from(e, f))).collect());
-        let mut values = columns.iter().map(|column| self.merge(column));
-        let mut merged = first;
-        let mut any = false;
-        made_from_mut(&mut merged, &mut |operand| {
-            any = true;
-            *operand = values.next().expect("the operations are the same");
-        });
-        drop(values);
-        any.then_some(merged)
+        let mut merged = column.swap_remove(0);
+        assemble(&mut merged, columns(operands).map(|column| self.merge(column)));
+        merged
     }
 
-    fn by_case(&self, column: &[&Expr]) -> Expr {
+    fn by_case(&self, column: Vec<Expr>) -> Expr {
+        let (ty, span) = (column[0].ty.clone(), column[0].span);
         let mut arms: Vec<Arm> = vec![];
-        for (case, value) in column.iter().enumerate() {
-            match arms.iter_mut().find(|arm| self.alike((arm.first_case(), &arm.value), (case, value))) {
+        for (case, value) in column.into_iter().enumerate() {
+            match arms.iter_mut().find(|arm| self.alike((arm.first_case(), &arm.value), (case, &value))) {
                 Some(arm) => arm.cases |= 1 << case,
-                None => arms.push(Arm { cases: 1 << case, value: (*value).clone() }),
+                None => arms.push(Arm { cases: 1 << case, value }),
             }
         }
-        Expr { kind: ExprKind::ByCase(arms), ty: column[0].ty.clone(), span: column[0].span }
+        Expr { kind: ExprKind::ByCase(arms), ty, span }
     }
 }
 
@@ -361,20 +344,26 @@ enum Class {
     Struct(u32),
 }
 
-/// An expression that is made from nothing but types.
-fn hollow(expr: &Expr) -> Expr {
-    let mut hollow = expr.clone();
-    made_from_mut(&mut hollow, &mut |part| part.kind = ExprKind::Int(0));
-    hollow
+/// Takes an expression's operands; their types stay.
+fn dismantled(expr: &mut Expr) -> Vec<Expr> {
+    let mut operands = vec![];
+    made_from_mut(expr, &mut |part| operands.push(take(part)));
+    operands
+}
+
+/// Gives an expression its operands.
+fn assemble(expr: &mut Expr, mut operands: impl Iterator<Item = Expr>) {
+    made_from_mut(expr, &mut |part| *part = operands.next().expect("there is one for each"));
 }
 
 /// A text with more room.
-fn widened(text: &Expr, ty: &Type) -> Expr {
-    let kind = match &text.kind {
-        ExprKind::Str(_) => text.kind.clone(),
-        _ => ExprKind::Cast(Box::new(text.clone())),
+fn widened(text: Expr, ty: &Type) -> Expr {
+    let span = text.span;
+    let kind = match text.kind {
+        kind @ ExprKind::Str(_) => kind,
+        _ => ExprKind::Cast(Box::new(text)),
     };
-    Expr { kind, ty: ty.clone(), span: text.span }
+    Expr { kind, ty: ty.clone(), span }
 }
 
 /// The value of what is constant, of a comparison of constant texts too.
