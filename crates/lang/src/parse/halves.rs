@@ -29,11 +29,24 @@ pub(super) fn read(text: &str, start: usize, params: &[String]) -> Option<Vec<It
 /// comment or in a body, neither half is right.
 fn cut(text: &str, start: usize) -> Option<usize> {
     const END: &str = "\n}\n";
-    let middle = start + (text.len() - start) / 2;
-    let from =
-        (middle..text.len()).find(|at| text.is_char_boundary(*at)).filter(|_| text.len() - start > WORTH)?;
+    let from = middle(text, start).filter(|_| text.len() - start > WORTH)?;
     let mut ends = text[from..].match_indices(END).map(|(at, _)| from + at + END.len());
     ends.find(|cut| tokens::next(text, *cut).is_some_and(|token| tokens::begins_item(text, token)))
+}
+
+/// The place before which half of the work lies: that goes with the marks, not with the words in comments and texts.
+fn middle(text: &str, start: usize) -> Option<usize> {
+    let lines = text[start..].split_inclusive('\n');
+    let works = lines.map(|line| {
+        let code = line.split("//").next().unwrap_or("");
+        (line.len(), code.bytes().filter(|byte| byte.is_ascii_punctuation() && *byte != b'_').count())
+    });
+    let half = works.clone().map(|(_, work)| work).sum::<usize>() / 2;
+    let sums = works.scan((start, 0), |(at, done), (length, work)| {
+        (*at, *done) = (*at + length, *done + work);
+        Some((*at, *done))
+    });
+    sums.into_iter().find(|(_, done)| *done >= half).map(|(at, _)| at)
 }
 
 fn faultless(text: &str, start: usize, params: &[String]) -> Option<Vec<Item>> {
