@@ -4,6 +4,7 @@
 mod common;
 
 use common::{can_trace, cudatrace, missing, stderr, stdout};
+use object::{Object, ObjectSection};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
@@ -162,6 +163,72 @@ fn what_is_looked_for_is_said() {
         "compile it with `-g`",
     ] {
         assert!(said.contains(wanted), "`{wanted}`: {said}");
+    }
+}
+
+#[test]
+fn compressed_and_shared_debug_information_is_read() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let [program, other] = ["shapes", "other"].map(|name| folder.path().join(name));
+    c_program("-g", &program);
+    let path = program.to_str().unwrap();
+    tool("objcopy", &["--compress-debug-sections=zstd", path]);
+    same_as_said(&trace("shapes.ct", &program), "zstd");
+    if Command::new("dwz").arg("--version").output().is_err() {
+        return eprintln!("dwz left out: it is not installed");
+    }
+    c_program("-g", &program);
+    c_program("-g -O1", &other);
+    let both = folder.path().join("shared.debug");
+    tool("dwz", &["-m", both.to_str().unwrap(), "-M", "shared.debug", path, other.to_str().unwrap()]);
+    same_as_said(&trace("shapes.ct", &program), "dwz");
+    std::fs::remove_file(&both).unwrap();
+    let said = stderr(&trace("shapes.ct", &program));
+    assert!(said.contains("`shared.debug` (by dwz), which is missing"), "{said}");
+}
+
+/// Where a section of a file lies.
+fn section(program: &Path, name: &str) -> (usize, usize) {
+    let bytes = std::fs::read(program).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let (start, len) = file.section_by_name(name).unwrap().file_range().unwrap();
+    (start as usize, len as usize)
+}
+
+#[test]
+fn damaged_debug_information_is_read_as_far_as_it_goes() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let (whole, program) = (folder.path().join("whole"), folder.path().join("shapes"));
+    c_program("-g", &whole);
+    let good = std::fs::read(&whole).unwrap();
+    let sections = [".debug_info", ".debug_abbrev", ".debug_str"].map(|name| section(&whole, name));
+    let mut state = 1u64;
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % bound
+    };
+    let path = program.to_str().unwrap();
+    let script = format!(
+        "uprobe:{path}:* {{ print(args) }} uretprobe:{path}:* {{ print(retval) }}
+         uprobe:{path}:chain {{ $p = (struct node *)arg0; print(*$p); print(args.p->next->name) }}"
+    );
+    for round in 0..60 {
+        let mut bytes = good.clone();
+        for _ in 0..=below(8) {
+            let (start, len) = sections[below(sections.len())];
+            bytes[start + below(len)] = below(256) as u8;
+        }
+        std::fs::write(&program, bytes).unwrap();
+        for args in [&["-lv", &format!("uprobe:{path}:*")][..], &["-q", "--dry-run", "-e", &script]] {
+            let output = cudatrace().args(args).output().unwrap();
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{round} {args:?}: {}", stderr(&output));
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::check::types::{CHAR, Types};
+use crate::check::types::{CHAR, Types, U8};
 use crate::debug;
 use crate::hir::{Enum, EnumId, Field, Origin, Struct, StructId, Type};
 use crate::parse::MAX_DEPTH;
@@ -72,6 +72,8 @@ pub enum Shape {
     Struct(StructRef),
     /// `T [4]`
     Array(TypeRef, u32),
+    /// So many bytes that scripts have no type for: `__int128`.
+    Bytes(u32),
 }
 
 /// A member of a struct as its source has it.
@@ -99,7 +101,8 @@ impl Types<'_> {
 
     fn declared_shape(&self, id: debug::TypeId) -> Shape {
         match self.declared(id).kind {
-            debug::Kind::Void | debug::Kind::Other { .. } => Shape::Void,
+            debug::Kind::Void => Shape::Void,
+            debug::Kind::Other { size } => Shape::Bytes(size),
             debug::Kind::Bool => Shape::Bool,
             debug::Kind::Int { bytes, signed } => Shape::Int { bytes, signed },
             debug::Kind::Float { bytes } => Shape::Float { bytes },
@@ -158,6 +161,7 @@ impl Types<'_> {
             Shape::Pointer(_) | Shape::Text | Shape::Address => Type::Pointer(Box::new(Type::Void)),
             Shape::Struct(id) => self.struct_of(id, levels).map_or(Type::Void, Type::Struct),
             Shape::Array(element, count) => Type::Array(Box::new(self.plain_within(element, levels)), count),
+            Shape::Bytes(count) => bytes(count),
         }
     }
 
@@ -255,18 +259,19 @@ impl Types<'_> {
             return Some(*known);
         }
         levels.checked_sub(1)?;
+        if self.open.contains(&id) {
+            return None;
+        }
+        self.open.push(id);
         let (name, size, members) = self.layout(id);
         let fields: Vec<Field> = members
             .iter()
-            .map(|member| Field {
-                name: member.name.clone(),
-                offset: member.offset,
-                ty: self.plain_within(member.ty, levels - 1),
-                bits: bits(member),
-                float: self.is_float(member.ty),
-                named: None,
+            .map(|member| {
+                let ty = self.plain_within(member.ty, levels - 1);
+                self.field(member, ty, size)
             })
             .collect();
+        self.open.pop();
         let align = match id {
             StructRef::Cuda(id) => cuda::struct_def(id).align,
             StructRef::Debug(_) => self.natural_align(size, &fields),
@@ -356,16 +361,25 @@ impl Types<'_> {
 
     /// A member of a struct, of its real type.
     pub(super) fn foreign_member(&mut self, id: StructRef, name: &str) -> Option<Field> {
-        let (_, _, members) = self.layout(id);
+        let (_, size, members) = self.layout(id);
         let member = members.iter().find(|member| member.name == name)?;
-        Some(Field {
-            name: name.into(),
-            offset: member.offset,
-            ty: self.of(member.ty),
-            bits: bits(member),
-            float: self.is_float(member.ty),
-            named: self.named(member.ty),
-        })
+        let ty = self.of(member.ty);
+        Some(Field { named: self.named(member.ty), ..self.field(member, ty, size) })
+    }
+
+    /// A member of a struct of so many bytes. One that reaches beyond them is there by its name alone: its declaration is damaged.
+    fn field(&self, member: &Member, ty: Type, size: u32) -> Field {
+        let bytes_of = |(first, count): (u8, u8)| (u32::from(first) + u32::from(count)).div_ceil(8);
+        let end = member.offset.checked_add(member.bits.map_or_else(|| self.size(&ty), bytes_of));
+        let fits = end.is_some_and(|end| end <= size) && ty != Type::Void;
+        Field {
+            name: member.name.clone(),
+            offset: if fits { member.offset } else { 0 },
+            ty: if fits { ty } else { bytes(0) },
+            bits: bits(member).filter(|_| fits),
+            float: fits && self.is_float(member.ty),
+            named: None,
+        }
     }
 
     /// Makes the members of a struct what they print as, now that it is a value: enums are named, not only numbers.
@@ -376,10 +390,10 @@ impl Types<'_> {
     fn complete_within(&mut self, id: StructId, levels: usize) {
         let Some(origin) = self.origins[id.0 as usize] else { return };
         let Some(levels) = levels.checked_sub(1) else { return };
-        let (_, _, members) = self.layout(origin);
+        let (_, size, members) = self.layout(origin);
         for (at, member) in members.iter().enumerate() {
             let ty = self.printed(member.ty, levels);
-            self.structs[id.0 as usize].fields[at].ty = ty;
+            self.structs[id.0 as usize].fields[at].ty = self.field(member, ty, size).ty;
         }
     }
 
@@ -420,6 +434,10 @@ fn of_tables(kind: cuda::Kind) -> Shape {
         cuda::Kind::Struct(id) => Shape::Struct(StructRef::Cuda(id)),
         cuda::Kind::Array(element, count) => Shape::Array(TypeRef::Cuda(element), count),
     }
+}
+
+fn bytes(count: u32) -> Type {
+    Type::Array(Box::new(U8), count)
 }
 
 fn bits(member: &Member) -> Option<crate::hir::Bits> {

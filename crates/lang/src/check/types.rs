@@ -23,6 +23,8 @@ pub struct Types<'c> {
     pub(super) origins: Vec<Option<StructRef>>,
     /// The other way round.
     pub(super) by_ref: FxHashMap<StructRef, StructId>,
+    /// Those that are looked at now: none holds itself, whatever is said.
+    pub(super) open: Vec<StructRef>,
     /// Structs that are not the script's, by name and size.
     pub(super) by_name: FxHashMap<(String, u32), Vec<StructId>>,
     /// `point` of the script's `struct point` or `enum point`.

@@ -325,7 +325,7 @@ fn lack(call: &Call, usage: &Usage, codes: bool, types: &mut Types) -> Option<La
 /// The result register has it, or says where it is.
 fn is_readable(known: &Declared, types: &mut Types) -> bool {
     match types.shape(known.ret()) {
-        Shape::Void | Shape::Float { .. } | Shape::Array(..) => false,
+        Shape::Void | Shape::Float { .. } | Shape::Array(..) | Shape::Bytes(_) => false,
         Shape::Struct(_) => is_hidden(known, types),
         _ => true,
     }

@@ -121,7 +121,10 @@ impl Around<'_> {
         let base = name.rsplit_once(".dwz/").map(|(_, inside)| format!("{DEBUG}/.dwz/{inside}"));
         let absolute = name.strip_prefix('/').map(str::to_owned);
         let candidates = [absolute, base, by_id];
-        let found = candidates.into_iter().flatten().find_map(|name| self.in_roots(&name, fits));
+        // Or it lies beside the file.
+        let beside = || ElfFile::open(&self.path.with_file_name(name)).ok().filter(fits);
+        let found =
+            beside().or_else(|| candidates.into_iter().flatten().find_map(|name| self.in_roots(&name, fits)));
         found.ok_or_else(|| {
             Absent::Unusable(format!(
                 "part of its debug information is in `{name}` (by dwz), which is missing"

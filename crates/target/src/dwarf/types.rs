@@ -218,7 +218,9 @@ impl Debug {
                         continue;
                     };
                     let inner = self.fields(inner.place, levels).into_iter();
-                    fields.extend(inner.map(|field| Field { offset: offset + field.offset, ..field }));
+                    fields.extend(
+                        inner.map(|field| Field { offset: offset.saturating_add(field.offset), ..field }),
+                    );
                 }
                 _ => {}
             }
@@ -236,7 +238,7 @@ impl Debug {
             _ => return None,
         };
         let start = match (member.number(DW_AT_data_bit_offset), member.signed(DW_AT_bit_offset)) {
-            (Some(first), _) => u64::from(offset) * 8 + first,
+            (Some(first), _) => (u64::from(offset) * 8).checked_add(first)?,
             // DWARF 3 counts from the highest bit of an integer of the member's own size.
             (None, Some(above)) => {
                 let storage = member.number(DW_AT_byte_size).map_or(unit, |bytes| bytes * 8);
