@@ -317,12 +317,12 @@ const IS_ASYNC: (&str, &str) = ("async", "true");
 /// Bytes of all copies of a batch.
 const BATCH_BYTES: (&str, &str) =
     ("bytes", "{ let $sum = (uint64)0; for $i : 0..args.count { $sum += (uint64)args.sizes[$i]; } $sum }");
+// In the same words, so that both are one program.
 const BOXES_BYTES: (&str, &str) = (
     "bytes",
     "{ let $sum = (uint64)0; \
      for $i : 0..args.numOps { \
-         let $at = args.opList + $i; \
-         $sum += (uint64)$at->extent.width * $at->extent.height * $at->extent.depth; \
+         $sum += (uint64)args.opList[$i].extent.width * args.opList[$i].extent.height * args.opList[$i].extent.depth; \
      } \
      $sum }",
 );

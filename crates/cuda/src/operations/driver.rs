@@ -22,56 +22,38 @@ const PTR_OUT: (&str, &str) = ("ptr", "retval == CUDA_SUCCESS ? *args.dptr : 0")
 const HOST_OUT: (&str, &str) = ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pp : 0");
 const BYTESIZE: (&str, &str) = ("bytes", "args.bytesize");
 
-/// Bytes of one element of the array that a descriptor describes.
-macro_rules! element_bytes {
-    ($desc:literal) => {
-        concat!(
-            $desc,
-            "->NumChannels * (",
-            $desc,
-            "->Format == CU_AD_FORMAT_UNSIGNED_INT8 || ",
-            $desc,
-            "->Format == CU_AD_FORMAT_SIGNED_INT8 ? 1 : ",
-            $desc,
-            "->Format == CU_AD_FORMAT_UNSIGNED_INT32 || ",
-            $desc,
-            "->Format == CU_AD_FORMAT_SIGNED_INT32 || ",
-            $desc,
-            "->Format == CU_AD_FORMAT_FLOAT ? 4 : 2)"
-        )
-    };
-}
-
-/// Bytes of such an array; a side that is 0 is not there.
+/// Bytes of an array of all its levels, each half as large in all directions; a layered one keeps its depth, which is the number
+/// of layers, and a side that is 0 is not there. All arrays say it in the same words, so that they become one program, and each
+/// member of the descriptor is read once.
 macro_rules! array_bytes {
-    ($desc:literal, $depth:literal) => {
+    ($desc:literal, $depth:expr, $layered:expr, $levels:literal) => {
         concat!(
+            "{ let $width = (uint64)",
             $desc,
-            "->Width * (",
+            "->Width; let $height = (uint64)",
             $desc,
-            "->Height == 0 ? 1 : ",
-            $desc,
-            "->Height) * ",
+            "->Height; let $depth = (uint64)",
             $depth,
-            " * ",
-            element_bytes!($desc)
+            "; let $layered = (uint64)",
+            $layered,
+            "; let $elements = (uint64)0; for $level : 0..",
+            $levels,
+            " { \
+                 let $w = $width >> $level; \
+                 let $h = $height >> $level; \
+                 let $d = $layered != 0 ? $depth : $depth >> $level; \
+                 $elements += ($w == 0 ? 1 : $w) * ($h == 0 ? 1 : $h) * ($d == 0 ? 1 : $d); \
+             } \
+             let $format = (uint64)",
+            $desc,
+            "->Format; $elements * (uint64)",
+            $desc,
+            "->NumChannels * ($format == CU_AD_FORMAT_UNSIGNED_INT8 || $format == CU_AD_FORMAT_SIGNED_INT8 ? 1 \
+             : $format == CU_AD_FORMAT_UNSIGNED_INT32 || $format == CU_AD_FORMAT_SIGNED_INT32 || \
+             $format == CU_AD_FORMAT_FLOAT ? 4 : 2) }"
         )
     };
 }
-
-/// Bytes of all levels, each half as large in all directions; a layered array keeps its depth, which is the number of layers.
-const MIPMAP_BYTES: &str = concat!(
-    "{ let $elements = (uint64)0; let $desc = args.pMipmappedArrayDesc; \
-     for $level : 0..args.numMipmapLevels { \
-         let $w = (uint64)$desc->Width >> $level; \
-         let $h = (uint64)$desc->Height >> $level; \
-         let $d = ($desc->Flags & 1) != 0 ? (uint64)$desc->Depth : (uint64)$desc->Depth >> $level; \
-         $elements += ($w == 0 ? 1 : $w) * ($h == 0 ? 1 : $h) * ($d == 0 ? 1 : $d); \
-     } \
-     $elements * ",
-    element_bytes!("$desc"),
-    " }"
-);
 
 /// What a node of any kind has if it is a kernel's.
 macro_rules! of_kernel {
@@ -261,7 +243,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(
                 &["cuArrayCreate"],
                 &[
-                    ("bytes", array_bytes!("args.pAllocateArray", "1")),
+                    ("bytes", array_bytes!("args.pAllocateArray", "0", "0", "1")),
                     ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pHandle : 0"),
                     OF_ARRAY,
                 ],
@@ -269,13 +251,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(
                 &["cuArray3DCreate"],
                 &[
-                    (
-                        "bytes",
-                        array_bytes!(
-                            "args.pAllocateArray",
-                            "(args.pAllocateArray->Depth == 0 ? 1 : args.pAllocateArray->Depth)"
-                        ),
-                    ),
+                    ("bytes", array_bytes!("args.pAllocateArray", "args.pAllocateArray->Depth", "0", "1")),
                     ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pHandle : 0"),
                     OF_ARRAY,
                 ],
@@ -283,7 +259,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(
                 &["cuMipmappedArrayCreate"],
                 &[
-                    ("bytes", MIPMAP_BYTES),
+                    (
+                        "bytes",
+                        array_bytes!(
+                            "args.pMipmappedArrayDesc",
+                            "args.pMipmappedArrayDesc->Depth",
+                            "(args.pMipmappedArrayDesc->Flags & 1)",
+                            "args.numMipmapLevels"
+                        ),
+                    ),
                     ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pHandle : 0"),
                     OF_ARRAY,
                 ],
