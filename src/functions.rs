@@ -48,9 +48,6 @@ pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<M
 pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>> {
     match catalog.files(target) {
         Ok(files) => Ok(files),
-        Err(_) if target == "*" => {
-            bail!("`*` is no target; name a library, or a pattern of paths such as `/usr/lib/*/libc.so*`")
-        }
         Err(TargetError::Unusable(reason)) => bail!("`{target}`: {reason}"),
         Err(TargetError::NotYet { looked_in }) => {
             bail!("no library `{target}`; looked in {}", looked_in.join(", "))

@@ -37,11 +37,18 @@ fn main() -> ExitCode {
     let messages = Messages::new(&cli);
     match dispatch(&cli, &messages) {
         Ok(status) => ExitCode::from(status),
+        // Whoever read the output has seen enough.
+        Err(failure) if is_broken_pipe(&failure.error) => ExitCode::SUCCESS,
         Err(failure) => {
             messages.error(&failure.error);
             ExitCode::from(failure.status)
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let broken = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
 }
 
 /// Help and version are no mistakes; a reader that went away is none either.

@@ -37,7 +37,7 @@ pub(crate) use grammar::Rule;
 pub(crate) type Pair<'a> = pest::iterators::Pair<'a, Rule>;
 
 /// Clauses with mistakes that are reported; a text with more is hardly a script.
-const MAX_BROKEN_ITEMS: usize = 20;
+const MAX_BROKEN_ITEMS: usize = 200;
 
 /// Mistakes of one clause that are reported; each costs another reading of it.
 const MAX_MISTAKES: usize = 20;

@@ -163,3 +163,12 @@ fn many_mistakes_are_found_in_one_clause_and_no_more_than_they_are() {
         assert_eq!(diags.list.len(), count, "{text}");
     }
 }
+
+#[test]
+fn what_stands_behind_many_broken_clauses_is_read() {
+    let text = "BEGIN { $x = ; }\n".repeat(60) + "END { printf(\"); }\n";
+    let mut diags = Diagnostics::default();
+    parse::parse(&Source::new("t.ct", text.as_str()), &[], &mut diags);
+    assert_eq!(diags.list.len(), 61);
+    assert_eq!(diags.list.last().map(|last| last.code), Some("E0002"));
+}

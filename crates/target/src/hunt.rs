@@ -114,6 +114,9 @@ impl<'a> Hunt<'a> {
     }
 
     fn on_disk(&mut self, view: &View) {
+        if self.wanted == Wanted::Everything {
+            return self.linked(view);
+        }
         if self.program_by_name(view) {
             return;
         }
@@ -133,6 +136,16 @@ impl<'a> Hunt<'a> {
         }
         for place in directories {
             self.directory(view, &place);
+        }
+    }
+
+    /// Takes the view's programs and the libraries that they are linked with. What they open later comes then.
+    fn linked(&mut self, view: &View) {
+        for program in &view.programs {
+            self.take(&view.resolve(&view.outside(program)), view, "the traced program");
+        }
+        for place in view.needed_libraries() {
+            self.offer_named(view, &place.path, &place.origin);
         }
     }
 

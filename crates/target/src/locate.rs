@@ -1,7 +1,7 @@
 //! Which files a target's name stands for.
 //!
 //! `libcuda` and `cudart` are libraries that we know, `libm` and `nccl` any others, `libcudart.so.12` a soname,
-//! `./prog` and `/usr/lib/*/libc.so.6` paths, `python3` a program. A name decides by itself what it accepts; where the
+//! `./prog` and `/usr/lib/*/libc.so.6` paths, `python3` a program, `*` all that traced processes run. A name decides by itself what it accepts; where the
 //! files come from (mappings, disk) is the [`crate::Machine`]'s business.
 
 use std::path::{Path, PathBuf};
@@ -26,6 +26,8 @@ pub enum Wanted {
     Library(Library),
     /// `libm`, `foo`: a library `libfoo`, or a program.
     Name(String),
+    /// `*`: all files that the traced processes run.
+    Everything,
 }
 
 /// What a file's name says about whether it is meant.
@@ -51,6 +53,7 @@ impl Wanted {
             };
         }
         match Library::from_alias(target) {
+            _ if target == "*" => Wanted::Everything,
             Some(library) => Wanted::Library(library),
             None if target.contains(".so") => Wanted::Soname(target.to_owned()),
             None => Wanted::Name(target.to_owned()),
@@ -62,7 +65,7 @@ impl Wanted {
         match self {
             Wanted::Library(library) => Some(*library),
             Wanted::Soname(soname) => Library::from_soname(soname).map(|(library, _)| library),
-            Wanted::Path(_) | Wanted::Pattern(_) | Wanted::Name(_) => None,
+            Wanted::Path(_) | Wanted::Pattern(_) | Wanted::Name(_) | Wanted::Everything => None,
         }
     }
 
@@ -78,6 +81,7 @@ impl Wanted {
             }
             Wanted::Name(name) => yes_if(file_name == name || is_library_named(file_name, name)),
             Wanted::Soname(soname) => judge_soname(soname, file_name),
+            Wanted::Everything => Verdict::Yes,
         }
     }
 

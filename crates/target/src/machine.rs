@@ -328,6 +328,11 @@ impl Machine {
         let mut hunt = Hunt::new(self, wanted.clone());
         match wanted {
             Wanted::Path(path) => return self.find_path(&path),
+            Wanted::Everything if self.scope().is_system_wide() => {
+                let why =
+                    "it stands for all that traced processes run: say which by `-p PID` or `-- COMMAND`";
+                return Err(TargetError::Unusable(why.into()));
+            }
             Wanted::Pattern(pattern) => hunt.pattern(&self.scope(), pattern.as_str()),
             _ => hunt.by_name(&self.scope()),
         }

@@ -40,26 +40,36 @@ static KEYS: &[(&str, Set)] = &[
     }),
 ];
 
-/// Old names, and those of today.
-static RENAMED: &[(&str, &str)] =
-    &[("strlen", "max_strlen"), ("map_keys_max", "max_map_keys"), ("cat_bytes_max", "max_cat_bytes")];
-
-/// Keys that other tracers have and that change nothing here.
-static WITHOUT_EFFECT: &[&str] = &[
-    "cache_user_symbols",
-    "debug_output",
-    "lazy_symbolication",
-    "license",
-    "log_size",
-    "max_ast_nodes",
-    "max_bpf_progs",
-    "max_type_res_iterations",
-    "no_cpp_demangle",
-    "on_stack_limit",
-    "probe_inline",
-    "symbol_source",
-    "use_blazesym",
+/// Old names, and those of today. One that begins with `no_` meant the opposite.
+static RENAMED: &[(&str, &str)] = &[
+    ("strlen", "max_strlen"),
+    ("map_keys_max", "max_map_keys"),
+    ("cat_bytes_max", "max_cat_bytes"),
+    ("no_cpp_demangle", "cpp_demangle"),
 ];
+
+/// Keys that other tracers have and that change nothing here, and why.
+static WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("cache_user_symbols", SYMBOLS),
+    ("debug_output", ""),
+    ("lazy_symbolication", SYMBOLS),
+    ("license", "generated programs are always GPL: the kernel lends some functions to no others"),
+    ("log_size", "the kernel's last words are always kept"),
+    ("max_ast_nodes", ""),
+    ("max_bpf_progs", "one program serves all functions that look the same to a clause"),
+    ("max_type_res_iterations", ""),
+    ("on_stack_limit", "what does not fit the stack goes elsewhere by itself"),
+    ("probe_inline", ""),
+    ("symbol_source", SYMBOLS),
+    ("use_blazesym", SYMBOLS),
+];
+const SYMBOLS: &str =
+    "symbols are found when they are printed, each once, also those of processes that have ended meanwhile";
+
+fn without_effect(key: &str) -> Option<&'static str> {
+    let known = WITHOUT_EFFECT.iter().find(|(name, _)| *name == key).map(|(_, why)| *why);
+    known.or(key.starts_with("unstable_").then_some(""))
+}
 
 /// Names of all settings.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -82,13 +92,13 @@ pub enum BadVariable {
 pub fn variable(name: &str, value: &str, config: &mut Config) -> Result<(), BadVariable> {
     let Some(key) = name.strip_prefix("CUDATRACE_").or(name.strip_prefix("BPFTRACE_")) else { return Ok(()) };
     let key = key.to_lowercase();
-    let key = RENAMED.iter().find(|(old, _)| *old == key).map_or(key.as_str(), |(_, new)| new);
+    let (written, key) = (key.as_str(), of_today(&key));
     if let Some((_, set)) = KEYS.iter().find(|(known, _)| *known == key) {
-        let value = value.parse().map_or(Value::Word(value), Value::Number);
+        let value = meant(written, value.parse().map_or(Value::Word(value), Value::Number));
         return set(config, &value).map_err(|takes| BadVariable::Value(format!("`{name}` takes {takes}")));
     }
     let near = similar(key, names());
-    match near.first().filter(|_| !WITHOUT_EFFECT.contains(&key)) {
+    match near.first().filter(|_| without_effect(key).is_none()) {
         Some(near) => {
             let near = format!("{}{}", &name[..name.len() - key.len()], near.to_uppercase());
             Err(BadVariable::Name(format!("`{name}` is no setting: did you mean `{near}`?")))
@@ -101,15 +111,15 @@ pub fn variable(name: &str, value: &str, config: &mut Config) -> Result<(), BadV
 pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) {
     let lower = entry.key.node.to_lowercase();
     let written = lower.strip_prefix("bpftrace_").or(lower.strip_prefix("cudatrace_")).unwrap_or(&lower);
-    let key = match RENAMED.iter().find(|(old, _)| *old == written) {
-        Some((old, new)) => {
-            diags.warning("W0153", entry.key.span, format!("`{old}` has been renamed: write `{new}`"));
-            *new
-        }
-        None => written,
-    };
-    if WITHOUT_EFFECT.contains(&key) || key.starts_with("unstable_") {
-        diags.warning("W0153", entry.key.span, format!("`{key}` has no effect here"));
+    let key = of_today(written);
+    if key != written {
+        let opposite = if written.starts_with("no_") { " with the opposite value" } else { "" };
+        let message = format!("`{written}` has been renamed: write `{key}`{opposite}");
+        diags.warning("W0153", entry.key.span, message);
+    }
+    if let Some(why) = without_effect(key) {
+        let warning = diags.warning("W0153", entry.key.span, format!("`{key}` has no effect here"));
+        warning.notes.extend((!why.is_empty()).then(|| why.to_owned()));
         return;
     }
     let Some((_, set)) = KEYS.iter().find(|(name, _)| *name == key) else {
@@ -122,10 +132,23 @@ pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) 
         }
         return;
     };
-    let result =
-        value(&entry.value).ok_or_else(|| "a number or a word".to_string()).and_then(|v| set(config, &v));
+    let value = value(&entry.value).map(|value| meant(written, value));
+    let result = value.ok_or_else(|| "a number or a word".to_string()).and_then(|v| set(config, &v));
     if let Err(expected) = result {
         diags.error("E0109", entry.value.span, format!("`{key}` takes {expected}"));
+    }
+}
+
+/// The name that a setting has today.
+fn of_today(key: &str) -> &str {
+    RENAMED.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new)
+}
+
+/// The value that today's setting has for that of an old one.
+fn meant<'a>(written: &str, value: Value<'a>) -> Value<'a> {
+    match switch(&value) {
+        Ok(on) if written.starts_with("no_") => Value::Number(i64::from(!on)),
+        _ => value,
     }
 }
 
@@ -195,6 +218,7 @@ mod tests {
         assert_eq!(set("CUDATRACE_MAX_STRLEN", "64").1.max_strlen, 64);
         assert_eq!(set("BPFTRACE_STRLEN", "64").1.max_strlen, 64);
         assert!(!set("BPFTRACE_PRINT_MAPS_ON_EXIT", "0").1.print_maps_on_exit);
+        assert!(!set("BPFTRACE_NO_CPP_DEMANGLE", "1").1.demangle);
         assert_eq!(set("CUDATRACE_STACK_MODE", "perf").1.stack_mode, StackMode::Perf);
         assert_eq!(set("MAX_STRLEN", "64"), (Ok(()), Config::default()));
     }
