@@ -145,8 +145,18 @@ pub fn compile(program: &hir::Program, src: &Source, options: &Options) -> Resul
 /// Where spills and temporaries are too large for the stack together, temporaries leave it.
 fn assembled(program: &hir::Program, src: &Source, options: &Options) -> Result<(Assembly, Manifest), Error> {
     let attempt = |share| {
-        let (module, manifest) = optimised(program, src, options, share)?;
-        Ok((bpf::asm::assemble(&module)?, manifest))
+        let finish = |mut func: ir::Func| {
+            bpf::asm::check_size(&func)?;
+            opt::settle(&mut func, options.optimise, |_, _| ());
+            let part = bpf::asm::part(&func, options.features.private_stack)?;
+            Ok((func, part))
+        };
+        let lower = |emit: &mut dyn FnMut(ir::Func)| lower::lower_to(program, src, options, share, emit);
+        let ((mut module, manifest), done) = parallel::pipeline(lower, ir::Func::operations, finish);
+        let (funcs, parts) = done.into_iter().collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
+        module.funcs = funcs;
+        debug_assert_eq!(ir::verify::verify(&module), Ok(()), "a rule of the IR is broken: look at `-d opt`");
+        Ok((bpf::asm::join(&module, parts)?, manifest))
     };
     match attempt(StackShare::USUAL) {
         Err(Error::Stack { .. }) => attempt(StackShare::NONE),
@@ -170,7 +180,7 @@ fn optimised(
     share: StackShare,
 ) -> Result<(ir::Module, Manifest), Error> {
     let (mut module, manifest) = lower::lower(program, src, options, share);
-    bpf::asm::check_size(&module)?;
+    module.funcs.iter().try_for_each(bpf::asm::check_size)?;
     opt::run(&mut module, options.optimise);
     Ok((module, manifest))
 }

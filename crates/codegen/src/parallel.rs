@@ -1,7 +1,8 @@
-//! Work on several items at once.
+//! Work on several items at once, also while they are still being made.
 
+use std::collections::VecDeque;
 use std::num::NonZero;
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 /// Threads at most: scripts have a few dozen functions.
@@ -10,20 +11,90 @@ const THREADS: usize = 4;
 /// Operations of the IR that are worth a thread: starting one takes some 50 us, and each operation half of one.
 const WORTH: usize = 500;
 
-/// Calls `f` with each item, on several threads where the items have many operations together.
-pub fn for_each<T: Send>(items: impl Iterator<Item = T> + Send, operations: usize, f: impl Fn(T) + Sync) {
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = processors.min(operations / WORTH).min(THREADS);
-    if threads <= 1 {
-        return items.for_each(f);
-    }
-    let items = Mutex::new(items);
-    let next = || items.lock().expect("bug: an iterator has panicked").next();
-    let work = || std::iter::from_fn(next).for_each(&f);
-    thread::scope(|scope| {
-        (1..threads).for_each(|_| drop(scope.spawn(work)));
+/// Asking takes as long as starting a thread.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
+}
+
+/// Calls `f` with each item that `produce` hands out, on several threads where the items have many operations together.
+/// Gives what `produce` does, and the results in the order of the items.
+pub fn pipeline<T: Send, R: Send, P>(
+    produce: impl FnOnce(&mut dyn FnMut(T)) -> P,
+    operations: impl Fn(&T) -> usize,
+    f: impl Fn(T) -> R + Sync,
+) -> (P, Vec<R>) {
+    let queue = Queue::default();
+    let results = Mutex::new(Vec::new());
+    let work = || {
+        while let Some((at, item)) = queue.next() {
+            let result = f(item);
+            lock(&results).push((at, result));
+        }
+    };
+    let most = processors().min(THREADS) - 1;
+    let produced = thread::scope(|scope| {
+        // Also when `produce` panics, or the workers would wait for ever.
+        let close = Close(&queue);
+        let (mut count, mut waiting, mut workers) = (0, 0, 0);
+        let produced = produce(&mut |item| {
+            waiting += operations(&item);
+            queue.push((count, item));
+            count += 1;
+            if workers < most && waiting >= WORTH * (workers + 1) {
+                scope.spawn(work);
+                workers += 1;
+            }
+        });
+        drop(close);
         work();
+        produced
     });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_unstable_by_key(|(at, _)| *at);
+    (produced, results.into_iter().map(|(_, result)| result).collect())
+}
+
+/// Items that nobody has taken yet.
+struct Queue<T>(Mutex<Open<T>>, Condvar);
+
+struct Open<T> {
+    items: VecDeque<T>,
+    closed: bool,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Queue<T> {
+        Queue(Mutex::new(Open { items: VecDeque::new(), closed: false }), Condvar::new())
+    }
+}
+
+impl<T> Queue<T> {
+    fn push(&self, item: T) {
+        lock(&self.0).items.push_back(item);
+        self.1.notify_one();
+    }
+
+    /// Waits for an item; none comes any more once the queue is closed and empty.
+    fn next(&self) -> Option<T> {
+        let open = self.1.wait_while(lock(&self.0), |open| open.items.is_empty() && !open.closed);
+        open.unwrap_or_else(PoisonError::into_inner).items.pop_front()
+    }
+}
+
+/// Closes a queue when it goes.
+struct Close<'q, T>(&'q Queue<T>);
+
+impl<T> Drop for Close<'_, T> {
+    fn drop(&mut self) {
+        lock(&self.0.0).closed = true;
+        self.0.1.notify_all();
+    }
+}
+
+/// What a panic elsewhere has left is whole: nothing but lists is kept here.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -31,11 +102,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_item_is_met_once() {
+    fn each_item_is_met_once_and_results_keep_their_order() {
         for operations in [0, 100_000] {
-            let mut squares = vec![0; 1000];
-            for_each(squares.iter_mut().enumerate(), operations, |(at, square)| *square += at * at);
-            assert!(squares.iter().enumerate().all(|(at, square)| *square == at * at));
+            let all = |emit: &mut dyn FnMut(usize)| (0..1000).for_each(emit);
+            let ((), squares) = pipeline(all, |_| operations, |n| n * n);
+            assert!(squares.into_iter().eq((0..1000).map(|n| n * n)));
         }
+    }
+
+    #[test]
+    fn a_panic_of_the_producer_ends_the_workers() {
+        let fails = |emit: &mut dyn FnMut(usize)| {
+            (0..10).for_each(emit);
+            panic!("on purpose")
+        };
+        let run = || pipeline::<_, _, ()>(fails, |_| WORTH, |n| n);
+        assert!(std::panic::catch_unwind(run).is_err());
     }
 }

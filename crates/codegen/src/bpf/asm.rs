@@ -7,7 +7,6 @@ use super::mir::{self, Base, End, Function, Inst, R, Val};
 use super::select::select;
 use super::shield::{SPARE, Shield};
 use crate::ir::{self, FuncKind, FuncRef, MapDef, MapRef, Module, Op};
-use crate::parallel;
 use crate::regalloc::{self, Allocated, Frame, MAX_STACK};
 use lang::Span;
 use thiserror::Error;
@@ -70,13 +69,11 @@ const MAX_JUMP: i64 = i16::MAX as i64;
 /// Operations that cannot become so few instructions.
 const MAX_OPERATIONS: usize = 4 * MAX_JUMP as usize;
 
-/// Refuses functions that are far too long before time and memory are spent on them.
-pub fn check_size(module: &Module) -> Result<(), AsmError> {
-    for func in &module.funcs {
-        let operations = func.operations();
-        if operations > MAX_OPERATIONS {
-            return Err(AsmError::Size { name: func.name.clone(), operations, span: func.span });
-        }
+/// Refuses a function that is far too long before time and memory are spent on it.
+pub fn check_size(func: &ir::Func) -> Result<(), AsmError> {
+    let operations = func.operations();
+    if operations > MAX_OPERATIONS {
+        return Err(AsmError::Size { name: func.name.clone(), operations, span: func.span });
     }
     Ok(())
 }
@@ -92,7 +89,7 @@ pub enum Target {
     Data,
     /// A callback's address.
     Func(FuncRef),
-    /// Call of a kernel function: index into [`Assembly::kfuncs`].
+    /// Call of a kernel function: index into [`Part::kfuncs`], then into [`Assembly::kfuncs`].
     Kfunc(u32),
 }
 
@@ -152,73 +149,90 @@ impl Code {
     }
 }
 
+/// A function assembled by itself.
+#[derive(Clone, Debug)]
+pub struct Part {
+    code: Code,
+    /// The kernel functions that it calls.
+    kfuncs: Vec<Kfunc>,
+    /// Its script text.
+    span: Span,
+}
+
 /// Assembles all functions of a module.
 pub fn assemble(module: &Module) -> Result<Assembly, AsmError> {
-    let mut kfuncs = kfuncs(module);
-    let called = kfuncs.len();
-    let shield = module.private_stack.then(|| Shield::enter(&mut kfuncs));
-    let mut codes: Vec<Option<Result<Code, AsmError>>> = module.funcs.iter().map(|_| None).collect();
-    let work = module.funcs.iter().zip(&mut codes);
-    parallel::for_each(work, module.operations(), |(func, code)| {
-        *code = Some(function(func, &kfuncs, shield))
+    let parts = module.funcs.iter().map(|func| part(func, module.private_stack));
+    join(module, parts.collect::<Result<_, _>>()?)
+}
+
+/// Puts the functions of a module together.
+pub fn join(module: &Module, parts: Vec<Part>) -> Result<Assembly, AsmError> {
+    check_stack(&parts)?;
+    let mut kfuncs: Vec<Kfunc> = Vec::new();
+    let codes = parts.into_iter().map(|part| {
+        let mut code = part.code;
+        for (_, target) in &mut code.targets {
+            if let Target::Kfunc(at) = target {
+                *at = entered(&mut kfuncs, &part.kfuncs[*at as usize]);
+            }
+        }
+        code
     });
-    let codes: Vec<Code> = codes.into_iter().flatten().collect::<Result<_, _>>()?;
-    check_stack(module, &codes)?;
-    if !codes.iter().any(|code| code.shielded) {
-        kfuncs.truncate(called);
-    }
+    let codes = codes.collect();
     Ok(Assembly { codes, maps: module.maps.clone(), data: module.data.clone(), kfuncs })
 }
 
-/// The kernel functions that a module calls, each once.
-fn kfuncs(module: &Module) -> Vec<Kfunc> {
+/// Index of a kernel function in a list that has each once.
+fn entered(kfuncs: &mut Vec<Kfunc>, kfunc: &Kfunc) -> u32 {
+    let known = kfuncs.iter().position(|known| known.name == kfunc.name);
+    known.unwrap_or_else(|| {
+        kfuncs.push(kfunc.clone());
+        kfuncs.len() - 1
+    }) as u32
+}
+
+/// The kernel functions that a function calls, each once.
+fn kfuncs(func: &ir::Func) -> Vec<Kfunc> {
     let mut kfuncs: Vec<Kfunc> = Vec::new();
-    for inst in module.funcs.iter().flat_map(|func| &func.blocks).flat_map(|block| &block.ops) {
-        if let Op::Kfunc { name, args, .. } = &inst.op
-            && kfuncs.iter().all(|known| known.name != *name)
-        {
-            kfuncs.push(Kfunc { name: name.clone(), args: args.len() as u8 });
+    for inst in func.blocks.iter().flat_map(|block| &block.ops) {
+        if let Op::Kfunc { name, args, .. } = &inst.op {
+            entered(&mut kfuncs, &Kfunc { name: name.clone(), args: args.len() as u8 });
         }
     }
     kfuncs
 }
 
-fn function(func: &ir::Func, kfuncs: &[Kfunc], shield: Option<Shield>) -> Result<Code, AsmError> {
-    let allocated = regalloc::allocate(select(func, kfuncs));
+/// Assembles a function. `private_stack` as in [`Module`].
+pub fn part(func: &ir::Func, private_stack: bool) -> Result<Part, AsmError> {
+    let mut kfuncs = kfuncs(func);
+    let allocated = regalloc::allocate(select(func, &kfuncs));
     let (section, params) = match &func.kind {
         FuncKind::Program { section, .. } => (Some(section.clone()), 1),
         FuncKind::Callback { args } => (None, *args),
     };
-    let shield = shield.filter(|_| Shield::is_wanted(func, &allocated));
+    let shield = (private_stack && Shield::is_wanted(func, &allocated)).then(|| Shield::enter(&mut kfuncs));
     let emitter = Emitter::emit(&allocated, shield);
     let frame = allocated.frame.size;
     let Emitter { insns, spans, targets, .. } = emitter.link(func)?;
-    Ok(Code {
-        name: func.name.clone(),
-        section,
-        params,
-        insns,
-        spans,
-        targets,
-        frame,
-        shielded: shield.is_some(),
-    })
+    let name = func.name.clone();
+    let code = Code { name, section, params, insns, spans, targets, frame, shielded: shield.is_some() };
+    Ok(Part { code, kfuncs, span: func.span })
 }
 
 /// A program and the callbacks it runs share one stack; the kernel rounds each frame up to 32 bytes.
-fn check_stack(module: &Module, codes: &[Code]) -> Result<(), AsmError> {
+fn check_stack(parts: &[Part]) -> Result<(), AsmError> {
     // Calls nest 8 deep at most (MAX_CALL_FRAMES), so that the walk ends whatever refers to what.
-    fn depth(codes: &[Code], at: usize, nesting: u32) -> u32 {
-        let below = codes[at].targets.iter().filter_map(|(_, target)| match target {
-            Target::Func(func) if nesting > 0 => Some(depth(codes, func.0 as usize, nesting - 1)),
+    fn depth(parts: &[Part], at: usize, nesting: u32) -> u32 {
+        let below = parts[at].code.targets.iter().filter_map(|(_, target)| match target {
+            Target::Func(func) if nesting > 0 => Some(depth(parts, func.0 as usize, nesting - 1)),
             _ => None,
         });
-        codes[at].frame.max(1).next_multiple_of(32) + below.max().unwrap_or(0)
+        parts[at].code.frame.max(1).next_multiple_of(32) + below.max().unwrap_or(0)
     }
-    for (at, func) in module.funcs.iter().enumerate() {
-        let bytes = codes[at].frame.max(depth(codes, at, 8));
+    for (at, part) in parts.iter().enumerate() {
+        let bytes = part.code.frame.max(depth(parts, at, 8));
         if bytes > MAX_STACK {
-            return Err(AsmError::Stack { name: func.name.clone(), bytes, span: func.span });
+            return Err(AsmError::Stack { name: part.code.name.clone(), bytes, span: part.span });
         }
     }
     Ok(())

@@ -120,7 +120,7 @@ impl<'p> Cx<'p> {
         let map = b.map_addr(stacks);
         b.call_void(helper::MAP_DELETE_ELEM, &[map.into(), key.into()]);
         b.ret(0);
-        self.module.funcs.push(b.finish());
+        self.add(b.finish());
     }
 }
 

@@ -64,7 +64,7 @@ impl Cx<'_> {
         b.call_void(helper::MAP_UPDATE_ELEM, &[map.into(), key.into(), threads.into(), 0.into()]);
         b.fall_into(done);
         b.ret(0);
-        self.module.funcs.push(b.finish());
+        self.add(b.finish());
     }
 
     fn follow_exit(&mut self) {
@@ -83,7 +83,7 @@ impl Cx<'_> {
         }
         b.fall_into(done);
         b.ret(0);
-        self.module.funcs.push(b.finish());
+        self.add(b.finish());
     }
 
     /// The cell of the current process in the map of those traced; leaves for `missing` if it is not.

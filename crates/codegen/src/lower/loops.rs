@@ -167,7 +167,7 @@ impl<'p> Body<'_, 'p> {
         frame: u8,
         write: impl FnOnce(&mut Self, [VReg; 4], BlockId, BlockId),
     ) -> FuncRef {
-        let name = format!("{}_loop{}", self.symbol, self.cx.module.funcs.len());
+        let name = format!("{}_loop{}", self.symbol, self.cx.added);
         let mut b = Builder::new(name, FuncKind::Callback { args }, self.span);
         let params = std::array::from_fn(|at| if at < args as usize { b.param(at as u8) } else { VReg(0) });
         let mut fun = Fun::new(b, self.cx.share.callback);
@@ -185,8 +185,7 @@ impl<'p> Body<'_, 'p> {
         self.b().switch_to(stop);
         self.b().ret(1);
         let fun = self.fns.pop().expect("the callback");
-        self.cx.module.funcs.push(fun.b.finish());
-        FuncRef(self.cx.module.funcs.len() as u32 - 1)
+        self.cx.add(fun.b.finish())
     }
 
     /// Calls back so many times; `write` gets the number of the round and the blocks that stop the loop and go on.

@@ -58,11 +58,25 @@ pub fn lower(
     options: &Options,
     share: StackShare,
 ) -> (ir::Module, Manifest) {
+    let mut funcs = Vec::new();
+    let (mut module, manifest) = lower_to(program, src, options, share, &mut |func| funcs.push(func));
+    module.funcs = funcs;
+    (module, manifest)
+}
+
+/// The same, with the functions handed out as they are finished, in the order of the module, which has none in the end.
+pub fn lower_to(
+    program: &Program,
+    src: &Source,
+    options: &Options,
+    share: StackShare,
+    emit: &mut dyn FnMut(ir::Func),
+) -> (ir::Module, Manifest) {
     let probes = match options.optimise {
         Passes::All => fuse(program),
         _ => program.probes.iter().map(Cow::Borrowed).collect(),
     };
-    let mut cx = Cx::new(program, src, options, share);
+    let mut cx = Cx::new(program, src, options, share, emit);
     cx.declare_maps();
     if options.pid_filter {
         cx.follow_programs();
@@ -82,6 +96,10 @@ struct Cx<'p> {
     src: &'p Source,
     options: &'p Options,
     module: ir::Module,
+    /// Takes the functions.
+    emit: &'p mut dyn FnMut(ir::Func),
+    /// Functions so far.
+    added: u32,
     manifest: Manifest,
     /// By `hir::EnumId`: index in the manifest.
     enums: Vec<u32>,
@@ -122,7 +140,13 @@ const MAX_PIDS: u32 = 1 << 16;
 const CHAR: hir::Type = hir::Type::Int { bytes: 1, signed: true };
 
 impl<'p> Cx<'p> {
-    fn new(program: &'p Program, src: &'p Source, options: &'p Options, share: StackShare) -> Cx<'p> {
+    fn new(
+        program: &'p Program,
+        src: &'p Source,
+        options: &'p Options,
+        share: StackShare,
+        emit: &'p mut dyn FnMut(ir::Func),
+    ) -> Cx<'p> {
         let manifest = start_manifest(program, src, options);
         let others = manifest.internal_maps.len();
         let events = by_place(manifest.events.iter().map(|event| event.place));
@@ -132,6 +156,8 @@ impl<'p> Cx<'p> {
             src,
             options,
             module: ir::Module { private_stack: options.features.private_stack, ..ir::Module::default() },
+            emit,
+            added: 0,
             manifest,
             events,
             counters,
@@ -153,6 +179,13 @@ impl<'p> Cx<'p> {
     fn manifest_enum(&mut self, e: &hir::Enum) -> u32 {
         let new = manifest::Enum { name: e.name.clone(), variants: e.variants.clone() };
         index_or_push(&mut self.manifest.enums, new)
+    }
+
+    /// Adds a finished function to the module.
+    fn add(&mut self, func: ir::Func) -> ir::FuncRef {
+        (self.emit)(func);
+        self.added += 1;
+        ir::FuncRef(self.added - 1)
     }
 
     /// The map of this name, declared at first use.

@@ -365,7 +365,7 @@ impl<'c, 'p> Body<'c, 'p> {
     /// Adds the finished program to the module.
     pub(super) fn finish(mut self) {
         let fun = self.fns.pop().expect("the program itself");
-        self.cx.module.funcs.push(fun.b.finish());
+        self.cx.add(fun.b.finish());
     }
 
     /// `statements` of a clause, each with its own temporaries.

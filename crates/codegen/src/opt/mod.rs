@@ -10,7 +10,6 @@ mod dce;
 
 use crate::Passes;
 use crate::ir::{Func, Module, verify};
-use crate::parallel;
 
 /// A rewrite of a function; says whether it changed something.
 pub type Pass = fn(&mut Func) -> bool;
@@ -26,11 +25,9 @@ pub const PASSES: &[(&str, Pass)] = &[
 /// Rounds after which we stop although something still changed.
 const ROUNDS: usize = 8;
 
-/// Runs the passes that `passes` asks for on each function, until nothing changes.
+/// Runs the passes that `passes` asks for on each function, until nothing changes. Debug builds check the rules of the IR
+/// behind each pass.
 pub fn run(module: &mut Module, passes: Passes) {
-    let wanted = |at: usize| passes == Passes::All || passes == Passes::Only(at);
-    let chosen = PASSES.iter().enumerate().filter(|(at, _)| wanted(*at)).map(|(_, pass)| *pass);
-    let chosen: Vec<(&str, Pass)> = chosen.collect();
     let original = cfg!(debug_assertions).then(|| module.clone());
     let check = |func: &Func, after: &str| {
         if let Some(module) = &original
@@ -39,21 +36,22 @@ pub fn run(module: &mut Module, passes: Passes) {
             panic!("{after} broke a rule of the IR: {what}");
         }
     };
-    let operations = module.operations();
-    parallel::for_each(module.funcs.iter_mut(), operations, |func| {
+    for func in &mut module.funcs {
         check(func, "lower");
-        settle(func, &chosen, &check);
-    });
+        settle(func, passes, check);
+    }
 }
 
-/// Runs one pass after the other, until as many as there are have had nothing to change.
-fn settle(func: &mut Func, passes: &[(&str, Pass)], check: &impl Fn(&Func, &str)) {
-    let mut idle = 0;
-    for (name, pass) in passes.iter().cycle().take(ROUNDS * passes.len()) {
+/// The same for one function; `check` is called behind each pass with its name.
+pub fn settle(func: &mut Func, passes: Passes, check: impl Fn(&Func, &str)) {
+    let wanted = |at: usize| passes == Passes::All || passes == Passes::Only(at);
+    let chosen = || PASSES.iter().enumerate().filter(|(at, _)| wanted(*at)).map(|(_, pass)| pass);
+    let (mut idle, count) = (0, chosen().count());
+    for (name, pass) in std::iter::repeat_with(chosen).take(ROUNDS).flatten() {
         let changed = pass(func);
         check(func, name);
         idle = if changed { 0 } else { idle + 1 };
-        if idle == passes.len() {
+        if idle == count {
             break;
         }
     }
