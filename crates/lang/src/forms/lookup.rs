@@ -1,5 +1,9 @@
 //! What is put in place of a call that asks for something of the process it is in: `kernel_name(h)`, `alloc_size(p)`.
 
+use std::cell::RefCell;
+
+use rustc_hash::FxHashMap;
+
 use crate::ast::{Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart};
 use crate::diagnostic::Diagnostics;
 use crate::forms::operations::At;
@@ -85,8 +89,18 @@ impl Listener {
     }
 }
 
+thread_local! {
+    /// What was read before: at the prompt most clauses ask for the same.
+    static READ: RefCell<FxHashMap<(String, String), Vec<Item>>> = RefCell::default();
+}
+
 /// Clauses and maps that a script gets besides. What the script does not have has no place in it.
 pub(super) fn items(name: &str, text: &str) -> Vec<Item> {
+    let asked = (name.to_owned(), text.to_owned());
+    READ.with_borrow_mut(|read| read.entry(asked).or_insert_with(|| read_items(name, text)).clone())
+}
+
+fn read_items(name: &str, text: &str) -> Vec<Item> {
     let mut script = parse(&Source::new(name, text), &[], &mut Diagnostics::default()).unwrap_or_default();
     walk::script(&mut script, &mut At(Span::default()));
     for item in &mut script.items {

@@ -76,6 +76,8 @@ pub struct Finder<'a, 'b> {
     absent: Vec<Diagnostic>,
     /// Functions that were found so far: several clauses, and several attach points of one, mean the same.
     known: FxHashMap<(FileId, &'a str), Known>,
+    /// Where they are probed, by file, offset and whether it is at their return.
+    places: FxHashMap<(FileId, u64, bool), Place>,
     /// What the clause in hand asks of the calls around its own, which begin and end at one place.
     around: Around,
     /// The clause in hand asks for arguments or results.
@@ -125,7 +127,7 @@ pub(super) fn finding(
 impl<'a, 'b> Finder<'a, 'b> {
     /// A finder that adds to `names` and `diags`.
     pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
-        let (targets, symbols, known, awaited, asked_for) = Default::default();
+        let (targets, symbols, known, places, awaited, asked_for) = Default::default();
         let (files, pending, absent) = (Vec::new(), Vec::new(), Vec::new());
         let (around, typed) = (Around::default(), false);
         Finder {
@@ -139,6 +141,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             targets,
             symbols,
             known,
+            places,
             absent,
             around,
             typed,
@@ -497,8 +500,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     ) -> Spot {
         let one_place = asked.returns || self.around.named.is_some() || self.around.parent;
         let place = match (offset, one_place) {
-            (0, true) => self.setting.catalog.return_place(file.id, function.offset),
-            (0, false) => self.setting.catalog.entry_place(file.id, function.offset),
+            (0, at_return) => self.place(file.id, function.offset, at_return),
             (offset, _) => Place { offset: function.offset + offset, stack_shift: 0 },
         };
         // Behind the first instruction the registers need not hold the arguments any more.
@@ -537,6 +539,15 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     /// What the tables know of a symbol of a file.
+    /// Where a function is probed.
+    fn place(&mut self, file: FileId, offset: u64, at_return: bool) -> Place {
+        let catalog = self.setting.catalog;
+        *self.places.entry((file, offset, at_return)).or_insert_with(|| match at_return {
+            true => catalog.return_place(file, offset),
+            false => catalog.entry_place(file, offset),
+        })
+    }
+
     fn known(&mut self, file: &File, symbol: &'a str) -> Known {
         if let Some(known) = self.known.get(&(file.id, symbol)) {
             return *known;
