@@ -65,7 +65,7 @@ static LIBRARIES: &[Library] = &[
         "ncclAllReduce ncclBroadcast",
         None,
     ),
-    (&["libc"], "/usr/lib/x86_64-linux-gnu/libc.so.6", None, "free malloc open", None),
+    (&["libc"], "/usr/lib/x86_64-linux-gnu/libc.so.6", None, "dlsym free malloc open", None),
     (
         &["./train"],
         "/home/me/train",

@@ -177,6 +177,16 @@ pub const PROBES: &[Code] = &[
         repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
+        code: "W0155",
+        title: "functions that look at where they return to",
+        explanation: "A return probe puts another address where a function returns to. What reads it goes wrong in every \
+                      traced program: `dlsym` does not know who asks, `setjmp` remembers a place that nobody may come \
+                      back to, and exceptions are caught by nobody. Patterns leave such functions out; their entries \
+                      can be probed.",
+        example: "uretprobe:libc:dlsym { @ = count() }",
+        repaired: "uprobe:libc:dlsym { @ = count() }",
+    },
+    Code {
         code: "E0114",
         title: "no such marker",
         explanation: "A `usdt` probe is written `usdt:TARGET:PROVIDER:NAME`, and sits where the author of a program or \

@@ -15,6 +15,7 @@ pub mod names;
 pub mod pattern;
 pub mod probes;
 pub mod providers;
+mod returns;
 pub mod symbols;
 pub mod tracepoint;
 pub mod usage;

@@ -19,7 +19,7 @@ use crate::resolve::names::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern, cpp_name};
 use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind, SIGNALS};
 use crate::resolve::symbols::Symbols;
-use crate::resolve::{Pending, Setting, tracepoint};
+use crate::resolve::{Pending, Setting, returns, tracepoint};
 use crate::similar::similar;
 use crate::span::Span;
 
@@ -445,7 +445,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             spots.extend(found);
         }
         match spots.is_empty() {
-            false => Ok(spots),
+            false => Ok(returns::leave_out(spots, asked.by_name(), asked.at, self.diags)),
             true if self.setting.only_files.is_some() || !left_out.is_empty() => Err(Miss::Silent),
             // A driver need not have all functions of an operation: near names would be looked for in vain.
             true if asked.operation.is_some() => Err(Miss::Silent),

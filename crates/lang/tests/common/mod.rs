@@ -30,7 +30,7 @@ const LIBRARIES: &[Library] = &[
         "cudaCreateChannelDesc@libcudart.so.12 cudaGetErrorString@libcudart.so.12 cudaLaunchKernel@libcudart.so.12 \
          cudaMalloc@libcudart.so.12 cudaMemcpy@libcudart.so.12",
     ),
-    ("libc", "/usr/lib/libc.so.6", None, "execvp free malloc=__libc_malloc"),
+    ("libc", "/usr/lib/libc.so.6", None, "execvp free malloc=__libc_malloc dlsym _setjmp"),
     (
         "./app",
         "/home/me/app",
