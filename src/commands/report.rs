@@ -198,7 +198,8 @@ impl Report {
         let started = started.map_or(String::new(), |time| {
             time.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T").to_string()
         });
-        out += &format!("{} on {}, {started}, {}\n", run.tool, run.host, words(&run.command));
+        let command = report::value::escape(words(&run.command).as_bytes());
+        out += &format!("{} on {}, {started}, {command}\n", run.tool, run.host);
         match ended {
             Ended::Cut => out += "the recording was cut off; what follows is what there is\n",
             Ended::Whole { dropped: 0 } => {}
