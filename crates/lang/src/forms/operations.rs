@@ -112,20 +112,33 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
 /// One clause for each body that the functions of an operation make of the one that was written.
 fn of_operation(clause: &Clause, spec: &ProbeSpec, diags: &mut Diagnostics) -> Vec<Clause> {
     let Some(asked) = asked(spec) else { return Vec::new() };
-    let mut clauses: Vec<Clause> = Vec::new();
+    let used = arguments(clause, asked.operation);
+    let mut clauses: Vec<(Vec<&str>, Clause)> = Vec::new();
     for feed in asked.operation.feeds {
-        let fed = fed(clause, asked, feed, diags);
-        let same = clauses.iter_mut().find(|c| c.predicate == fed.predicate && c.body == fed.body);
-        match same {
-            Some(same) => add_functions(&mut same.probes[0], feed),
-            None => {
-                let mut spec = spec.clone();
-                add_functions(&mut spec, feed);
-                clauses.push(Clause { probes: vec![spec], ..fed });
-            }
+        let values: Vec<&str> = used.iter().map(|arg| feed.value(arg)).collect();
+        if let Some((_, same)) = clauses.iter_mut().find(|(known, _)| *known == values) {
+            add_functions(&mut same.probes[0], feed);
+            continue;
         }
+        let mut spec = spec.clone();
+        add_functions(&mut spec, feed);
+        clauses.push((values, Clause { probes: vec![spec], ..fed(clause, asked, feed, diags) }));
     }
-    clauses
+    clauses.into_iter().map(|(_, clause)| clause).collect()
+}
+
+/// The arguments of an operation that a clause uses.
+fn arguments(clause: &Clause, operation: &'static Operation) -> Vec<&'static Argument> {
+    let mut used: Vec<&Argument> = Vec::new();
+    let mut see = walk::Exprs(|e: &mut Expr| {
+        let ExprKind::Field { base, name, .. } = &e.kind else { return };
+        let arg = operation.arg(&name.node).filter(|_| is_args(base));
+        used.extend(arg.filter(|arg| !used.iter().any(|known| known.name == arg.name)));
+    });
+    let mut seen = clause.clone();
+    seen.predicate.iter_mut().for_each(|e| walk::expr(e, &mut see));
+    walk::block(&mut seen.body, &mut see);
+    used
 }
 
 fn add_functions(spec: &mut ProbeSpec, feed: &Feed) {
