@@ -262,6 +262,15 @@ fn columns(rows: Vec<Vec<Expr>>) -> impl Iterator<Item = Vec<Expr>> {
     std::iter::from_fn(move || rows.iter_mut().map(Iterator::next).collect())
 }
 
+/// What an expression reads lies at the same places in two cases of a probe.
+pub(crate) fn reads_alike(probe: &Probe, a: usize, b: usize, expr: &Expr) -> bool {
+    Column { signatures: probe.cases.iter().map(Option::as_ref).collect() }.places_alike(
+        a,
+        b,
+        params_read(expr),
+    )
+}
+
 /// Merges expressions of one type, one of each case.
 struct Column<'p> {
     signatures: Vec<Option<&'p Signature>>,

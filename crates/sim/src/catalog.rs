@@ -31,7 +31,8 @@ const DRIVER: &[&str] = &[
     "cuStreamCreate",
 ];
 /// Names in `libcudart`.
-const RUNTIME: &[&str] = &["cudaFree", "cudaLaunchKernel", "cudaMalloc", "cudaMemcpy"];
+const RUNTIME: &[&str] =
+    &["cudaFree", "cudaLaunchKernel", "cudaMalloc", "cudaMemcpy", "cudaMemset", "cudaMemset3D"];
 
 /// How far below its place at the first instruction the stack pointer is, so many bytes into a function.
 pub fn stack_shift(past: u64) -> u64 {

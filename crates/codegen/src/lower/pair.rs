@@ -18,6 +18,7 @@ use super::frame::Place;
 use super::program::{Parts, uprobes};
 use super::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx, walk};
 use crate::bpf::helper;
+use crate::fuse::reads_alike;
 use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
 use lang::Span;
 use lang::hir::{Arm, BinaryOp, Expr, ExprKind, NameKind, Probe, Site, Stmt, Type};
@@ -102,12 +103,16 @@ fn conjuncts<'e>(expr: &'e Expr, list: &mut Vec<&'e Expr>) {
 }
 
 /// What is saved at entry, each value once.
-#[derive(Default)]
-struct Saved {
+struct Saved<'p> {
+    probe: &'p Probe,
     values: Vec<Expr>,
 }
 
-impl Saved {
+impl<'p> Saved<'p> {
+    fn of(probe: &'p Probe) -> Saved<'p> {
+        Saved { probe, values: vec![] }
+    }
+
     fn all_in(&mut self, body: &[Stmt]) {
         for stmt in body {
             direct(stmt, &mut |e| self.all_of(e));
@@ -136,7 +141,7 @@ impl Saved {
     /// The arms share places: only one of them is run. An arm that has less to save than others leaves what it finds there.
     fn of_arms(&mut self, arms: &[Arm]) {
         let of_arm = |arm: &Arm| {
-            let mut saved = Saved::default();
+            let mut saved = Saved::of(self.probe);
             saved.all_of(&arm.value);
             (arm.cases, saved.values)
         };
@@ -146,7 +151,12 @@ impl Saved {
             let mut arms: Vec<Arm> = vec![];
             for (cases, value) in by_arm.iter().filter_map(|(cases, values)| Some((cases, values.get(at)?))) {
                 let value = Expr { span: Span::default(), ..value.clone() };
-                match arms.iter_mut().find(|arm| arm.value == value) {
+                // The same parameter may lie elsewhere in other cases.
+                let same = |arm: &&mut Arm| {
+                    let case = cases.trailing_zeros() as usize;
+                    arm.value == value && reads_alike(self.probe, arm.first_case(), case, &value)
+                };
+                match arms.iter_mut().find(same) {
                     Some(arm) => arm.cases |= cases,
                     None => arms.push(Arm { cases: *cases, value }),
                 }
@@ -175,7 +185,7 @@ impl<'p> Plan<'p> {
         // A call that others may lie in has to be entered whatever the predicate says.
         let (at_entry, at_return): (Vec<_>, Vec<_>) =
             conditions.into_iter().partition(|e| !tracked && is_entry_only(e));
-        let mut saved = Saved::default();
+        let mut saved = Saved::of(probe);
         at_return.iter().for_each(|condition| saved.all_of(condition));
         saved.all_in(&probe.body);
         let mut saved = saved.values;
