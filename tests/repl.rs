@@ -5,6 +5,7 @@ mod common;
 use common::{Running, can_trace, example, stderr, stdout};
 use rexpect::session::{PtySession, spawn_command};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::process::{Command, Output, Stdio};
 
 const ALLOCATED: &str = "uprobe:libcuda:cuMemAlloc { @calls = count(); @bytes = sum(args.bytesize) }";
@@ -21,6 +22,7 @@ impl Terminal {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
         command.args(arguments).env("LD_LIBRARY_PATH", common::examples()).env("CUDASIM_FAST", "1");
         command.env("XDG_STATE_HOME", state.path()).env("NO_COLOR", "1").env("TERM", "xterm");
+        command.env_remove("XTERM_VERSION");
         let patience = common::PATIENCE.as_millis() as u64;
         let session = spawn_command(command, Some(patience)).expect("a pseudo-terminal");
         let mut terminal = Terminal { session, _state: state };
@@ -47,6 +49,15 @@ impl Terminal {
     /// Waits until this is shown, behind what was waited for before.
     fn sees(&mut self, text: &str) {
         self.session.exp_string(text).unwrap_or_else(|error| panic!("waited for `{text}`: {error}"));
+    }
+
+    /// The window gets another width, which the kernel tells the program.
+    fn is_resized(&self, columns: u16) {
+        let terminal = self.session.process().get_file_handle().expect("its terminal");
+        let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: reads one `winsize` from where one is.
+        let set = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &size) };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
     }
 
     /// Waits for the end; the status.
@@ -329,4 +340,26 @@ fn the_manual_has_every_command() {
         let entry = format!("\n:{}\n    {}\n", usage.trim_end(), doc.trim_start());
         assert!(manual.contains(&entry), "docs/repl.md lacks{entry}");
     }
+}
+
+#[test]
+fn a_line_that_wraps_anew_when_the_window_changes_is_taken_away_as_a_whole() {
+    if !can_trace() {
+        return;
+    }
+    let mut terminal = Terminal::start(&[]);
+    terminal.is_resized(100);
+    let clause = format!("uprobe:libc:malloc {{ @{} = count() }}", "a".repeat(40));
+    terminal.types(&clause);
+    terminal.sees("count() }");
+    // 86 columns with the prompt: of 40 columns that is a third row, of 100 the first.
+    terminal.is_resized(40);
+    terminal.sees("\x1b[2A\r\x1b[J");
+    terminal.sees("count() }");
+    terminal.is_resized(100);
+    terminal.sees("\r\x1b[J\r\n\r\n");
+    terminal.sees("count() }");
+    terminal.interrupts();
+    terminal.types("\x04");
+    assert_eq!(terminal.ends(), 0);
 }

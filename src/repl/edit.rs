@@ -2,7 +2,8 @@
 
 use super::commands;
 use super::complete::{self, Facts};
-use super::input::is_complete;
+use super::input::{PROMPT as PROMPT_TEXT, is_complete};
+use super::resize::Rows;
 use lang::builtin;
 use lang::parse::tokens::{self, Kind};
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
@@ -18,12 +19,20 @@ pub struct Helper {
     pub facts: Facts,
     /// Whether to colour.
     pub color: bool,
+    /// What is on the screen.
+    pub rows: Rows,
 }
 
 impl rustyline::Helper for Helper {}
 
 impl Hinter for Helper {
     type Hint = String;
+
+    /// There are none; the editor asks before it shows a line.
+    fn hint(&self, line: &str, cursor: usize, _: &Context<'_>) -> Option<String> {
+        self.rows.show(PROMPT_TEXT, line, cursor);
+        None
+    }
 }
 
 impl Validator for Helper {
@@ -73,8 +82,9 @@ impl Highlighter for Helper {
         Cow::Borrowed(candidate)
     }
 
+    /// The whole line is shown anew when it changes: what was typed bit by bit would not wrap anew as one text.
     fn highlight_char(&self, _: &str, _: usize, kind: CmdKind) -> bool {
-        self.color && kind != CmdKind::MoveCursor
+        kind != CmdKind::MoveCursor
     }
 }
 

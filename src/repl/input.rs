@@ -3,18 +3,20 @@
 
 use super::complete::Facts;
 use super::edit::Helper;
+use super::resize::Rows;
 use anyhow::Result;
 use lang::parse::tokens::{self, Kind};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
-use rustyline::{Cmd, CompletionType, Config, Editor, Event, EventHandler, KeyEvent, Movement};
+use rustyline::{Cmd, ColorMode, CompletionType, Config, Editor, Event, EventHandler, KeyEvent, Movement};
 use std::io::{self, BufRead};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-const PROMPT: &str = "cudatrace> ";
+/// What stands before the line.
+pub const PROMPT: &str = "cudatrace> ";
 const HISTORY_LINES: usize = 5000;
 /// More than so many candidates are listed after a question only.
 const CANDIDATES: usize = 100;
@@ -100,9 +102,11 @@ pub fn editor(facts: Facts, color: bool) -> Result<LineEditor> {
         .history_ignore_space(true)
         .completion_type(CompletionType::List)
         .completion_prompt_limit(CANDIDATES)
+        // What it shows is ours to colour or not; this makes it ask.
+        .color_mode(ColorMode::Forced)
         .build();
     let mut editor = Editor::with_config(config)?;
-    editor.set_helper(Some(Helper { facts, color }));
+    editor.set_helper(Some(Helper { facts, color, rows: Rows::default() }));
     editor.bind_sequence(KeyEvent::ctrl('C'), EventHandler::Conditional(Box::new(ClearOrInterrupt)));
     if let Some(path) = history_path() {
         // The first session has none.

@@ -15,6 +15,7 @@ pub mod help;
 mod input;
 mod live;
 mod program;
+mod resize;
 mod screen;
 
 use crate::Failure;

@@ -1,0 +1,142 @@
+//! What is typed stays one text when the terminal becomes narrower or wider.
+//!
+//! Terminals wrap the line anew; the line editor clears the rows that it had at the old width, and so leaves some of it, or
+//! takes some of what stands above. Before it clears, it asks for a hint: there the old text is taken away, and the cursor put
+//! where the editor believes it to be.
+//!
+//! ```text
+//! 60 columns   cudatrace> uprobe:libc:malloc { @ = count() }      1 row: the editor clears 1
+//! 30 columns   cudatrace> uprobe:libc:malloc                      2 rows now
+//!               { @ = count() }
+//! ```
+
+use std::cell::RefCell;
+use std::env;
+use std::io::{self, Write};
+use unicode_width::UnicodeWidthStr;
+
+/// The rows that the editor has filled, as far as it knows.
+#[derive(Default)]
+pub struct Rows {
+    known: RefCell<Option<Known>>,
+}
+
+/// What the editor showed last.
+struct Known {
+    columns: usize,
+    line: String,
+}
+
+/// Rows and columns from where the prompt begins.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Place {
+    row: usize,
+    column: usize,
+}
+
+impl Rows {
+    /// The editor is about to show a line with the cursor at a byte of it.
+    pub fn show(&self, prompt: &str, line: &str, cursor: usize) {
+        let columns = columns();
+        let known = self.known.replace(Some(Known { columns, line: line.to_owned() }));
+        let Some(known) = known.filter(|known| known.line == line && known.columns != columns) else {
+            return;
+        };
+        let whole = format!("{prompt}{line}");
+        let before = &whole[..prompt.len() + cursor];
+        if let Some(moves) = moves([before, &whole], known.columns, columns).filter(|_| wraps_anew()) {
+            let mut out = io::stdout();
+            // A terminal that is gone is noticed elsewhere.
+            let _ = out.write_all(moves.as_bytes()).and_then(|()| out.flush());
+        }
+    }
+}
+
+/// What takes the text away and puts the cursor where it would be at the old width; `None`: the editor will not clear either.
+fn moves([before, whole]: [&str; 2], old: usize, new: usize) -> Option<String> {
+    let (cursor, end) = (place(before, old), place(whole, old));
+    if end.row == 0 && end.column < new {
+        return None;
+    }
+    // Behind a text that fills its last row the editor begins a new one, which stays one at any width.
+    let filled = end.column == 0 && end.row > 0 && !whole.ends_with('\n') && before.len() == whole.len();
+    let now = place(before, new);
+    let row = now.row + usize::from(filled && now.column > 0);
+    let up = |rows: usize| if rows > 0 { format!("\x1b[{rows}A") } else { String::new() };
+    let erased = format!("{}\r\x1b[J", up(row));
+    // New lines make room where the screen ends; only moving down does not.
+    Some(format!("{erased}{}{}", "\n".repeat(end.row), up(end.row - cursor.row)))
+}
+
+/// Where a text ends that begins at the left edge, as the editor reckons.
+fn place(text: &str, columns: usize) -> Place {
+    let mut at = Place { row: 0, column: 0 };
+    let mut utf8 = [0; 4];
+    for c in text.chars() {
+        let width = match c {
+            '\n' => {
+                at = Place { row: at.row + 1, column: 0 };
+                continue;
+            }
+            '\t' => TAB - at.column % TAB,
+            c => c.encode_utf8(&mut utf8).width(),
+        };
+        at.column += width;
+        if at.column > columns {
+            at = Place { row: at.row + 1, column: width };
+        }
+    }
+    if at.column == columns { Place { row: at.row + 1, column: 0 } } else { at }
+}
+
+/// As the editor has it.
+const TAB: usize = 8;
+
+fn columns() -> usize {
+    // SAFETY: plain numbers, which the call fills in.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: writes one `winsize` to where one is.
+    let got = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
+    if got == 0 && size.ws_col > 0 { size.ws_col.into() } else { 80 }
+}
+
+/// Most terminals do; xterm itself, the console and `screen` cut lines off, or leave them as they were.
+fn wraps_anew() -> bool {
+    let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let term = env::var("TERM").unwrap_or_default();
+    is_set("TMUX") || !(is_set("XTERM_VERSION") || term == "linux" || term.starts_with("screen"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_wraps_at_the_edge() {
+        let at = |text: &str, columns| {
+            let Place { row, column } = place(text, columns);
+            (row, column)
+        };
+        assert_eq!(at("abc", 4), (0, 3));
+        assert_eq!(at("abcd", 4), (1, 0));
+        assert_eq!(at("abcde", 4), (1, 1));
+        assert_eq!(at("ab\ncd", 4), (1, 2));
+        assert_eq!(at("日本語", 4), (1, 2));
+        assert_eq!(at("abc日", 4), (1, 2), "a wide character does not lie on both sides of the edge");
+    }
+
+    #[test]
+    fn the_text_is_taken_away_at_the_new_width_and_the_cursor_stands_as_at_the_old_one() {
+        let text = "x".repeat(50);
+        let whole = [text.as_str(), text.as_str()];
+        assert_eq!(moves(whole, 100, 80), None, "it fits: the editor does nothing");
+        assert_eq!(moves(whole, 100, 20).as_deref(), Some("\x1b[2A\r\x1b[J"));
+        assert_eq!(moves(whole, 20, 100).as_deref(), Some("\r\x1b[J\n\n"));
+        assert_eq!(
+            moves(whole, 25, 100).as_deref(),
+            Some("\x1b[1A\r\x1b[J\n\n"),
+            "the cursor stands below it"
+        );
+        assert_eq!(moves([&text[..5], &text], 20, 10).as_deref(), Some("\r\x1b[J\n\n\x1b[2A"));
+    }
+}
