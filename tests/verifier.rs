@@ -24,6 +24,7 @@ const PROGRAMS: u64 = 150;
 fn compile(program: &Program, src: &Source, features: Features) -> Compiled {
     let options = Options {
         pid_filter: true,
+        sums: true,
         unwind: (features.btf && features.bpf_loop).then(Unwind::default),
         ..Options::new(features, 2)
     };
