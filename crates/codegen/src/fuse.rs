@@ -153,20 +153,57 @@ impl<'p> Group<'p> {
     }
 }
 
-/// A value that the body wants several times is told once, at its beginning, if the body wants it whatever happens.
+/// A value that the body wants several times is told once: at its beginning, if the body wants it whatever happens, or where a
+/// condition first wants it.
 fn tell_once(probe: &mut Probe) {
+    let span = probe.span;
     for value in wanted_always(&probe.body) {
         let mut times = 0;
+        visit_block(&probe.body, &mut |e| times += usize::from(is_case(e, &value)));
+        if times >= 2 {
+            let var = case_variable(&mut probe.vars, &value);
+            parts_of_all_mut(&mut probe.body, &mut |part| replace(part, &value, var));
+            probe.body.insert(0, Stmt { kind: StmtKind::SetVar { var, value }, span });
+        }
+    }
+    tell_once_behind_conditions(&mut probe.body, &mut probe.vars);
+}
+
+fn case_variable(vars: &mut Vec<Var>, value: &Expr) -> VarId {
+    let var = VarId(vars.len() as u32);
+    vars.push(Var { name: format!("case{}", var.0), ty: value.ty.clone() });
+    var
+}
+
+/// `if (a && f(x)) { g(x) }` becomes `if (a && { $case = x; f($case) }) { g($case) }`.
+fn tell_once_behind_conditions(body: &mut [Stmt], vars: &mut Vec<Var>) {
+    for stmt in body {
+        if let StmtKind::If { cond, then, .. } = &mut stmt.kind {
+            tell_once_behind(cond, then, vars);
+        }
+        inner_mut(stmt, &mut |stmt| tell_once_behind_conditions(std::slice::from_mut(stmt), vars));
+    }
+}
+
+/// What the last part of a condition always has is the same wherever it holds.
+fn tell_once_behind(cond: &mut Expr, then: &mut [Stmt], vars: &mut Vec<Var>) {
+    let ExprKind::Binary { op: BinaryOp::And, rhs, .. } = &mut cond.kind else { return };
+    let mut wanted: Vec<Expr> = vec![];
+    always(rhs, &mut |e| wanted.extend(is_steady(e).then(|| placeless(e))));
+    for value in wanted {
+        let mut times = 0;
         let mut count = |e: &Expr| times += usize::from(is_case(e, &value));
-        visit_block(&probe.body, &mut count);
+        visit_expr(rhs, &mut count);
+        visit_block(then, &mut count);
         if times < 2 {
             continue;
         }
-        let var = VarId(probe.vars.len() as u32);
-        probe.vars.push(Var { name: format!("case{}", var.0), ty: value.ty.clone() });
-        parts_of_all_mut(&mut probe.body, &mut |part| replace(part, &value, var));
-        let span = probe.span;
-        probe.body.insert(0, Stmt { kind: StmtKind::SetVar { var, value }, span });
+        let var = case_variable(vars, &value);
+        replace(rhs, &value, var);
+        parts_of_all_mut(then, &mut |part| replace(part, &value, var));
+        let set = Stmt { kind: StmtKind::SetVar { var, value }, span: rhs.span };
+        let tested = Box::new(take(rhs));
+        rhs.kind = ExprKind::Block { body: vec![set], value: tested };
     }
 }
 
