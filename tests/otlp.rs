@@ -269,8 +269,14 @@ fn a_collector_of_others_passes_everything_on() {
         let bodies = |signal| -> Vec<Value> {
             receiver.got(signal, "grpc").into_iter().map(|mut line| line["body"].take()).collect()
         };
-        let calls: usize = truth(&said).values().sum();
-        wait_for("all spans", || spans(&bodies("traces")).len() >= calls && !bodies("metrics").is_empty());
+        let calls = truth(&said);
+        wait_for("all spans and metrics", || {
+            let mut found: HashMap<String, usize> = HashMap::new();
+            for (_, span) in spans(&bodies("traces")) {
+                *found.entry(span["name"].as_str().expect("a name").to_owned()).or_default() += 1;
+            }
+            calls.iter().all(|(name, count)| found.get(name) >= Some(count)) && !bodies("metrics").is_empty()
+        });
         check_spans(&spans(&bodies("traces")), &said);
         check_metrics(&bodies("metrics"));
     }
