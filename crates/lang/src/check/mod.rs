@@ -192,6 +192,8 @@ struct DeclaredMap {
 struct Body<'r, 'a> {
     clause: &'r ResolvedClause<'a>,
     attached: &'r Attached,
+    /// Of those that were written as one.
+    first: bool,
     vars: Vec<VarState>,
     /// It looked at a variable that has changed since.
     guessed: bool,
@@ -203,9 +205,19 @@ struct Body<'r, 'a> {
 }
 
 impl<'r, 'a> Body<'r, 'a> {
-    fn new(clause: &'r ResolvedClause<'a>, attached: &'r Attached) -> Body<'r, 'a> {
+    fn new(clause: &'r ResolvedClause<'a>, attached: &'r Attached, first: bool) -> Body<'r, 'a> {
         let (vars, seen, findings) = (Vec::new(), Vec::new(), Vec::new());
-        Body { clause, attached, vars, guessed: false, seen, findings, probe: None }
+        Body { clause, attached, first, vars, guessed: false, seen, findings, probe: None }
+    }
+
+    /// Whether a round checks it. Bodies that were written as one teach much the same, so that all but the first wait until others have
+    /// taught what they know.
+    fn is_due(&self, round: usize, maps: &[MapState]) -> bool {
+        match round {
+            0 => self.first,
+            1 if !self.first => true,
+            _ => self.is_outdated(maps),
+        }
     }
 
     /// Something that it follows from has changed since.
@@ -340,11 +352,16 @@ impl<'a> Checker<'a> {
     fn rounds(&mut self, resolved: &Resolved<'a>, diags: &mut Diagnostics) -> Vec<Probe> {
         let all =
             resolved.clauses.iter().flat_map(|clause| clause.attached.iter().map(move |at| (clause, at)));
-        let mut bodies: Vec<Body> = all.map(|(clause, at)| Body::new(clause, at)).collect();
+        let mut met = FxHashSet::default();
+        let all = all.map(|(clause, at)| {
+            let span = clause.clause.body.span;
+            Body::new(clause, at, met.insert(span) || span == Span::default())
+        });
+        let mut bodies: Vec<Body> = all.collect();
         for round in 0..MAX_ROUNDS {
             let (mut any, mut found) = (false, 0);
             for body in &mut bodies {
-                if round == 0 || body.is_outdated(&self.maps) {
+                if body.is_due(round, &self.maps) {
                     self.check_body(body, found);
                     any = true;
                 }
