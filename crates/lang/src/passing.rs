@@ -113,8 +113,8 @@ fn is_long_double(ty: &Type) -> bool {
     *ty == long_double()
 }
 
-/// Bytes of a value.
-fn size(ty: &Type, structs: &[Struct]) -> u32 {
+/// Bytes of a type as C has it.
+pub fn size(ty: &Type, structs: &[Struct]) -> u32 {
     match ty {
         Type::Void => 0,
         Type::Bool => 1,

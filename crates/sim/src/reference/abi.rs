@@ -1,6 +1,7 @@
 //! Where the System V ABI of x86-64 puts integer arguments, read off its text (section 3.2.3) and not off the compiler.
 
-use lang::hir::{Param, Signature, Struct, Type};
+use lang::hir::{Param, Signature, Struct};
+pub use lang::passing::size;
 
 /// Where eight bytes of an argument lie.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -26,17 +27,4 @@ pub fn places(signature: &Signature, structs: &[Struct]) -> Vec<Vec<Place>> {
         (first..first + eightbytes).map(|n| if fits { Place::Register(n) } else { Place::Stack(n) }).collect()
     };
     signature.params.iter().map(&mut place).collect()
-}
-
-/// Bytes of a type as C has it.
-pub fn size(ty: &Type, structs: &[Struct]) -> u32 {
-    match ty {
-        Type::Void => 0,
-        Type::Bool => 1,
-        Type::Int { bytes, .. } => u32::from(*bytes),
-        Type::Enum(_) => 4,
-        Type::Struct(id) => structs[id.0 as usize].size,
-        Type::Array(item, count) => size(item, structs) * count,
-        _ => 8,
-    }
 }
