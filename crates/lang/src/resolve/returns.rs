@@ -5,7 +5,8 @@
 //! uretprobe:libc:*        all but dlsym, _setjmp, ...
 //! ```
 //!
-//! Facts: each was tried with glibc 2.36 and GCC 12's libgcc on Linux 6.18.
+//! Facts: tried with glibc 2.36 and GCC 12's libgcc on Linux 6.18. Not tried, but the same by what they are: setjmp, sigsetjmp,
+//! dlmopen, __cxa_rethrow, _Unwind_Resume, _Unwind_Resume_or_Rethrow.
 
 use super::probes::{Spot, listed};
 use crate::diagnostic::Diagnostics;
