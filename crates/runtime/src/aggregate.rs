@@ -234,7 +234,7 @@ impl ScriptMap {
     }
 }
 
-fn words(row: &[u8]) -> Vec<u64> {
+pub(crate) fn words(row: &[u8]) -> Vec<u64> {
     row.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect()
 }
 

@@ -510,7 +510,7 @@ impl Core {
             Some(map) if counter.kind.is_frequent() => {
                 let mut row = vec![0; 8 * self.cpus];
                 aggregate::lookup(&map.fd, &(index as u32).to_le_bytes(), &mut row)?;
-                Ok(words(&row).sum())
+                Ok(aggregate::words(&row).into_iter().sum())
             }
             _ => Ok(failures.get(index).copied().unwrap_or(0)),
         };
@@ -522,12 +522,8 @@ impl Core {
         let Some(map) = self.shared.get(FAILURES_MAP) else { return Ok(Vec::new()) };
         let mut value = vec![0; map.value_size as usize];
         aggregate::lookup(&map.fd, &[0; 4], &mut value)?;
-        Ok(words(&value).collect())
+        Ok(aggregate::words(&value))
     }
-}
-
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
 }
 
 fn check_extends(before: &Manifest, after: &Manifest) -> Result<(), LoadError> {

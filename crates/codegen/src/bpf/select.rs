@@ -111,7 +111,7 @@ impl<'a> Select<'a> {
             starts: vec![0; func.blocks.len()],
             internal: Vec::new(),
             known: known_values(func),
-            uses: count_uses(func),
+            uses: func.uses(),
             params: Vec::new(),
             next: None,
             stored: None,
@@ -520,20 +520,6 @@ fn returned(func: &ir::Func, block: BlockId) -> Option<i64> {
         Term::Return(Operand::Const(value)) if block.ops.is_empty() => Some(value),
         _ => None,
     }
-}
-
-fn count_uses(func: &ir::Func) -> Vec<u32> {
-    let mut uses = vec![0; func.vregs as usize];
-    let mut count = |operand| {
-        if let Operand::Reg(reg) = operand {
-            uses[reg.0 as usize] += 1;
-        }
-    };
-    for block in &func.blocks {
-        block.ops.iter().for_each(|inst| inst.op.for_each_use(&mut count));
-        block.term.for_each_use(&mut count);
-    }
-    uses
 }
 
 /// Registers with one definition, which is an address or a constant.

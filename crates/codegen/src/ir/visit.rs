@@ -1,6 +1,6 @@
 //! What an operation reads and writes, in one place for all passes.
 
-use super::{BlockId, Op, Operand, Term, VReg};
+use super::{BlockId, Func, Op, Operand, Term, VReg};
 
 impl Op {
     /// The register that is written.
@@ -69,5 +69,22 @@ impl Term {
             Term::Return(_) => (None, None),
         };
         first.into_iter().chain(second)
+    }
+}
+
+impl Func {
+    /// By register: how often it is read.
+    pub fn uses(&self) -> Vec<u32> {
+        let mut uses = vec![0; self.vregs as usize];
+        let mut count = |operand| {
+            if let Operand::Reg(reg) = operand {
+                uses[reg.0 as usize] += 1;
+            }
+        };
+        for block in &self.blocks {
+            block.ops.iter().for_each(|inst| inst.op.for_each_use(&mut count));
+            block.term.for_each_use(&mut count);
+        }
+        uses
     }
 }

@@ -1,12 +1,12 @@
 //! Drops operations whose result nobody reads, and stack slots that nobody names.
 
-use crate::ir::{AtomicOp, Func, Inst, Op, Operand, SlotId, VReg};
+use crate::ir::{AtomicOp, Func, Op, Operand, SlotId, VReg};
 
 /// `v1 = add v0, 1` goes if nothing reads `v1`, then perhaps what `v0` was computed for. Calls stay, but lose an unread
 /// result. A register that is written in several places is wanted at all of them or at none: few are, and which of them
 /// matter would take the longest of all questions asked here.
 pub fn dce(func: &mut Func) -> bool {
-    let mut uses = count_uses(func);
+    let mut uses = func.uses();
     let mut changed = false;
     // Backwards: what an operation reads comes before it, but for what goes around a loop, which the next round finds.
     for block in func.blocks.iter_mut().rev() {
@@ -29,21 +29,6 @@ pub fn dce(func: &mut Func) -> bool {
 
 /// What stands in for a dropped operation until its block has been gone through.
 const GONE: Op = Op::Ctx { dst: VReg(u32::MAX) };
-
-/// By register: how often it is read.
-fn count_uses(func: &Func) -> Vec<u32> {
-    let mut uses = vec![0; func.vregs as usize];
-    let mut count = |operand: Operand| {
-        if let Operand::Reg(reg) = operand {
-            uses[number(reg)] += 1;
-        }
-    };
-    for block in &func.blocks {
-        block.ops.iter().for_each(|Inst { op, .. }| op.for_each_use(&mut count));
-        block.term.for_each_use(&mut count);
-    }
-    uses
-}
 
 fn number(reg: VReg) -> usize {
     reg.0 as usize
