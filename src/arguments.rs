@@ -9,6 +9,7 @@
 //! Behind the script a long option that is none of ours is the script's; before it, it is a mistake that clap names.
 
 use crate::cli::{self, Cli, RecordOptions, ReportOptions, Subcommand, Word};
+use crate::embedded;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches};
 use lang::forms::getopt::Given;
@@ -41,7 +42,6 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
 /// Options of bpftrace that are not here, and what there is.
 const ABSENT: &[(&str, &str)] = &[
     ("--aot", "`--emit FILE` writes the BPF object"),
-    ("--bench", "there are no `bench` probes: `-v` says how long each step takes"),
     ("--btf", "what the kernel says of its types is read anyway: leave it out"),
     ("--debuginfo", "debug information is found by the files that are traced: leave it out"),
     ("--dwarf-pid", "stacks of all processes are walked by their unwind tables: leave it out"),
@@ -54,7 +54,6 @@ const ABSENT: &[(&str, &str)] = &[
         "--probe-filter",
         "name the functions by a pattern or a regular expression: `uprobe:libcuda:/cu(Mem|Stream).*/`",
     ),
-    ("--test", "there are no `test` probes: run a script that says `assert(1 + 1 == 2, \"sum\")`"),
     (
         "--traceable-functions",
         "functions of the kernel cannot be probed: `-l 'tracepoint:*'` lists what can be",
@@ -65,6 +64,10 @@ const ABSENT: &[(&str, &str)] = &[
 /// What to use instead of an option that bpftrace has.
 fn instead(error: &clap::Error, mut command: Command) -> Option<clap::Error> {
     let ContextValue::String(written) = error.get(ContextKind::InvalidArg)? else { return None };
+    if embedded::has_option(written.trim_start_matches('-')) {
+        let said = format!("`{written}` is an option of scripts: it stands behind the script's name");
+        return Some(command.error(error.kind(), said));
+    }
     let (name, instead) = ABSENT.iter().find(|(name, _)| name == written)?;
     Some(command.error(error.kind(), format!("`{name}` is not supported: {instead}")))
 }
@@ -192,8 +195,9 @@ impl Split {
     }
 }
 
+/// Its value may be the next word.
 fn takes_value(arg: &Arg) -> bool {
-    arg.get_action().takes_values()
+    arg.get_action().takes_values() && !arg.is_require_equals_set()
 }
 
 /// `-e` is a script.

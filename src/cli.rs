@@ -110,6 +110,16 @@ pub struct Cli {
     #[arg(long)]
     pub check: bool,
 
+    /// Run the script's `test:NAME` probes, and no others; with a pattern those whose name matches
+    #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "*",
+          conflicts_with_all = ["bench", "pids", "command", "argv", "interactive", "export"])]
+    pub test: Option<String>,
+
+    /// Measure the script's `bench:NAME` probes, and run no others; with a pattern those whose name matches
+    #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "*",
+          conflicts_with_all = ["pids", "command", "argv", "interactive", "export"])]
+    pub bench: Option<String>,
+
     /// Attach, and stop before anything runs
     #[arg(long)]
     pub dry_run: bool,
@@ -165,6 +175,19 @@ pub struct Cli {
     /// What stands behind `report`.
     #[arg(skip)]
     pub report: ReportOptions,
+}
+
+impl Cli {
+    /// Which clauses of a script run.
+    pub fn run(&self) -> lang::Run {
+        use lang::hir::Trial;
+        match (&self.test, &self.bench) {
+            (Some(names), _) => lang::Run::Trials { kind: Trial::Test, names: names.clone() },
+            (None, Some(names)) => lang::Run::Trials { kind: Trial::Bench, names: names.clone() },
+            (None, None) if self.check => lang::Run::Everything,
+            (None, None) => lang::Run::Traces,
+        }
+    }
 }
 
 /// Options that only `record` has: elsewhere their names are free for scripts.

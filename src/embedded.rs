@@ -1,5 +1,8 @@
 //! Scripts that the binary carries: `cudatrace NAME` runs `scripts/NAME.ct`.
 
+use lang::forms::getopt;
+use lang::{Diagnostics, Source};
+
 /// A script by name.
 pub struct Script {
     /// What the user types.
@@ -53,6 +56,16 @@ pub fn part(name: &str) -> Option<&'static Script> {
 /// The script with this name.
 pub fn find(name: &str) -> Option<&'static Script> {
     SCRIPTS.iter().find(|script| script.name == name)
+}
+
+/// Whether some script has an option of this name.
+pub fn has_option(name: &str) -> bool {
+    let options = |script: &Script| {
+        let source = Source::new(script.name, script.text);
+        let ast = lang::parse::parse(&source, &[], &mut Diagnostics::default());
+        ast.map_or(Vec::new(), |ast| getopt::known(&ast))
+    };
+    SCRIPTS.iter().flat_map(options).any(|option| option.name == name)
 }
 
 impl Script {

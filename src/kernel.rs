@@ -1,9 +1,11 @@
 //! What the kernel says of its tracepoints, for the catalog.
 
-use lang::catalog::{RecordField, RecordKind, Tracepoint};
+use lang::catalog::{KERNEL, RecordField, RecordKind, Tracepoint};
+use lang::debug::{self, TypeId};
 use runtime::btf::{self, PassedKind};
 use runtime::tracefs::{self, TracepointField};
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 /// The kernel that we run on.
 #[derive(Debug)]
@@ -35,7 +37,8 @@ impl target::Kernel for Running {
             offset: 8 * at as u32,
             kind: match passed.kind {
                 PassedKind::Int { bytes, signed } => RecordKind::Int { bytes, signed },
-                PassedKind::Pointer => RecordKind::Pointer { text: false },
+                PassedKind::Pointer(Some(name)) => RecordKind::PointerTo(name),
+                PassedKind::Pointer(None) => RecordKind::Pointer { text: false },
                 PassedKind::Other => RecordKind::Other("struct".into()),
             },
         });
@@ -47,9 +50,60 @@ impl target::Kernel for Running {
     }
 
     fn field(&self, of: &str, field: &str) -> Option<u32> {
-        btf::kernel_fields([(of, field)]).map(|[offset]| offset)
+        let known = &mut FIELDS.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = known.iter().find(|known| known.of == of && known.field == field);
+        if let Some(asked) = asked {
+            return asked.offset;
+        }
+        let offset = btf::kernel_fields([(of, field)]).map(|[offset]| offset);
+        known.push(Asked { of: of.to_owned(), field: field.to_owned(), offset });
+        offset
+    }
+
+    fn type_named(&self, name: &str) -> Option<u64> {
+        btf::kernel_type_named(name).map(u64::from)
+    }
+
+    fn declared_type(&self, at: u64) -> Option<debug::Type> {
+        btf::kernel_type(at.try_into().ok()?).map(declared)
     }
 }
+
+/// A type as debug information has it.
+fn declared(ty: btf::Type) -> debug::Type {
+    let id = |at: u32| TypeId { file: KERNEL, at: at.into() };
+    let kind = match ty.kind {
+        btf::Kind::Void => debug::Kind::Void,
+        btf::Kind::Bool => debug::Kind::Bool,
+        // BTF tells `char` from numbers by its name alone.
+        btf::Kind::Int { bytes: 1, .. } if ty.name == "char" => debug::Kind::Int { bytes: 1, signed: true },
+        btf::Kind::Int { bytes, signed } => debug::Kind::Int { bytes, signed },
+        btf::Kind::Enum { bytes, signed, variants } => debug::Kind::Enum { bytes, signed, variants },
+        btf::Kind::Pointer(to) => debug::Kind::Pointer(to.map(id)),
+        btf::Kind::Array(element, count) => debug::Kind::Array(id(element), count),
+        btf::Kind::Other(size) => debug::Kind::Other { size },
+        btf::Kind::Struct { size, fields } => {
+            let field = |field: btf::Field| debug::Field {
+                name: field.name,
+                offset: field.offset,
+                ty: id(field.ty),
+                bits: field.bits,
+            };
+            debug::Kind::Struct { size, fields: fields.into_iter().map(field).collect() }
+        }
+    };
+    debug::Type { name: ty.name, kind }
+}
+
+/// A field that somebody asked for.
+struct Asked {
+    of: String,
+    field: String,
+    offset: Option<u32>,
+}
+
+/// Each question takes a pass over all of the kernel's types.
+static FIELDS: Mutex<Vec<Asked>> = Mutex::new(Vec::new());
 
 fn field(field: TracepointField) -> RecordField {
     let declared = field.declared.as_str();
@@ -57,11 +111,22 @@ fn field(field: TracepointField) -> RecordField {
         size if declared.starts_with("char[") => RecordKind::Text(size),
         _ if declared == "__data_loc char[]" => RecordKind::LocatedText,
         _ if declared.contains('[') => array(&field).unwrap_or(RecordKind::Other(field.declared)),
+        8 if struct_behind(declared).is_some() => {
+            RecordKind::PointerTo(struct_behind(declared).unwrap_or_default())
+        }
         8 if declared.ends_with('*') => RecordKind::Pointer { text: declared.contains("char") },
         size @ (1 | 2 | 4 | 8) => RecordKind::Int { bytes: size as u8, signed: field.signed },
         _ => RecordKind::Other(field.declared),
     };
     RecordField { name: field.name, offset: field.offset, kind }
+}
+
+/// `x` of `const struct x *`
+fn struct_behind(declared: &str) -> Option<String> {
+    let name = declared.strip_prefix("const ").unwrap_or(declared).strip_prefix("struct ")?;
+    let name = name.strip_suffix('*')?.trim_end().trim_end_matches("__user").trim_end();
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    is_name.then(|| name.to_owned())
 }
 
 /// `unsigned long[6]`

@@ -82,7 +82,7 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
             commands::fmt::run(&cli.words[1..], cli.check, messages).map_err(Failure::wrong)
         }
         Some(Word::Subcommand(Subcommand::Help)) => {
-            commands::help::run(&cli.words[1..]).map_err(Failure::wrong)
+            commands::help::run(&cli.words[1..], messages).map_err(Failure::wrong)
         }
         Some(Word::Subcommand(Subcommand::Record)) => commands::record::run(cli, messages),
         Some(Word::Subcommand(Subcommand::Report)) => {

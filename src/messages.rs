@@ -97,7 +97,7 @@ impl Messages {
             failure.probe,
             failure.offset,
             failure.path.display(),
-            failure.errno
+            failure.why()
         ));
     }
 

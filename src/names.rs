@@ -5,6 +5,7 @@ mod lookup;
 use report::{Frame, Names};
 use runtime::StackStore;
 use runtime::clock::Epoch;
+use runtime::process::{Mapping, Place};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -54,9 +55,15 @@ impl MachineNames {
         self.symbols.borrow_mut().remember(pid);
     }
 
-    /// Drops it: the process maps something new.
-    pub fn forget(&self, pid: u32) {
-        self.symbols.borrow_mut().forget(pid);
+    /// A thread of the process is about to map a file at a place that it has said.
+    pub fn expect(&self, pid: u32, mapping: &Mapping, place: &Place) {
+        let Place { start, end, offset } = *place;
+        self.symbols.borrow_mut().expect(pid, start..end, offset, &mapping.open, &mapping.shown);
+    }
+
+    /// The process maps something new.
+    pub fn outdate(&self, pid: u32) {
+        self.symbols.borrow_mut().outdate(pid);
     }
 }
 
@@ -121,13 +128,10 @@ fn frame(found: target::Frame) -> Frame {
 impl Names for MachineNames {
     fn user_symbol(&self, tgid: u32, address: u64) -> String {
         let frames = self.symbols.borrow_mut().user(tgid, address);
-        match frames
-            .into_iter()
-            .find(|frame| !frame.inlined)
-            .and_then(|frame| Some((frame.symbol?, frame.offset)))
-        {
-            Some((symbol, offset)) => format!("{symbol}+{offset}"),
-            None => format!("{address:#x}"),
+        let whole = frames.into_iter().find(|found| !found.inlined).map(frame).unwrap_or_default();
+        match &whole.symbol {
+            Some(symbol) => format!("{symbol}+{}", whole.offset),
+            None => whole.place().unwrap_or_else(|| format!("{address:#x}")),
         }
     }
 

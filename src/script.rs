@@ -128,6 +128,9 @@ fn read(word: &str) -> Result<Source> {
         }
         Word::File(path) => {
             let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
+            if is_program(path, &text) {
+                bail!("`{path}` is a program, not a script: {}", behind_dashes(path));
+            }
             Ok(Source::new(path, utf8(text, path)?))
         }
         Word::Subcommand(_) => {
@@ -136,12 +139,33 @@ fn read(word: &str) -> Result<Source> {
     }
 }
 
+/// Where a command stands, or a process.
+fn behind_dashes(command: &str) -> String {
+    if command.parse::<u32>().is_ok() {
+        return format!("a process stands behind `-p`, each of several behind its own: `-p {command}`");
+    }
+    format!("a command stands behind `--`, as in `cudatrace summary -- {command}`")
+}
+
+/// What people trace and write in front of `--`.
+fn is_program(path: &str, text: &[u8]) -> bool {
+    text.starts_with(b"\x7fELF") || [".py", ".sh"].iter().any(|ending| path.ends_with(ending))
+}
+
+fn is_on_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
+}
+
 fn unreadable(path: &str, error: std::io::Error) -> anyhow::Error {
     let looks_like_word = !path.contains(['/', '.']);
     let words = embedded::SCRIPTS.iter().map(|s| s.name).chain(cli::subcommands());
     let hint = if looks_like_word { lang::similar::similar(path, words) } else { vec![] };
     match (hint.first(), looks_like_word) {
         (Some(name), _) => anyhow::anyhow!("no script `{path}`: did you mean `{name}`?"),
+        (None, true) if is_on_path(path) => {
+            anyhow::anyhow!("`{path}` is a program, not a script: {}", behind_dashes(path))
+        }
         (None, true) => anyhow::anyhow!(
             "no script and no file `{path}`: `cudatrace scripts` lists the scripts, `--help` what else there is"
         ),
@@ -171,6 +195,9 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
     }
     let (mut known, mut clauses) = (Vec::new(), 0);
     for script in scripts {
+        if let Some(word) = script.params.first().filter(|_| !takes_params(&script.source.text)) {
+            bail!("the script takes no parameters, so `{word}` means nothing to it; {}", behind_dashes(word));
+        }
         let parsed = lang::parse::parse(&script.source, &script.params, &mut Diagnostics::default());
         let Some(ast) = parsed else { return Ok(()) };
         known.extend(getopt::known(&ast));
@@ -185,6 +212,11 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
         Some(said) => bail!(said),
         None => Ok(()),
     }
+}
+
+/// Whether a script looks at `$1`, `$#` and so on, or might.
+fn takes_params(text: &str) -> bool {
+    text.split('$').skip(1).any(|behind| behind.starts_with(|c: char| c.is_ascii_digit() || c == '#'))
 }
 
 fn utf8(text: Vec<u8>, name: &str) -> Result<String> {

@@ -87,6 +87,35 @@ fn c_is_seen_as_it_is_however_it_is_compiled() {
 }
 
 #[test]
+fn what_travels_by_value_is_seen_as_far_as_it_can_be() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("passed");
+    for flags in ["-g -O0", "-g -O2 -fno-ipa-sra -fno-ipa-cp", "-gdwarf-4 -O1"] {
+        compile("gcc", flags, &["passed.c"], &program);
+        let output = trace("passed.ct", &program);
+        same_as_said(&output, flags);
+        for line in [
+            "@small: { .a = 3, .b = -3 }",
+            "@take: { .a = 30, .s = { .n = 3 }, .m = { .n = 3 }, .t = { .v = (3, -1, 3), .s = { .a = 3, .b = 7 } }, .z = -3 }",
+            "@[make_three]: 3",
+        ] {
+            has(&output, line);
+        }
+    }
+    let script = "uprobe:./passed:take { print(args) } uretprobe:./passed:make_mixed { print(retval) }";
+    let output = cudatrace().args(["--check", "-e", script]).current_dir(folder.path()).output().unwrap();
+    let said = stderr(&output);
+    for part in
+        ["`d`, `s.x`, `m.d` are not in `args` of `take`", "`retval.d` is not in `retval` of `make_mixed`"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
 fn cpp_is_seen_as_it_is_however_it_is_compiled() {
     if !can_trace() {
         return;

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Running, can_trace, cudatrace, example, stderr, stdout};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A program that calls `hammer_push` from two threads until it is killed.
 fn hammer() -> Running {
@@ -70,6 +70,28 @@ fn entries_and_returns_of_the_whole_driver_are_detached_at_once() {
     let took = least_time_to_end(script, &target);
     eprintln!("from Ctrl-C to the end: {took:?}");
     assert!(took < Duration::from_millis(100), "{took:?}");
+}
+
+#[test]
+fn single_uprobes_that_go_let_others_pass() {
+    if !can_trace() {
+        return;
+    }
+    let target = workload();
+    let mut command = cudatrace();
+    command.args(["--no-feature", "uprobe_multi", "-p", &target.pid().to_string()]);
+    command.args(["-e", "uprobe:libcuda:cuMem* { @ = count() } END { printf(\"end\\n\") }"]);
+    // The kernel takes 100 ms for each of the 179 of the first, after whose end the second begins.
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let mut trace = Running::start(&mut command);
+        trace.wait_for_line("Attached ");
+        trace.signal(libc::SIGINT);
+        let lines = trace.lines();
+        assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+        assert!(lines.iter().any(|line| line == "end"), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("`ct-detach` goes on")), "{lines:#?}");
+    }
 }
 
 #[test]
@@ -236,6 +258,23 @@ fn a_target_that_dies_ends_the_run_with_what_was_seen() {
     target.ended();
     let lines = trace.lines();
     assert!(lines.iter().any(|line| line.starts_with("@: ")), "{lines:#?}");
+}
+
+#[test]
+fn too_few_open_files_are_said_with_the_way_out() {
+    if !can_trace() {
+        return;
+    }
+    let traced = format!(
+        "ulimit -n 64; exec {} --no-feature uprobe_multi -e 'uprobe:libcuda:cuMem* {{ @ = count() }}' -- true",
+        env!("CARGO_BIN_EXE_cudatrace")
+    );
+    let mut command = Command::new("bash");
+    let output =
+        command.args(["-c", &traced]).env("LD_LIBRARY_PATH", common::examples()).output().expect("bash");
+    assert_eq!(output.status.code(), Some(255), "{}", stderr(&output));
+    assert!(stderr(&output).contains("Too many open files"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("`ulimit -n`"), "{}", stderr(&output));
 }
 
 #[test]

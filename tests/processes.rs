@@ -167,6 +167,106 @@ fn a_process_that_is_not_there_is_said() {
 }
 
 #[test]
+fn children_that_go_on_are_said() {
+    if !can_trace() {
+        return;
+    }
+    let daemon = "sleep 5 > /dev/null 2>&1 & echo $!";
+    let script = "uprobe:libhammer:hammer_push { @ = count() }";
+    let lib = format!("libhammer={}", example("libhammer.so"));
+    let output = run(&["--lib", &lib, "-e", script, "--", "sh", "-c", daemon]);
+    let number = stdout(&output).lines().next().expect("its number").to_owned();
+    assert!(stderr(&output).contains(&format!("longer: {number} (")), "{number}: {}", stderr(&output));
+}
+
+#[test]
+fn the_status_is_known_to_who_was_told_to_ignore_children() {
+    if !can_trace() {
+        return;
+    }
+    let run = |argv: &[&str]| {
+        let mut command = cudatrace();
+        command.args(["-q", "-e", "BEGIN { @ = 1 }", "--"]).args(argv);
+        // SAFETY: async-signal-safe, and touches nothing of ours.
+        unsafe {
+            std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+                Ok(())
+            });
+        }
+        command.output().expect("cudatrace starts")
+    };
+    let output = run(&["sh", "-c", "exit 3"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let output = run(&["grep", "SigIgn", "/proc/self/status"]);
+    let ignored = stdout(&output).lines().find_map(|line| line.strip_prefix("SigIgn:").map(str::to_owned));
+    let ignored = u64::from_str_radix(ignored.expect("a line").trim(), 16).expect("a set");
+    assert!(ignored & 1 << (libc::SIGCHLD - 1) != 0, "what we start is told so too: {ignored:x}");
+}
+
+#[test]
+fn a_library_that_a_program_opens_in_memory_is_traced() {
+    if !can_trace() {
+        return;
+    }
+    let program = format!(
+        "import os, ctypes\nfd = os.memfd_create('libhammer.so')\n\
+         os.write(fd, open('{}', 'rb').read())\nlibrary = ctypes.CDLL(f'/proc/self/fd/{{fd}}')\n\
+         for i in range(50): library.hammer_push(i)",
+        example("libhammer.so")
+    );
+    let script = "uprobe:libhammer:hammer_push { @ = count() }";
+    let output = run(&["-q", "-e", script, "--", "python3", "-c", &program]);
+    assert!(stdout(&output).lines().any(|line| line == "@: 50"), "{}{}", stdout(&output), stderr(&output));
+}
+
+#[test]
+fn a_library_of_any_process_is_waited_for_also_when_the_first_is_over_at_once() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let library = folder.path().join("libawaited.so");
+    std::fs::copy(example("libhammer.so"), &library).expect("copied");
+    let calls = |count: u32| {
+        let text = "import ctypes, os, sys\nlibrary = ctypes.CDLL(sys.argv[1])\n\
+             for i in range(int(sys.argv[2])): library.hammer_push(i)\nos._exit(0)";
+        let status = Command::new("python3").args(["-c", text]).arg(&library).arg(count.to_string()).status();
+        assert!(status.expect("python3").success());
+    };
+    let mut command = cudatrace();
+    let mut trace =
+        Running::start(command.args(["-v", "--wait", "-e", "uprobe:libawaited:hammer_push { @ = sum(1) }"]));
+    trace.wait_for_line("Attached 0");
+    calls(0);
+    trace.wait_for_line("1 probes attached");
+    calls(50);
+    trace.signal(libc::SIGINT);
+    let lines = trace.lines();
+    assert!(lines.iter().any(|line| line == "@: 50"), "{lines:#?}");
+}
+
+#[test]
+fn threads_are_no_processes() {
+    if !can_trace() {
+        return;
+    }
+    let target = hammer(2, u64::MAX);
+    let threads = || std::fs::read_dir(format!("/proc/{}/task", target.pid())).expect("it runs");
+    common::wait_for("threads", || threads().count() > 1);
+    let names = threads().map(|thread| thread.expect("it runs").file_name().into_string().expect("a number"));
+    let whole = target.pid().to_string();
+    let thread = names.into_iter().find(|name| *name != whole).expect("there are two");
+    let output = run(&["-p", &thread, "-e", "uprobe:libhammer:hammer_push { @ = count() }"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains(&format!("a thread of process {whole}")), "{}", stderr(&output));
+    if target::process::is_of_kernel(2) {
+        let output = run(&["-p", "2", "-e", "uprobe:libhammer:hammer_push { @ = count() }"]);
+        assert!(stderr(&output).contains("process 2 is a thread of the kernel"), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_executed_is_named() {
     if !can_trace() {
         return;
@@ -190,16 +290,36 @@ fn return_probes_on_a_go_program_are_refused() {
     assert!(stdout(&entries).contains("@: 1"), "{}{}", stdout(&entries), stderr(&entries));
 }
 
+#[test]
+fn stacks_of_a_program_that_is_over_at_once_have_names() {
+    if !can_trace() {
+        return;
+    }
+    const SOURCE: &str = "__attribute__((noinline)) int work(int x) { __asm__ volatile(\"\"); return x; }\n\
+        void _start(void) { __asm__ volatile(\"syscall\" : : \"a\"(231), \"D\"(work(0))); }\n";
+    let program = compiled("at_once", SOURCE, &["-static", "-nostdlib"]);
+    let program = program.to_str().expect("the checkout's path is UTF-8");
+    for _ in 0..12 {
+        let output =
+            run(&["-q", "-e", &format!("uprobe:{program}:work {{ @[ustack(1)] = count() }}"), "--", program]);
+        assert!(stdout(&output).contains("work+0"), "{}{}", stdout(&output), stderr(&output));
+    }
+}
+
 /// A program that has what the Go compiler leaves in each of its programs.
 fn go_like() -> std::path::PathBuf {
     const SOURCE: &str = "__attribute__((section(\".gopclntab\"), used)) static const char table[16] = {1};\n\
         __attribute__((noinline, used)) int work(int x) { __asm__ volatile(\"\"); return x; }\n\
         int main(void) { return work(0); }\n";
+    compiled("go_like", SOURCE, &[])
+}
+
+fn compiled(name: &str, text: &str, options: &[&str]) -> std::path::PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (source, program) = (folder.join("go_like.c"), folder.join("go_like"));
-    std::fs::write(&source, SOURCE).expect("target can be written to");
+    let (source, program) = (folder.join(name).with_extension("c"), folder.join(name));
+    std::fs::write(&source, text).expect("target can be written to");
     let mut compiler = Command::new("gcc");
-    compiler.args(["-O1", "-o"]).arg(&program).arg(&source);
+    compiler.args(["-O1", "-o"]).arg(&program).arg(&source).args(options);
     assert!(compiler.status().expect("gcc").success());
     program
 }

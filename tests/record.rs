@@ -143,6 +143,7 @@ fn drive(page: &str, spans: usize) {
         "followed",
         "cleared",
         "clicked",
+        "told apart",
         "sorted",
         "readable",
         "comparable",

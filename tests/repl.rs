@@ -210,6 +210,19 @@ fn a_pipe_of_commands_runs_to_its_end() {
 }
 
 #[test]
+fn the_end_does_not_wait_for_single_uprobes_that_were_dropped() {
+    if !can_trace() {
+        return;
+    }
+    // The kernel takes 100 ms for each of 179.
+    let start = std::time::Instant::now();
+    let output =
+        piped(&["--no-feature", "uprobe_multi"], "uprobe:libcuda:cuMem* { @ = count() }\n:drop 1\n:quit\n");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(start.elapsed() < std::time::Duration::from_secs(9), "{:?}", start.elapsed());
+}
+
+#[test]
 fn a_program_on_the_command_line_is_run_when_the_pipe_has_ended() {
     if !can_trace() {
         return;

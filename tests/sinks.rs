@@ -92,7 +92,11 @@ fn a_stack_is_the_same_in_a_recording_and_in_perfetto() {
         .map(|span| {
             let id = u64::from_str_radix(&span["id"].as_str().unwrap()[2..], 16).unwrap();
             let frames = span["args"]["site"].as_array().unwrap().iter().rev();
-            let name = |frame: &Value| frame["symbol"].as_str().or(frame["pc"].as_str()).unwrap().to_owned();
+            let name = |frame: &Value| match (frame["symbol"].as_str(), frame["module"].as_str()) {
+                (Some(symbol), _) => symbol.to_owned(),
+                (None, Some(module)) => format!("[{}]", module.rsplit('/').next().unwrap()),
+                (None, None) => frame["pc"].as_str().unwrap().to_owned(),
+            };
             (id, frames.map(name).collect())
         })
         .collect();

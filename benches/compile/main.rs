@@ -65,6 +65,14 @@ impl target::Kernel for AnyKernel {
     fn field(&self, _: &str, _: &str) -> Option<u32> {
         None
     }
+
+    fn type_named(&self, _: &str) -> Option<u64> {
+        None
+    }
+
+    fn declared_type(&self, _: u64) -> Option<lang::debug::Type> {
+        None
+    }
 }
 
 /// What scripts import by a name.
@@ -82,10 +90,12 @@ fn main() -> ExitCode {
     // cargo passes `--bench`.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let libcuda = root.join("examples/build/libcuda.so.1");
-    assert!(libcuda.exists(), "needs the examples: `make examples`");
-    let runtime = root.join("examples/build/libcudart.so.13");
-    let lib_overrides = vec![("libcuda".into(), libcuda), ("libcudart".into(), runtime)];
+    // Looking for a library that is not there is the machine's share, too.
+    let libraries =
+        [("libcuda", "libcuda.so.1"), ("libcudart", "libcudart.so.13"), ("libnccl", "libnccl.so.2")];
+    let lib_overrides = libraries.map(|(name, file)| (name.into(), root.join("examples/build").join(file)));
+    assert!(lib_overrides.iter().all(|(_, file)| file.exists()), "needs the examples: `make examples`");
+    let lib_overrides = lib_overrides.to_vec();
     let machine = Machine::new(Scope { lib_overrides, ..Scope::default() }).with_kernel(&AnyKernel);
     println!("{:<20}{:>10}{:>12}{:>10}{:>14}", "script", "front us", "codegen us", "sum us", "object bytes");
     let scripts = scripts(&[root.join("scripts"), root.join("benches/compile")]);

@@ -98,7 +98,7 @@ def price(cudatrace, loop, words):
 
 def main():
     cudatrace, names = sys.argv[1], sys.argv[2:]
-    wanted = {name: [name] for name in names} or {name: [name] for name in NAMES} | OTHERS
+    wanted = {name: OTHERS.get(name, name.split()) for name in names} or {name: [name] for name in NAMES} | OTHERS
     loop = Loop()
     print(f"{'SCRIPT':40}{'WITHOUT':>10}{'WITH':>10}{'MORE':>10}  us an operation", flush=True)
     for name, words in wanted.items():

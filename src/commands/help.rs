@@ -1,6 +1,8 @@
 //! `cudatrace help NAME`: the same as at the prompt.
 
-use crate::{arguments, repl};
+use crate::commands::script_help;
+use crate::messages::Messages;
+use crate::{arguments, embedded, repl};
 use anyhow::Result;
 use std::io::Write;
 
@@ -8,13 +10,17 @@ use std::io::Write;
 ///
 /// # Errors
 /// Nobody knows a name.
-pub fn run(names: &[String]) -> Result<u8> {
+pub fn run(names: &[String], messages: &Messages) -> Result<u8> {
     if names.is_empty() {
         arguments::command(None).print_long_help()?;
     }
     for name in names {
+        let text = match embedded::find(name) {
+            Some(script) => script_help::of_embedded(script, messages)?,
+            None => repl::help::on(name)?,
+        };
         // A reader that went away is no mistake.
-        let _ = std::io::stdout().write_all(repl::help::on(name)?.as_bytes());
+        let _ = std::io::stdout().write_all(text.as_bytes());
     }
     Ok(0)
 }

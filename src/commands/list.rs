@@ -22,7 +22,9 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let machine =
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
             .with_kernel(&crate::kernel::Running);
-    let pattern = cli.words.first().map_or("uprobe:libcuda:*", String::as_str);
+    // Of CUDA's driver; on a machine without it of all that there is.
+    let usual = if machine.files("libcuda").is_ok() { "uprobe:libcuda:*" } else { "*" };
+    let pattern = cli.words.first().map_or(usual, String::as_str);
     if is_script(pattern) {
         return list_script(cli, &machine);
     }
@@ -88,7 +90,9 @@ fn is_list(written: &str) -> bool {
                 | ProviderKind::End
                 | ProviderKind::Interval
                 | ProviderKind::Profile
-                | ProviderKind::Signal,
+                | ProviderKind::Signal
+                | ProviderKind::Test
+                | ProviderKind::Bench,
             ..
         })
     )

@@ -7,8 +7,8 @@ use crate::messages::Messages;
 use crate::script::Script;
 use crate::{arguments, embedded, script};
 use anyhow::{Result, bail};
-use lang::Diagnostics;
 use lang::forms::getopt::{self, Known};
+use lang::{Diagnostics, Source};
 use std::io::Write;
 
 /// Prints the help of the script that the command line names; of a subcommand, ours.
@@ -27,6 +27,12 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
         scripts.iter().zip(words).map(|(script, word)| of_script(script, word, messages)).collect();
     std::io::stdout().lock().write_all(helps?.join("\n").as_bytes())?;
     Ok(0)
+}
+
+/// The help of a script that the binary carries.
+pub fn of_embedded(embedded: &embedded::Script, messages: &Messages) -> Result<String> {
+    let script = Script::alone(Source::new(embedded.name, embedded.text), &[]);
+    of_script(&script, embedded.name, messages)
 }
 
 fn of_script(script: &Script, word: &str, messages: &Messages) -> Result<String> {
@@ -87,7 +93,7 @@ fn help(subcommand: Subcommand) -> Help {
             examples: "",
         },
         Subcommand::Help => Help {
-            about: "What a function, a built-in, a probe or a constant is",
+            about: "What a function, a built-in, a probe, a constant or a script is",
             usage: "cudatrace help WORD...",
             options: &[],
             examples: "Examples:\n  cudatrace help cuLaunchKernel\n  cudatrace help cuda:alloc hist CUDA_ERROR_NOT_READY",

@@ -187,8 +187,9 @@ impl<'a> Job<'a> {
         }
         let link_pid = self.link_pid(child.as_ref());
         let files = |id: u32| self.open_path(id);
-        let mut session =
-            loaded.attach(&AttachOptions { files: &files, link_pid }).map_err(Failure::loading)?;
+        let options = AttachOptions { files: &files, link_pid, stop: Some(&outputs.signals) };
+        let attached = loaded.attach(&options);
+        let mut session = attached.map_err(|error| ending::not_attached(error, &outputs.signals))?;
         self.attached(&session);
         let targets = self.targets(child.as_ref()).map_err(Failure::wrong)?;
         let names = MachineNames::new(session.stacks(), outputs.epoch, all);
@@ -208,7 +209,7 @@ impl<'a> Job<'a> {
         self.release(child.as_mut(), &extender)?;
         watches.extend(self.watches(child.as_mut(), &extender));
         watches.extend(outputs.watches().map_err(Failure::loading)?);
-        if targets.is_empty() && does_nothing_more(modules) {
+        if targets.is_empty() && does_nothing_more(modules) && !scripts.are_waiting() {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }
         let Outputs { signals, mut sink, .. } = outputs;
@@ -217,6 +218,7 @@ impl<'a> Job<'a> {
         if let Some(exported) = &exported {
             exported.finish(&session);
         }
+        ending::say_survivors(&ending, &session, self.messages);
         drop(session);
         sink.close(self.messages);
         scripts.say_missing();
@@ -311,7 +313,8 @@ impl<'a> Job<'a> {
     fn say_where_metrics_go(&self, manifest: &Manifest) {
         let is_warning =
             |event: &Event| matches!(event.kind, EventKind::Message { what: Message::Warning, .. });
-        let silent = !manifest.print_maps_on_exit && manifest.events.iter().all(is_warning);
+        let tries = self.cli.run() != lang::Run::Traces;
+        let silent = !tries && !manifest.print_maps_on_exit && manifest.events.iter().all(is_warning);
         if silent && !manifest.metrics.is_empty() && self.cli.export.is_empty() {
             self.messages.warning(
                 "metrics are not printed, and nobody is told of them: add `--export openmetrics=9464` for Prometheus, or \
@@ -351,7 +354,7 @@ impl<'a> Job<'a> {
 
     fn targets(&self, child: Option<&Child>) -> anyhow::Result<Vec<std::os::fd::OwnedFd>> {
         let running = self.pids.iter().filter(|pid| self.cli.pids.contains(pid));
-        let running = running.map(|&pid| runtime::pidfd_open(pid).with_context(|| format!("process {pid}")));
+        let running = running.map(|&pid| setup::end_of(pid));
         let started = child.map(|child| Ok(child.pidfd().try_clone_to_owned()?));
         running.chain(started).collect()
     }

@@ -117,8 +117,9 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let options = runtime::Options { pids, spare_counters: SPARE_COUNTERS, ..Default::default() };
     let loaded = Loaded::load(&compiled, &options).map_err(Failure::loading)?;
     let files = |_| PathBuf::new();
-    let mut session =
-        loaded.attach(&AttachOptions { files: &files, link_pid: None }).map_err(Failure::loading)?;
+    let mut session = loaded
+        .attach(&AttachOptions { files: &files, link_pid: None, stop: None })
+        .map_err(Failure::loading)?;
 
     let epoch = Epoch::new(&SystemClock);
     let names = MachineNames::new(session.stacks(), epoch, &compiled.manifest);

@@ -13,7 +13,7 @@ use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::rc::Rc;
-use target::{Scope, process};
+use target::Scope;
 
 /// The program that was started, if any, and its command line for the next time.
 #[derive(Default)]
@@ -121,11 +121,9 @@ impl Program {
     /// Traces these processes and their children alone.
     ///
     /// # Errors
-    /// One of them is not there.
+    /// One of them is not there, or no process.
     pub fn trace_pids(&self, repl: &Rc<Repl>, session: &mut Session, pids: Vec<u32>) -> Result<()> {
-        if let Some(pid) = pids.iter().find(|pid| !process::is_alive(**pid)) {
-            bail!("no process {pid}");
-        }
+        pids.iter().try_for_each(|&pid| setup::check_process(pid))?;
         let all = setup::family(repl.cli, &pids);
         self.retarget(repl, session, all.clone(), None)?;
         all.iter().try_for_each(|pid| session.trace_pid(*pid))?;

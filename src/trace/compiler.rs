@@ -9,7 +9,8 @@ use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
 use lang::ast::{self, SpecPart};
 use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
-use lang::hir::Attach;
+use lang::hir::{Attach, Trial};
+use lang::resolve::probes::text;
 use lang::resolve::providers::{self, Found, ProviderKind};
 use lang::{Checked, Diagnostics, Known, Source};
 use std::collections::HashSet;
@@ -137,6 +138,7 @@ impl<'a> Compiler<'a> {
         }
         self.messages.diagnostics(&diags, self.source());
         let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
+        self.refuse_no_trials(&checked)?;
         if self.wants(Stage::Hir) {
             print!("{}", lang::hir_print::print(&checked.program));
         }
@@ -157,6 +159,7 @@ impl<'a> Compiler<'a> {
             params,
             given,
             environment,
+            run: self.cli.run(),
         }
     }
 
@@ -168,6 +171,29 @@ impl<'a> Compiler<'a> {
     /// The script may ask for user stacks, if not in what is compiled now then in a module that joins later.
     pub fn mentions_user_stacks(&self) -> bool {
         lang::forms::mentions_user_stacks(&self.ast)
+    }
+
+    /// Tests or benches are asked for, and the script has none of that name.
+    fn refuse_no_trials(&self, checked: &Checked) -> Result<()> {
+        let lang::Run::Trials { kind, names } = self.cli.run() else { return Ok(()) };
+        if checked.program.probes.iter().any(|probe| matches!(probe.attach, Attach::Trial { .. })) {
+            return Ok(());
+        }
+        let has = self.trials(kind);
+        Err(match has.is_empty() {
+            true => anyhow!("the script has no `{}:NAME`", kind.word()),
+            false => anyhow!("no `{}:{names}`; there are {}", kind.word(), has.join(", ")),
+        })
+    }
+
+    /// Names of the script's tests or benches.
+    fn trials(&self, kind: Trial) -> Vec<&str> {
+        let of_kind = |probe: &&ast::ProbeSpec| match providers::find(&probe.provider.node) {
+            Found::Known(provider) => Trial::of(provider.kind) == Some(kind),
+            _ => false,
+        };
+        let probes = self.clauses().flat_map(|clause| &clause.probes).filter(of_kind);
+        probes.filter_map(|probe| Some(text(&probe.parts.first()?.node))).collect()
     }
 
     fn wants(&self, stage: Stage) -> bool {
@@ -190,8 +216,12 @@ impl<'a> Compiler<'a> {
         for pending in &checked.pending {
             let meant = pending.meant(self.machine);
             let meant = meant.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
-            self.messages
-                .note(&format!("`{}` is not there yet: waiting for {whom} to map it{meant}", pending.target));
+            self.messages.note(&match pending.target.as_str() {
+                "*" => format!(
+                    "no file that is run has the function yet: waiting for {whom} to map one that has"
+                ),
+                target => format!("`{target}` is not there yet: waiting for {whom} to map it{meant}"),
+            });
             self.messages
                 .detail(|| format!("looked for `{}` in {}", pending.target, pending.looked_in.join(", ")));
         }

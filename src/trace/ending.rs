@@ -4,10 +4,15 @@ use crate::Failure;
 use crate::messages::Messages;
 use anyhow::anyhow;
 use runtime::process::Child;
-use runtime::{Ending, Reason};
+use runtime::signals::StopSignals;
+use runtime::{AttachError, Ending, Reason, Session};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use target::process;
+
+/// So many perf events on their way out are not worth a word: they take a second or two.
+const FEW_EVENTS: usize = 16;
 
 /// Says what went wrong at the end; gives the exit status.
 pub fn status(ending: &Ending, child: Option<Child>, messages: &Messages) -> Result<u8, Failure> {
@@ -16,6 +21,11 @@ pub fn status(ending: &Ending, child: Option<Child>, messages: &Messages) -> Res
             if ending.detached.left_behind { "; the kernel's grace period goes on behind us" } else { "" };
         format!("detached in {:?}{rest}", ending.detached.after)
     });
+    if ending.detached.left_behind && ending.detached.events > FEW_EVENTS {
+        messages.note(
+            "this kernel takes uprobes away one after the other: a process `ct-detach` goes on with that",
+        );
+    }
     if ending.unknown > 0 {
         messages.lost(&format!("{} records could not be read; this is a bug in cudatrace", ending.unknown));
     }
@@ -33,7 +43,39 @@ pub fn status(ending: &Ending, child: Option<Child>, messages: &Messages) -> Res
             Some(mut child) => child.wait().map(as_shell).map_err(Failure::loading),
             None => Ok(0),
         },
+        Reason::Tried { failed } => Ok(u8::from(*failed > 0)),
         Reason::Signal(_) | Reason::Watch => Ok(0),
+    }
+}
+
+/// Of so many processes that go on the names are said.
+const NAMED: usize = 3;
+
+/// Says which children of what was traced go on, as those of a command that puts itself in the background.
+pub fn say_survivors(ending: &Ending, session: &Session, messages: &Messages) {
+    if !matches!(ending.reason, Reason::TargetsEnded) || !process::sees_all_pids() {
+        return;
+    }
+    let alive: Vec<u32> = session.traced().into_iter().filter(|&pid| process::is_alive(pid)).collect();
+    let name = |&pid: &u32| Some(format!("{pid} ({})", process::comm(pid)?.escape_debug()));
+    let names: Vec<String> = alive.iter().filter_map(name).take(NAMED).collect();
+    if let Some(first) = alive.first() {
+        let more =
+            if alive.len() > NAMED { format!(" and {} more", alive.len() - NAMED) } else { String::new() };
+        let names = names.join(", ");
+        messages.note(&format!(
+            "its children go on and are traced no longer: {names}{more}; `-p {first}` traces one"
+        ));
+    }
+}
+
+/// Why nothing was attached: as a shell says of a command that was interrupted, or the kernel's reason.
+pub fn not_attached(error: AttachError, signals: &StopSignals) -> Failure {
+    match signals.take() {
+        Some(signal) if matches!(error, AttachError::Stopped { .. }) => {
+            Failure { status: 128 + signal as u8, ..Failure::loading(error) }
+        }
+        _ => Failure::loading(error),
     }
 }
 

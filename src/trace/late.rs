@@ -12,6 +12,7 @@ use runtime::{Session, UnwindMaps};
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use target::{Machine, process};
 
@@ -88,7 +89,7 @@ impl<'a> Asked<'a> {
     /// Stacks of a process that has ended still print names: what it had mapped is looked at before it goes.
     fn keep_symbols(&self, tid: u32) {
         let pid = target::process::tgid(tid).unwrap_or(tid);
-        self.extender.names.forget(pid);
+        self.extender.names.outdate(pid);
         self.extender.names.remember(pid);
         if let Some(unwinder) = self.extender.unwinder() {
             unwinder.forget(pid);
@@ -100,6 +101,11 @@ impl<'a> Asked<'a> {
         let Some(unwinder) = self.extender.unwinder() else { return self.mappings.answer() };
         let pid = target::process::tgid(mapping.tid).unwrap_or(mapping.tid);
         let wait = unwinder.prepare(pid, mapping);
+        let names = self.extender.names;
+        match &mapping.place {
+            Some(place) => names.expect(pid, mapping, place),
+            None => names.outdate(pid),
+        }
         self.mappings.answer()?;
         unwinder.settle(pid, wait);
         Ok(())
@@ -142,26 +148,40 @@ pub struct Heard<'a> {
     watch: MappingWatch,
     extender: &'a Extender<'a>,
     seen: HashSet<(u64, u64)>,
+    /// That some were missed was said.
+    said_lost: bool,
 }
 
 impl<'a> Heard<'a> {
     /// Listens to `watch`.
     pub fn new(watch: MappingWatch, extender: &'a Extender<'a>) -> Heard<'a> {
-        Heard { watch, extender, seen: HashSet::new() }
+        Heard { watch, extender, seen: HashSet::new(), said_lost: false }
     }
 
     fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
         let any = self.hears_all();
         self.see_code(mapped, session, any);
-        if !any && !session.is_traced(mapped.pid) || !self.seen.insert(mapped.identity) {
+        if !any && !session.is_traced(mapped.pid) || self.seen.contains(&mapped.identity) {
             return;
         }
-        let inside = mapped.path.strip_prefix("/").unwrap_or(&mapped.path);
-        let open = PathBuf::from(format!("/proc/{}/root", mapped.pid)).join(inside);
+        // One that has gone, with a root of its own: the next that maps the file shows it to us.
+        let Some(open) = reachable(mapped) else { return };
+        self.seen.insert(mapped.identity);
         let when = format!("mapped by process {} {} us before", mapped.pid, mapped.late_us());
         self.extender.scripts.extend(session, &open, &mapped.path, &when);
-        self.extender.names.forget(mapped.pid);
+        self.extender.names.outdate(mapped.pid);
     }
+}
+
+/// A path to a file that was mapped. The process may be over already: our own path serves if it leads there.
+fn reachable(mapped: &Mapped) -> Option<PathBuf> {
+    let is_it = |file: std::fs::Metadata| (file.dev(), file.ino()) == mapped.identity;
+    if mapped.path.metadata().is_ok_and(is_it) {
+        return Some(mapped.path.clone());
+    }
+    let inside = mapped.path.strip_prefix("/").unwrap_or(&mapped.path);
+    let in_its_root = PathBuf::from(format!("/proc/{}/root", mapped.pid)).join(inside);
+    in_its_root.exists().then_some(in_its_root)
 }
 
 impl Heard<'_> {
@@ -185,11 +205,10 @@ impl Watch for Heard<'_> {
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
-        let lost = self.watch.lost();
         for mapped in self.watch.read() {
             self.consider(&mapped, session);
         }
-        if self.watch.lost() > lost {
+        if self.watch.lost() > 0 && !std::mem::replace(&mut self.said_lost, true) {
             self.extender.messages.lost("so much was mapped that some new libraries may have been missed");
         }
         Next::Continue

@@ -48,10 +48,9 @@ pub fn without(features: &mut Features, name: &str) -> Result<()> {
         "uprobe_session" => features.uprobe_session = false,
         "bpf_loop" => features.bpf_loop = false,
         "percpu_lookup" => features.percpu_lookup = false,
-        "sleepable" => features.sleepable = false,
         "private_stack" => features.private_stack = false,
         _ => bail!(
-            "no feature `{name}`: expected uprobe_multi, uprobe_session, bpf_loop, percpu_lookup, sleepable or private_stack"
+            "no feature `{name}`: expected uprobe_multi, uprobe_session, bpf_loop, percpu_lookup or private_stack"
         ),
     }
     Ok(())

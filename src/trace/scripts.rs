@@ -89,7 +89,8 @@ impl<'a> Scripts<'a> {
         files: &dyn Fn(FileId) -> std::path::PathBuf,
     ) -> Result<Module> {
         let files = |id: u32| files(FileId(id));
-        let joined = session.extend(compiled, &AttachOptions { files: &files, link_pid: self.link_pid });
+        let options = AttachOptions { files: &files, link_pid: self.link_pid, stop: None };
+        let joined = session.extend(compiled, &options);
         if joined.is_ok() || *session.manifest() == compiled.manifest {
             *self.known.borrow_mut() = known;
         }
@@ -173,6 +174,11 @@ impl<'a> Scripts<'a> {
         }
     }
 
+    /// Whether a script has nothing to probe before some library comes.
+    pub fn are_waiting(&self) -> bool {
+        self.attached.borrow().values().any(|script| !script.compiler.waits_for().is_empty())
+    }
+
     /// Says which libraries have not come, if that is why nothing was traced.
     pub fn say_missing(&self) {
         let attached = self.attached.borrow();
@@ -183,9 +189,12 @@ impl<'a> Scripts<'a> {
         let nothing =
             |script: &Attached| script.modules.len() == 1 && !script.compiler.waits_for().is_empty();
         if attached.values().all(nothing) {
+            let what = match missing.as_slice() {
+                ["*"] => "a file that has the function".to_owned(),
+                names => format!("`{}`", names.join("` or `")),
+            };
             self.messages.note(&format!(
-                "nothing was traced: no traced process has mapped `{}`; is it a program that uses CUDA, and did it get that far?",
-                missing.join("` or `")
+                "nothing was traced: no traced process has mapped {what}; is it a program that uses CUDA, and did it get that far?"
             ));
         }
     }

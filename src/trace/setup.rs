@@ -9,6 +9,7 @@ use runtime::Kernel;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::fd::OwnedFd;
 use target::process;
 use wire::Features;
 
@@ -56,10 +57,35 @@ pub fn command(cli: &Cli) -> anyhow::Result<Option<Vec<OsString>>> {
 
 /// The processes of `-p` and all their children, if those are wanted.
 pub fn pids(cli: &Cli) -> anyhow::Result<Vec<u32>> {
-    if let Some(pid) = cli.pids.iter().find(|pid| !process::is_alive(**pid)) {
+    cli.pids.iter().try_for_each(|&pid| check_process(pid))?;
+    Ok(family(cli, &cli.pids))
+}
+
+/// Whether a number that was given is that of a process that can be traced.
+///
+/// # Errors
+/// It is not, and what it is instead.
+pub fn check_process(pid: u32) -> anyhow::Result<()> {
+    if !process::is_alive(pid) {
         return Err(anyhow!("no process {pid}"));
     }
-    Ok(family(cli, &cli.pids))
+    if let Some(whole) = process::tgid(pid).filter(|&whole| whole != pid) {
+        return Err(anyhow!(
+            "{pid} is a thread of process {whole}, which is traced as a whole: `-p {whole}`"
+        ));
+    }
+    match process::is_of_kernel(pid) {
+        true => Err(anyhow!("process {pid} is a thread of the kernel and calls no library")),
+        false => Ok(()),
+    }
+}
+
+/// A descriptor that tells the end of a process.
+pub fn end_of(pid: u32) -> anyhow::Result<OwnedFd> {
+    runtime::pidfd_open(pid).map_err(|error| match error.raw_os_error() {
+        Some(libc::ESRCH) => anyhow!("process {pid} has ended meanwhile"),
+        _ => anyhow!(error).context(format!("process {pid}")),
+    })
 }
 
 /// These processes and all their children, if those are wanted.

@@ -136,6 +136,8 @@ impl<'a> Unwinder<'a> {
         match self.inner.borrow_mut().prepare(pid, mapping, self.messages) {
             Ok(true) => return Wait::Done,
             Ok(false) => {}
+            // The process was killed meanwhile.
+            Err(_) if !mapping.open.exists() => {}
             Err(error) => {
                 self.messages.warning(&format!("{}: no unwind table: {error:#}", mapping.shown.display()));
             }

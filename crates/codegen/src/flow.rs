@@ -75,6 +75,21 @@ impl<T: Clone> Lists<T> {
         Lists { items: order.into_iter().map(|at| entries[at].1.clone()).collect(), starts }
     }
 
+    /// Leaves out items of all lists.
+    fn retain(&mut self, keeps: impl Fn(&T) -> bool) {
+        let (mut from, mut kept) = (0, 0);
+        for end in &mut self.starts[1..] {
+            for at in from..*end as usize {
+                if keeps(&self.items[at]) {
+                    self.items.swap(kept, at);
+                    kept += 1;
+                }
+            }
+            from = std::mem::replace(end, kept as u32) as usize;
+        }
+        self.items.truncate(kept);
+    }
+
     /// The list of a number.
     pub fn get(&self, number: usize) -> &[T] {
         &self.items[self.starts[number] as usize..self.starts[number + 1] as usize]
@@ -196,6 +211,13 @@ impl Live {
         self.starts.get(block).iter().map(|number| *number as usize)
     }
 
+    /// Forgets numbers that occur nowhere any more.
+    pub fn forget(&mut self, is_gone: impl Fn(usize) -> bool) {
+        for lists in [&mut self.starts, &mut self.ends] {
+            lists.retain(|number| !is_gone(*number as usize));
+        }
+    }
+
     /// At the end of a block, in ascending order.
     pub fn at_end(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
         self.ends.get(block).iter().map(|number| *number as usize)
@@ -229,6 +251,14 @@ mod tests {
         let ends: Vec<_> = (0..3).map(|block| sorted(&mut live.at_end(block))).collect();
         assert_eq!(starts, [vec![70], vec![1, 70], vec![70]]);
         assert_eq!(ends, [vec![1, 70], vec![1, 70], vec![]]);
+    }
+
+    #[test]
+    fn lists_lose_what_is_forgotten() {
+        let mut lists = Lists::of(&[(2, 'a'), (0, 'b'), (2, 'c'), (2, 'd'), (3, 'a')], 4);
+        lists.retain(|item| *item != 'a' && *item != 'd');
+        let kept: Vec<String> = (0..4).map(|at| lists.get(at).iter().collect()).collect();
+        assert_eq!(kept, ["b", "", "c", ""]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use lang::hir::{
     Arm, Attach, BinaryOp, Expr, ExprKind, Probe, Program, Signature, Site, Stmt, StmtKind, Type, Var, VarId,
 };
 use lang::hir_visit::{
-    direct, direct_mut, inner, inner_mut, operands, operands_mut, visit_block, visit_expr,
+    direct, direct_mut, inner, inner_mut, operands, operands_mut, visit_block, visit_expr, visit_probe,
 };
 use lang::passing::long_double;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -64,6 +64,12 @@ fn frame(probe: &Probe) -> Option<(Probe, Vec<Expr>)> {
         Attach::Return(_) => Attach::Return(vec![]),
         _ => return None,
     };
+    // Where they lie depends on the function's result.
+    let mut of_result = false;
+    visit_probe(probe, &mut |e| of_result |= matches!(e.kind, ExprKind::RetvalField { .. }));
+    if of_result {
+        return None;
+    }
     let (vars, predicate, body) = (probe.vars.clone(), probe.predicate.clone(), probe.body.clone());
     let (span, signature, cases) = (probe.span, None, vec![]);
     let mut frame = Probe { clause: 0, span, attach, signature, cases, vars, predicate, body };
@@ -223,7 +229,7 @@ fn wanted_always(body: &[Stmt]) -> Vec<Expr> {
 }
 
 fn may_leave(stmt: &Stmt) -> bool {
-    let mut may = matches!(stmt.kind, StmtKind::Return | StmtKind::Exit { .. });
+    let mut may = matches!(stmt.kind, StmtKind::Return(_) | StmtKind::Exit { .. });
     inner(stmt, &mut |stmt| may |= may_leave(stmt));
     may
 }

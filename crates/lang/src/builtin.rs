@@ -110,12 +110,12 @@ pub static BUILTINS: &[Builtin] = &[
     callable(
         variable(
             "comm",
-            "name of the thread, string; `comm(pid)`: of a process, as printed",
+            "name of the thread, string; `comm(process)`: of the process, its main thread's (without BTF the thread's); `comm(pid)`: of another process, when it is printed",
             Anywhere,
             "uprobe:libcuda:cuInit { @[comm] = count() }",
         ),
         1,
-        "comm[(pid)]",
+        "comm[(thread|process|pid)]",
     ),
     variable("cpu", "number of the CPU, uint32", Anywhere, "profile:hz:99 { @[cpu] = count() }"),
     variable("ncpus", "number of CPUs, uint64", Anywhere, "BEGIN { printf(\"%d CPUs\\n\", ncpus) }"),

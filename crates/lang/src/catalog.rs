@@ -9,6 +9,9 @@ use crate::debug::{self, Absent, TypeId};
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
+/// Stands for the kernel, whose types are told as those of a file are: by its BTF.
+pub const KERNEL: FileId = FileId(u32::MAX);
+
 /// A file that a target name stands for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct File {
@@ -119,6 +122,8 @@ pub enum RecordKind {
         /// `char *`
         text: bool,
     },
+    /// The address of a struct that the kernel declares, by its name.
+    PointerTo(String),
     /// `char comm[16]`
     Text(u32),
     /// `__data_loc char[] name`: text elsewhere in the record.
@@ -144,6 +149,7 @@ impl std::fmt::Display for RecordKind {
             RecordKind::Array { bytes, signed, count } => write!(f, "{}[{count}]", int(*bytes, *signed)),
             RecordKind::Pointer { text: true } => f.write_str("char *"),
             RecordKind::Pointer { text: false } => f.write_str("void *"),
+            RecordKind::PointerTo(name) => write!(f, "struct {name} *"),
             RecordKind::Text(bytes) => write!(f, "char[{bytes}]"),
             RecordKind::LocatedText => f.write_str("string"),
             RecordKind::Other(declared) => f.write_str(declared),
@@ -219,6 +225,12 @@ pub trait Catalog {
     /// The type of this name in a file's debug information: `point`, `ns::point`, without `struct` before it.
     fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
         let _ = (file, name);
+        None
+    }
+
+    /// The struct, union or enum of this name that the kernel declares, a type of [`KERNEL`].
+    fn kernel_type_named(&self, name: &str) -> Option<TypeId> {
+        let _ = name;
         None
     }
 

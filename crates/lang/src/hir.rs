@@ -513,6 +513,13 @@ pub enum Attach {
         /// As Linux numbers it.
         number: i32,
     },
+    /// `test:NAME`, `bench:NAME`, when the user asks for it.
+    Trial {
+        /// Which.
+        kind: Trial,
+        /// `NAME`
+        name: String,
+    },
     /// `tracepoint:sched:sched_switch`; `Param` and `RecordBytes` are fields of its record.
     Tracepoint {
         /// `sched`
@@ -533,6 +540,15 @@ pub enum Attach {
     Entry(Vec<Site>),
     /// `uretprobe:...`. `Param`, `Arg` and `Duration` mean the values that the call had at entry.
     Return(Vec<Site>),
+}
+
+/// What a body is tried for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// `test:NAME`: whether it is right.
+    Test,
+    /// `bench:NAME`: how long it takes.
+    Bench,
 }
 
 /// One function to probe.
@@ -657,8 +673,8 @@ pub enum StmtKind {
     Break,
     /// `continue`
     Continue,
-    /// `return`, from the clause.
-    Return,
+    /// `return`, from the clause; the value is that of a test.
+    Return(Option<Expr>),
     /// `exit(code)`: ends the program; the body goes no further.
     Exit {
         /// Exit status.
@@ -929,6 +945,11 @@ pub enum ExprKind {
     Reg(String),
     /// `retval`, masked to its type.
     Retval,
+    /// `retval.b`: a scalar field of a struct that is returned in registers.
+    RetvalField {
+        /// Bytes from the start of the struct.
+        offset: u32,
+    },
     /// `duration`: ns of this call, uint64.
     Duration,
     /// When this call began: ns of the monotonic clock, uint64. Where calls are tracked it is what calls inside of it find
@@ -1029,8 +1050,9 @@ pub enum ExprKind {
     /// `bswap(n)`: of an unsigned integer, whose type it has.
     ByteSwap(Box<Expr>),
     /// `(uint32)e`, or a conversion that the checker wrote: integer, bool, enum and pointer among each other (low bits
-    /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple and Record part by
-    /// part, an integer to an array of as many bytes and back, an array of chars to the Str in it, an array to a Buf of its size.
+    /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple part by part,
+    /// Record likewise by the members' names, an integer to an array of as many bytes and back, an array of chars to the Str in
+    /// it, an array to a Buf of its size, a Str to a Buf of any: it is cut, or has zeros behind it.
     Cast(Box<Expr>),
     /// `c ? a : b`
     Ternary {

@@ -66,6 +66,8 @@ impl<'a> Printer<'a> {
             Attach::Interval { period_ns } => (format!("interval {period_ns} ns"), &[]),
             Attach::Profile { period_ns } => (format!("profile {period_ns} ns"), &[]),
             Attach::Signal { number } => (format!("signal {number}"), &[]),
+            Attach::Trial { kind: Trial::Test, name } => (format!("test {name}"), &[]),
+            Attach::Trial { kind: Trial::Bench, name } => (format!("bench {name}"), &[]),
             Attach::Tracepoint { category, event, .. } => (format!("tracepoint {category}:{event}"), &[]),
             Attach::RawTracepoint { event, .. } => (format!("rawtracepoint {event}"), &[]),
             Attach::Entry(sites) => ("entry".into(), sites),
@@ -153,7 +155,8 @@ impl<'a> Printer<'a> {
             StmtKind::Expr(e) => self.expr(e),
             StmtKind::Break => "break".into(),
             StmtKind::Continue => "continue".into(),
-            StmtKind::Return => "return".into(),
+            StmtKind::Return(None) => "return".into(),
+            StmtKind::Return(Some(value)) => format!("return {}", self.expr(value)),
             StmtKind::Exit { code } => format!("exit({})", self.expr(code)),
             StmtKind::Printf { format, args } => self.printf("printf", format, args),
             StmtKind::Message { what, format, args } => self.printf(what.function(), format, args),
@@ -235,6 +238,7 @@ impl<'a> Printer<'a> {
             ExprKind::ParamField { param, offset } => {
                 format!("{}:args.{}+{offset}", self.ty(&e.ty), self.param(*param))
             }
+            ExprKind::RetvalField { offset } => format!("{}:retval+{offset}", self.ty(&e.ty)),
             ExprKind::Arg(at) => format!("arg{at}"),
             ExprKind::Reg(name) => format!("reg({name})"),
             ExprKind::Name(kind) => name_word(*kind).into(),

@@ -21,6 +21,7 @@ macro_rules! walks {
                 | Arg(_)
                 | Reg(_)
                 | Retval
+                | RetvalField { .. }
                 | Duration
                 | Started
                 | Around(_)
@@ -108,11 +109,11 @@ macro_rules! walks {
                     hidden.$iter().for_each(|(_, e)| f(e));
                     fields.$iter().for_each(|(_, e)| f(e));
                 }
+                Return(value) => value.$iter().for_each(f),
                 Unroll { .. }
                 | ForMap { .. }
                 | Break
                 | Continue
-                | Return
                 | PrintMap { .. }
                 | Rows { .. }
                 | Clear(_)

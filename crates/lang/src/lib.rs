@@ -31,5 +31,5 @@ pub use catalog::Catalog;
 pub use check::{Checked, Known, Options, check, registers};
 pub use compile::compile_front;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
-pub use resolve::Pending;
+pub use resolve::{Pending, Run};
 pub use span::{Source, Span, Spanned};

@@ -7,6 +7,7 @@
 //! ct warned             warnings, no error
 //! ct refused            an error; a `text` block right behind it is what is said
 //! ct params 7 name      the words behind `params` are $1, $2
+//! ct tests              its tests and benches are checked too
 //! ct run PROGRAM ARGS   a `text` block right behind it is printed when this program is traced
 //! ```
 //!
@@ -30,7 +31,7 @@ use lang::check::{config, limits};
 use lang::debug::{self, Absent, TypeId};
 use lang::diagnostic::Diagnostic;
 use lang::resolve::providers;
-use lang::{Diagnostics, Options, Severity, Source, codes, compile_front, parse, render};
+use lang::{Diagnostics, Options, Run, Severity, Source, codes, compile_front, parse, render};
 
 /// Names in scripts, path, what it is, exported functions and their version.
 type Library =
@@ -208,7 +209,8 @@ impl Example {
     fn compile(&self) -> (bool, Vec<Diagnostic>) {
         let (source, mut diags) = (Source::new("stdin", self.script.as_str()), Diagnostics::default());
         let machine = Machine::new();
-        let options = Options { unsafe_ok: self.is("unsafe"), ..Options::default() };
+        let run = if self.is("tests") { Run::Everything } else { Run::Traces };
+        let options = Options { unsafe_ok: self.is("unsafe"), run, ..Options::default() };
         let checked = compile_front(&source, self.after("params"), &options, &machine, &mut diags);
         let pending = checked.iter().flat_map(|checked| &checked.pending);
         pending.for_each(|pending| pending.refuse(&machine, &mut diags));

@@ -16,7 +16,7 @@ pub mod summary;
 #[cfg(test)]
 mod testing;
 pub mod timeline;
-
+pub mod trials;
 pub mod trouble;
 pub mod units;
 pub mod value;
@@ -125,6 +125,8 @@ pub enum Output {
     Script(String),
     /// The run ends; maps follow.
     End,
+    /// What tests or benches come to.
+    Trials(trials::Step),
     /// Told once, at the end, after the maps.
     Trouble(Vec<Trouble>),
 }
@@ -160,7 +162,7 @@ pub struct Frame {
     pub address: u64,
     /// Demangled name.
     pub symbol: Option<String>,
-    /// Bytes from the symbol's start.
+    /// Bytes from the symbol's start; without one from where the file is loaded.
     pub offset: u64,
     /// File that it lies in.
     pub module: Option<String>,

@@ -20,8 +20,21 @@ pub struct Finding {
 
 /// The findings of a run. Calls seen at entry and at return are one finding: those that never returned.
 pub fn findings(manifest: &Manifest, troubles: &[Trouble]) -> Vec<Finding> {
-    troubles.iter().filter_map(|trouble| finding(manifest, troubles, trouble)).collect()
+    let is_read = |trouble: &&Trouble| trouble.kind == CounterKind::UserRead && trouble.count > 0;
+    let first_read = troubles.iter().find(is_read);
+    let tell = |trouble: &Trouble| {
+        let why =
+            if first_read.is_some_and(|first| std::ptr::eq(first, trouble)) { WHY_NOT_READ } else { "" };
+        let found = finding(manifest, troubles, trouble)?;
+        Some(Finding { message: found.message + why, ..found })
+    };
+    troubles.iter().filter_map(tell).collect()
 }
+
+/// Programs do not wait for the disk: a page that has never been touched, such as that of a text at its first use, is not there.
+/// Said once.
+const WHY_NOT_READ: &str = " (an address that leads nowhere, or memory that nobody has touched yet: a return probe finds what \
+    its function touched)";
 
 fn finding(manifest: &Manifest, all: &[Trouble], trouble: &Trouble) -> Option<Finding> {
     let count = match trouble.kind {
@@ -113,13 +126,15 @@ mod tests {
             trouble(CounterKind::Entered(0), 5),
             trouble(CounterKind::Returned(0), 4),
             trouble(CounterKind::UserRead, 2),
+            trouble(CounterKind::UserRead, 1),
         ];
         let messages: Vec<String> = findings(&manifest(), &troubles).into_iter().map(|f| f.message).collect();
         assert_eq!(
             messages,
             [
                 "1 call of `this probe` went on at the end, or never returned",
-                "2 reads of the program's memory failed, and gave 0 or \"\""
+                &format!("2 reads of the program's memory failed, and gave 0 or \"\"{WHY_NOT_READ}"),
+                "1 read of the program's memory failed, and gave 0 or \"\"",
             ]
         );
         let paired = [trouble(CounterKind::Entered(1), 4), trouble(CounterKind::Returned(1), 4)];

@@ -167,11 +167,7 @@ pub fn key_parts(key: &[Value]) -> &[Value] {
 
 /// `main;work`: names alone, so that calls from several places of a function are one; a `;` in a name would part it.
 fn folded(frames: &[Frame]) -> String {
-    let name = |frame: &Frame| match (Stop::of(frame.address), &frame.symbol) {
-        (Some(stop), _) => format!("[stack cut: {}]", stop.words()),
-        (None, Some(symbol)) => escape(symbol.as_bytes()).replace(';', ":"),
-        (None, None) => format!("{:#x}", frame.address),
-    };
+    let name = |frame: &Frame| escape(frame.label().as_bytes()).replace(';', ":");
     let names: Vec<String> = frames.iter().rev().map(name).collect();
     names.join(";")
 }
@@ -191,9 +187,11 @@ fn frame_line(frame: &Frame, mode: StackMode, indent: usize) -> String {
     }
 }
 
-/// `symbol+17@file.c:3`, `[inlined] f@file.c:9`, or the address.
+/// `symbol+17@file.c:3`, `[inlined] f@file.c:9`, `libc.so.6+0x2724a`, or the address.
 fn frame_name(frame: &Frame) -> String {
-    let Some(symbol) = &frame.symbol else { return format!("{:#x}", frame.address) };
+    let Some(symbol) = &frame.symbol else {
+        return frame.place().unwrap_or_else(|| format!("{:#x}", frame.address));
+    };
     let symbol = escape(symbol.as_bytes());
     let source = frame
         .source
@@ -283,6 +281,16 @@ mod tests {
         let array = Value::Array(vec![Value::Uint(4, 1), Value::Uint(3, 1)]);
         let record = Value::Record(vec![("a".into(), Value::Int(1, 8)), ("b".into(), array)]);
         assert_eq!(text(record), "{ .a = 1, .b = [4,3] }");
+    }
+
+    #[test]
+    fn a_frame_without_a_name_has_a_place_in_its_file() {
+        let module = Some("/lib/libc.so.6".to_owned());
+        let frame = Frame { address: 0x7f00_0002_724a, offset: 0x2724a, module, ..Frame::default() };
+        assert_eq!(frame_line(&frame, StackMode::Bpftrace, 4), "    libc.so.6+0x2724a");
+        assert_eq!(folded(&[frame]), "[libc.so.6]");
+        let vdso = Frame { module: Some("[vdso]".into()), ..Frame::default() };
+        assert_eq!(folded(&[vdso, Frame { address: 5, ..Frame::default() }]), "0x5;[vdso]");
     }
 
     #[test]

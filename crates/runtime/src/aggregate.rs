@@ -9,6 +9,7 @@ use report::{Cell, Point, Snapshot};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use wire::decode::{self, DecodeError, Value};
 use wire::map::{Agg, Keeps, Map, MapValue, SERIES_CLAIMED, SERIES_WORDS};
 use wire::types::Type;
@@ -24,6 +25,8 @@ pub struct ScriptMap {
     cpus: usize,
     /// Keys of the BPF map, which may be more than declared.
     max_entries: u32,
+    /// The reader emptied it last.
+    cleared: AtomicBool,
 }
 
 /// Raw keys and cells: `keys[n * key_size..]` belongs to `cells[n * row..]`, a row being the cells of all CPUs.
@@ -36,7 +39,7 @@ struct Rows {
 impl ScriptMap {
     /// A map as declared, its BPF map, and the number of possible CPUs.
     pub fn new(fd: OwnedFd, map: Map, cpus: usize, max_entries: u32) -> ScriptMap {
-        ScriptMap { fd, map, cpus, max_entries }
+        ScriptMap { fd, map, cpus, max_entries, cleared: AtomicBool::new(false) }
     }
 
     /// As declared.
@@ -93,11 +96,18 @@ impl ScriptMap {
             };
             ignore_missing(done)?;
         }
+        self.cleared.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// `clear(@m)`, and no `zero(@m)` behind it.
+    pub fn is_cleared(&self) -> bool {
+        self.cleared.load(Ordering::Relaxed)
     }
 
     /// `zero(@m)`: the keys stay, their values are 0.
     pub fn zero(&self) -> io::Result<()> {
+        self.cleared.store(false, Ordering::Relaxed);
         let mut rows = self.rows()?;
         let row_size = self.row_size();
         let keys = rows.keys.chunks_exact(self.key_size());
@@ -386,6 +396,15 @@ pub(crate) fn update(fd: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
 pub(crate) fn delete(fd: &OwnedFd, key: &[u8]) -> io::Result<()> {
     // SAFETY: as in `lookup`.
     sys::check_libbpf(unsafe { bpf::bpf_map_delete_elem(fd.as_raw_fd(), key.as_ptr().cast()) }).map(drop)
+}
+
+/// All keys of a hash map, which may change meanwhile.
+pub(crate) fn keys(fd: &OwnedFd, key_size: usize) -> io::Result<Vec<Vec<u8>>> {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    while let Some(key) = next_key(fd, keys.last().map(Vec::as_slice), key_size)? {
+        keys.push(key);
+    }
+    Ok(keys)
 }
 
 /// Removes all keys of a hash map.

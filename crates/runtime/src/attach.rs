@@ -8,7 +8,9 @@
 
 use crate::error::AttachError;
 use crate::load::LoadedProgram;
-use crate::session::ModuleId;
+use crate::session::{AttachOptions, ModuleId};
+use crate::signals::StopSignals;
+use crate::single::{Gate, UprobePmu};
 use crate::sys;
 use libbpf_sys as bpf;
 use std::ffi::{CStr, CString};
@@ -38,8 +40,24 @@ pub struct SiteFailure {
 
 impl fmt::Display for SiteFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SiteFailure { probe, path, offset, errno } = self;
-        write!(f, "`{probe}` at {}+{offset:#x}: {errno}", path.display())
+        let SiteFailure { probe, path, offset, .. } = self;
+        write!(f, "`{probe}` at {}+{offset:#x}: {}", path.display(), self.why())
+    }
+}
+
+/// The kernel's own `ENOTSUPP`, which is no errno for programs: it cannot execute the instruction elsewhere.
+const UNSUPPORTED: i32 = 524;
+
+impl SiteFailure {
+    /// In words.
+    pub fn why(&self) -> String {
+        match self.errno.raw_os_error() {
+            Some(UNSUPPORTED) => {
+                "the kernel cannot put a probe on the instruction there, such as one that begins with `lock`"
+                    .into()
+            }
+            _ => self.errno.to_string(),
+        }
     }
 }
 
@@ -51,8 +69,8 @@ pub struct Link {
     /// Clause of the script.
     pub clause: u32,
     // Fields drop in this order: the link before the event that it is on.
-    link: OwnedFd,
-    event: Option<OwnedFd>,
+    pub(crate) link: OwnedFd,
+    pub(crate) event: Option<OwnedFd>,
 }
 
 /// What attaching a program came to.
@@ -64,24 +82,26 @@ pub struct Links {
     pub attached: usize,
     /// Those that did not.
     pub failures: Vec<SiteFailure>,
+    /// A signal came that stops us; the rest was not tried.
+    pub stopped: bool,
 }
 
 /// Attaches the programs of a manifest.
 pub struct Attacher<'a> {
-    /// Where files lie.
-    pub files: &'a Files<'a>,
-    /// The links' own pid filter.
-    pub pid: Option<u32>,
+    /// Where files lie, which processes are meant, what stops us.
+    pub options: &'a AttachOptions<'a>,
     /// Of the module.
     pub manifest: &'a Manifest,
 }
 
 impl Attacher<'_> {
-    /// Attaches one program. BEGIN, END and signals have nothing to attach to.
+    /// Attaches one program. BEGIN, END, signals and trials have nothing to attach to.
     pub fn attach(&self, program: &Program, loaded: &LoadedProgram) -> Result<Links, AttachError> {
         let failed = |what| move |errno| probe_error(self.manifest, program, what, errno);
         match &program.attach {
-            Attach::Begin | Attach::End | Attach::Signal { .. } => Ok(Links::default()),
+            Attach::Begin | Attach::End | Attach::Signal { .. } | Attach::Trial { .. } => {
+                Ok(Links::default())
+            }
             Attach::Interval { period_ns } => {
                 let cpus = sys::online_cpus().map_err(failed("cannot list the CPUs"))?;
                 timers(program.clause, loaded, *period_ns, &cpus[..cpus.len().min(1)])
@@ -112,7 +132,7 @@ impl Attacher<'_> {
     ) -> Result<Links, AttachError> {
         let mut made = Links::default();
         for of_file in by_file(sites) {
-            let path = (self.files)(of_file[0].file);
+            let path = (self.options.files)(of_file[0].file);
             let batch = Batch { attacher: self, clause: program.clause, loaded, side, path: &path };
             if loaded.attach_type == 0 {
                 batch.single(&of_file, &mut made)
@@ -120,7 +140,7 @@ impl Attacher<'_> {
                 batch.multi(&of_file, &mut made)
             }
         }
-        if made.attached == 0 && !made.failures.is_empty() {
+        if made.attached == 0 && !made.failures.is_empty() && !made.stopped {
             let (text, place) = (program.text.clone(), self.manifest.line_of(program.place));
             return Err(AttachError::Nothing {
                 text,
@@ -139,7 +159,11 @@ pub(crate) fn probe_error(
     what: &'static str,
     errno: io::Error,
 ) -> AttachError {
-    AttachError::Probe { text: program.text.clone(), place: manifest.line_of(program.place), what, errno }
+    let place = match program.place.line {
+        0 => "cudatrace's own".into(),
+        _ => manifest.line_of(program.place),
+    };
+    AttachError::Probe { text: program.text.clone(), place, what, errno }
 }
 
 /// Groups sites by file, files in the order of their first site.
@@ -190,18 +214,23 @@ impl Batch<'_> {
             offsets: &offsets,
             cookies: &cookies,
             semaphores: Some(&*semaphores).filter(|list| list.iter().any(|&at| at != 0)),
-            pid: self.attacher.pid.unwrap_or(0),
+            pid: self.attacher.options.link_pid.unwrap_or(0),
         };
         link_multi(self.loaded.fd.as_raw_fd(), self.loaded.attach_type, self.side == Side::Return, &sites)
     }
 
-    /// A perf event and a link for each.
+    /// A perf event and a link for each. That may take long: a signal that stops us is heard between two.
     fn single(&self, sites: &[&Site], made: &mut Links) {
         let pmu = match UprobePmu::of_kernel() {
             Ok(pmu) => pmu,
             Err(errno) => return self.fail(sites, &errno, made),
         };
+        let _first = Gate::open().map(Gate::go_first);
         for site in sites {
+            if self.attacher.options.stop.is_some_and(StopSignals::is_waiting) {
+                made.stopped = true;
+                return;
+            }
             match self.link_single(&pmu, site) {
                 Ok(link) => {
                     made.attached += 1;
@@ -213,7 +242,8 @@ impl Batch<'_> {
     }
 
     fn link_single(&self, pmu: &UprobePmu, site: &Site) -> io::Result<Link> {
-        let event = pmu.open(self.path, site, self.side == Side::Return, self.attacher.pid)?;
+        let pid = self.attacher.options.link_pid;
+        let event = pmu.open(self.path, site, self.side == Side::Return, pid)?;
         let event = sys::out_of_the_way(event);
         let link = sys::out_of_the_way(link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?);
         Ok(Link { module: ModuleId::default(), clause: self.clause, link, event: Some(event) })
@@ -293,37 +323,6 @@ fn link_perf_event(program: RawFd, event: &OwnedFd, cookie: u64) -> io::Result<O
     sys::owned_libbpf(unsafe { bpf::bpf_link_create(program, event.as_raw_fd(), bpf::BPF_PERF_EVENT, &opts) })
 }
 
-/// Where in the configuration of a uprobe's event its counter goes: `PERF_UPROBE_REF_CTR_OFFSET_SHIFT`.
-const SEMAPHORE_SHIFT: u32 = 32;
-
-/// The kernel's way to single uprobes: a perf event of a type of its own.
-struct UprobePmu {
-    kind: u32,
-    return_bit: u64,
-}
-
-impl UprobePmu {
-    fn of_kernel() -> io::Result<UprobePmu> {
-        let base = Path::new("/sys/bus/event_source/devices/uprobe");
-        let number = |text: &str| text.trim().parse().map_err(io::Error::other);
-        let kind = number(&std::fs::read_to_string(base.join("type"))?)?;
-        let format = std::fs::read_to_string(base.join("format/retprobe"))?;
-        let bit = number(format.trim().strip_prefix("config:").unwrap_or(""))?;
-        Ok(UprobePmu { kind, return_bit: 1 << bit })
-    }
-
-    fn open(&self, path: &Path, site: &Site, at_return: bool, pid: Option<u32>) -> io::Result<OwnedFd> {
-        let path: CString = sys::c_path(path)?;
-        let mut attr = bpf::perf_event_attr { type_: self.kind, ..Default::default() };
-        attr.config = if at_return { self.return_bit } else { 0 };
-        attr.config |= site.semaphore << SEMAPHORE_SHIFT;
-        attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
-        attr.__bindgen_anon_4.probe_offset = site.offset;
-        let (pid, cpu) = pid.map_or((-1, 0), |pid| (pid as i32, -1));
-        sys::perf_event_open(&mut attr, pid, cpu)
-    }
-}
-
 /// A timer on each of the CPUs.
 fn timers(clause: u32, loaded: &LoadedProgram, period_ns: u64, cpus: &[u32]) -> io::Result<Links> {
     let mut made = Links::default();
@@ -367,7 +366,7 @@ fn on_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<L
     Ok(Link { module: ModuleId::default(), clause, link, event: Some(event) })
 }
 
-/// Runs a raw tracepoint program once, here and now: BEGIN, END, and at signals.
+/// Runs a raw tracepoint program once, here and now: BEGIN, END, at signals, and trials.
 pub(crate) fn run_once(program: &OwnedFd) -> io::Result<()> {
     let mut opts =
         bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as u64, ..Default::default() };
@@ -384,5 +383,19 @@ impl Link {
     /// Its descriptors.
     pub(crate) fn fds(&self) -> impl Iterator<Item = RawFd> {
         std::iter::once(&self.link).chain(&self.event).map(AsRawFd::as_raw_fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instruction_that_the_kernel_does_not_probe_is_said() {
+        let errno = io::Error::from_raw_os_error(UNSUPPORTED);
+        let probe = "uretprobe:libc:pthread_spin_lock".to_owned();
+        let failure = SiteFailure { probe, path: "/lib/libc.so.6".into(), offset: 0x8ff70, errno };
+        let said = failure.to_string();
+        assert!(said.contains("the instruction there") && !said.contains("524"), "{said}");
     }
 }

@@ -6,9 +6,14 @@
 //!
 //! Format: Documentation/bpf/btf.rst of the kernel.
 
+mod types;
+
 use crate::sys::Mapping;
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
+use types::All;
+pub use types::{Field, Kind, Type};
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
@@ -36,6 +41,24 @@ pub fn kernel_fields<const N: usize>(fields: [(&str, &str); N]) -> Option<[u32; 
     })
 }
 
+/// The struct, union or enum of a name; ids are those of this kernel's BTF.
+pub fn kernel_type_named(name: &str) -> Option<u32> {
+    all()?.named(name)
+}
+
+/// One level of a type.
+pub fn kernel_type(id: u32) -> Option<Type> {
+    all()?.describe(id)
+}
+
+/// All types, for who asks for more than one: found once, and kept.
+fn all() -> Option<&'static All<'static>> {
+    static BYTES: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    static ALL: OnceLock<Option<All<'static>>> = OnceLock::new();
+    let bytes = BYTES.get_or_init(|| std::fs::read(VMLINUX).ok());
+    ALL.get_or_init(|| All::of(bytes.as_deref()?)).as_ref()
+}
+
 /// What a tracepoint passes to its programs, each in 8 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
@@ -46,7 +69,7 @@ pub struct Passed {
 }
 
 /// What an argument of a tracepoint is.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PassedKind {
     /// A number.
     Int {
@@ -55,8 +78,8 @@ pub enum PassedKind {
         /// Two's complement.
         signed: bool,
     },
-    /// Address of something of the kernel's.
-    Pointer,
+    /// Address of something of the kernel's: of this struct, if it is one.
+    Pointer(Option<String>),
     /// A struct, a floating-point number.
     Other,
 }
@@ -186,13 +209,13 @@ fn passed(btf: &[u8], name: &str) -> Option<Vec<Passed>> {
     let (prototype, tail) = types.get(function.type_id.checked_sub(1)? as usize)?;
     let parameter = |n: usize| {
         let (at, kind) = (tail + PARAMETER * n, word(all, tail + PARAMETER * n + 4)?);
-        Some(Passed { name: string(strings, word(all, at)?)?, kind: kind_of(all, &types, kind) })
+        Some(Passed { name: string(strings, word(all, at)?)?, kind: kind_of((all, strings), &types, kind) })
     };
     (1..prototype.members() as usize).map(parameter).collect()
 }
 
 /// What a type is behind its names and qualifiers.
-fn kind_of(all: &[u8], types: &[(Head, usize)], id: u32) -> PassedKind {
+fn kind_of((all, strings): (&[u8], &[u8]), types: &[(Head, usize)], id: u32) -> PassedKind {
     /// In the word behind an integer.
     const SIGNED: u32 = 1 << 24;
     /// In the info of an enum.
@@ -200,8 +223,8 @@ fn kind_of(all: &[u8], types: &[(Head, usize)], id: u32) -> PassedKind {
     let named = |(head, _): &(Head, usize)| matches!(head.kind(), 8..=11 | 18).then_some(head.type_id);
     let at = |id: u32| types.get((id as usize).checked_sub(1)?);
     // Chains are short; in a broken file they might be rings.
-    let chain = std::iter::successors(at(id), |of| at(named(of)?)).take(32);
-    let Some((head, tail)) = chain.last() else { return PassedKind::Other };
+    let last = |id: u32| std::iter::successors(at(id), |of| at(named(of)?)).take(32).last();
+    let Some((head, tail)) = last(id) else { return PassedKind::Other };
     let int = |signed| match head.type_id {
         bytes @ (1 | 2 | 4 | 8) => PassedKind::Int { bytes: bytes as u8, signed },
         _ => PassedKind::Other,
@@ -209,7 +232,10 @@ fn kind_of(all: &[u8], types: &[(Head, usize)], id: u32) -> PassedKind {
     match head.kind() {
         KIND_INT => int(word(all, *tail).is_some_and(|encoding| encoding & SIGNED != 0)),
         KIND_ENUM => int(head.info & SIGNED_ENUM != 0),
-        KIND_POINTER => PassedKind::Pointer,
+        KIND_POINTER => {
+            let to = last(head.type_id).filter(|(to, _)| to.kind() == KIND_STRUCT && to.name != 0);
+            PassedKind::Pointer(to.and_then(|(to, _)| string(strings, to.name)))
+        }
         _ => PassedKind::Other,
     }
 }
@@ -299,7 +325,7 @@ mod tests {
         btf.extend(strings);
         let expected = [
             Passed { name: "pid".into(), kind: PassedKind::Int { bytes: 4, signed: true } },
-            Passed { name: "task".into(), kind: PassedKind::Pointer },
+            Passed { name: "task".into(), kind: PassedKind::Pointer(None) },
         ];
         assert_eq!(passed(&btf, "t").as_deref(), Some(&expected[..]));
         assert_eq!(passed(&btf, "u"), None);

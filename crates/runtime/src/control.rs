@@ -4,7 +4,7 @@
 use crate::aggregate;
 use std::io;
 use std::os::fd::OwnedFd;
-use wire::manifest::{self, CONTROL_EXITED, CONTROL_SIZE, STOPPED};
+use wire::manifest::{self, CONTROL_EXITED, CONTROL_RETURNED, CONTROL_SIZE, STOPPED};
 
 /// The one cell of the control map.
 pub(crate) struct ControlCell<'a>(pub &'a OwnedFd);
@@ -21,6 +21,17 @@ impl ControlCell<'_> {
         let at = CONTROL_EXITED as usize;
         let word = u64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes"));
         Ok(manifest::exit_code(word))
+    }
+
+    /// What a test returned.
+    pub fn returned(&self) -> io::Result<i64> {
+        let (cell, at) = (self.read()?, CONTROL_RETURNED as usize);
+        Ok(i64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes")))
+    }
+
+    /// Another test begins: neither has it returned anything, nor has anybody called `exit()`.
+    pub fn begin_again(&self) -> io::Result<()> {
+        self.set(&[(CONTROL_EXITED, 0), (CONTROL_RETURNED, 0)])
     }
 
     fn read(&self) -> io::Result<[u8; CONTROL_SIZE as usize]> {

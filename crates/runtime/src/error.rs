@@ -74,7 +74,7 @@ pub enum LoadError {
         room: usize,
     },
     /// The kernel has no room for a map, or refuses it.
-    #[error("map `{symbol}` could not be created: {errno}{}", hint(errno))]
+    #[error("map `{symbol}` could not be created: {errno}{}", map_hint(errno))]
     Map {
         /// Its name in the object.
         symbol: String,
@@ -112,7 +112,7 @@ pub enum LoadError {
         log: String,
     },
     /// The ring buffer or a control map could not be set up.
-    #[error("{what}: {errno}")]
+    #[error("{what}: {errno}{}", hint(errno))]
     Setup {
         /// What was tried.
         what: &'static str,
@@ -136,10 +136,21 @@ pub(crate) static LIMITS: &[(&str, &str)] = &[
     ("combined stack size", "nested loops need more than 512 bytes of stack together"),
 ];
 
-fn hint(errno: &io::Error) -> &'static str {
+fn none_of(count: usize) -> String {
+    if count == 1 { String::new() } else { format!("none of its {count} attach points took; the first: ") }
+}
+
+fn map_hint(errno: &io::Error) -> &'static str {
     match errno.raw_os_error() {
         Some(libc::ENOMEM) => "; lower `max_map_keys`",
         Some(libc::E2BIG) => "; its keys or values are too large",
+        _ => hint(errno),
+    }
+}
+
+fn hint(errno: &io::Error) -> &'static str {
+    match errno.raw_os_error() {
+        Some(libc::EMFILE) => "; raise the limit of open files, `ulimit -n`",
         _ => "",
     }
 }
@@ -148,7 +159,7 @@ fn hint(errno: &io::Error) -> &'static str {
 #[derive(Debug, Error)]
 pub enum AttachError {
     /// None of a clause's attach points took.
-    #[error("none of the {count} attach points of {place}, `{text}`, could be attached; the first: {first}")]
+    #[error("`{text}` ({place}) could not be attached: {}{first}", none_of(*count))]
     Nothing {
         /// The clause's probe list.
         text: String,
@@ -160,7 +171,7 @@ pub enum AttachError {
         first: SiteFailure,
     },
     /// A timer or a tracepoint.
-    #[error("`{text}` ({place}) could not be attached: {what}: {errno}")]
+    #[error("`{text}` ({place}) could not be attached: {what}: {errno}{}", hint(errno))]
     Probe {
         /// The clause's probe list.
         text: String,
@@ -170,6 +181,12 @@ pub enum AttachError {
         what: &'static str,
         /// Why.
         errno: io::Error,
+    },
+    /// A signal came; nothing stays attached.
+    #[error("interrupted while attaching: {attached} probes were in place")]
+    Stopped {
+        /// Attach points that took until then.
+        attached: usize,
     },
     /// A module that extends a session did not load.
     #[error(transparent)]

@@ -37,7 +37,6 @@ impl Kernel {
             uprobe_multi: multi.is_some(),
             uprobe_session: side.is_some(),
             session_takes_context: side.is_some_and(|params| params > 0),
-            sleepable: sleepable(multi.is_some()),
             private_stack: private_stack(multi.is_some()),
             bpf_loop: has_helper(bpf::BPF_FUNC_loop),
             percpu_lookup: has_helper(bpf::BPF_FUNC_map_lookup_percpu_elem),
@@ -91,12 +90,17 @@ const CALL: u32 = bpf::BPF_JMP | bpf::BPF_CALL;
 /// `r0 = 0; exit`
 const EXIT: [bpf::bpf_insn; 2] = [insn(MOV_IMM, 0, 0), insn(bpf::BPF_JMP | bpf::BPF_EXIT, 0, 0)];
 
-/// How a program of kprobe type is loaded.
+/// How a program is loaded, of kprobe type unless it says otherwise.
 #[derive(Default)]
 struct Kind<'a> {
+    raw_tracepoint: bool,
     attach_type: bpf::bpf_attach_type,
-    flags: u32,
     log: &'a mut [u8],
+}
+
+/// A program that does nothing, of the kind that runs once: what others take beside it is their own.
+pub(crate) fn empty_program() -> io::Result<OwnedFd> {
+    load(&EXIT, Kind { raw_tracepoint: true, ..Kind::default() })
 }
 
 fn load(insns: &[bpf::bpf_insn], kind: Kind<'_>) -> io::Result<OwnedFd> {
@@ -104,7 +108,6 @@ fn load(insns: &[bpf::bpf_insn], kind: Kind<'_>) -> io::Result<OwnedFd> {
         sz: size_of::<bpf::bpf_prog_load_opts>() as u64,
         attempts: 1,
         expected_attach_type: kind.attach_type,
-        prog_flags: kind.flags,
         ..Default::default()
     };
     if !kind.log.is_empty() {
@@ -115,7 +118,7 @@ fn load(insns: &[bpf::bpf_insn], kind: Kind<'_>) -> io::Result<OwnedFd> {
     // SAFETY: all pointers are to values that outlive the call.
     sys::owned_libbpf(unsafe {
         bpf::bpf_prog_load(
-            bpf::BPF_PROG_TYPE_KPROBE,
+            if kind.raw_tracepoint { bpf::BPF_PROG_TYPE_RAW_TRACEPOINT } else { bpf::BPF_PROG_TYPE_KPROBE },
             c"ct_try".as_ptr(),
             c"GPL".as_ptr(),
             insns.as_ptr(),
@@ -138,13 +141,6 @@ fn has_helper(helper: bpf::bpf_func_id) -> bool {
     // An empty log: the call did not get as far as the verifier.
     !said.is_empty()
         && !["invalid func ", "unknown func ", "cannot use helper"].iter().any(|no| said.contains(no))
-}
-
-/// `bpf_copy_from_user` in the kind of program that will use it.
-fn sleepable(multi: bool) -> bool {
-    let attach_type = if multi { bpf::BPF_TRACE_UPROBE_MULTI } else { 0 };
-    has_helper(bpf::BPF_FUNC_copy_from_user)
-        && load(&EXIT, Kind { attach_type, flags: bpf::BPF_F_SLEEPABLE, ..Kind::default() }).is_ok()
 }
 
 /// Two functions with more stack than the kernel has for a program together: it takes them where each has a stack of its own.

@@ -28,6 +28,7 @@ pub mod run;
 pub mod runs;
 pub mod session;
 pub mod signals;
+mod single;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,7 @@ pub mod tracefs;
 mod unwind;
 
 pub use attach::{Files, SiteFailure};
-pub use detach::Detached;
+pub use detach::{Detached, Detaching};
 pub use error::{AttachError, FeatureError, LoadError};
 pub use features::Kernel;
 pub use names::StackStore;

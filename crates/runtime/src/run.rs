@@ -5,6 +5,8 @@
 //!
 //! Under load the ring is looked at every [`PAUSE_MS`] and never wakes us (see `ring`); otherwise we sleep until it does.
 
+mod trials;
+
 use crate::attach;
 use crate::detach::{Detached, Detaching};
 use crate::fetch;
@@ -84,6 +86,11 @@ pub enum Reason {
     TargetsEnded,
     /// A watch asked for it.
     Watch,
+    /// All tests or benches have run.
+    Tried {
+        /// Tests that failed.
+        failed: usize,
+    },
     /// The sink cannot write: a closed pipe (EPIPE) or a full disk. What was not said is lost.
     Sink(io::Error),
     /// The kernel failed us in mid-run.
@@ -106,16 +113,12 @@ pub struct Ending {
 impl Session {
     /// Reads until the end, then ends. Detaches in any case.
     pub fn run(&mut self, sink: &mut dyn Sink, names: &dyn Names, mut control: Control<'_>) -> Ending {
-        let mut speaker = Speaker {
-            sink,
-            names,
-            unknown: 0,
-            exit: None,
-            rows: Rows::default(),
-            from: None,
-            script: String::new(),
+        let mut speaker = Speaker::new(sink, names);
+        let read = match self.trials.is_empty() {
+            true => self.read(&mut speaker, &mut control),
+            false => self.try_all(&mut speaker, &control),
         };
-        let reason = match self.read(&mut speaker, &mut control) {
+        let reason = match read {
             Ok(reason) => reason,
             Err(failure) => failure.reason(),
         };
@@ -270,10 +273,15 @@ impl Session {
         let core = &self.core;
         speaker.from = None;
         speaker.say_rest(&core.manifest)?;
-        speaker.say(&core.manifest, &Output::End)?;
+        if self.trials.is_empty() {
+            speaker.say(&core.manifest, &Output::End)?;
+        }
         for map in maps_at_end(&core.manifest) {
             let snapshot = core.snapshot(map, 0, 0).map_err(Failure::Kernel)?;
-            if !snapshot.entries.is_empty() {
+            let counts_nothing = matches!(snapshot.entries[..], [(_, Cell::Number { bits: 0, .. })]);
+            // A count of 0 is news, unless the script has cleared it away.
+            let is_gone = counts_nothing && core.scripts[map as usize].is_cleared();
+            if !snapshot.entries.is_empty() && !is_gone {
                 speaker.say(&core.manifest, &Output::Map(snapshot))?;
             }
         }
@@ -346,7 +354,12 @@ struct Speaker<'a> {
     script: String,
 }
 
-impl Speaker<'_> {
+impl<'a> Speaker<'a> {
+    fn new(sink: &'a mut dyn Sink, names: &'a dyn Names) -> Speaker<'a> {
+        let (rows, script) = (Rows::default(), String::new());
+        Speaker { sink, names, unknown: 0, exit: None, rows, from: None, script }
+    }
+
     fn say(&mut self, manifest: &Manifest, output: &Output) -> Result<(), Failure> {
         let script = self.from.map_or("", |place| manifest.script_of(place));
         if !script.is_empty() && script != self.script {

@@ -59,7 +59,8 @@ pub(crate) fn of(programs: &[Running]) -> io::Result<Vec<Runs>> {
     Ok(all)
 }
 
-fn counted(program: &OwnedFd) -> io::Result<(u64, u64)> {
+/// How often a program ran and how long that took, ns.
+pub(crate) fn counted(program: &OwnedFd) -> io::Result<(u64, u64)> {
     let mut info = bpf::bpf_prog_info::default();
     let mut size = size_of::<bpf::bpf_prog_info>() as u32;
     // SAFETY: the kernel writes no more than `size` bytes, and follows no pointer of a structure of zeros.

@@ -13,7 +13,7 @@ use crate::load::{self, LoadedMap, LoadedProgram, Objects};
 use crate::names::StackStore;
 use crate::ring::{self, Ring};
 use crate::runs::{self, Running, Runs};
-use crate::signals::Arrivals;
+use crate::signals::{Arrivals, StopSignals};
 use crate::unwind::{self, UnwindMaps};
 use crate::{features, run, sys};
 use libbpf_sys as bpf;
@@ -23,7 +23,6 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use wire::Manifest;
 use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
 use wire::manifest::{self, Attach, Compiled, EventKind, Program};
@@ -49,6 +48,8 @@ pub struct AttachOptions<'a> {
     /// Let the kernel call the programs in this process only. Right if it is the only one traced, its children are not
     /// followed, and [`crate::Kernel::uprobe_multi_pid`] (or no multi-uprobes).
     pub link_pid: Option<u32>,
+    /// A signal of these leaves off attaching.
+    pub stop: Option<&'a StopSignals>,
 }
 
 /// Maps and ring of a session, whatever is attached.
@@ -104,6 +105,13 @@ pub(crate) struct OnSignal {
     pub program: OwnedFd,
 }
 
+/// A test or a bench.
+pub(crate) struct ToTry {
+    pub kind: manifest::Trial,
+    pub name: String,
+    pub program: OwnedFd,
+}
+
 /// Loaded, not attached: nothing runs yet.
 pub struct Loaded {
     core: Core,
@@ -116,6 +124,7 @@ pub struct Session {
     pub(crate) links: Vec<Link>,
     pub(crate) ends: Vec<End>,
     pub(crate) on_signals: Vec<OnSignal>,
+    pub(crate) trials: Vec<ToTry>,
     programs: Vec<Running>,
     modules: u32,
     attached: usize,
@@ -170,6 +179,7 @@ impl Loaded {
             links: vec![],
             ends: vec![],
             on_signals: vec![],
+            trials: vec![],
             programs: vec![],
             modules: 0,
             attached: 0,
@@ -203,7 +213,7 @@ impl Session {
     }
 
     /// Detaches, in the background: nobody needs to wait for the kernel. Maps stay; END programs run no more.
-    pub fn drop_part(&mut self, part: Part) -> JoinHandle<()> {
+    pub fn drop_part(&mut self, part: Part) -> Detaching {
         let (dropped, kept) = std::mem::take(&mut self.links)
             .into_iter()
             .partition(|link: &Link| part.has(link.module, link.clause));
@@ -211,7 +221,7 @@ impl Session {
         self.ends.retain(|end| !part.has(end.module, end.clause));
         self.on_signals.retain(|on| !part.has(on.module, on.clause));
         self.programs.retain(|running| !part.has(running.module, running.clause));
-        std::thread::spawn(move || detach::in_place(dropped))
+        detach::behind(dropped)
     }
 
     /// Runs the END programs now, and not at the end again.
@@ -261,6 +271,14 @@ impl Session {
     pub fn is_traced(&self, tgid: u32) -> bool {
         let Some(pids) = self.core.pids() else { return true };
         aggregate::lookup(pids, &tgid.to_le_bytes(), &mut [0; 8]).is_ok()
+    }
+
+    /// The processes that are traced, those that were followed included, by the kernel's numbers. Without a pid filter none.
+    pub fn traced(&self) -> Vec<u32> {
+        let Some(pids) = self.core.pids() else { return Vec::new() };
+        let keys = aggregate::keys(pids, size_of::<u32>()).unwrap_or_default();
+        let pids = keys.into_iter().filter_map(|key| key.try_into().ok());
+        pids.map(u32::from_le_bytes).collect()
     }
 
     /// The manifest of the last module, which has everything of those before it.
@@ -336,13 +354,15 @@ impl Session {
         options: &AttachOptions<'_>,
     ) -> Result<(), AttachError> {
         let manifest = &self.core.manifest;
-        let made =
-            Attacher { files: options.files, pid: options.link_pid, manifest }.attach(program, &loaded)?;
+        let made = Attacher { options, manifest }.attach(program, &loaded)?;
         let refused = |what| move |errno| attach::probe_error(manifest, program, what, errno);
         let module = ModuleId(self.modules);
         self.links.extend(made.links.into_iter().map(|link| link.of(module)));
         self.failures.extend(made.failures);
         self.attached += made.attached;
+        if made.stopped {
+            return Err(AttachError::Stopped { attached: self.attached });
+        }
         match program.attach {
             Attach::Begin => {
                 self.attached += 1;
@@ -356,6 +376,10 @@ impl Session {
                 self.attached += 1;
                 let signal = Arrivals::of(number).map_err(refused("cannot wait for the signal"))?;
                 self.on_signals.push(OnSignal { module, clause: program.clause, signal, program: loaded.fd });
+            }
+            Attach::Trial { kind, ref name } => {
+                self.attached += 1;
+                self.trials.push(ToTry { kind, name: name.clone(), program: loaded.fd });
             }
             Attach::Follow { .. } => {}
             _ => {
@@ -386,7 +410,11 @@ fn order(program: &Program) -> (u8, Reverse<u32>) {
         Attach::Begin => (1, any),
         Attach::Uprobes { .. } => (2, clause),
         Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => (2, any),
-        Attach::Interval { .. } | Attach::Profile { .. } | Attach::Signal { .. } | Attach::End => (3, any),
+        Attach::Interval { .. }
+        | Attach::Profile { .. }
+        | Attach::Signal { .. }
+        | Attach::Trial { .. }
+        | Attach::End => (3, any),
     }
 }
 
@@ -472,7 +500,7 @@ impl Core {
         self.control().filter(|_| can_exit).map_or(Ok(None), |control| control.exit_code())
     }
 
-    fn control(&self) -> Option<ControlCell<'_>> {
+    pub(crate) fn control(&self) -> Option<ControlCell<'_>> {
         self.shared.get(manifest::CONTROL_MAP).map(|map| ControlCell(&map.fd))
     }
 

@@ -60,6 +60,11 @@ impl StopSignals {
         self.fd.as_raw_fd()
     }
 
+    /// Whether one came that was not taken yet.
+    pub fn is_waiting(&self) -> bool {
+        sys::poll(&mut [sys::readable(self.fd())], 0).is_ok_and(|ready| ready > 0)
+    }
+
     /// The signal that came, if one did; soon after they have their default effect.
     pub fn take(&self) -> Option<i32> {
         let signal = read(self.fd())?;
@@ -124,6 +129,16 @@ impl Drop for Arrivals {
     fn drop(&mut self) {
         signal_hook::low_level::unregister(self.handler);
     }
+}
+
+/// Whoever started us may ignore the end of children: then nobody would be told how ours ended. Whether that was so.
+pub(crate) fn hear_of_children() -> bool {
+    let ignored = is_ignored(libc::SIGCHLD);
+    if ignored {
+        // SAFETY: no handler is installed.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    }
+    ignored
 }
 
 /// A program that we start must not inherit that they are blocked. Async-signal-safe.

@@ -75,6 +75,12 @@ pub fn close_all_but(mut keep: Vec<RawFd>) {
     }
 }
 
+/// Locks a file against others who do so, or unlocks it: `LOCK_SH`, `LOCK_EX`, `LOCK_UN`.
+pub fn flock(file: &impl AsRawFd, operation: c_int) -> io::Result<()> {
+    // SAFETY: numbers only.
+    check(unsafe { libc::flock(file.as_raw_fd(), operation) }.into()).map(drop)
+}
+
 /// Waits until one of the descriptors is ready; EINTR counts as none.
 pub fn poll(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
     // SAFETY: pointer and length of one slice.

@@ -4,9 +4,11 @@
 mod elf;
 
 use crate::attach::Files;
+use crate::error::AttachError;
 use crate::load::LoadedProgram;
 use crate::run::{Control, Next, Reason, Watch};
 use crate::session::{AttachOptions, Session};
+use crate::signals::StopSignals;
 use crate::{features, sys};
 use libbpf_sys as bpf;
 use report::{Frame, Names, Output, Sink};
@@ -176,7 +178,7 @@ fn own_file(_: u32) -> PathBuf {
 
 fn only_us() -> AttachOptions<'static> {
     let files: &'static Files<'static> = &own_file;
-    AttachOptions { files, link_pid: Some(std::process::id()) }
+    AttachOptions { files, link_pid: Some(std::process::id()), stop: None }
 }
 
 /// What was said, in short.
@@ -203,6 +205,7 @@ impl Sink for Heard {
             Output::Map(snapshot) => format!("map {}", snapshot.map),
             Output::Fetched { text, .. } => format!("{text:?}"),
             Output::Script(script) => format!("script {script}"),
+            Output::Trials(step) => format!("{step:?}"),
             Output::End => "end".into(),
             Output::Trouble(list) => format!("trouble {}", list.len()),
         });
@@ -348,7 +351,7 @@ fn nothing_attached_is_an_error_that_names_the_clause() {
     let Some(_alone) = alone() else { return };
     let attach = vec![uprobes(Side::Entry, vec![site(probed_one, PRINT, 1, 0)])];
     let programs = |ring| vec![load(KPROBE, MULTI, &writes(ring, Says::Cookie))];
-    let nowhere = AttachOptions { files: &|_| "/nowhere/libcuda.so.1".into(), link_pid: None };
+    let nowhere = AttachOptions { files: &|_| "/nowhere/libcuda.so.1".into(), link_pid: None, stop: None };
     let error =
         Session::for_test(manifest(attach), HashMap::new(), programs, &nowhere).err().expect("no file");
     let said = error.to_string();
@@ -491,7 +494,7 @@ fn measure_attaching_700_functions() {
         let attach = vec![uprobes(Side::Entry, sites.clone()), uprobes(Side::Return, sites)];
         let programs =
             |ring| (0..2).map(|_| load(KPROBE, attach_type, &writes(ring, Says::Cookie))).collect();
-        let files = AttachOptions { files: &|_| libc.into(), link_pid: Some(1) };
+        let files = AttachOptions { files: &|_| libc.into(), link_pid: Some(1), stop: None };
         let start = std::time::Instant::now();
         let mut session =
             Session::for_test(manifest(attach), HashMap::new(), programs, &files).expect("session");
@@ -532,4 +535,18 @@ fn many_single_uprobes_are_told_to_stop_and_taken_away_behind_us() {
     let mut cell = [0; wire::manifest::CONTROL_SIZE as usize];
     crate::aggregate::lookup(&ours, &[0; 4], &mut cell).expect("cell");
     assert_eq!(cell[wire::manifest::CONTROL_EXITED as usize], 1);
+}
+
+#[test]
+fn a_signal_leaves_off_attaching() {
+    let Some(_alone) = alone() else { return };
+    let signals = StopSignals::install().expect("signalfd");
+    // SAFETY: to this thread, which blocks it.
+    unsafe { libc::raise(libc::SIGHUP) };
+    let attach = manifest(vec![uprobes(Side::Entry, vec![site(probed_one, PRINT, 7, 0); 20])]);
+    let programs = |ring| vec![load(KPROBE, 0, &writes(ring, Says::Cookie))];
+    let options = AttachOptions { stop: Some(&signals), ..only_us() };
+    let error = Session::for_test(attach, HashMap::new(), programs, &options).err();
+    assert!(matches!(error, Some(AttachError::Stopped { attached: 0 })), "{error:?}");
+    assert_eq!(signals.take(), Some(libc::SIGHUP));
 }

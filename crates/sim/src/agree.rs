@@ -46,7 +46,7 @@ pub fn variants(passes: usize) -> Vec<Variant> {
 /// Checks a script; the findings in words if there are errors.
 pub fn check(src: &Source, catalog: &TestCatalog) -> Result<Program, String> {
     let mut diags = Diagnostics::default();
-    let options = lang::Options { unsafe_ok: true, ..Default::default() };
+    let options = lang::Options { unsafe_ok: true, run: lang::Run::Everything, ..Default::default() };
     let checked = lang::compile_front(src, &[], &options, catalog, &mut diags);
     checked.map(|c| c.program).ok_or_else(|| lang::render::render(&diags.list, src, false))
 }

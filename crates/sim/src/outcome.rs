@@ -175,6 +175,8 @@ pub struct Outcome {
     pub signals: Vec<Signal>,
     /// Of `exit()`.
     pub exit: Option<i64>,
+    /// By tests, in order.
+    pub returned: Vec<i64>,
     /// Non-zero counters.
     pub troubles: BTreeMap<Trouble, u64>,
 }
@@ -216,6 +218,9 @@ impl Outcome {
         }
         if self.signals != other.signals {
             return Some(format!("signals:\n  meant {:?}\n  did   {:?}", self.signals, other.signals));
+        }
+        if self.returned != other.returned {
+            return Some(format!("returned: meant {:?}, did {:?}", self.returned, other.returned));
         }
         if self.exit != other.exit {
             return Some(format!("exit: meant {:?}, did {:?}", self.exit, other.exit));

@@ -150,6 +150,7 @@ impl Session<'_> {
 
     fn all(&mut self, world: &World) -> Result<(), Failure> {
         self.each(|a| *a == Attach::Begin, &world.begin, raw_tracepoint)?;
+        self.trials(&world.begin)?;
         for step in &world.steps {
             for (address, bytes) in &step.writes {
                 self.user.write(*address, bytes);
@@ -167,6 +168,34 @@ impl Session<'_> {
             }
         }
         self.each(|a| *a == Attach::End, &world.end, raw_tracepoint)
+    }
+
+    /// Runs tests and benches, and takes what they return out of the control cell.
+    fn trials(&mut self, moment: &Moment) -> Result<(), Failure> {
+        let is_trial = |program: &&manifest::Program| matches!(program.attach, Attach::Trial { .. });
+        for program in self.manifest.programs.iter().filter(is_trial) {
+            if self.take_control(manifest::CONTROL_EXITED, false) != 0 {
+                break;
+            }
+            self.hit(&program.symbol, moment, raw_tracepoint())?;
+            let returned = self.take_control(manifest::CONTROL_RETURNED, true);
+            self.outcome.returned.push(returned as i64);
+        }
+        Ok(())
+    }
+
+    /// A word of the control cell, which is 0 then if it is to be emptied.
+    fn take_control(&mut self, at: u32, empty: bool) -> u64 {
+        let Some((map, memory)) = self.machine.map(manifest::CONTROL_MAP) else { return 0 };
+        let Some(cell) = map.lookup(&[0; 4], 0, memory) else { return 0 };
+        let mut bytes = memory.bytes(cell).to_vec();
+        let word = &mut bytes[at as usize..at as usize + 8];
+        let value = u64::from_le_bytes((&*word).try_into().expect("8 bytes"));
+        if empty {
+            word.fill(0);
+            memory.fill(cell, &bytes);
+        }
+        value
     }
 
     fn each(

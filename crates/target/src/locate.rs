@@ -72,6 +72,8 @@ impl Wanted {
     /// Judges a file by its path as its process sees it.
     pub fn judge(&self, path: &Path) -> Verdict {
         let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        // A library that a program has put into memory and opened there.
+        let file_name = file_name.strip_prefix("memfd:").unwrap_or(file_name);
         let yes_if = |holds: bool| if holds { Verdict::Yes } else { Verdict::No };
         match self {
             Wanted::Path(wanted) => yes_if(wanted == path),
@@ -188,6 +190,14 @@ mod tests {
 
     fn parse(target: &str) -> Wanted {
         Wanted::parse(target, Path::new("/work dir"))
+    }
+
+    #[test]
+    fn a_library_in_memory_has_its_name() {
+        let path = Path::new("/memfd:libcuda.so.1");
+        assert_eq!(parse("libcuda").judge(path), Verdict::Yes);
+        assert_eq!(parse("libcuda.so").judge(path), Verdict::Yes);
+        assert_eq!(parse("libcudart").judge(path), Verdict::No);
     }
 
     #[test]

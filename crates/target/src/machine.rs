@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use cuda::Library;
 use elsa::sync::FrozenVec;
-use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
+use lang::catalog::{Catalog, File, FileId, Function, KERNEL, Marker, Place, TargetError, Tracepoint};
 use lang::debug::{self, Absent, TypeId};
 
 use crate::dwarf::Debug;
@@ -76,6 +76,12 @@ pub trait Kernel: std::fmt::Debug + Sync {
 
     /// Where a field lies in a struct, in bytes.
     fn field(&self, of: &str, field: &str) -> Option<u32>;
+
+    /// The type of a name that the kernel declares, of its own numbering.
+    fn type_named(&self, name: &str) -> Option<u64>;
+
+    /// One level of a type by its number.
+    fn declared_type(&self, at: u64) -> Option<debug::Type>;
 }
 
 /// A file that was taken.
@@ -366,7 +372,7 @@ impl Machine {
     /// How the command to be started will see the disk, or how we do.
     pub(crate) fn view_of_command(&self) -> View {
         let scope = self.scope();
-        let mut view = View::own(&scope.environment);
+        let mut view = View::own(&scope.environment, &self.directory);
         let program = scope.command.as_ref().and_then(|argv| argv.first());
         if let Some(path) = program.and_then(|name| self.program_path(&view, name)) {
             view.programs = with_interpreters(&view, path);
@@ -460,12 +466,20 @@ impl Catalog for Machine {
 
     fn declared_type(&self, id: TypeId) -> Arc<debug::Type> {
         let nothing = debug::Type { name: String::new(), kind: debug::Kind::Void };
+        if id.file == KERNEL {
+            let told = self.kernel.and_then(|kernel| kernel.declared_type(id.at));
+            return Arc::new(told.unwrap_or(nothing));
+        }
         let debug = self.file(id.file).debug(id.file);
         debug.map_or_else(|_| Arc::new(nothing), |debug| debug.declared_type(id))
     }
 
     fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
         self.file(file).debug(file).ok()?.type_named(name)
+    }
+
+    fn kernel_type_named(&self, name: &str) -> Option<TypeId> {
+        self.kernel?.type_named(name).map(|at| TypeId { file: KERNEL, at })
     }
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {

@@ -145,6 +145,11 @@ pub fn is_alive(pid: u32) -> bool {
     stat_fields(pid).is_some_and(|fields| !matches!(fields.state, 'Z' | 'X'))
 }
 
+/// It is the kernel's own, and runs no program.
+pub fn is_of_kernel(pid: u32) -> bool {
+    stat_fields(pid).is_some_and(|fields| fields.flags & KERNEL_THREAD != 0)
+}
+
 /// Processes that `pid` has started, of all its threads.
 pub fn children(pid: u32) -> Vec<u32> {
     all_pids()
@@ -174,19 +179,24 @@ pub fn with_descendants(pids: &[u32]) -> Vec<u32> {
 struct StatFields {
     state: char,
     parent: u32,
+    flags: u32,
     start_code: u64,
 }
+
+/// Among the flags of a thread of the kernel: `PF_KTHREAD`.
+const KERNEL_THREAD: u32 = 0x0020_0000;
 
 /// Fields of `/proc/PID/stat` behind the name, which may itself contain blanks and parentheses.
 fn stat_fields(pid: u32) -> Option<StatFields> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let behind = memchr::memrchr(b')', &text)?;
     let mut fields = std::str::from_utf8(text.get(behind + 1..)?).ok()?.split_ascii_whitespace();
-    // proc(5): state is field 3, the parent 4, the start of the code 26.
+    // proc(5): state is field 3, the parent 4, flags 9, the start of the code 26.
     Some(StatFields {
         state: fields.next()?.chars().next()?,
         parent: fields.next()?.parse().ok()?,
-        start_code: fields.nth(21)?.parse().ok()?,
+        flags: fields.nth(4)?.parse().ok()?,
+        start_code: fields.nth(16)?.parse().ok()?,
     })
 }
 
@@ -217,6 +227,11 @@ pub fn comm(pid: u32) -> Option<String> {
 /// The program that it runs, as a path in its own root.
 pub fn executable(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+/// The directory that it is in, as a path in its own root.
+pub fn directory(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/cwd")).ok()
 }
 
 /// Its environment at its start.
@@ -328,7 +343,8 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         assert!(children(own).contains(&child.id()));
         assert!(with_descendants(&[own]).contains(&child.id()));
-        assert!(is_alive(child.id()));
+        assert!(is_alive(child.id()) && !is_of_kernel(child.id()));
+        assert!(start_code(child.id()).is_some_and(|at| at > 0));
         assert_eq!(root_prefix(child.id()), PathBuf::new());
         assert_eq!(pid_namespace(child.id()), own_pid_namespace());
         child.kill().expect("killed");

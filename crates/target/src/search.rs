@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::elf::ElfFile;
@@ -57,6 +58,8 @@ pub struct View {
     pub prefix: PathBuf,
     /// Its environment.
     pub environment: HashMap<OsString, OsString>,
+    /// What its relative paths start from, as it sees it; empty: they lead nowhere.
+    pub directory: PathBuf,
     /// What it runs or will run: the program, and for a script its interpreter. Paths as it sees them.
     pub programs: Vec<PathBuf>,
 }
@@ -76,18 +79,19 @@ impl View {
         View {
             prefix: process::root_prefix(pid),
             environment: process::environment(pid),
+            directory: process::directory(pid).unwrap_or_default(),
             programs: process::executable(pid).into_iter().collect(),
         }
     }
 
-    /// What we see, with changes to our environment.
-    pub fn own(changes: &HashMap<OsString, OsString>) -> View {
+    /// What we see from a directory, with changes to our environment.
+    pub fn own(changes: &HashMap<OsString, OsString>, directory: &Path) -> View {
         let mut environment: HashMap<_, _> = std::env::vars_os().collect();
         environment.extend(changes.clone());
-        View { prefix: PathBuf::new(), environment, programs: Vec::new() }
+        View { environment, directory: directory.into(), ..View::default() }
     }
 
-    /// The file that we open when this process would open `path`.
+    /// The file that we open when this process would open the absolute `path`.
     pub fn outside(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
             Ok(inside) if !self.prefix.as_os_str().is_empty() => self.prefix.join(inside),
@@ -107,14 +111,25 @@ impl View {
         self.environment.get(OsStr::new(name)).map(OsString::as_os_str).filter(|value| !value.is_empty())
     }
 
+    /// Directories of a list; one without a name is that in which the process is.
     fn paths_in(&self, variable: &str) -> Vec<PathBuf> {
         let split = self.variable(variable).map(std::env::split_paths);
-        split
-            .into_iter()
-            .flatten()
-            .filter(|path| path.is_absolute())
-            .map(|path| self.outside(&path))
-            .collect()
+        split.into_iter().flatten().filter_map(|path| self.absolute(&path)).collect()
+    }
+
+    /// Those that the loader is told, who takes `;` for `:`.
+    fn library_path(&self) -> Vec<PathBuf> {
+        let list = self.variable("LD_LIBRARY_PATH").map(OsStrExt::as_bytes);
+        let split = list.map(|list| list.split(|&byte| matches!(byte, b':' | b';')));
+        let paths = split.into_iter().flatten().map(|path| Path::new(OsStr::from_bytes(path)));
+        paths.filter_map(|path| self.absolute(path)).collect()
+    }
+
+    /// A path of the process, which may be relative, as we open it.
+    fn absolute(&self, path: &Path) -> Option<PathBuf> {
+        let named = path.components().filter(|component| *component != Component::CurDir);
+        let path = self.directory.join(named.collect::<PathBuf>());
+        path.is_absolute().then(|| self.outside(&path))
     }
 
     /// A program on this process's `PATH`.
@@ -152,7 +167,7 @@ impl View {
     /// Directories to search, the likelier first; of those that a variable names also the missing ones, for the message.
     pub fn directories(&self) -> Vec<Place> {
         let mut places = Places::default();
-        places.add(self.paths_in("LD_LIBRARY_PATH"), "LD_LIBRARY_PATH");
+        places.add(self.library_path(), "LD_LIBRARY_PATH");
         for variable in ["CUDA_HOME", "CUDA_PATH"] {
             for toolkit in self.paths_in(variable) {
                 places.add(TOOLKIT_DIRS.iter().flat_map(|dir| below(&toolkit, dir)), variable);
@@ -264,7 +279,7 @@ impl<'a> NeededSearch<'a> {
         let defaults = view.default_directories().into_iter().map(|place| place.path).collect();
         NeededSearch {
             view,
-            library_path: view.paths_in("LD_LIBRARY_PATH"),
+            library_path: view.library_path(),
             cache,
             defaults,
             sonames: Vec::new(),
@@ -315,7 +330,7 @@ impl<'a> NeededSearch<'a> {
 
     fn find(&self, soname: &str, rpath: &[PathBuf], run_path: &[PathBuf]) -> Option<PathBuf> {
         if soname.contains('/') {
-            return Some(self.view.outside(Path::new(soname))).filter(|path| path.is_file());
+            return self.view.absolute(Path::new(soname)).filter(|path| path.is_file());
         }
         let in_dirs = |dirs: &[PathBuf]| dirs.iter().map(|dir| dir.join(soname)).find(|path| path.is_file());
         in_dirs(rpath)
@@ -330,7 +345,7 @@ impl<'a> NeededSearch<'a> {
         let origin = self.view.inside(origin).to_string_lossy().into_owned();
         let dirs = list.unwrap_or_default().split(':').filter(|dir| !dir.is_empty());
         dirs.map(|dir| dir.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin))
-            .map(|dir| self.view.outside(Path::new(&dir)))
+            .filter_map(|dir| self.view.absolute(Path::new(&dir)))
             .collect()
     }
 }
@@ -434,6 +449,23 @@ mod tests {
             places.iter().any(|place| place.path == lib && place.origin == "Python's site-packages"),
             "{places:?}"
         );
+    }
+
+    #[test]
+    fn the_loader_is_told_directories_from_where_the_program_is() {
+        let paths =
+            |list: &str| View { directory: "/work".into(), ..view(&[("LD_LIBRARY_PATH", list.as_ref())]) };
+        let are = |list: &str, wanted: &[&str]| {
+            let wanted: Vec<PathBuf> = wanted.iter().map(PathBuf::from).collect();
+            assert_eq!(paths(list).library_path(), wanted, "{list}");
+        };
+        are("", &[]);
+        are("build:/opt/lib;../x", &["/work/build", "/opt/lib", "/work/../x"]);
+        // `LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/opt/lib` of a shell that had none.
+        are(":/opt/lib", &["/work", "/opt/lib"]);
+        are("./build/.", &["/work/build"]);
+        let elsewhere = View { directory: PathBuf::new(), ..paths("build:/opt/lib") };
+        assert_eq!(elsewhere.library_path(), [PathBuf::from("/opt/lib")]);
     }
 
     #[test]

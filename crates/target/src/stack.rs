@@ -7,11 +7,12 @@
 //! Not here: how a frame prints, and which addresses a stack has.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
-use std::fs::File;
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, Metadata};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
@@ -25,7 +26,7 @@ use crate::process::{self, Mapping, MappingName};
 pub struct Frame {
     /// Function, demangled if asked for.
     pub symbol: Option<String>,
-    /// Bytes from the start of the function; 0 without one.
+    /// Bytes from the start of the function; without one from where its file is loaded, as `addr2line -e` takes it.
     pub offset: u64,
     /// The address that was asked for.
     pub address: u64,
@@ -38,8 +39,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    fn unknown(address: u64, module: Option<String>) -> Frame {
-        Frame { address, module, ..Frame::default() }
+    fn unknown(address: u64) -> Frame {
+        Frame { address, ..Frame::default() }
     }
 }
 
@@ -51,8 +52,12 @@ pub struct Symbols {
     mangled: OnceCell<Symbolizer>,
     with_source: bool,
     processes: HashMap<u32, Vec<Region>>,
+    /// Processes that have mapped something new since we looked.
+    outdated: HashSet<u32>,
     /// Files that our own path does not lead to, by device and inode of the mapping.
     held: HashMap<((u32, u32), u64), File>,
+    /// The same of files that were expected, by device and inode of the file.
+    expected: HashMap<(u64, u64), File>,
     perf_maps: HashMap<u32, PerfMap>,
     frames: HashMap<(u32, u64), Vec<Frame>>,
     kernel_frames: HashMap<u64, Frame>,
@@ -65,6 +70,8 @@ struct Region {
     start: u64,
     end: u64,
     offset: u64,
+    /// Where its file begins.
+    base: u64,
     module: Option<String>,
     /// Where the symbols are.
     file: Option<PathBuf>,
@@ -85,7 +92,9 @@ impl Symbols {
             mangled: OnceCell::new(),
             with_source,
             processes: HashMap::new(),
+            outdated: HashSet::new(),
             held: HashMap::new(),
+            expected: HashMap::new(),
             perf_maps: HashMap::new(),
             frames: HashMap::new(),
             kernel_frames: HashMap::new(),
@@ -95,15 +104,32 @@ impl Symbols {
 
     /// Notes what a process has mapped, unless that is known.
     pub fn remember(&mut self, pid: u32) {
-        if !self.processes.contains_key(&pid) {
+        if !self.processes.contains_key(&pid) || self.outdated.contains(&pid) {
             self.look(pid);
         }
     }
 
-    /// Drops what is known of a process: it runs another program now, or another process has its number.
-    pub fn forget(&mut self, pid: u32) {
-        self.processes.remove(&pid);
+    /// A process has mapped something new, runs another program, or another process has its number. What it had mapped before
+    /// keeps its names as long as nothing else lies there: a stack may be older.
+    pub fn outdate(&mut self, pid: u32) {
+        self.outdated.insert(pid);
         self.perf_maps.remove(&pid);
+        self.frames.retain(|(of, _), _| *of != pid);
+    }
+
+    /// A file is about to be mapped, `offset` bytes of it at the beginning of `place`. It may be unmapped before anybody looks.
+    pub fn expect(&mut self, pid: u32, place: Range<u64>, offset: u64, open: &Path, shown: &Path) {
+        let Some(regions) = self.processes.get_mut(&pid) else { return self.look(pid) };
+        let Ok(file) = File::open(open).and_then(|file| Ok((file.metadata()?, file))) else { return };
+        let (metadata, file) = file;
+        let is_there = shown.metadata().is_ok_and(|other| same_file(&other, &metadata));
+        let file = if is_there { shown.to_path_buf() } else { hold(&mut self.expected, &metadata, file) };
+        let Range { start, end } = place;
+        let module = Some(shown.to_string_lossy().into_owned());
+        let region =
+            Region { start, end, offset, base: start.saturating_sub(offset), module, file: Some(file) };
+        regions.retain(|old| old.end <= start || end <= old.start);
+        regions.push(region);
         self.frames.retain(|(of, _), _| *of != pid);
     }
 
@@ -115,7 +141,7 @@ impl Symbols {
         }
         let frames = match self.region(pid, address) {
             Some(region) => self.frames_in(&region, address),
-            None => vec![Frame::unknown(address, None)],
+            None => vec![Frame::unknown(address)],
         };
         let frames = if frames[0].symbol.is_none() { self.made_code(pid, frames) } else { frames };
         self.frames.insert((pid, address), frames.clone());
@@ -143,7 +169,7 @@ impl Symbols {
         if let Some(frame) = self.kernel_frames.get(&address) {
             return frame.clone();
         }
-        let frame = self.kernel_frame(address).unwrap_or_else(|| Frame::unknown(address, None));
+        let frame = self.kernel_frame(address).unwrap_or_else(|| Frame::unknown(address));
         self.kernel_frames.insert(address, frame.clone());
         frame
     }
@@ -168,6 +194,7 @@ impl Symbols {
 
     /// The region of an address. An address that is in none may be in a library loaded since the last look.
     fn region(&mut self, pid: u32, address: u64) -> Option<Region> {
+        self.remember(pid);
         if let Some(region) = self.known_region(pid, address) {
             return Some(region);
         }
@@ -187,16 +214,20 @@ impl Symbols {
             return;
         }
         let prefix = process::root_prefix(pid);
-        let executable = mappings.iter().filter(|mapping| mapping.executable);
-        let regions = executable.map(|mapping| Region {
+        let executable = mappings.iter().enumerate().filter(|(_, mapping)| mapping.executable);
+        let regions = executable.map(|(index, mapping)| Region {
             start: mapping.start,
             end: mapping.end,
             offset: mapping.offset,
+            base: base(&mappings[..=index]),
             module: module_name(&mapping.name),
             file: self.lasting_path(pid, mapping, prefix.as_os_str().is_empty()),
         });
-        let regions = regions.collect();
+        let mut regions: Vec<Region> = regions.collect();
+        let before = self.processes.remove(&pid).unwrap_or_default();
+        regions.extend(unmapped(before, &regions));
         self.processes.insert(pid, regions);
+        self.outdated.remove(&pid);
         self.find_perf_map(pid);
     }
 
@@ -215,7 +246,10 @@ impl Symbols {
     }
 
     fn frames_in(&self, region: &Region, address: u64) -> Vec<Frame> {
-        let unknown = || vec![Frame::unknown(address, region.module.clone())];
+        let unknown = || {
+            let offset = address - region.base;
+            vec![Frame { offset, module: region.module.clone(), ..Frame::unknown(address) }]
+        };
         let Some(path) = &region.file else { return unknown() };
         let offset = address - region.start + region.offset;
         let found = |with_source| {
@@ -264,6 +298,29 @@ fn kernel_symbols_readable() -> bool {
             .lines()
             .filter_map(|line| line.split(' ').next())
             .any(|address| address.bytes().any(|b| b != b'0'))
+}
+
+fn same_file(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// A path that leads to an open file as long as it is held.
+fn hold(held: &mut HashMap<(u64, u64), File>, metadata: &Metadata, file: File) -> PathBuf {
+    let file = held.entry((metadata.dev(), metadata.ino())).or_insert(file);
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// Of the regions before, those of files where nothing lies now.
+fn unmapped(before: Vec<Region>, now: &[Region]) -> Vec<Region> {
+    let is_free = |old: &Region| now.iter().all(|region| region.end <= old.start || old.end <= region.start);
+    before.into_iter().filter(|old| old.file.is_some() && is_free(old)).collect()
+}
+
+/// Where the file of the last of these mappings begins.
+fn base(mappings: &[Mapping]) -> u64 {
+    let last = &mappings[mappings.len() - 1];
+    let is_begin = |one: &&Mapping| (one.device, one.inode, one.offset) == (last.device, last.inode, 0);
+    mappings.iter().rev().find(is_begin).filter(|_| last.inode != 0).map_or(last.start, |begin| begin.start)
 }
 
 fn module_name(name: &MappingName) -> Option<String> {

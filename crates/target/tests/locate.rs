@@ -73,6 +73,24 @@ fn every_copy_that_a_process_has_mapped_is_found_once() {
 }
 
 #[test]
+fn the_loader_is_told_directories_from_where_a_program_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let driver = dir.path().join("libs/libcuda.so.1");
+    library(DRIVER, &driver, "libcuda.so.1");
+    let wanted = [canonical(&driver)];
+
+    let here = std::env::current_dir().expect("a directory");
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let libs = up.join(dir.path().strip_prefix("/").expect("absolute")).join("libs");
+    let to_start = command(&[], &[("LD_LIBRARY_PATH", &libs)]);
+    assert_eq!(paths(&to_start.files("libcuda").expect("found")), wanted);
+
+    let mut loads_later = Command::new(loader(dir.path()));
+    let process = Running::start(loads_later.env("LD_LIBRARY_PATH", "libs").current_dir(dir.path()));
+    assert_eq!(paths(&running(process.pid()).files("libcuda").expect("found")), wanted);
+}
+
+#[test]
 fn a_library_that_was_replaced_is_still_the_mapped_one() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("libcuda.so.1");

@@ -70,6 +70,23 @@ fn addresses_of_a_living_process_have_names() {
 }
 
 #[test]
+fn code_without_a_name_has_a_place_in_its_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (program, lib) = (dir.path().join("prog"), dir.path().join("libapi.so"));
+    end(start(dir.path()));
+    let symbols = Command::new("nm").arg(&program).output().expect("nm");
+    let symbols = String::from_utf8(symbols.stdout).expect("text");
+    let marked = symbols.lines().find(|line| line.ends_with("marked_function")).expect("its symbol");
+    let address = u64::from_str_radix(&marked[..16], 16).expect("an address");
+    assert!(Command::new("strip").arg(&program).status().expect("strip").success());
+    let sample = run(&program, &lib);
+    let frames = Symbols::new(true, true).user(sample.process.id(), sample.own);
+    assert_eq!((frames.len(), &frames[0].symbol, frames[0].offset), (1, &None, address + 2));
+    assert!(frames[0].module.as_ref().is_some_and(|module| module.ends_with("/prog")), "{frames:?}");
+    end(sample);
+}
+
+#[test]
 fn a_library_has_its_symbols_where_its_debug_information_is_wrong() {
     let dir = tempfile::tempdir().expect("a directory");
     let (program, lib, debug) =
@@ -104,8 +121,9 @@ fn names_outlive_the_process_and_its_files() {
         return eprintln!("skipped: no right to open /proc/PID/map_files");
     }
     assert_eq!(gone.symbol.as_deref(), Some("api::call(int)"));
-    symbols.forget(pid);
-    assert_eq!(symbols.user(pid, own)[0].symbol, None, "nothing is known of a number without a process");
+    symbols.outdate(pid);
+    let still = symbols.user(pid, own);
+    assert_eq!(still[0].symbol.as_deref(), Some("marked_function"), "a stack may be older than that");
 }
 
 /// Makes code as it runs, and a perf map that names it; prints its address.

@@ -11,8 +11,6 @@ pub struct Features {
     pub uprobe_session: bool,
     /// The session kfuncs take the context as argument (7.0).
     pub session_takes_context: bool,
-    /// Sleepable uprobe programs may use `bpf_copy_from_user` (single 6.0, multi 6.6).
-    pub sleepable: bool,
     /// Programs at functions may have stacks that another thread's run overwrites, and can forbid that (6.13).
     pub private_stack: bool,
     /// `bpf_loop` (5.17).
@@ -31,7 +29,6 @@ impl Features {
         uprobe_multi: false,
         uprobe_session: false,
         session_takes_context: false,
-        sleepable: false,
         private_stack: false,
         bpf_loop: false,
         percpu_lookup: false,
@@ -44,7 +41,6 @@ impl Features {
         uprobe_multi: true,
         uprobe_session: true,
         session_takes_context: false,
-        sleepable: true,
         private_stack: true,
         bpf_loop: true,
         percpu_lookup: true,

@@ -16,7 +16,7 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
 /// Version of this format; a reader refuses another.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -40,8 +40,10 @@ pub const CONTROL_EXITED: u32 = 8;
 pub const CONTROL_TAI: u32 = 16;
 /// u64 in the control cell: process that the tracer started, 0 if there is none, for `cpid`.
 pub const CONTROL_CHILD: u32 = 24;
+/// i64 in the control cell: what a test returned.
+pub const CONTROL_RETURNED: u32 = 32;
 /// Bytes of the control cell.
-pub const CONTROL_SIZE: u32 = 32;
+pub const CONTROL_SIZE: u32 = 40;
 
 /// What [`CONTROL_EXITED`] holds when the runtime ends a run.
 pub const STOPPED: u64 = 1;
@@ -216,6 +218,13 @@ pub enum Attach {
         /// As Linux numbers it.
         number: i32,
     },
+    /// When the user asks for it, likewise.
+    Trial {
+        /// What is asked.
+        kind: Trial,
+        /// `NAME` of `test:NAME`
+        name: String,
+    },
     /// On one CPU, a perf event program on the CPU clock.
     Interval {
         /// Nanoseconds.
@@ -250,6 +259,15 @@ pub enum Attach {
         /// [`TASK_BEGINS`] or [`TASK_ENDS`]
         tracepoint: String,
     },
+}
+
+/// What a body is tried for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trial {
+    /// Whether it is right: it runs once.
+    Test,
+    /// How long it takes: it runs often.
+    Bench,
 }
 
 /// Which side of a call a program is for.

@@ -1,6 +1,6 @@
 /*
  * late_dlopen LIBRARY [SYMBOL [CALLS [DELAY_MS]]]: starts without the library, waits DELAY_MS (0), opens it, and calls SYMBOL
- * (cuDriverGetVersion) CALLS times (1) at once. SYMBOL is called as int f(void *) with room for a result. The first call is
+ * (cuDriverGetVersion) CALLS times (1) at once, and closes it. SYMBOL is called as int f(void *) with room for a result. The first call is
  * the one that a tracer which only looks from time to time misses.
  */
 #include <dlfcn.h>
@@ -23,6 +23,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     for (long i = 0; i < calls; i++) failed += call(room) != 0;
+    dlclose(library);
     begin_counts();
     printf("count %s %ld\nfailed %s %ld\n", symbol, calls, symbol, failed);
     end_counts();

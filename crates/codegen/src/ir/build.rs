@@ -297,9 +297,10 @@ pub fn reorder(func: &mut Func, order: &[BlockId]) {
 /// Drops blocks that nothing reaches; says whether there were any.
 pub fn drop_unreached(func: &mut Func) -> bool {
     let reached = reachable(func);
-    let keep: Vec<BlockId> =
-        (0..reached.len()).filter(|&at| reached[at]).map(|at| BlockId(at as u32)).collect();
-    let changed = keep.len() < reached.len();
-    reorder(func, &keep);
-    changed
+    let some_are_not = reached.contains(&false);
+    if some_are_not {
+        let keep = (0..reached.len()).filter(|&at| reached[at]).map(|at| BlockId(at as u32));
+        reorder(func, &keep.collect::<Vec<_>>());
+    }
+    some_are_not
 }

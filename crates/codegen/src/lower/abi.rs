@@ -11,7 +11,7 @@
 //! Not here: loading (`expr`), what the probed instruction has already pushed (`stack_shift` of the site).
 
 use crate::Arch;
-use lang::hir::{Param, Signature, Struct};
+use lang::hir::{Param, Signature, Struct, Type};
 use lang::passing::{Class, Passing, passing};
 
 /// Where eight bytes of an argument lie.
@@ -51,6 +51,8 @@ pub struct Machine {
     pub vectors: u32,
     /// Result register.
     pub ret: i16,
+    /// That of a result's second eightbyte.
+    pub ret_second: i16,
     /// Stack pointer.
     pub sp: i16,
     /// Bytes between the stack pointer and the first stack argument at entry: the return address, if it is there.
@@ -75,6 +77,7 @@ static X86_64: Machine = Machine {
     args: &[112, 104, 96, 88, 72, 64],
     vectors: 8,
     ret: 80,
+    ret_second: 96,
     sp: 152,
     stack_args: 8,
     sp_after_return: 8,
@@ -108,6 +111,7 @@ static AARCH64: Machine = Machine {
     args: &[0, 8, 16, 24, 32, 40, 48, 56],
     vectors: 8,
     ret: 0,
+    ret_second: 8,
     sp: 248,
     stack_args: 0,
     sp_after_return: 0,
@@ -244,10 +248,22 @@ pub fn places(arch: Arch, signature: &Signature, structs: &[Struct]) -> Vec<Vec<
     signature.params.iter().map(|param| assign.param(param, structs)).collect()
 }
 
+/// Where the eightbytes of a struct lie that a function returns in registers.
+pub fn result_places(arch: Arch, ret: &Type, structs: &[Struct]) -> Vec<Piece> {
+    let Passing::Registers(classes) = passing(ret, false, structs) else { return vec![] };
+    let mut next = [machine(arch).ret, machine(arch).ret_second].into_iter();
+    let mut piece = |class: &Class| match class {
+        // AAPCS64 has no classes: the numbers of such a struct lie in integer registers, too.
+        Class::Vector | Class::None if arch == Arch::X86_64 => Piece::Unreadable,
+        _ => next.next().map_or(Piece::Unreadable, Piece::Reg),
+    };
+    classes.iter().map(&mut piece).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lang::hir::{Field, Origin, StructId, Type};
+    use lang::hir::{Field, Origin, StructId};
 
     fn param(ty: Type, float: bool) -> Param {
         Param { name: String::new(), ty, float, named: None }
@@ -273,6 +289,25 @@ mod tests {
     fn places(arch: Arch, params: &[Param], structs: &[Struct]) -> Vec<Vec<Piece>> {
         let signature = Signature { params: params.to_vec(), ret: Type::Void, hidden: false };
         super::places(arch, &signature, structs)
+    }
+
+    #[test]
+    fn small_structs_come_back_in_registers() {
+        let field = |at, float| (at, if float { Type::U64 } else { Type::I64 }, float);
+        let structs = [
+            of(16, 8, &[field(0, false), field(8, false)]),
+            of(16, 8, &[field(0, true), field(8, false)]),
+            of(24, 8, &[field(0, false), field(8, false), field(16, false)]),
+        ];
+        let places = |arch, id| result_places(arch, &Type::Struct(StructId(id)), &structs);
+        assert_eq!(places(Arch::X86_64, 0), [Piece::Reg(80), Piece::Reg(96)]);
+        assert_eq!(
+            places(Arch::X86_64, 1),
+            [Piece::Unreadable, Piece::Reg(80)],
+            "rax is the first for integers"
+        );
+        assert_eq!(places(Arch::X86_64, 2), [], "in memory");
+        assert_eq!(places(Arch::Aarch64, 1), [Piece::Reg(0), Piece::Reg(8)]);
     }
 
     fn launch() -> Vec<Param> {

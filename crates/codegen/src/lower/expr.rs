@@ -28,6 +28,7 @@ impl Body<'_, '_> {
             ExprKind::Param(_) | ExprKind::ParamField { .. } | ExprKind::Arg(_) => self.argument(expr).into(),
             ExprKind::Reg(name) => self.register(name).into(),
             ExprKind::Retval => self.retval(ty).into(),
+            ExprKind::RetvalField { offset } => self.retval_field(*offset, ty).into(),
             ExprKind::Duration => self.pro(Pro::Duration).into(),
             ExprKind::Started => self.start_of_call(expr).into(),
             ExprKind::Around(around) => self.pro(Pro::Around(*around)).into(),
@@ -370,9 +371,22 @@ impl Body<'_, '_> {
                 self.zero(to.plus(4 + capacity), capacity.next_multiple_of(4) - capacity);
                 self.copy(to.plus(4), from, *capacity);
             }
+            (Type::Str(had), Type::Buf(capacity)) => {
+                let bytes = (*had).min(*capacity);
+                self.store(to, Width::B32, i64::from(*capacity));
+                self.copy(to.plus(4), from, bytes);
+                self.zero(to.plus(4 + bytes), capacity.next_multiple_of(4) - bytes);
+            }
             (Type::Array(_, count), Type::Str(capacity)) => self.text_of_chars(from, *count, to, *capacity),
-            (Type::Tuple(olds) | Type::Record(_, olds), Type::Tuple(news) | Type::Record(_, news))
-            | (Type::Either(olds), Type::Either(news)) => self.convert_tuple(from, olds, to, news),
+            (Type::Tuple(olds), Type::Tuple(news)) | (Type::Either(olds), Type::Either(news)) => {
+                self.convert_tuple((from, olds), (to, news), |at| at);
+            }
+            (Type::Record(names, olds), Type::Record(wanted, news)) => {
+                let place = |at: usize| names.iter().position(|name| *name == wanted[at]);
+                self.convert_tuple((from, olds), (to, news), |at| {
+                    place(at).expect("records of the same members")
+                });
+            }
             _ if is_scalar(old) => {
                 let value = self.load_scalar(from, old).into();
                 let value = self.convert(value, old, new);
@@ -393,15 +407,22 @@ impl Body<'_, '_> {
         self.b().call_void(helper::PROBE_READ_KERNEL_STR, &[to.into(), bytes.into(), from.into()]);
     }
 
-    fn convert_tuple(&mut self, from: Place, olds: &[Type], to: Place, news: &[Type]) {
+    /// `place` says which part becomes which.
+    fn convert_tuple(
+        &mut self,
+        (from, olds): (Place, &[Type]),
+        (to, news): (Place, &[Type]),
+        place: impl Fn(usize) -> usize,
+    ) {
         let had = layout::tuple(&self.cx.wire_types(olds));
         let types = self.cx.wire_types(news);
         let has = layout::tuple(&types);
         for (at, len) in has.padding(&types) {
             self.zero(to.plus(at), len);
         }
-        for (at, (old, new)) in olds.iter().zip(news).enumerate() {
-            self.convert_memory(from.plus(had.offsets[at]), old, to.plus(has.offsets[at]), new);
+        for (at, new) in news.iter().enumerate() {
+            let old = place(at);
+            self.convert_memory(from.plus(had.offsets[old]), &olds[old], to.plus(has.offsets[at]), new);
         }
     }
 

@@ -32,7 +32,7 @@ fn is_loop(stmt: &Stmt) -> bool {
 
 /// A `return` or `exit` in the loop may leave the clause.
 fn may_leave(body: &[Stmt]) -> bool {
-    walk::any_stmt(body, &mut |stmt| matches!(stmt.kind, StmtKind::Return | StmtKind::Exit { .. }))
+    walk::any_stmt(body, &mut |stmt| matches!(stmt.kind, StmtKind::Return(_) | StmtKind::Exit { .. }))
 }
 
 impl Cx<'_> {

@@ -7,7 +7,7 @@ use super::{Cx, abi, pair, walk};
 use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
-use lang::hir::{Attach, Expr, ExprKind, Probe, Signature, Site, Stmt};
+use lang::hir::{Attach, Expr, ExprKind, Probe, Signature, Site, Stmt, Trial};
 use wire::manifest::{self, Side};
 
 impl<'p> Cx<'p> {
@@ -19,6 +19,14 @@ impl<'p> Cx<'p> {
             Attach::Signal { number } => {
                 let attach = manifest::Attach::Signal { number: *number };
                 self.timer_or_hook(probe, "signal", "raw_tp", attach);
+            }
+            Attach::Trial { kind, name } => {
+                let (word, kind) = match kind {
+                    Trial::Test => ("test", manifest::Trial::Test),
+                    Trial::Bench => ("bench", manifest::Trial::Bench),
+                };
+                let attach = manifest::Attach::Trial { kind, name: name.clone() };
+                self.timer_or_hook(probe, word, "raw_tp", attach);
             }
             Attach::Interval { period_ns } => {
                 let attach = manifest::Attach::Interval { period_ns: *period_ns };

@@ -7,7 +7,7 @@ use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Width};
 use lang::hir::{Attach, Expr, ExprKind, MapValue, Stmt, StmtKind, VarId};
 use wire::CounterKind;
-use wire::manifest::{CONTROL_EXITED, EXIT_SHIFT, EXITED, EventKind};
+use wire::manifest::{CONTROL_EXITED, CONTROL_RETURNED, EXIT_SHIFT, EXITED, EventKind};
 
 impl<'p> Body<'_, 'p> {
     /// Lowers a statement.
@@ -24,7 +24,7 @@ impl<'p> Body<'_, 'p> {
             StmtKind::ForMap { var, map, body } => self.for_map(*var, *map, body),
             StmtKind::Break => self.leave_loop(|(stop, _)| stop),
             StmtKind::Continue => self.leave_loop(|(_, next)| next),
-            StmtKind::Return => self.leave(),
+            StmtKind::Return(value) => self.return_from(value.as_ref()),
             StmtKind::Exit { code } => self.exit(code),
             StmtKind::Printf { format, args } => {
                 let args: Vec<&Expr> = args.iter().collect();
@@ -85,6 +85,17 @@ impl<'p> Body<'_, 'p> {
         self.b().switch_to(no);
         self.statements(otherwise);
         self.b().fall_into(after);
+    }
+
+    /// `return`, `return 1`: a test's value goes into the control cell, where it is found from within callbacks too.
+    fn return_from(&mut self, value: Option<&Expr>) {
+        if let Some(value) = value {
+            let value = self.scalar(value);
+            let value = self.b().copy(value);
+            let cell = self.control_cell();
+            self.b().store(cell, CONTROL_RETURNED as i16, Width::B64, value);
+        }
+        self.leave();
     }
 
     /// `return`: in a callback the word in the frame tells the program, too.

@@ -27,6 +27,14 @@ impl Body<'_, '_> {
         self.context(self.machine().ret, width, self.signed(ty))
     }
 
+    /// `retval.b`
+    pub(super) fn retval_field(&mut self, offset: u32, ty: &Type) -> VReg {
+        let ret =
+            self.probe.signature.as_ref().map(|signature| &signature.ret).expect("a described function");
+        let places = abi::result_places(self.cx.options.arch, ret, &self.cx.program.structs);
+        self.read_piece(places[offset as usize / 8], offset % 8, ty)
+    }
+
     /// `reg("sp")`: the stack pointer is said as it was when the function was entered.
     pub(super) fn register(&mut self, name: &str) -> VReg {
         let offset = self.machine().register(name).expect("checked: a register of this machine");

@@ -76,11 +76,13 @@ impl<'a> Lines<'a> {
     /// Records of a function: its first instruction, and each one where the place changes.
     fn of(&mut self, code: &Code, start: u64) -> Vec<[u32; 4]> {
         let mut records: Vec<[u32; 4]> = Vec::new();
-        let mut offset = start as u32;
+        let (mut offset, mut at) = (start as u32, None);
         for (insn, span) in code.insns.iter().zip(&code.spans) {
-            let [file, line, column] = self.place(*span);
-            if records.last().is_none_or(|last| last[1..] != [file, line, column]) {
-                records.push([offset, file, line, column]);
+            if at.replace(span.start) != Some(span.start) {
+                let [file, line, column] = self.place(*span);
+                if records.last().is_none_or(|last| last[1..] != [file, line, column]) {
+                    records.push([offset, file, line, column]);
+                }
             }
             offset += (insn.slots() * SLOT) as u32;
         }

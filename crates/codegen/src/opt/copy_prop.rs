@@ -9,7 +9,7 @@ use crate::ir::{Func, Inst, Op, Operand, Term, VReg, build};
 /// `v1 = v0; v2 = add v1, 1` becomes `v1 = v0; v2 = add v0, 1`.
 pub fn copy_prop(func: &mut Func) -> bool {
     let mut known = Known::of(func);
-    let mut changed = false;
+    let (mut changed, mut decided) = (false, false);
     for block in &mut func.blocks {
         known.begin_block();
         for Inst { op, .. } in &mut block.ops {
@@ -18,10 +18,13 @@ pub fn copy_prop(func: &mut Func) -> bool {
             known.learn(op);
         }
         changed |= block.term.replace_uses(&|reg| known.value(reg));
-        changed |= decide(&mut block.term, |reg| known.value(reg));
+        decided |= decide(&mut block.term, |reg| known.value(reg));
     }
-    // A branch that is decided may have been the only way to a block.
-    changed | build::drop_unreached(func)
+    if decided {
+        // The branch may have been the only way to a block.
+        build::drop_unreached(func);
+    }
+    changed | decided
 }
 
 /// What registers hold.

@@ -3,7 +3,7 @@
 //!
 //! If none is free, whoever is cheapest to keep on the stack goes there.
 
-use super::liveness::{Range, Ranges};
+use super::liveness::{Range, Ranges, Wanted};
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Function, R};
 use crate::flow::Lists;
@@ -27,11 +27,12 @@ impl Assignment {
 }
 
 /// Assigns what can be. Registers from number `short_lived` on are spill code's and stay in registers.
-pub fn assign(function: &Function, short_lived: u32) -> Assignment {
-    let ranges = Ranges::of(function);
-    let virt = |n| R::Virt(VReg(n));
-    let mut order: Vec<u32> = (0..function.vregs).filter(|&n| !ranges.get(virt(n)).is_empty()).collect();
-    order.sort_by_key(|&n| ranges.get(virt(n))[0].start);
+pub fn assign(function: &Function, wanted: &Wanted, short_lived: u32) -> Assignment {
+    let ranges = Ranges::of(function, wanted);
+    let start = |reg| ranges.get(R::Virt(reg)).first().map(|range| range.start);
+    let all = (0..function.vregs).map(VReg);
+    let mut order: Vec<(u32, VReg)> = all.filter_map(|reg| Some((start(reg)?, reg))).collect();
+    order.sort_unstable();
     let mut scan = Scan {
         regs: vec![None; function.vregs as usize],
         busy: ORDER.map(|_| Vec::new()),
@@ -41,7 +42,7 @@ pub fn assign(function: &Function, short_lived: u32) -> Assignment {
         spilled: Vec::new(),
     };
     scan.block_fixed();
-    order.into_iter().for_each(|n| scan.place(VReg(n)));
+    order.into_iter().for_each(|(_, reg)| scan.place(reg));
     Assignment { regs: scan.regs, spilled: scan.spilled }
 }
 

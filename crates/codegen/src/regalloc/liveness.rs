@@ -6,6 +6,7 @@
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Function, R, Role};
 use crate::flow::{Effects, Lists, Live};
+use crate::ir::VReg;
 
 /// Half-open range of positions.
 pub type Range = std::ops::Range<u32>;
@@ -26,8 +27,26 @@ fn index(reg: R) -> usize {
     }
 }
 
-fn live(function: &Function, len: usize) -> Live {
-    let mut effects = Effects::new(len);
+/// The registers that are wanted at the edges of blocks.
+pub struct Wanted(Live);
+
+impl Wanted {
+    /// Looks at the code.
+    pub fn of(function: &Function) -> Wanted {
+        Wanted(live(function))
+    }
+
+    /// Takes note that these have left the code, and that nothing else reaches from one block to another since.
+    pub fn forget(&mut self, spilled: &[VReg]) {
+        // Few of many.
+        let mut numbers: Vec<usize> = spilled.iter().map(|reg| index(R::Virt(*reg))).collect();
+        numbers.sort_unstable();
+        self.0.forget(|number| numbers.binary_search(&number).is_ok());
+    }
+}
+
+fn live(function: &Function) -> Live {
+    let mut effects = Effects::new(PHYS + function.vregs as usize);
     for block in &function.blocks {
         effects.begin_block();
         let mut see = |reg, role: Role| {
@@ -57,13 +76,12 @@ fn loop_depths(function: &Function) -> Vec<u32> {
 
 impl Ranges {
     /// Computes all of them.
-    pub fn of(function: &Function) -> Ranges {
+    pub fn of(function: &Function, Wanted(live): &Wanted) -> Ranges {
         let len = PHYS + function.vregs as usize;
         let insts: usize = function.blocks.iter().map(|block| block.insts.len() + 1).sum();
         let mut walk = Walk::new(len, insts);
         let mut at = insts as u32;
         let depths = loop_depths(function);
-        let live = live(function, len);
         for (index, block) in function.blocks.iter().enumerate().rev() {
             let weight = 10f32.powi(depths[index].min(8) as i32);
             live.at_end(index).for_each(|reg| walk.ends[reg] = Some(2 * at));

@@ -20,6 +20,7 @@ pub use frame::{Frame, MAX_STACK};
 
 use crate::bpf::mir::{Function, R};
 use linear_scan::Assignment;
+use liveness::Wanted;
 
 /// A function whose registers are all machine registers.
 #[derive(Clone, Debug)]
@@ -36,13 +37,15 @@ pub fn allocate(selected: Function) -> Allocated {
     let original = selected.clone();
     let mut conflicts = frame::Conflicts::of(&selected);
     let vregs = selected.vregs;
+    let mut wanted = Wanted::of(&selected);
     let mut function = selected;
     let assignment = loop {
-        let assignment = linear_scan::assign(&function, vregs);
+        let assignment = linear_scan::assign(&function, &wanted, vregs);
         if assignment.spilled.is_empty() {
             break assignment;
         }
         spill::spill(&mut function, &assignment.spilled);
+        wanted.forget(&assignment.spilled);
     };
     apply(&mut function, &assignment);
     clean::remove_superfluous_moves(&mut function);

@@ -29,6 +29,24 @@ impl Checker<'_> {
         }
     }
 
+    /// `&p->member`, `&p[3]`: where it lies.
+    pub fn address_in_memory(&mut self, inner: &ast::Expr, span: Span) -> Expr {
+        let place = self.place(inner);
+        match place.kind {
+            ExprKind::Load { .. } => {
+                let ty = Type::Pointer(Box::new(place.ty.clone()));
+                expr(ExprKind::Cast(Box::new(self.address_of(place))), ty, span)
+            }
+            _ if place.ty == Type::Void => unknown(span),
+            _ => {
+                let message = "this lies in no memory that has an address: variables and maps do not";
+                self.error("E0223", span, message)
+                    .help("use the value itself; `&p->member` is the address of what lies behind a pointer");
+                unknown(span)
+            }
+        }
+    }
+
     /// `uaddr("counter")`: as far from the probed instruction as in the file.
     pub fn uaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(name) = self.text(arg, "the symbol of `uaddr`") else { return unknown(span) };

@@ -1,7 +1,7 @@
 //! Small makers of checked expressions, and the conversions that the checker writes out.
 
 use crate::check::infer::literal;
-use crate::check::types::int_holds;
+use crate::check::types::{int_holds, places_of};
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::span::Span;
 
@@ -49,7 +49,13 @@ pub fn convert(value: Expr, ty: &Type) -> Expr {
     {
         return int(number, ty.clone(), span);
     }
+    let places = places_of(ty, &value.ty);
     match (value.kind, ty) {
+        (ExprKind::Tuple(parts), Type::Record(_, types)) if places.is_some() => {
+            let of = |(at, ty): (usize, &Type)| convert(parts[at].clone(), ty);
+            let parts = places.into_iter().flatten().zip(types).map(of).collect();
+            expr(ExprKind::Tuple(parts), ty.clone(), span)
+        }
         (ExprKind::Str(bytes), Type::Str(capacity)) if bytes.len() < *capacity as usize => {
             expr(ExprKind::Str(bytes), ty.clone(), span)
         }

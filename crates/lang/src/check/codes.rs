@@ -308,4 +308,13 @@ pub const TYPES: &[Code] = &[
         example: "uprobe:libc:malloc / 1 < arg0 < 4096 / { @ = count() }",
         repaired: "uprobe:libc:malloc / 1 < arg0 && arg0 < 4096 / { @ = count() }",
     },
+    Code {
+        code: "W0261",
+        title: "not all of a value can be read",
+        explanation: "`args`, or a struct that is passed or returned by value, is a record of what can be read of it. \
+                      Floating-point numbers and vectors travel in registers that probes cannot read; text and arrays of more \
+                      than 64 elements that are passed by value are left out too.",
+        example: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args) }",
+        repaired: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args.hTexRef) }",
+    },
 ];

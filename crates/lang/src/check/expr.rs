@@ -298,7 +298,12 @@ impl Checker<'_> {
         }
         let var = self.scope.var(id);
         var.read = true;
+        let in_kernel = var.kernel == Some(true);
         match var.slot.get().ty(&self.types) {
+            Some(ty @ Type::Pointer(_)) if in_kernel => {
+                let var = expr(ExprKind::Var(id), ty.clone(), span);
+                expr(ExprKind::Kernel(Box::new(var)), ty, span)
+            }
             Some(ty) => expr(ExprKind::Var(id), ty, span),
             None => unknown(span),
         }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::catalog::{FileId, KERNEL};
 use crate::check::types::{CHAR, Types, U8};
 use crate::debug;
 use crate::hir::{Enum, EnumId, Field, Origin, Struct, StructId, Type};
@@ -414,9 +415,13 @@ impl Types<'_> {
     }
 
     /// The type of that name in the debug information of the files in sight.
-    pub(super) fn declared_named(&mut self, name: &str) -> Option<Type> {
+    pub fn declared_named(&mut self, name: &str) -> Option<Type> {
         let catalog = self.catalog?;
-        let found = self.sight.iter().find_map(|file| catalog.declared_type_named(*file, name))?;
+        let named = |file: &FileId| match *file {
+            KERNEL => catalog.kernel_type_named(name),
+            file => catalog.declared_type_named(file, name),
+        };
+        let found = self.sight.iter().find_map(named)?;
         Some(self.of(TypeRef::Debug(found)))
     }
 }

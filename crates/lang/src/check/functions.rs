@@ -4,6 +4,7 @@ use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, int, is_unknown, not, unknown};
 use crate::check::limits;
+use crate::check::variables::has_mode;
 use crate::forms::{devices, kernels};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, MapId, StackMode, Type};
 use crate::resolve::probes::did_you_mean;
@@ -65,6 +66,7 @@ impl Checker<'_> {
             "bswap" => self.byte_swap(&args[0], span),
             "buf" => self.buf(args, span),
             "cgroupid" => self.cgroup_id(&args[0], span),
+            "comm" if has_mode(name, &args[0]) => self.moded(name, &args[0], span),
             "comm" => self.lookup(Lookup::Comm, &args[0], span),
             "strerror" => self.lookup(Lookup::Error, &args[0], span),
             "is_error" => self.is_error(&args[0], span),
@@ -328,12 +330,16 @@ impl Checker<'_> {
             Type::Array(..) => {
                 let size = self.types.size(&place.ty);
                 if args.len() == 1
-                    && !matches!(place.kind, ExprKind::Load { .. } | ExprKind::ParamField { .. })
+                    && !matches!(
+                        place.kind,
+                        ExprKind::Load { .. } | ExprKind::ParamField { .. } | ExprKind::RetvalField { .. }
+                    )
                 {
                     return expr(ExprKind::Cast(Box::new(place)), Type::Buf(size), span);
                 }
                 (self.address_of(place), Some(size))
             }
+            Type::Str(_) => return self.buf_of_text(place, args, span),
             Type::Pointer(_) | Type::Int { bytes: 8, .. } => (place, None),
             other => {
                 let message = format!("`buf` takes an address, found {}", self.types.show(other));
@@ -368,6 +374,24 @@ impl Checker<'_> {
         };
         let base = Box::new(convert(base, &Type::U64));
         expr(ExprKind::ReadBuf { base, len: Box::new(len) }, Type::Buf(capacity), span)
+    }
+
+    /// `buf("text", 4)`: as many of its bytes.
+    fn buf_of_text(&mut self, text: Expr, args: &[ast::Expr], span: Span) -> Expr {
+        let most = self.config.max_strlen;
+        let length = match (args.get(1), &text.ty) {
+            (Some(arg), _) => crate::check::infer::literal(&self.number(arg, "the length of `buf`")),
+            (None, Type::Str(capacity)) => Some(i64::from(*capacity) - 1),
+            (None, _) => None,
+        };
+        match length.filter(|length| (1..=i64::from(most)).contains(length)) {
+            Some(length) => expr(ExprKind::Cast(Box::new(text)), Type::Buf(length as u32), span),
+            None => {
+                let message = format!("the length of a text's `buf` is a number from 1 to {most}");
+                self.error("E0222", span, message).help("write `buf(\"text\", 4)`");
+                unknown(span)
+            }
+        }
     }
 
     /// `strerror(n)` and its like.

@@ -5,12 +5,14 @@
 //! cuda:launch { if (getopt("devices", false)) { @[device] = count() } }    likewise
 //! ```
 //!
+//! A test has a verdict all the same, and a bench a time.
+//!
 //! Then also what listens for them: who asks for no kernel's name need not hear of any. A body that is written empty stays,
 //! as somebody wants the attach point itself.
 
 use crate::check::assertion::truth;
 use crate::check::stmt::changes;
-use crate::hir::{ExprKind, MapId, Probe, Stmt, StmtKind};
+use crate::hir::{Attach, ExprKind, MapId, Probe, Stmt, StmtKind};
 use crate::hir_visit::{inner, inner_mut, visit_probe};
 use crate::span::Span;
 use rustc_hash::FxHashSet;
@@ -33,6 +35,9 @@ fn is_written(probe: &Probe) -> bool {
 }
 
 fn is_idle(probe: &Probe) -> bool {
+    if matches!(probe.attach, Attach::Trial { .. }) {
+        return false;
+    }
     match &probe.predicate {
         Some(predicate) if truth(predicate) == Some(false) => true,
         Some(predicate) if changes(predicate) => false,

@@ -12,6 +12,8 @@ pub const UNROLL: i64 = 100;
 pub const UNROLLED: u64 = 20_000;
 /// Frames of a stack; the kernel keeps no more.
 pub const FRAMES: i64 = 127;
+/// Elements of an array that is passed by value and is to be a value, at most.
+pub const PASSED_ELEMENTS: u32 = 64;
 /// Parts of a power of two in `hist` are 2^bits.
 pub const HIST_BITS: i64 = 5;
 /// Buckets of `lhist`.

@@ -240,6 +240,10 @@ impl Checker<'_> {
         span: Span,
     ) -> Expr {
         let Some((map, key)) = self.cell(name, keys, span) else { return unknown(span) };
+        if let Some(ty @ Type::Pointer(_)) = self.maps[map.0 as usize].read_type(&self.types) {
+            let Some(value) = self.elements(op, &ty, value, span) else { return unknown(span) };
+            return expr(ExprKind::UpdateMap { map, key, op, value, yields }, ty, span);
+        }
         let value = match self.widened(value) {
             Ok(value) => value,
             Err(value) => {
@@ -271,6 +275,10 @@ impl Checker<'_> {
     pub fn update_var(&mut self, name: &str, op: BinaryOp, value: Expr, yields: Yields, span: Span) -> Expr {
         let current = self.place(&ast::Expr { kind: ast::ExprKind::Var(name.into()), span });
         let Some(id) = self.scope.lookup(name) else { return unknown(span) };
+        if matches!(current.ty, Type::Pointer(_)) {
+            let Some(value) = self.elements(op, &current.ty, value, span) else { return unknown(span) };
+            return expr(ExprKind::UpdateVar { var: id, op, value, yields }, current.ty, span);
+        }
         let value = match self.widened(value) {
             Ok(value) => value,
             Err(value) => {
@@ -280,12 +288,27 @@ impl Checker<'_> {
                 return unknown(span);
             }
         };
-        self.widen_var(name, id, op, &value, &current, span)
+        self.widen_var(name, id, op, &value, &current)
             .map(|ty| {
                 let value = Box::new(convert(value, &ty));
                 expr(ExprKind::UpdateVar { var: id, op, value, yields }, ty, span)
             })
             .unwrap_or_else(|| unknown(span))
+    }
+
+    /// How many bytes a pointer moves that is moved by so many elements.
+    fn elements(&mut self, op: BinaryOp, pointer: &Type, count: Expr, span: Span) -> Option<Box<Expr>> {
+        let Type::Pointer(to) = pointer else { return None };
+        let size = i64::from(self.types.size(to).max(1));
+        if !matches!(op, BinaryOp::Add | BinaryOp::Sub) || !matches!(count.ty, Type::Int { .. }) {
+            let message = format!("`{}=` with {} moves no pointer", symbol(op), self.types.show(&count.ty));
+            self.error("E0212", span, message)
+                .help("a pointer is moved by a number of elements, with `+=` or `-=`");
+            return None;
+        }
+        let count = convert(count, &Type::I64);
+        let bytes = self.operate(BinaryOp::Mul, count, int(size, Type::I64, span), span);
+        Some(Box::new(convert(bytes, pointer)))
     }
 
     /// The type of a variable once it is updated in place.
@@ -296,14 +319,8 @@ impl Checker<'_> {
         op: BinaryOp,
         value: &Expr,
         current: &Expr,
-        span: Span,
     ) -> Option<Type> {
         if is_unknown(current) && is_unknown(value) {
-            return None;
-        }
-        if matches!(current.ty, Type::Pointer(_)) {
-            let error = self.error("E0212", span, format!("`${name}` is a pointer"));
-            error.help(format!("write `${name} = ${name} {} ...`", symbol(op)));
             return None;
         }
         let sample = signed_sample(op, value);

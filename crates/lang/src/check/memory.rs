@@ -112,6 +112,9 @@ impl Checker<'_> {
             ExprKind::ParamField { param, offset: start } if matches!(base.ty, Type::Struct(_)) => {
                 ExprKind::ParamField { param, offset: start + offset }
             }
+            ExprKind::RetvalField { offset: start } if matches!(base.ty, Type::Struct(_)) => {
+                ExprKind::RetvalField { offset: start + offset }
+            }
             ExprKind::Load { base: inner, offset: start } if matches!(base.ty, Type::Struct(_)) => {
                 ExprKind::Load { base: inner, offset: start + i64::from(offset) }
             }

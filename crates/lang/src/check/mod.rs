@@ -29,6 +29,7 @@ mod names;
 mod network;
 mod operators;
 mod output;
+mod same;
 mod scope;
 mod signal;
 mod spans;
@@ -44,9 +45,9 @@ pub use functions::registers;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ast::{self, Item, Script};
-use crate::catalog::{Catalog, FileId};
+use crate::catalog::{Catalog, FileId, KERNEL};
 use crate::check::infer::{MapState, ValueState};
-use crate::check::scope::{Scope, VarState};
+use crate::check::scope::{At, Scope, VarState};
 use crate::check::types::Types;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::forms::getopt::Given;
@@ -54,7 +55,7 @@ use crate::forms::labels::Labels;
 use crate::forms::macros::written;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
 use crate::resolve::names::Interner;
-use crate::resolve::{self, Attached, Pending, Resolved, ResolvedClause, Setting};
+use crate::resolve::{self, Attached, Pending, Resolved, ResolvedClause, Run, Setting};
 use crate::similar::similar;
 use crate::span::{Source, Span};
 
@@ -78,6 +79,8 @@ pub struct Options {
     pub given: Vec<Given>,
     /// Settings from the environment, as `name=value`; they win over the script's.
     pub environment: Vec<(String, String)>,
+    /// Which clauses run.
+    pub run: Run,
 }
 
 /// Lists of a running program, whose ids and types stay.
@@ -132,20 +135,20 @@ pub fn check(
         only_files: options.only_files.as_deref(),
         missing: config.missing_probes,
         most: config.max_probes,
+        run: &options.run,
     };
     let resolved = resolve::resolve(script, &setting, &mut types, &mut names, diags);
     let mut checker = Checker::new(src, (options, catalog), types, names, config);
     checker.refused = diags.has_errors();
-    checker.sends_calls = resolve::sends_calls(script);
+    checker.sends_calls = resolved.sends_calls;
     checker.files = resolved.files.iter().map(|file| file.id).collect();
     checker.types.sight.clone_from(&checker.files);
     checker.known_maps(&known.maps);
     checker.top_level(script, diags);
-    let tracks_calls = resolve::asks_around(script);
     let mut probes = checker.rounds(&resolved, diags);
     spans::settle(&mut probes);
     idle::leave_out(&mut probes);
-    (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved, tracks_calls))
+    (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved))
 }
 
 fn settings(script: &Script, options: &Options, diags: &mut Diagnostics) -> Config {
@@ -159,6 +162,8 @@ fn settings(script: &Script, options: &Options, diags: &mut Diagnostics) -> Conf
         // Who handed it over has heard of what is wrong with it.
         let _ = config::variable(name, value, &mut config);
     }
+    // Of trials there is a verdict, and what failed ones print.
+    config.print_maps_on_exit &= !matches!(options.run, Run::Trials { .. });
     config
 }
 
@@ -210,22 +215,12 @@ impl<'r, 'a> Body<'r, 'a> {
         Body { clause, attached, first, vars, guessed: false, seen, findings, probe: None }
     }
 
-    /// Whether a round checks it. Bodies that were written as one teach much the same, so that all but the first wait until others have
-    /// taught what they know.
-    fn is_due(&self, round: usize, maps: &[MapState]) -> bool {
-        match round {
-            0 => self.first,
-            1 if !self.first => true,
-            _ => self.is_outdated(maps),
-        }
-    }
-
-    /// Something that it follows from has changed since.
-    fn is_outdated(&self, maps: &[MapState]) -> bool {
+    /// Whether it has not been checked, or something that it follows from has changed since.
+    fn is_due(&self, maps: &[MapState]) -> bool {
         let has_changed = |&(at, key, value): &(usize, Option<u32>, Option<u32>)| {
             maps[at].key.is_beyond(key) || maps[at].value.is_beyond(value)
         };
-        self.guessed || self.seen.iter().any(has_changed)
+        self.probe.is_none() || self.guessed || self.seen.iter().any(has_changed)
     }
 }
 
@@ -358,16 +353,9 @@ impl<'a> Checker<'a> {
             Body::new(clause, at, met.insert(span) || span == Span::default())
         });
         let mut bodies: Vec<Body> = all.collect();
-        for round in 0..MAX_ROUNDS {
-            let (mut any, mut found) = (false, 0);
-            for body in &mut bodies {
-                if body.is_due(round, &self.maps) {
-                    self.check_body(body, found);
-                    any = true;
-                }
-                found += body.findings.len();
-            }
-            if !any {
+        // Bodies that were written as one teach much the same: all but the first wait until the first ones have nothing to learn.
+        for _ in 0..MAX_ROUNDS {
+            if !self.round(&mut bodies, |body| body.first) && !self.round(&mut bodies, |_| true) {
                 break;
             }
         }
@@ -379,6 +367,19 @@ impl<'a> Checker<'a> {
         self.leave_out_consequences();
         self.report(diags);
         bodies.into_iter().filter_map(|body| body.probe).collect()
+    }
+
+    /// Checks the bodies that are due, of those that are `wanted`. Whether there was one.
+    fn round(&mut self, bodies: &mut [Body<'_, 'a>], wanted: impl Fn(&Body) -> bool) -> bool {
+        let (mut any, mut found) = (false, 0);
+        for body in bodies {
+            if wanted(body) && body.is_due(&self.maps) {
+                self.check_body(body, found);
+                any = true;
+            }
+            found += body.findings.len();
+        }
+        any
     }
 
     /// Checks a body, where so many findings are known of those before it.
@@ -432,7 +433,14 @@ impl<'a> Checker<'a> {
         let own = self.scope.clause_sites.iter().filter_map(|site| site.file);
         let mut files: Vec<FileId> = own.collect();
         files.dedup();
-        if files.is_empty() { self.files.clone() } else { files }
+        if files.is_empty() {
+            files.clone_from(&self.files);
+        }
+        // A function's struct may have the name of one of the kernel's: nothing is taken for it that it is not.
+        if !matches!(self.scope.at, At::Entry | At::Return) {
+            files.push(KERNEL);
+        }
+        files
     }
 
     /// The variables of a body that has been checked.
@@ -504,7 +512,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn finish(self, probes: Vec<Probe>, resolved: Resolved, tracks_calls: bool) -> Checked {
+    fn finish(self, probes: Vec<Probe>, resolved: Resolved) -> Checked {
         let types = &self.types;
         let maps = self.maps.iter().map(|state| Map {
             name: state.name.clone(),
@@ -522,6 +530,7 @@ impl<'a> Checker<'a> {
         let (enums, structs) = self.types.into_lists();
         let names = self.names.into_names();
         let (files, config) = (resolved.files, self.config);
+        let tracks_calls = resolved.asks_around;
         let program = Program { enums, structs, maps, files, names, probes, config, tracks_calls };
         Checked { program, pending: resolved.pending }
     }

@@ -20,11 +20,7 @@ impl Checker<'_> {
                 let value = self.condition(inner);
                 if is_unknown(&value) { int(0, Type::Bool, span) } else { not(value, span) }
             }
-            UnaryOp::AddressOf => {
-                let error = self.error("E0223", span, "addresses of variables and maps cannot be taken");
-                error.help("use the value itself");
-                unknown(span)
-            }
+            UnaryOp::AddressOf => self.address_in_memory(inner, span),
             UnaryOp::Neg | UnaryOp::BitNot => self.negate(op, inner, span),
         }
     }
@@ -160,7 +156,7 @@ impl Checker<'_> {
         unknown(span)
     }
 
-    fn compare(&mut self, op: BinaryOp, lhs: Expr, rhs: Expr, span: Span) -> Expr {
+    pub fn compare(&mut self, op: BinaryOp, lhs: Expr, rhs: Expr, span: Span) -> Expr {
         if let Some(simpler) = against_zero(op, &lhs, &rhs, span) {
             return simpler;
         }
@@ -184,6 +180,10 @@ impl Checker<'_> {
             (a, b) if equality && a == b && is_integers(a) => {
                 same_arrays(&lhs, &rhs, self.types.size(a), span)
             }
+            (a, b) if equality && are_tuples(a, b) => match self.same_parts(&lhs, &rhs, span) {
+                Some(equal) => equal,
+                None => return self.not_comparable(op, &lhs, &rhs, span),
+            },
             (a, b) if is_scalar(a) && is_scalar(b) => return self.compare_scalars(op, lhs, rhs, span),
             _ => return self.not_comparable(op, &lhs, &rhs, span),
         };
@@ -226,8 +226,10 @@ impl Checker<'_> {
             error.help("strings can be compared by `==` and `!=`, and by `strncmp`");
         } else if let Some(word) = quoted(lhs, rhs).or_else(|| quoted(rhs, lhs)) {
             error.help(format!("it stands without quotes: `{word}`"));
-        } else if matches!((&lhs.ty, &rhs.ty), (Type::Tuple(_), Type::Tuple(_))) {
-            error.help("compare their parts: `$a.0 == $b.0`");
+        } else if matches!((&lhs.ty, &rhs.ty), (Type::Tuple(a), Type::Tuple(b)) if a.len() == b.len()) {
+            error.help("compare their parts: `$a.0 < $b.0`");
+        } else if matches!((&lhs.ty, &rhs.ty), (Type::Buf(_), Type::Buf(_))) {
+            error.help("bytes are compared where they lie, by `memcmp(p, q, n)`");
         }
         int(0, Type::Bool, span)
     }
@@ -336,6 +338,10 @@ fn may_lose(large: &Expr, other: &Expr) -> bool {
         && signed
         && !from_unsigned
         && literal(other).is_none_or(|n| n < 0)
+}
+
+fn are_tuples(a: &Type, b: &Type) -> bool {
+    matches!((a, b), (Type::Tuple(_), Type::Tuple(_)) | (Type::Record(..), Type::Record(..)))
 }
 
 fn is_comparison(op: BinaryOp) -> bool {

@@ -6,7 +6,7 @@ use crate::builtin::Where;
 use crate::catalog::MarkerArg;
 use crate::check::infer::Slot;
 use crate::check::watched::Watched;
-use crate::hir::{Attach, NameId, NameKind, Signature, Site, Type, VarId};
+use crate::hir::{Attach, NameId, NameKind, Signature, Site, Trial, Type, VarId};
 use crate::resolve::declared::Declared;
 use crate::resolve::{Attached, ResolvedClause};
 use crate::span::Span;
@@ -21,6 +21,8 @@ pub(crate) struct VarState {
     pub span: Span,
     /// Something reads it.
     pub read: bool,
+    /// All addresses that it was given are the kernel's; `None`: it was given none.
+    pub kernel: Option<bool>,
 }
 
 /// The kind of probe that a body runs at.
@@ -66,6 +68,8 @@ pub(crate) struct Scope {
     pub raw: bool,
     /// Of markers: what they pass on.
     pub passed: Option<Vec<MarkerArg>>,
+    /// Of each field of a tracepoint's record the struct of the kernel that it points to.
+    pub pointees: Vec<Option<String>>,
     /// The function, or marker, for messages.
     pub symbol: String,
     /// Sites of this program.
@@ -106,7 +110,8 @@ impl Scope {
         scope.clause_sites = clause.attached.iter().flat_map(sites).cloned().collect();
         scope.probe_type = probe_type(attached);
         match attached {
-            Attached::Timed { attach, name, signature } => {
+            Attached::Timed { attach, name, signature, pointees } => {
+                scope.pointees.clone_from(pointees);
                 scope.timed_name = Some(*name);
                 scope.signature = signature.clone();
                 scope.raw = matches!(attach, Attach::RawTracepoint { .. });
@@ -115,7 +120,7 @@ impl Scope {
                     attach => matches!(attach, Attach::RawTracepoint { .. }),
                 };
                 scope.at = match attach {
-                    Attach::Begin | Attach::End | Attach::Signal { .. } => At::Ends,
+                    Attach::Begin | Attach::End | Attach::Signal { .. } | Attach::Trial { .. } => At::Ends,
                     Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => At::Record,
                     Attach::Profile { .. } => At::Sample,
                     _ => At::Timer,
@@ -232,6 +237,7 @@ impl Scope {
             slot: Watched::default(),
             span,
             read: false,
+            kernel: None,
         });
         self.assigned.push(false);
         let id = VarId(self.vars.len() as u32 - 1);
@@ -269,6 +275,8 @@ fn probe_type(attached: &Attached) -> &'static str {
         Attached::Timed { attach: Attach::Tracepoint { .. }, .. } => "tracepoint",
         Attached::Timed { attach: Attach::RawTracepoint { .. }, .. } => "rawtracepoint",
         Attached::Timed { attach: Attach::Signal { .. }, .. } => "self",
+        Attached::Timed { attach: Attach::Trial { kind: Trial::Test, .. }, .. } => "test",
+        Attached::Timed { attach: Attach::Trial { kind: Trial::Bench, .. }, .. } => "bench",
         Attached::Timed { .. } => "special",
         Attached::Calls { layout, .. } if layout.passed.is_some() => "usdt",
         Attached::Calls { returns: false, .. } => "uprobe",

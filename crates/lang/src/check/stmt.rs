@@ -74,13 +74,17 @@ impl Checker<'_> {
         !self.scope.in_value
     }
 
+    /// `return`, `return 1`: only a test's value is looked at.
     fn return_stmt(&mut self, value: Option<&ast::Expr>) -> StmtKind {
-        if let Some(value) = value {
-            self.expr(value);
-            self.warning("W0253", value.span, "the value of `return` is not used");
-        }
         self.scope.ended = true;
-        StmtKind::Return
+        let Some(value) = value else { return StmtKind::Return(None) };
+        if self.scope.probe_type == "test" {
+            let value = self.number(value, "what a test returns");
+            return StmtKind::Return(Some(convert(value, &Type::I64)));
+        }
+        self.expr(value);
+        self.warning("W0253", value.span, "the value of `return` is not used");
+        StmtKind::Return(None)
     }
 
     /// An action, an update, or a value that nobody uses.
@@ -242,6 +246,10 @@ impl Checker<'_> {
         let ty = self.scope.var(id).slot.get().ty(&self.types)?;
         if is_unknown(&value) {
             return None;
+        }
+        if matches!(ty, Type::Pointer(_)) {
+            let var = self.scope.var(id);
+            var.kernel = Some(var.kernel.unwrap_or(true) && value.in_kernel());
         }
         if value.ty == Type::U64 && ty == Type::I64 && !matches!(value.kind, ExprKind::Int(_)) {
             let message =

@@ -270,7 +270,8 @@ impl<'c> Types<'c> {
             Type::Struct(id) => self.struct_def(*id).size,
             Type::Array(element, count) => self.size(element).saturating_mul(*count),
             Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
-                parts.iter().map(|part| self.size(part)).sum()
+                let behind = |at: u32, part: &Type| at.next_multiple_of(self.align(part)) + self.size(part);
+                parts.iter().fold(0, behind).next_multiple_of(self.align(ty))
             }
             Type::Usym | Type::Stack { .. } => 16,
             Type::Inet => 20,
@@ -282,6 +283,10 @@ impl<'c> Types<'c> {
         match ty {
             Type::Struct(id) => self.struct_def(*id).align,
             Type::Array(element, _) => self.align(element),
+            Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
+                parts.iter().map(|part| self.align(part)).max().unwrap_or(1)
+            }
+            Type::Buf(_) | Type::Inet => 4,
             Type::Str(_) | Type::Void => 1,
             scalar => self.size(scalar).clamp(1, 8),
         }
@@ -310,8 +315,8 @@ impl<'c> Types<'c> {
             (Either(x), Either(y)) if x.len() == y.len() => {
                 Either(x.iter().zip(y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
             }
-            (Record(names, x), Record(others, y)) if names == others => {
-                let parts = x.iter().zip(y).map(|(a, b)| self.join(a, b));
+            (Record(names, x), Record(_, y)) => {
+                let parts = places_of(a, b)?.into_iter().zip(x).map(|(at, a)| self.join(a, &y[at]));
                 Record(names.clone(), parts.collect::<Option<_>>()?)
             }
             _ => return None,
@@ -361,6 +366,17 @@ pub fn derived(base: Type, pointers: u32, dims: &[u32]) -> Type {
 }
 
 /// Of different signs, an unsigned type that a wider signed one holds loses nothing; beyond that int64.
+/// Of each part of one tuple or record the place in another that has the same: members of records go by their names.
+pub fn places_of(one: &Type, other: &Type) -> Option<Vec<usize>> {
+    match (one, other) {
+        (Type::Tuple(a), Type::Tuple(b)) => (a.len() == b.len()).then(|| (0..a.len()).collect()),
+        (Type::Record(names, _), Type::Record(others, _)) if names.len() == others.len() => {
+            names.iter().map(|name| others.iter().position(|other| other == name)).collect()
+        }
+        _ => None,
+    }
+}
+
 fn join_ints((x, s): (u8, bool), (y, t): (u8, bool)) -> Type {
     if s == t {
         return Type::Int { bytes: x.max(y), signed: s };

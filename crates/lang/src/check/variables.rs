@@ -37,7 +37,6 @@ fn simple(name: &str) -> Option<(ExprKind, Type)> {
         "gid" => (ExprKind::Gid, Type::U32),
         "cpu" => (ExprKind::Cpu, Type::U32),
         "rand" => (ExprKind::Rand, Type::U32),
-        "curtask" => (ExprKind::Task, Type::U64),
         "comm" => (ExprKind::Comm, Type::Str(16)),
         "nsecs" => (ExprKind::Nsecs, Type::U64),
         "elapsed" => (ExprKind::Elapsed, Type::U64),
@@ -57,16 +56,28 @@ fn fact(name: &str) -> Option<Fact> {
         .find(|fact| fact.describe().0 == name)
 }
 
-/// Words for the ids and clocks that a variable can be asked for: variable, word, and what differs from the plain variable.
-static MODES: &[(&str, &str, Option<Fact>)] = &[
-    ("pid", "curr_ns", None),
-    ("pid", "init", Some(Fact::InitPid)),
-    ("tid", "curr_ns", None),
-    ("tid", "init", Some(Fact::InitTid)),
-    ("nsecs", "boot", None),
-    ("nsecs", "monotonic", Some(Fact::Monotonic)),
-    ("nsecs", "tai", Some(Fact::Tai)),
-    ("nsecs", "sw_tai", Some(Fact::Tai)),
+/// What a word makes of a variable.
+#[derive(Copy, Clone)]
+enum Mode {
+    /// It is what the variable is without it.
+    Plain,
+    Fact(Fact),
+    /// The name of the main thread.
+    Leader,
+}
+
+/// Words for the ids, names and clocks that a variable can be asked for.
+static MODES: &[(&str, &str, Mode)] = &[
+    ("pid", "curr_ns", Mode::Plain),
+    ("pid", "init", Mode::Fact(Fact::InitPid)),
+    ("tid", "curr_ns", Mode::Plain),
+    ("tid", "init", Mode::Fact(Fact::InitTid)),
+    ("comm", "thread", Mode::Plain),
+    ("comm", "process", Mode::Leader),
+    ("nsecs", "boot", Mode::Plain),
+    ("nsecs", "monotonic", Mode::Fact(Fact::Monotonic)),
+    ("nsecs", "tai", Mode::Fact(Fact::Tai)),
+    ("nsecs", "sw_tai", Mode::Fact(Fact::Tai)),
 ];
 
 impl<'a> Checker<'a> {
@@ -178,6 +189,9 @@ impl<'a> Checker<'a> {
         if !of_record && !self.allowed(builtin, name, span) {
             return unknown(span);
         }
+        if name == "curtask" {
+            return this_task(span);
+        }
         if let Some((kind, ty)) = simple(name) {
             return expr(kind, ty, span);
         }
@@ -237,8 +251,9 @@ impl<'a> Checker<'a> {
     fn retval(&mut self, span: Span) -> Expr {
         let ty = self.scope.signature.as_ref().map_or(Type::U64, |signature| signature.ret.clone());
         match ty {
-            // Said when the function was looked up: no register holds it.
-            Type::Struct(_) | Type::Array(..) => unknown(span),
+            // What no register holds was said when the function was looked up.
+            Type::Array(..) => unknown(span),
+            ty @ Type::Struct(_) => expr(ExprKind::RetvalField { offset: 0 }, ty, span),
             ty => expr(ExprKind::Retval, ty, span),
         }
     }
@@ -267,22 +282,33 @@ impl<'a> Checker<'a> {
     /// `ppid`, `pcomm`: of the process that started this one, as the kernel's structs have it.
     fn parent_process(&mut self, name: &str, span: Span) -> Expr {
         let wanted = if name == "ppid" { "tgid" } else { "comm" };
-        let [parent, field] =
-            ["real_parent", wanted].map(|field| self.catalog.kernel_field("task_struct", field));
-        let (Some(parent), Some(field)) = (parent, field) else {
+        let Some((parent, field)) = self.of_task("real_parent", wanted, span) else {
             let error =
                 self.error("E0223", span, format!("`{name}` needs the kernel's BTF, which is not there"));
             error
                 .help("keep what `tracepoint:sched:sched_process_fork` says of parents, by `args.child_pid`");
             return unknown(span);
         };
-        let task = expr(ExprKind::Kernel(Box::new(expr(ExprKind::Task, Type::U64, span))), Type::U64, span);
-        let parent = expr(ExprKind::Load { base: Box::new(task), offset: parent.into() }, Type::U64, span);
         if name == "ppid" {
             return expr(ExprKind::Load { base: Box::new(parent), offset: field.into() }, Type::U32, span);
         }
-        let base = Box::new(address(parent, field.into()));
-        expr(ExprKind::ReadStr { base, limit: None }, Type::Str(16), span)
+        comm_at(address(parent, field.into()), span)
+    }
+
+    /// `comm(process)`; where the kernel does not say how its structs are laid out, the name of the thread.
+    fn process_comm(&mut self, span: Span) -> Expr {
+        match self.of_task("group_leader", "comm", span) {
+            Some((leader, field)) => comm_at(address(leader, field.into()), span),
+            None => self.ident("comm", span),
+        }
+    }
+
+    /// The task that a field of this thread's leads to, and where that has another field.
+    fn of_task(&mut self, link: &str, wanted: &str, span: Span) -> Option<(Expr, u32)> {
+        let [link, field] = [link, wanted].map(|field| self.catalog.kernel_field("task_struct", field));
+        let base = Box::new(this_task(span));
+        let task = expr(ExprKind::Load { base, offset: link?.into() }, Type::U64, span);
+        Some((task, field?))
     }
 
     pub fn probe_name(&mut self, span: Span) -> Expr {
@@ -299,7 +325,7 @@ impl<'a> Checker<'a> {
         expr(ExprKind::Str(word.to_vec()), Type::Str(word.len() as u32 + 1), span)
     }
 
-    /// `pid(init)`, `nsecs(monotonic)`
+    /// `pid(init)`, `comm(process)`, `nsecs(monotonic)`
     pub fn moded(&mut self, name: &str, mode: &ast::Expr, span: Span) -> Expr {
         let modes = || MODES.iter().filter(|(variable, ..)| *variable == name);
         let found = match &mode.kind {
@@ -307,8 +333,9 @@ impl<'a> Checker<'a> {
             _ => None,
         };
         match found {
-            Some((.., None)) => self.ident(name, span),
-            Some((.., Some(fact))) => expr(ExprKind::Fact(*fact), fact.describe().1, span),
+            Some((.., Mode::Plain)) => self.ident(name, span),
+            Some((.., Mode::Fact(fact))) => expr(ExprKind::Fact(*fact), fact.describe().1, span),
+            Some((.., Mode::Leader)) => self.process_comm(span),
             None => {
                 let known: Vec<String> = modes().map(|(_, word, _)| format!("`{name}({word})`")).collect();
                 let error = self.error("E0210", mode.span, format!("`{name}` has no such form"));
@@ -323,32 +350,25 @@ impl<'a> Checker<'a> {
         // Functions without names of arguments have been left out, with a message.
         let Some(signature) = &self.scope.signature else { return unknown(span) };
         let params = signature.params.clone();
-        let (mut names, mut parts) = (Vec::new(), Vec::new());
+        let (mut names, mut parts, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
         for param in params {
-            if param.float || !self.fits_registers(&param.ty) {
+            let name = ast::Name { node: param.name.clone(), span };
+            if param.float || param.ty == Type::Void {
+                left_out.push(param.name);
                 continue;
             }
-            let name = ast::Name { node: param.name.clone(), span };
             let place = self.param(&name, span);
-            parts.push(self.value_of(place));
-            names.push(param.name);
-        }
-        self.record_of(names, parts, span)
-    }
-
-    /// Registers, or a tracepoint's record, hold a value of this type; an array passed by value is none.
-    fn fits_registers(&mut self, ty: &Type) -> bool {
-        match ty {
-            Type::Void => false,
-            Type::Array(..) => self.scope.at == At::Record,
-            Type::Struct(id) => {
-                self.types.complete(*id);
-                let fields = self.types.struct_def(*id).fields.clone();
-                !fields.is_empty()
-                    && fields.iter().all(|field| !field.float && self.fits_registers(&field.ty))
+            let value = match self.scope.at {
+                At::Record => Some(self.value_of(place)),
+                _ => self.what_passes(place, &param.name, &mut left_out),
+            };
+            if let Some(value) = value {
+                parts.push(value);
+                names.push(param.name);
             }
-            _ => true,
         }
+        self.say_left_out("args", &left_out, span);
+        self.record_of(names, parts, span)
     }
 
     /// `ustack`, `kstack(3)`, `ustack(perf, 10)`
@@ -405,7 +425,11 @@ impl<'a> Checker<'a> {
             return unknown(span);
         };
         let param = at as u32;
-        match params[at].ty.clone() {
+        let ty = match self.scope.pointees.get(at).cloned().flatten() {
+            Some(name) => self.types.declared_named(&name).map(|to| Type::Pointer(Box::new(to))),
+            None => None,
+        };
+        match ty.unwrap_or_else(|| params[at].ty.clone()) {
             Type::Void => {
                 let message = format!("the field `{}` is of a kind that cannot be read", name.node);
                 self.error("E0226", name.span, message).help("numbers, addresses and text can be read");
@@ -447,11 +471,26 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// Whether the word makes a form of a variable.
+pub fn has_mode(name: &str, word: &ast::Expr) -> bool {
+    matches!(&word.kind, ast::ExprKind::Ident(word) if MODES.iter().any(|(of, known, _)| *of == name && known == word))
+}
+
+/// `curtask`
+fn this_task(span: Span) -> Expr {
+    expr(ExprKind::Kernel(Box::new(expr(ExprKind::Task, Type::U64, span))), Type::U64, span)
+}
+
+/// The kernel's name of a thread.
+fn comm_at(base: Expr, span: Span) -> Expr {
+    expr(ExprKind::ReadStr { base: Box::new(base), limit: None }, Type::Str(16), span)
+}
+
 fn stack_mode_help(word: &str) -> &'static str {
     match word {
         "build_id" => {
-            "use `perf`, which names the file of each frame, or `raw`; modes are `bpftrace`, `perf` and `raw`"
+            "use `perf`, which names the file of each frame, or `raw`; modes are `bpftrace`, `perf`, `raw` and `folded`"
         }
-        _ => "modes are `bpftrace`, `perf` and `raw`",
+        _ => "modes are `bpftrace`, `perf`, `raw` and `folded`",
     }
 }

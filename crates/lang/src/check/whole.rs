@@ -3,6 +3,7 @@
 use rustc_hash::FxHashSet;
 
 use crate::ast;
+use crate::catalog::KERNEL;
 use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::check::infer::literal;
@@ -25,6 +26,25 @@ pub fn fields_are<'s>(names: impl ExactSizeIterator<Item = &'s String>) -> Strin
     format!("its fields are {}{rest}", shown.join(", "))
 }
 
+/// Why something that travels by value cannot be read.
+const NOT_PASSED: &str = "floating-point numbers and vectors travel in registers that probes cannot read; text and long arrays \
+                          that are passed by value are no values here";
+
+/// It is no memory: it travels in registers or on the stack.
+fn is_passed(place: &Expr) -> bool {
+    matches!(place.kind, ExprKind::Param(_) | ExprKind::ParamField { .. } | ExprKind::RetvalField { .. })
+}
+
+/// So many bytes into what travels by value.
+fn offset_by(place: &Expr, bytes: u32, ty: Type) -> Option<Expr> {
+    let kind = match place.kind {
+        ExprKind::ParamField { param, offset } => ExprKind::ParamField { param, offset: offset + bytes },
+        ExprKind::RetvalField { offset } => ExprKind::RetvalField { offset: offset + bytes },
+        _ => return None,
+    };
+    Some(expr(kind, ty, place.span))
+}
+
 /// How the parts of a record are asked for.
 pub(super) const BY_NAME: &str = "parts of a record are asked for by name: `.name`";
 
@@ -37,11 +57,7 @@ impl Checker<'_> {
                 let id = *id;
                 self.struct_value(place, id)
             }
-            Type::Array(..) if matches!(place.kind, ExprKind::ParamField { .. }) => {
-                let message = format!("an array (`{}`) is no single value", self.types.show(&place.ty));
-                self.error("E0226", place.span, message).help("name an element of it: `[0]`");
-                unknown(place.span)
-            }
+            Type::Array(..) if is_passed(&place) => self.passed_value(place),
             Type::Array(..) => self.sized(place),
             _ => place,
         }
@@ -51,7 +67,7 @@ impl Checker<'_> {
     fn text_in(&mut self, place: Expr, count: u32) -> Expr {
         let (span, ty) = (place.span, Type::Str((count + 1).min(self.config.max_strlen)));
         let kind = match place.kind {
-            ExprKind::Load { .. } | ExprKind::ParamField { .. } => {
+            ExprKind::Load { .. } | ExprKind::ParamField { .. } | ExprKind::RetvalField { .. } => {
                 let base = self.address_of(place);
                 ExprKind::ReadStr { base: Box::new(base), limit: None }
             }
@@ -62,10 +78,7 @@ impl Checker<'_> {
 
     fn struct_value(&mut self, place: Expr, id: StructId) -> Expr {
         self.types.complete(id);
-        match place.kind {
-            ExprKind::Param(_) | ExprKind::ParamField { .. } => self.passed_struct(place, id),
-            _ => self.sized(place),
-        }
+        if is_passed(&place) { self.passed_value(place) } else { self.sized(place) }
     }
 
     /// A value of bytes that are neither too many nor unknown.
@@ -90,17 +103,81 @@ impl Checker<'_> {
         place
     }
 
-    /// A struct that was passed by value lies in registers, member by member: as a value it is a record.
-    fn passed_struct(&mut self, place: Expr, id: StructId) -> Expr {
-        let span = place.span;
-        let names: Vec<String> = self.types.struct_def(id).fields.iter().map(|f| f.name.clone()).collect();
-        let mut parts = Vec::new();
-        for name in &names {
-            let Some(field) = self.types.member(id, name) else { return unknown(span) };
-            let member = self.member(place.clone(), &field, span);
-            parts.push(self.value_of(member));
+    /// What travels by value, whole: what cannot be read of it is left out, and said.
+    fn passed_value(&mut self, place: Expr) -> Expr {
+        let (span, ty) = (place.span, place.ty.clone());
+        let text = self.src.slice(span).to_owned();
+        let mut left_out = Vec::new();
+        match self.what_passes(place, &text, &mut left_out) {
+            Some(value) => {
+                self.say_left_out(&text, &left_out, span);
+                value
+            }
+            None => {
+                let message =
+                    format!("nothing of `{}` can be read as it is passed here", self.types.show(&ty));
+                self.error("E0226", span, message).note(NOT_PASSED);
+                unknown(span)
+            }
         }
-        self.record_of(names, parts, span)
+    }
+
+    /// A parameter or a result: a struct is a record of its members, an array a tuple. Names of what cannot be read go to
+    /// `left_out`; `None` if nothing can.
+    pub fn what_passes(&mut self, place: Expr, name: &str, left_out: &mut Vec<String>) -> Option<Expr> {
+        let span = place.span;
+        let value = match place.ty.clone() {
+            Type::Struct(id) => {
+                self.types.complete(id);
+                let fields = self.types.struct_def(id).fields.clone();
+                let (mut names, mut parts) = (Vec::new(), Vec::new());
+                for field in fields {
+                    let within = format!("{name}.{}", field.name);
+                    let Some(member) = self.types.member(id, &field.name).filter(|member| !member.float)
+                    else {
+                        left_out.push(within);
+                        continue;
+                    };
+                    let member = self.member(place.clone(), &member, span);
+                    if let Some(value) = self.what_passes(member, &within, left_out) {
+                        names.push(field.name);
+                        parts.push(value);
+                    }
+                }
+                (!parts.is_empty()).then(|| self.record_of(names, parts, span))
+            }
+            Type::Array(element, count) if count <= limits::PASSED_ELEMENTS && *element != CHAR => {
+                let size = self.types.size(&element);
+                let at = |n: u32| offset_by(&place, n * size, (*element).clone());
+                let parts: Option<Vec<Expr>> =
+                    (0..count).map(|n| self.what_passes(at(n)?, name, &mut Vec::new())).collect();
+                parts.filter(|parts| !parts.is_empty()).map(|parts| {
+                    let ty = Type::Tuple(parts.iter().map(|part| part.ty.clone()).collect());
+                    expr(ExprKind::Tuple(parts), ty, span)
+                })
+            }
+            Type::Array(..) | Type::Void => None,
+            _ => return Some(place),
+        };
+        // Its members have been named where they are what is missing.
+        if value.is_none() && !left_out.iter().any(|known| known.starts_with(name)) {
+            left_out.push(name.to_owned());
+        }
+        value
+    }
+
+    /// Warns of what a record lacks.
+    pub fn say_left_out(&mut self, whole: &str, names: &[String], span: Span) {
+        if names.is_empty() {
+            return;
+        }
+        let shown: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{name}`")).collect();
+        let more = if names.len() > LISTED { ", ..." } else { "" };
+        let plural = if names.len() == 1 { "is" } else { "are" };
+        let symbol = self.scope.symbol.clone();
+        let of = if symbol.is_empty() { String::new() } else { format!(" of `{symbol}`") };
+        let message = format!("{}{more} {plural} not in `{whole}`{of}", shown.join(", "));
+        self.warning("W0261", span, message).note(NOT_PASSED);
     }
 
     /// A record of values by name.
@@ -143,7 +220,14 @@ impl Checker<'_> {
     /// `(uint32)x`, `(struct point *)p`, `(uint8[8])x`
     pub fn cast(&mut self, ty: &ast::TypeName, inner: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(inner);
-        let Some(ty) = self.spelled(ty) else { return unknown(span) };
+        // What lies in the kernel may be one of its structs, whatever is probed.
+        let sight = self.types.sight.clone();
+        if value.in_kernel() && !sight.contains(&KERNEL) {
+            self.types.sight.push(KERNEL);
+        }
+        let ty = self.spelled(ty);
+        self.types.sight = sight;
+        let Some(ty) = ty else { return unknown(span) };
         if is_unknown(&value) {
             return if is_scalar(&ty) { int(0, ty, span) } else { unknown(span) };
         }
@@ -243,7 +327,17 @@ impl Checker<'_> {
                 let offset = offset + at as u32 * size;
                 expr(ExprKind::ParamField { param, offset }, element.clone(), span)
             }
-            (kind @ (ExprKind::Load { .. } | ExprKind::Param(_) | ExprKind::ParamField { .. }), at) => {
+            (ExprKind::RetvalField { offset }, Some(at)) if count > 0 => {
+                let offset = offset + at as u32 * size;
+                expr(ExprKind::RetvalField { offset }, element.clone(), span)
+            }
+            (
+                kind @ (ExprKind::Load { .. }
+                | ExprKind::Param(_)
+                | ExprKind::ParamField { .. }
+                | ExprKind::RetvalField { .. }),
+                at,
+            ) => {
                 let address = self.address_of(expr(kind, base.ty, base.span));
                 let checked = at.is_none() && count > 0;
                 let address = if checked { in_bounds(address, &index, count) } else { address };

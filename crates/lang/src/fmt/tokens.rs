@@ -94,6 +94,17 @@ const STATEMENTS: &[Rule] = &[
 const AFFIXES: &[Rule] =
     &[Rule::neg, Rule::not, Rule::bit_not, Rule::deref, Rule::address_of, Rule::increment, Rule::decrement];
 
+/// Where in a block that is a value an `if` stands that is this value.
+fn valued_if(rule: Rule, owner: Rule, children: &[Pair]) -> Option<usize> {
+    if rule != Rule::braces || owner == Rule::macro_def || STATEMENTS.contains(&owner) {
+        return None;
+    }
+    let last = children.iter().rposition(|child| child.as_rule() != Rule::rbrace)?;
+    let is_else = |part: Pair| part.as_rule() == Rule::braces;
+    let chooses = |stmt: &Pair| stmt.clone().into_inner().last().is_some_and(is_else);
+    (children[last].as_rule() == Rule::if_stmt && chooses(&children[last])).then_some(last)
+}
+
 /// What the tree says about places in the text.
 #[derive(Default)]
 struct Marks {
@@ -116,7 +127,12 @@ impl Marks {
             return self.leaves.push((span.start(), end, rule));
         }
         self.mark(rule, owner, span.end(), &children);
-        children.into_iter().for_each(|child| self.walk(child, rule));
+        let valued = valued_if(rule, owner, &children);
+        // The arms of an `if` that is a value are values.
+        let hands_on = matches!(rule, Rule::if_stmt | Rule::if_arm) && owner == Rule::if_expr;
+        for (at, child) in children.into_iter().enumerate() {
+            self.walk(child, if hands_on || valued == Some(at) { Rule::if_expr } else { rule });
+        }
     }
 
     fn mark(&mut self, rule: Rule, owner: Rule, end: usize, children: &[Pair]) {

@@ -84,4 +84,13 @@ pub const FORMS: &[Code] = &[
         example: "cuda:alloc { @ = sum(args.byte) }",
         repaired: "cuda:alloc { @ = sum(args.bytes) }",
     },
+    Code {
+        code: "W0041",
+        title: "no function of an operation meets the condition",
+        explanation: "Which function does an operation is known before the program runs, and with it `args.kind` in most \
+                      cases. A clause is attached to the functions that its condition may hold for; here there is none. \
+                      `cudatrace -l -v 'cuda:*'` lists the functions.",
+        example: "cuda:graph / args.kind == \"start\" / { @ = count() }",
+        repaired: "cuda:graph / args.kind == \"launch\" / { @ = count() }",
+    },
 ];

@@ -282,6 +282,43 @@ impl Visit for PutIn<'_, '_> {
     }
 }
 
+/// Takes an `if` at the end of a block, each arm of which ends in a value, as the block's value.
+fn chosen(block: &mut Block) -> Option<Expr> {
+    if !block.stmts.last().is_some_and(|last| matches!(last.kind, StmtKind::If { .. }) && is_value(last)) {
+        return None;
+    }
+    value_at_end(block)
+}
+
+/// Takes what a block ends in out of it.
+fn value_at_end(block: &mut Block) -> Option<Expr> {
+    let Stmt { kind, span } = block.stmts.pop()?;
+    let whole = |mut block: Block| {
+        let (span, value) = (block.span, value_at_end(&mut block)?);
+        Some(Expr { kind: ExprKind::Block { body: block, value: Some(Box::new(value)) }, span })
+    };
+    match kind {
+        StmtKind::Expr(value) => Some(value),
+        StmtKind::Block(inner) => whole(inner),
+        StmtKind::If { cond, then, otherwise } => {
+            let (then, otherwise) = (Some(Box::new(whole(then)?)), Box::new(whole(otherwise?)?));
+            Some(Expr { kind: ExprKind::Ternary { cond: Box::new(cond), then, otherwise }, span })
+        }
+        _ => None,
+    }
+}
+
+/// The statement could be a value: a call of a macro is a block by now.
+fn is_value(stmt: &Stmt) -> bool {
+    let ends = |block: &Block| block.stmts.last().is_some_and(is_value);
+    match &stmt.kind {
+        StmtKind::Expr(_) => true,
+        StmtKind::Block(inner) => ends(inner),
+        StmtKind::If { then, otherwise: Some(otherwise), .. } => ends(then) && ends(otherwise),
+        _ => false,
+    }
+}
+
 /// Reports blocks without a value where one is wanted, and takes a value out of a block that is nothing but it.
 struct Valueless<'d> {
     diags: &'d mut Diagnostics,
@@ -293,6 +330,9 @@ impl Visit for Valueless<'_> {
             && body.stmts.is_empty()
         {
             e.kind = std::mem::replace(&mut value.kind, ExprKind::Bool(false));
+        }
+        if let ExprKind::Block { body, value: value @ None } = &mut e.kind {
+            *value = chosen(body).map(Box::new);
         }
         if let ExprKind::Block { value: None, .. } = e.kind {
             self.diags

@@ -11,6 +11,7 @@
 
 pub mod blocks;
 pub mod codes;
+mod constant;
 pub mod devices;
 pub mod getopt;
 pub mod import;

@@ -8,6 +8,8 @@
 //! cuda:alloc:"cuMemAllocPitch"                { @ = sum((uint64)(args.WidthInBytes * args.Height)) }
 //! ```
 //!
+//! A condition that a function never meets, as `/ args.kind == "pool" /` of one that frees pinned memory, leaves that function out.
+//!
 //! Which functions, and what they have where, is `cuda::operations`.
 
 use cuda::operations::{Api, Argument, Feed, Operation};
@@ -17,6 +19,7 @@ use crate::ast::{
     TypeName,
 };
 use crate::diagnostic::Diagnostics;
+use crate::forms::constant;
 use crate::forms::lookup::Own;
 use crate::forms::walk::{self, Visit};
 use crate::parse::parse;
@@ -98,9 +101,15 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
     let Item::Clause(mut clause) = item else { return vec![item] };
     let (operations, others): (Vec<_>, Vec<_>) =
         std::mem::take(&mut clause.probes).into_iter().partition(|spec| asked(spec).is_some());
+    let all = operations.iter().filter_map(|spec| Some((spec, asked(spec)?)));
+    let mut rows: Vec<_> = all.map(|(spec, asked)| (spec, asked, met(&clause, asked))).collect();
+    if others.is_empty() && rows.iter().all(|(.., met)| met.is_empty()) {
+        rows.truncate(1);
+        rows.iter_mut().for_each(|(_, asked, met)| *met = nothing_met(&clause, *asked, diags));
+    }
     let mut clauses = Vec::new();
-    for spec in &operations {
-        clauses.extend(of_operation(&clause, spec, diags));
+    for (spec, asked, met) in rows {
+        clauses.extend(of_operation(&clause, (spec, asked), &met, diags));
     }
     if !others.is_empty() {
         clause.probes = others;
@@ -109,12 +118,16 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
     clauses.into_iter().map(Item::Clause).collect()
 }
 
-/// One clause for each body that the functions of an operation make of the one that was written.
-fn of_operation(clause: &Clause, spec: &ProbeSpec, diags: &mut Diagnostics) -> Vec<Clause> {
-    let Some(asked) = asked(spec) else { return Vec::new() };
+/// One clause for each body that these functions of an operation make of the one that was written.
+fn of_operation(
+    clause: &Clause,
+    (spec, asked): (&ProbeSpec, Asked),
+    feeds: &[&'static Feed],
+    diags: &mut Diagnostics,
+) -> Vec<Clause> {
     let used = arguments(clause, asked.operation);
     let mut clauses: Vec<(Vec<&str>, Clause)> = Vec::new();
-    for feed in asked.operation.feeds {
+    for &feed in feeds {
         let values: Vec<&str> = used.iter().map(|arg| feed.value(arg)).collect();
         if let Some((_, same)) = clauses.iter_mut().find(|(known, _)| *known == values) {
             add_functions(&mut same.probes[0], feed);
@@ -125,6 +138,39 @@ fn of_operation(clause: &Clause, spec: &ProbeSpec, diags: &mut Diagnostics) -> V
         clauses.push((values, Clause { probes: vec![spec], ..fed(clause, asked, feed, diags) }));
     }
     clauses.into_iter().map(|(_, clause)| clause).collect()
+}
+
+/// The rows of an operation in which a clause's condition may hold.
+fn met(clause: &Clause, asked: Asked) -> Vec<&'static Feed> {
+    let may_hold = |feed: &&'static Feed| {
+        let Some(mut condition) = clause.predicate.clone() else { return true };
+        // What is wrong with it is said where the clause is put together.
+        walk::expr(&mut condition, &mut PutIn { asked, feed, count: 0, diags: &mut Diagnostics::default() });
+        constant::truth(&condition) != Some(false)
+    };
+    asked.operation.feeds.iter().filter(may_hold).collect()
+}
+
+/// One row of an operation all the same, so that the clause is checked; and somebody hears of it, unless an option has switched it off.
+fn nothing_met(clause: &Clause, asked: Asked, diags: &mut Diagnostics) -> Vec<&'static Feed> {
+    let Asked { api, operation, .. } = asked;
+    if let Some(predicate) =
+        clause.predicate.as_ref().filter(|predicate| constant::truth(predicate).is_none())
+    {
+        let message = format!("no function of `{}:{}` meets this condition", api.provider, operation.name);
+        diags.warning("W0041", predicate.span, message).help.extend(kinds(operation));
+    }
+    operation.feeds.iter().take(1).collect()
+}
+
+/// What an operation's calls may be.
+fn kinds(operation: &'static Operation) -> Option<String> {
+    let kind = operation.arg("kind")?;
+    let mut kinds: Vec<&str> = operation.feeds.iter().map(|feed| feed.value(kind)).collect();
+    kinds.retain(|kind| kind.starts_with('"'));
+    kinds.sort_unstable();
+    kinds.dedup();
+    (!kinds.is_empty()).then(|| format!("`args.kind` is one of {}", kinds.join(", ")))
 }
 
 /// The arguments of an operation that a clause uses.

@@ -190,10 +190,45 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// A block where a value is wanted: an `if` at its end is one, too.
+    fn wanted_block(&mut self, pair: Pair) -> (Block, Option<Expr>) {
+        let is_else = |part: Pair| part.as_rule() == Rule::braces;
+        let chooses = |stmt: &Pair| {
+            stmt.as_rule() == Rule::if_stmt && stmt.clone().into_inner().last().is_some_and(is_else)
+        };
+        let Some(last) = last_stmt(&pair).filter(chooses) else { return self.valued_block(pair) };
+        let span = self.span(&pair);
+        let mut before: Vec<Pair> = pair.into_inner().filter(is_stmt).collect();
+        before.pop();
+        let built = self.deeper(1, span, |this| {
+            let stmts = before.into_iter().map(|part| this.stmt(part)).collect();
+            (Block { stmts, span }, Some(this.if_of_stmt(last)))
+        });
+        built.unwrap_or_default()
+    }
+
+    /// `if a { 1 } else if b { 2 } else { 3 }`, which was read as a statement.
+    fn if_of_stmt(&mut self, pair: Pair) -> Expr {
+        let span = self.span(&pair);
+        let mut arms: Vec<Pair> = pair.into_inner().filter(|part| part.as_rule() != Rule::kw_else).collect();
+        let arm = |this: &mut Self, part: Option<Pair>| {
+            let part = part.expect("the grammar has a block here");
+            this.deeper(1, span, |this| this.if_value(part)).unwrap_or_else(|| hole(span))
+        };
+        let mut value = arm(self, arms.pop());
+        for part in arms.into_iter().rev() {
+            let mut parts: Vec<Pair> =
+                part.into_inner().filter(|part| part.as_rule() != Rule::kw_if).collect();
+            let then = Some(Box::new(arm(self, parts.pop())));
+            let cond = Box::new(self.condition(&parts));
+            value = Expr { kind: ExprKind::Ternary { cond, then, otherwise: Box::new(value) }, span };
+        }
+        value
+    }
+
     /// A block, and its last expression if no `;` follows it.
     fn valued_block(&mut self, pair: Pair) -> (Block, Option<Expr>) {
-        let marks = [Rule::lbrace, Rule::rbrace];
-        let last = pair.clone().into_inner().filter(|part| !marks.contains(&part.as_rule())).last();
+        let last = last_stmt(&pair);
         let valued = last.is_some_and(|part| part.as_rule() == Rule::expr_stmt);
         let mut block = self.block(pair);
         match block.stmts.pop() {
@@ -349,8 +384,6 @@ impl<'a> Builder<'a> {
     }
 
     fn stmts(&mut self, pair: Pair) -> Vec<Stmt> {
-        use Rule::*;
-        let is_stmt = |part: &Pair| !matches!(part.as_rule(), lbrace | rbrace | langle | rangle | semi);
         pair.into_inner().filter(is_stmt).map(|part| self.stmt(part)).collect()
     }
 
@@ -694,7 +727,7 @@ impl<'a> Builder<'a> {
             Rule::type_value => ExprKind::Type(self.type_of(pair)),
             Rule::paren => return self.paren(pair),
             Rule::block_expr => {
-                let (body, value) = self.valued_block(inner!(pair.into_inner(), "a block"));
+                let (body, value) = self.wanted_block(inner!(pair.into_inner(), "a block"));
                 ExprKind::Block { body, value: value.map(Box::new) }
             }
             _ => return self.name_or_call(pair),
@@ -724,7 +757,7 @@ impl<'a> Builder<'a> {
             return self.if_expr(pair);
         }
         let span = self.span(&pair);
-        let (body, value) = self.valued_block(pair);
+        let (body, value) = self.wanted_block(pair);
         Expr { kind: ExprKind::Block { body, value: value.map(Box::new) }, span }
     }
 
@@ -914,6 +947,18 @@ fn join(operands: &mut Vec<Expr>, pending: &mut Vec<BinaryOp>) {
     let (Some(op), Some(rhs), Some(lhs)) = (pending.pop(), operands.pop(), operands.pop()) else { return };
     let span = lhs.span.to(rhs.span);
     operands.push(Expr { kind: ExprKind::Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs) }, span });
+}
+
+/// Not what stands around statements.
+fn is_stmt(part: &Pair) -> bool {
+    use Rule::*;
+    !matches!(part.as_rule(), lbrace | rbrace | langle | rangle | semi)
+}
+
+/// What a block ends in, a `;` included.
+fn last_stmt<'p>(block: &Pair<'p>) -> Option<Pair<'p>> {
+    let marks = [Rule::lbrace, Rule::rbrace];
+    block.clone().into_inner().filter(|part| !marks.contains(&part.as_rule())).last()
 }
 
 fn block_of(stmt: Stmt) -> Block {

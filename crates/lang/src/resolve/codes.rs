@@ -103,6 +103,13 @@ pub const PROBES: &[Code] = &[
         repaired: "config = { max_probes = 1 } uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
+        code: "E0116",
+        title: "a script of tests that is run as if it traced",
+        explanation: "`test:NAME` runs with `--test`, `bench:NAME` with `--bench`, and neither of them otherwise. This                       script has nothing else.",
+        example: "test:sum { return 1 + 1 != 2 }",
+        repaired: "test:sum { return 1 + 1 != 2 } BEGIN { printf(\"tracing\\n\") }",
+    },
+    Code {
         code: "E0120",
         title: "no such argument",
         explanation: "None of the functions of this clause has an argument of this name. Functions that lack one are \
@@ -130,8 +137,8 @@ pub const PROBES: &[Code] = &[
     Code {
         code: "E0123",
         title: "no result to read",
-        explanation: "The function returns nothing, or something that does not fit an integer register. A large struct that \
-                      it returns can be read: `retval` points to it.",
+        explanation: "The function returns nothing, or something that integer registers do not hold: a floating-point number, a \
+                      vector. Structs that it returns can be read; to a large one `retval` points.",
         example: "uretprobe:./app:main { @[retval] = count() }",
         repaired: "uretprobe:./app:main { @[func] = count() }",
     },

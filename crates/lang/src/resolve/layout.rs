@@ -10,14 +10,13 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::ast::Clause;
 use crate::catalog::{FileId, MarkerArg};
 use crate::check::foreign::{Shape, TypeRef};
 use crate::check::types::Types;
 use crate::debug::{Absent, Unsure};
 use crate::diagnostic::Diagnostics;
 use crate::hir::{Attach, Param, Signature, Site, Type};
-use crate::passing::{Passing, passing};
+use crate::passing::{Class, Passing, passing};
 use crate::resolve::Attached;
 use crate::resolve::declared::Declared;
 use crate::resolve::probes::{Call, Spot, did_you_mean, listed};
@@ -66,19 +65,18 @@ struct Key {
     passed: Option<Vec<MarkerArg>>,
 }
 
-/// Groups what a clause runs at. Functions that lack a used argument are left out with one warning; none left is an error.
-pub fn group(clause: &Clause, spots: Vec<Spot>, types: &mut Types, diags: &mut Diagnostics) -> Vec<Attached> {
-    let usage = Usage::of(clause);
-    let mut grouping = Grouping { usage: &usage, types, attached: Vec::new(), index: FxHashMap::default() };
+/// Groups what a clause of this usage runs at. Functions that lack a used argument are left out with one warning; none left is an error.
+pub fn group(usage: &Usage, spots: Vec<Spot>, types: &mut Types, diags: &mut Diagnostics) -> Vec<Attached> {
+    let mut grouping = Grouping { usage, types, attached: Vec::new(), index: FxHashMap::default() };
     let mut lacking = Vec::new();
-    let spots = with_fields(spots, &usage, diags);
+    let spots = with_fields(spots, usage, diags);
     let results = usage.retval.is_some() && spots.iter().any(returns_enum);
     for spot in spots {
         match spot {
-            Spot::Timed { attach, name, signature } => {
-                grouping.attached.push(Attached::Timed { attach, name, signature });
+            Spot::Timed { attach, name, signature, pointees } => {
+                grouping.attached.push(Attached::Timed { attach, name, signature, pointees });
             }
-            Spot::Call(call) => match lack(&call, &usage, results, grouping.types) {
+            Spot::Call(call) => match lack(&call, usage, results, grouping.types) {
                 Some(what) => lacking.push((call, what)),
                 None => grouping.add(call),
             },
@@ -245,6 +243,15 @@ impl Grouping<'_, '_> {
     }
 }
 
+/// Integer registers hold some of the result, a struct.
+fn is_in_registers(known: &Declared, types: &mut Types) -> bool {
+    let ty = types.plain(known.ret());
+    match passing(&ty, false, types.structs()) {
+        Passing::Registers(classes) => classes.contains(&Class::Integer),
+        _ => false,
+    }
+}
+
 /// The caller says where the result goes: it is a struct that does not fit registers.
 fn is_hidden(known: &Declared, types: &mut Types) -> bool {
     let returns_struct = || matches!(types.shape(known.ret()), Shape::Struct(_));
@@ -326,7 +333,7 @@ fn lack(call: &Call, usage: &Usage, codes: bool, types: &mut Types) -> Option<La
 fn is_readable(known: &Declared, types: &mut Types) -> bool {
     match types.shape(known.ret()) {
         Shape::Void | Shape::Float { .. } | Shape::Array(..) | Shape::Bytes(_) => false,
-        Shape::Struct(_) => is_hidden(known, types),
+        Shape::Struct(_) => is_hidden(known, types) || is_in_registers(known, types),
         _ => true,
     }
 }

@@ -23,7 +23,7 @@ pub mod usage;
 use crate::ast;
 use crate::catalog::{Catalog, File, FileId};
 use crate::diagnostic::Diagnostics;
-use crate::hir::{self, NameId};
+use crate::hir::{self, NameId, Trial};
 use crate::resolve::layout::Layout;
 use crate::resolve::names::Interner;
 use crate::resolve::providers::ProviderKind;
@@ -91,6 +91,8 @@ pub enum Attached {
         name: NameId,
         /// The record of a tracepoint.
         signature: Option<hir::Signature>,
+        /// Of each field of it the struct of the kernel that it points to.
+        pointees: Vec<Option<String>>,
     },
     /// `uprobe`, `uretprobe`
     Calls {
@@ -110,6 +112,60 @@ pub struct Resolved<'a> {
     pub files: Vec<File>,
     /// Targets that are not there yet.
     pub pending: Vec<Pending>,
+    /// The script sends calls as spans, in which others then lie.
+    pub sends_calls: bool,
+    /// It asks for the calls around the one in hand.
+    pub asks_around: bool,
+}
+
+/// Which of a script's clauses run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Run {
+    /// Those that trace; its tests and benches do not.
+    #[default]
+    Traces,
+    /// Its tests or its benches, and BEGIN and END around them.
+    Trials {
+        /// Which of the two.
+        kind: Trial,
+        /// Those whose name matches this pattern.
+        names: String,
+    },
+    /// All of them, to be checked.
+    Everything,
+}
+
+impl Run {
+    /// Whether attach points of a kind take part; those of trials by their name.
+    fn takes(&self, kind: ProviderKind, name: &str) -> bool {
+        match (self, Trial::of(kind)) {
+            (Run::Everything, _) => true,
+            (Run::Traces, trial) => trial.is_none(),
+            (Run::Trials { kind: wanted, names }, Some(trial)) => {
+                trial == *wanted && pattern::glob_matches(names.as_bytes(), name.as_bytes())
+            }
+            (Run::Trials { .. }, None) => matches!(kind, ProviderKind::Begin | ProviderKind::End),
+        }
+    }
+}
+
+impl Trial {
+    /// That of a kind of attach point.
+    pub fn of(kind: ProviderKind) -> Option<Trial> {
+        match kind {
+            ProviderKind::Test => Some(Trial::Test),
+            ProviderKind::Bench => Some(Trial::Bench),
+            _ => None,
+        }
+    }
+
+    /// As scripts and options write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Trial::Test => "test",
+            Trial::Bench => "bench",
+        }
+    }
 }
 
 /// What resolving needs of its surroundings.
@@ -122,6 +178,8 @@ pub struct Setting<'a> {
     pub missing: hir::MissingProbes,
     /// Attach points at most, where the script has a bound.
     pub most: Option<u32>,
+    /// Which clauses run.
+    pub run: &'a Run,
 }
 
 /// Finds the sites of all clauses and groups them.
@@ -133,60 +191,65 @@ pub fn resolve<'a>(
     diags: &mut Diagnostics,
 ) -> Resolved<'a> {
     let mut finder = probes::Finder::new(setting, names, diags);
-    let defined = defines_ask(script);
-    let sends = sends_calls(script);
     let clauses = script.items.iter().filter_map(|item| match item {
-        ast::Item::Clause(clause) => Some(clause),
+        ast::Item::Clause(clause) => Some((clause, Usage::of(clause))),
         _ => None,
     });
+    let clauses: Vec<(&ast::Clause, Usage)> = clauses.collect();
+    let defined = defines_ask(script);
+    let asks_around = defined.is_some() || clauses.iter().any(|(_, usage)| usage.around.is_some());
+    let sends_calls = clauses.iter().any(|(clause, usage)| usage.result && clause.probes.iter().any(returns));
     let mut found = Vec::new();
     let mut count = 0;
-    for (index, clause) in clauses.enumerate() {
-        let usage = Usage::of(clause);
-        let asked = probes::Around { named: usage.around.or(defined), parent: usage.event && sends };
+    for (index, (clause, usage)) in clauses.into_iter().enumerate() {
+        let asked = probes::Around { named: usage.around.or(defined), parent: usage.event && sends_calls };
         let spots = finder.clause(clause, asked, usage.wants_signature());
         let before = count;
         count += spots.len();
         if let Some(most) = setting.most.filter(|&most| before <= most as usize && count > most as usize) {
             finder.too_many(clause, count, most);
         }
-        found.push((index as u32, clause, spots));
+        found.push((index as u32, clause, usage, spots));
     }
     let (files, pending) = finder.finish();
+    if *setting.run == Run::Traces {
+        refuse_trials_alone(&found, diags);
+    }
     let clauses = found
         .into_iter()
-        .map(|(index, clause, spots)| {
-            let attached = layout::group(clause, spots, types, diags);
+        .map(|(index, clause, usage, spots)| {
+            let attached = layout::group(&usage, spots, types, diags);
             ResolvedClause { index, clause, attached }
         })
         .collect();
-    Resolved { clauses, files, pending }
+    Resolved { clauses, files, pending, sends_calls, asks_around }
 }
 
-/// Whether a script sends calls as spans, in which others then lie.
-pub fn sends_calls(script: &ast::Script) -> bool {
-    let returns = |spec: &ast::ProbeSpec| {
-        let provider = providers::PROVIDERS
-            .iter()
-            .find(|known| known.names.iter().any(|name| name.eq_ignore_ascii_case(&spec.provider.node)));
-        provider.is_some_and(|known| matches!(known.kind, ProviderKind::Uretprobe | ProviderKind::Cuda))
+/// Who runs a script that has nothing but tests and benches has forgotten to say that they are meant.
+fn refuse_trials_alone(found: &[(u32, &ast::Clause, Usage, Vec<probes::Spot>)], diags: &mut Diagnostics) {
+    let trial = |spec: &ast::ProbeSpec| match providers::find(&spec.provider.node) {
+        providers::Found::Known(provider) => Trial::of(provider.kind),
+        _ => None,
     };
-    script.items.iter().any(|item| match item {
-        ast::Item::Clause(clause) => clause.probes.iter().any(returns) && Usage::of(clause).result,
-        _ => false,
-    })
-}
-
-/// Whether a script asks for the calls around the one in hand.
-pub fn asks_around(script: &ast::Script) -> bool {
-    let asks = |item: &ast::Item| match item {
-        ast::Item::Clause(clause) => Usage::of(clause).around.is_some(),
-        _ => false,
+    let mut specs = found.iter().flat_map(|(_, clause, ..)| &clause.probes);
+    let Some((first, kind)) = specs.clone().next().and_then(|spec| Some((spec, trial(spec)?))) else {
+        return;
     };
-    defines_ask(script).is_some() || script.items.iter().any(asks)
+    if specs.all(|spec| trial(spec).is_some()) {
+        let message = format!("the script has nothing but what `--{}` runs", kind.word());
+        diags.error("E0116", first.span, message).help(format!("run it with `--{}`", kind.word()));
+    }
 }
 
-/// A `#define` that asks for them: any clause may use it.
+/// An attach point at which calls return.
+fn returns(spec: &ast::ProbeSpec) -> bool {
+    let provider = providers::PROVIDERS
+        .iter()
+        .find(|known| known.names.iter().any(|name| name.eq_ignore_ascii_case(&spec.provider.node)));
+    provider.is_some_and(|known| matches!(known.kind, ProviderKind::Uretprobe | ProviderKind::Cuda))
+}
+
+/// A `#define` that asks for the calls around the one in hand: any clause may use it.
 fn defines_ask(script: &ast::Script) -> Option<Span> {
     script.items.iter().find_map(|item| {
         let ast::Item::Define { value, .. } = item else { return None };

@@ -13,7 +13,7 @@ use crate::catalog::{File, FileId, Function, MarkerArg, Place, TargetError};
 use crate::debug::Absent;
 use crate::diagnostic::{DRAWN, Diagnostic, Diagnostics, Severity};
 use crate::forms::operations;
-use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site};
+use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site, Trial};
 use crate::resolve::declared::Declared;
 use crate::resolve::names::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern, cpp_name};
@@ -22,6 +22,9 @@ use crate::resolve::symbols::Symbols;
 use crate::resolve::{Pending, Setting, returns, tracepoint};
 use crate::similar::similar;
 use crate::span::Span;
+
+/// All programs and libraries that the traced processes run.
+const EVERYTHING: &str = "*";
 
 /// What one attach point yields.
 #[derive(Debug)]
@@ -34,6 +37,8 @@ pub enum Spot {
         name: NameId,
         /// The record of a tracepoint.
         signature: Option<Signature>,
+        /// Of each field of it the struct of the kernel that it points to.
+        pointees: Vec<Option<String>>,
     },
     /// A function.
     Call(Call),
@@ -222,11 +227,17 @@ impl<'a, 'b> Finder<'a, 'b> {
         if self.setting.only_files.is_some() && !is_call(provider.kind) {
             return Err(Miss::Silent);
         }
+        let name = spec.parts.first().map_or("", |part| text(&part.node));
+        if !self.setting.run.takes(provider.kind, name) {
+            return Err(Miss::Silent);
+        }
         match provider.kind {
             ProviderKind::Begin => self.bare(spec, provider, Attach::Begin),
             ProviderKind::End => self.bare(spec, provider, Attach::End),
             ProviderKind::Interval | ProviderKind::Profile => self.timer(spec, provider),
             ProviderKind::Signal => self.signal(spec, provider),
+            ProviderKind::Test => self.trial(spec, provider, Trial::Test),
+            ProviderKind::Bench => self.trial(spec, provider, Trial::Bench),
             ProviderKind::Tracepoint => self.tracepoints(spec, provider),
             ProviderKind::RawTracepoint => self.raw_tracepoints(spec, provider),
             ProviderKind::Uprobe => self.call(spec, provider, false),
@@ -275,8 +286,24 @@ impl<'a, 'b> Finder<'a, 'b> {
         }
     }
 
+    fn trial(&mut self, spec: &ProbeSpec, provider: &'static Provider, kind: Trial) -> Spots {
+        match spec.parts.as_slice() {
+            [name] => {
+                let name = text(&name.node);
+                let attach = Attach::Trial { kind, name: name.to_owned() };
+                Ok(vec![self.timed(attach, &format!("{}:{name}", kind.word()))])
+            }
+            _ => malformed(spec.span, "expected one name".into(), provider),
+        }
+    }
+
     fn timed(&mut self, attach: Attach, name: &str) -> Spot {
-        Spot::Timed { attach, name: self.names.intern(NameKind::Probe, name), signature: None }
+        Spot::Timed {
+            attach,
+            name: self.names.intern(NameKind::Probe, name),
+            signature: None,
+            pointees: vec![],
+        }
     }
 
     fn tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
@@ -304,10 +331,11 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     fn tracepoint(&mut self, category: &str, event: &str) -> Result<Spot, String> {
-        let (signature, offsets) = tracepoint::record(&self.setting.catalog.tracepoint(category, event)?);
+        let found = self.setting.catalog.tracepoint(category, event)?;
+        let ((signature, offsets), pointees) = (tracepoint::record(&found), tracepoint::pointees(&found));
         let name = self.names.intern(NameKind::Probe, &format!("tracepoint:{category}:{event}"));
         let attach = Attach::Tracepoint { category: category.into(), event: event.into(), offsets };
-        Ok(Spot::Timed { attach, name, signature: Some(signature) })
+        Ok(Spot::Timed { attach, name, signature: Some(signature), pointees })
     }
 
     fn raw_tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
@@ -332,10 +360,11 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     fn raw_tracepoint(&mut self, event: &str) -> Result<Spot, String> {
-        let (signature, offsets) = tracepoint::record(&self.setting.catalog.raw_tracepoint(event)?);
+        let found = self.setting.catalog.raw_tracepoint(event)?;
+        let ((signature, offsets), pointees) = (tracepoint::record(&found), tracepoint::pointees(&found));
         let name = self.names.intern(NameKind::Probe, &format!("rawtracepoint:{event}"));
         let attach = Attach::RawTracepoint { event: event.into(), offsets };
-        Ok(Spot::Timed { attach, name, signature: Some(signature) })
+        Ok(Spot::Timed { attach, name, signature: Some(signature), pointees })
     }
 
     fn call(&mut self, spec: &ProbeSpec, provider: &'static Provider, returns: bool) -> Spots {
@@ -380,6 +409,7 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     fn in_target(&mut self, asked: &Asked, target: &str, span: Span) -> Spots {
         match self.files(target) {
+            Ok(files) if target == EVERYTHING => self.in_any(asked, files, span),
             Ok(files) => self.in_files(asked, files),
             Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
             Err(TargetError::NotYet { looked_in }) => {
@@ -393,6 +423,18 @@ impl<'a, 'b> Finder<'a, 'b> {
                 self.assumed(asked, target)
             }
             Err(TargetError::Unusable(reason)) => self.no_target(target, span, &reason),
+        }
+    }
+
+    /// In all that traced processes run: what they map later may have it.
+    fn in_any(&mut self, asked: &Asked, files: Vec<File>, span: Span) -> Spots {
+        let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
+        match self.in_files(asked, files) {
+            Err(Miss::Absent(_)) => {
+                self.wait_for(EVERYTHING, span, paths);
+                self.assumed(asked, EVERYTHING)
+            }
+            found => found,
         }
     }
 
@@ -726,7 +768,7 @@ fn is_call(kind: ProviderKind) -> bool {
 }
 
 /// A part of an attach point as it was written.
-pub(crate) fn text(part: &SpecPart) -> &str {
+pub fn text(part: &SpecPart) -> &str {
     match part {
         SpecPart::Text(text) | SpecPart::Quoted(text) | SpecPart::Regex(text) => text,
         SpecPart::Option(_) => unreachable!("options of probes have been expanded"),

@@ -17,6 +17,10 @@ pub enum ProviderKind {
     RawTracepoint,
     /// `self:signal:SIGUSR1`
     Signal,
+    /// `test:NAME`
+    Test,
+    /// `bench:NAME`
+    Bench,
     /// `uprobe:libcuda:cuInit`
     Uprobe,
     /// `uretprobe:libcuda:cuInit`
@@ -109,6 +113,18 @@ pub static PROVIDERS: &[Provider] = &[
         form: "self:signal:SIGUSR1",
         doc: "when cudatrace itself gets the signal: SIGUSR1 or SIGUSR2",
     },
+    Provider {
+        names: &["test"],
+        kind: ProviderKind::Test,
+        form: "test:NAME",
+        doc: "once, with `--test`: it fails if it returns another number than 0",
+    },
+    Provider {
+        names: &["bench"],
+        kind: ProviderKind::Bench,
+        form: "bench:NAME",
+        doc: "again and again, with `--bench`, which says how long it takes",
+    },
 ];
 
 /// Providers that other tracers have and this one has not: names, and what to use.
@@ -129,10 +145,6 @@ pub static ABSENT: &[(&[&str], &str)] = &[
         "use `uprobe:LIBRARY:FUNCTION` on the function that writes there",
     ),
     (&["iter", "it"], "use `interval:s:1` and maps"),
-    (
-        &["test", "bench"],
-        "run a script that says whether it is right: `BEGIN { assert(1 + 1 == 2, \"sum\"); exit() }`",
-    ),
 ];
 
 /// Signals that probes may wait for: those without another meaning, numbered as on x86 and Arm.

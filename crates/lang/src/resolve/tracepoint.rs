@@ -57,7 +57,7 @@ pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
     let ty = |kind: &RecordKind| match kind {
         RecordKind::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
         RecordKind::Pointer { text: true } => Type::Pointer(Box::new(Type::Int { bytes: 1, signed: true })),
-        RecordKind::Pointer { text: false } => Type::Pointer(Box::new(Type::Void)),
+        RecordKind::Pointer { text: false } | RecordKind::PointerTo(_) => Type::Pointer(Box::new(Type::Void)),
         RecordKind::Text(bytes) => Type::Str(*bytes),
         RecordKind::LocatedText => Type::Str(0),
         RecordKind::Array { bytes, signed, count } => {
@@ -70,6 +70,15 @@ pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
     let params = params.map(param).collect();
     let signature = Signature { params, ret: Type::Void, hidden: false };
     (signature, tracepoint.fields.iter().map(|f| f.offset).collect())
+}
+
+/// Of each field the struct of the kernel that it points to.
+pub fn pointees(tracepoint: &Tracepoint) -> Vec<Option<String>> {
+    let pointee = |field: &RecordField| match &field.kind {
+        RecordKind::PointerTo(name) => Some(name.clone()),
+        _ => None,
+    };
+    tracepoint.fields.iter().map(pointee).collect()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub fn of(category: &str, event: &str) -> Option<Vec<RecordField>> {
 
 /// Where a field of the kernel's lies.
 pub fn kernel_field(of: &str, field: &str) -> Option<u32> {
-    let fields = [("real_parent", 100), ("tgid", 200), ("comm", 300)];
+    let fields = [("real_parent", 100), ("tgid", 200), ("comm", 300), ("group_leader", 400)];
     fields.into_iter().find(|(name, _)| of == "task_struct" && field == *name).map(|(_, offset)| offset)
 }
 

@@ -315,11 +315,23 @@ fn is_dimensions(members: &[(Arc<str>, Data)]) -> bool {
 }
 
 impl Frame {
-    /// Its name, or its address.
+    /// Its name, or its file, or its address.
     pub fn label(&self) -> String {
-        self.symbol.clone().unwrap_or_else(|| match wire::unwind::Stop::of(self.address) {
-            Some(stop) => format!("[stack cut: {}]", stop.words()),
-            None => format!("{:#x}", self.address),
-        })
+        match (&self.symbol, wire::unwind::Stop::of(self.address), self.file()) {
+            (Some(symbol), ..) => symbol.clone(),
+            (None, Some(stop), _) => format!("[stack cut: {}]", stop.words()),
+            (None, None, Some(file)) => format!("[{}]", file.trim_matches(['[', ']'])),
+            (None, None, None) => format!("{:#x}", self.address),
+        }
+    }
+
+    /// Where in which file it lies: `libcuda.so.1+0x2724a`.
+    pub fn place(&self) -> Option<String> {
+        Some(format!("{}+{:#x}", crate::value::escape(self.file()?.as_bytes()), self.offset))
+    }
+
+    /// The file's name without its directory.
+    fn file(&self) -> Option<&str> {
+        self.module.as_deref()?.rsplit('/').next()
     }
 }

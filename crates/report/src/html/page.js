@@ -13,6 +13,9 @@ function scaled(n, units) {
   return null;
 }
 const time = (ns) => scaled(ns, [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) ?? Math.round(ns) + " ns";
+// A moment of the recording, in one unit throughout, as finely as moments `step` ns apart need to look different.
+const [CLOCK, CLOCK_NS] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3]].find(([, ns]) => DATA.length >= ns) ?? ["ns", 1];
+const moment = (ns, step) => `${(ns / CLOCK_NS).toFixed(Math.min(Math.max(Math.ceil(Math.log10(CLOCK_NS / step) - 1e-9), 0), 9))} ${CLOCK}`;
 const size = (n) => scaled(n, [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024]]) ?? n + " B";
 const count = (n) => n.toLocaleString("en");
 const many = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
@@ -239,7 +242,7 @@ const timeline = (() => {
     g.strokeStyle = style("--line");
     for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
       g.beginPath(); g.moveTo(x(t), AXIS - 6); g.lineTo(x(t), tall); g.stroke();
-      const label = time(t), left = x(t) + 3;
+      const label = moment(t, step), left = x(t) + 3;
       if (left + g.measureText(label).width <= width) g.fillText(label, left, 12);
     }
   }
@@ -335,7 +338,7 @@ const timeline = (() => {
     const [pid, tid, comm] = DATA.threads[span[THREAD]];
     const name = element("b", DATA.names[span[NAME]]);
     if (span[CLASS] >= 8) name.className = "failed";
-    const where = ` took ${time(span[LENGTH])} at ${time(span[START])} in ${comm} ${pid}/${tid} (${DATA.classes[span[CLASS] % 8]})`;
+    const where = ` took ${time(span[LENGTH])} at ${moment(span[START], 1e3)} in ${comm} ${pid}/${tid} (${DATA.classes[span[CLASS] % 8]})`;
     details.replaceChildren(name, where, element("br"), span[TEXT]);
     const end = span[START] + span[LENGTH];
     if (follow) reveal(span);

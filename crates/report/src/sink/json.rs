@@ -21,6 +21,7 @@ use crate::export::json;
 use crate::hist::{self, Row};
 use crate::order::{shown, wide};
 use crate::printf::printf;
+use crate::trials::{Step, Tested};
 use crate::trouble::findings;
 use crate::value::{Context, key_parts};
 use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
@@ -158,6 +159,22 @@ impl<W: Write> JsonSink<W> {
         self.line(kind(map), &format!("{{{name}: []}}"))
     }
 
+    fn trial(&mut self, step: &Step) -> io::Result<()> {
+        let of = |name: &str, data: String| format!("{{{}: {{{data}}}}}", string(name.as_bytes()));
+        match step {
+            Step::Begin { .. } | Step::End { .. } => Ok(()),
+            Step::Tested(Tested { name, passed, ns, output }) => {
+                let output = string(output);
+                let data = format!("\"duration\": {ns}, \"passed\": {passed}, \"output\": {output}");
+                self.line("test_result", &of(name, data))
+            }
+            Step::Benched { name, average_ns, runs } => {
+                let data = format!("\"average\": {average_ns}, \"iters\": {runs}");
+                self.line("benchmark_result", &of(name, data))
+            }
+        }
+    }
+
     fn troubles(&mut self, manifest: &Manifest, troubles: &[Trouble]) -> io::Result<()> {
         let (lost, others): (Vec<_>, Vec<_>) =
             findings(manifest, troubles).into_iter().partition(|found| found.lost);
@@ -202,6 +219,7 @@ impl<W: Write> Sink for JsonSink<W> {
                 Ok(())
             }
             Output::Map(snapshot) => self.snapshot(context, snapshot),
+            Output::Trials(step) => self.trial(step),
             Output::End => {
                 self.script.clear();
                 Ok(())

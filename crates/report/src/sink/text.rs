@@ -15,6 +15,7 @@ use crate::hist;
 use crate::order::{shown, wide};
 use crate::printf::printf;
 use crate::series;
+use crate::trials::Table;
 use crate::trouble::findings;
 use crate::value::{Context, escape};
 use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
@@ -28,12 +29,13 @@ pub struct TextSink<W, N> {
     out: Lines<W>,
     notices: N,
     quiet: bool,
+    trials: Table,
 }
 
 impl<W: Write, N: Write> TextSink<W, N> {
     /// `quiet` leaves out how many probes were attached; losses are told all the same.
     pub fn new(out: W, notices: N, quiet: bool) -> TextSink<W, N> {
-        TextSink { out: Lines::new(out), notices, quiet }
+        TextSink { out: Lines::new(out), notices, quiet, trials: Table::default() }
     }
 
     fn event(
@@ -145,6 +147,7 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
                 self.out.begin_with(format!("{script:<width$} | "))
             }
             Output::Map(snapshot) => self.map(context, snapshot),
+            Output::Trials(step) => self.out.write_all(&self.trials.lines(step)),
             Output::End => {
                 self.out.begin_with(String::new())?;
                 self.out.write_all(b"\n\n")

@@ -91,6 +91,7 @@ impl Child {
         }
         let output = if command.apart { Some(set_apart(&mut process)?) } else { None };
         let mut hold = Hold {
+            deaf: signals::hear_of_children(),
             watch: command.watch_mappings,
             ends: command.watch_ends,
             identity,
@@ -236,6 +237,8 @@ fn watch(
 
 /// What the child does between fork and exec.
 struct Hold {
+    /// It ignores the end of its children, as we were told to.
+    deaf: bool,
     watch: bool,
     ends: bool,
     identity: Option<User>,
@@ -262,6 +265,10 @@ impl Hold {
             drop(unsafe { OwnedFd::from_raw_fd(listener) });
         }
         signals::unblock();
+        if self.deaf {
+            // SAFETY: no handler is installed.
+            unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        }
         self.identity.as_ref().map_or(Ok(()), User::become_it)
     }
 

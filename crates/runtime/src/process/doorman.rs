@@ -8,8 +8,10 @@
 use super::executed;
 use crate::sys;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -115,7 +117,7 @@ impl Mappings {
             let _ = self.answer();
             return self.next();
         };
-        let identity = identity(&metadata);
+        let (identity, shown) = (identity(&metadata), without_mark(shown));
         let long = |at: usize| u64::from_le_bytes(question[at..at + 8].try_into().expect("8 bytes"));
         let place = Place { start: long(PLACE), end: long(PLACE + 8), offset: long(PLACE + 16) };
         let place = Some(place).filter(|place| place.start != 0);
@@ -123,7 +125,8 @@ impl Mappings {
         Ok(Some(if kind == EXECUTES { Question::Executes(mapping) } else { Question::Maps(mapping) }))
     }
 
-    /// Lets a process end that waits to do so, within some ms; other questions stay.
+    /// Lets a process end that waits to do so, within some ms, without having become its program; other questions stay, of a
+    /// program that has run and ends already too.
     pub(super) fn let_end(&mut self, timeout_ms: i32) -> io::Result<()> {
         let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut question = [0; QUESTION];
@@ -133,7 +136,8 @@ impl Mappings {
             let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
             libc::recv(self.socket.as_raw_fd(), question.as_mut_ptr().cast(), QUESTION, flags)
         };
-        if peeked == QUESTION as isize && question[..4] == ENDS.to_le_bytes() {
+        let tid = u32::from_le_bytes(question[4..8].try_into().expect("4 bytes"));
+        if peeked == QUESTION as isize && question[..4] == ENDS.to_le_bytes() && is_ours(tid) {
             self.socket.read_exact(&mut question)?;
             self.answer()?;
         }
@@ -341,6 +345,14 @@ impl Doorman {
 
 fn identity(metadata: &std::fs::Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
+}
+
+/// The path of a file that has been deleted, or never had a place on disk, as the kernel shows it: with a mark.
+fn without_mark(path: PathBuf) -> PathBuf {
+    match path.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
+        Some(path) => OsStr::from_bytes(path).into(),
+        None => path,
+    }
 }
 
 /// Where mmap(2) is told to put a file; otherwise the kernel chooses.

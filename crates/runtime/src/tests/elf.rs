@@ -1,12 +1,14 @@
 //! Whole objects through libbpf: a counting program, assembled and written here, with maps declared by BTF.
 
 use super::*;
+use crate::detach::Detaching;
 use crate::error::LoadError;
 use crate::session::{Loaded, ModuleId, Options, Part};
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
 use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind};
 use object::{SymbolFlags, SymbolKind, SymbolScope};
 use report::Cell;
+use std::time::Duration;
 use wire::manifest::Compiled;
 use wire::map::{Agg, Map, MapValue, Storage};
 
@@ -184,7 +186,9 @@ fn a_module_that_extends_a_session_counts_in_the_same_map() {
     assert_eq!(count(&session), is(3));
 
     let part = |module, clause| Part { module, clause: Some(clause) };
-    let wait = |detaching: std::thread::JoinHandle<()>| detaching.join().expect("detaches");
+    let wait = |detaching: Detaching| {
+        assert!(!detaching.wait(Duration::from_secs(10)).left_behind);
+    };
     wait(session.drop_part(part(ModuleId::default(), 0)));
     probed_one(1);
     assert_eq!(count(&session), is(3), "detached");
@@ -197,7 +201,7 @@ fn a_module_that_extends_a_session_counts_in_the_same_map() {
     assert_eq!(count(&session), is(0));
     let mut heard = Heard::default();
     session.run(&mut heard, &NoNames, stop_now());
-    assert_eq!(heard.said, ["attached 2", "end", "map 0", "trouble 0"]);
+    assert_eq!(heard.said, ["attached 2", "end", "trouble 0"], "what was cleared is not said");
 
     let mut fewer = second;
     fewer.manifest.events.clear();

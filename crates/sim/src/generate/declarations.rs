@@ -7,6 +7,8 @@ pub enum Side {
     Timer,
     /// The time, of `BEGIN` and `END`: nothing is interrupted.
     Ends,
+    /// The same of a test, which returns a number.
+    Test,
     /// Registers and arguments.
     Entry,
     /// The result, the duration, arguments as they were.
@@ -78,6 +80,7 @@ pub static PROBES: &[Probe] = &[
     probe(Side::Timer, "interval:s:1", &[]),
     probe(Side::Timer, "profile:hz:99", &[]),
     probe(Side::Ends, "BEGIN", &[]),
+    probe(Side::Test, "test:it", &[]),
     probe(Side::Ends, "END", &[]),
 ];
 

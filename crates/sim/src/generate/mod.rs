@@ -107,7 +107,9 @@ impl Maker {
             // Its result.
             'R' => result,
             // Something that is interrupted.
-            'n' => side != Side::Ends,
+            'n' => !matches!(side, Side::Ends | Side::Test),
+            // A test, which may return a value.
+            'T' => side == Side::Test,
             // Divisions and reads of memory, which may fail. Parts of the predicate of a return probe are evaluated when the call
             // begins: a call that never returns would count its division by zero all the same, and where such a part does not
             // hold, what stands before it is not read.
@@ -189,7 +191,7 @@ impl Maker {
             }
         }
         match self.probe.side {
-            Side::Timer | Side::Ends => "nsecs".into(),
+            Side::Timer | Side::Ends | Side::Test => "nsecs".into(),
             _ if self.probe.is_operation() && may_fail => "args.bytes".into(),
             _ if self.probe.is_operation() => "duration".into(),
             Side::Entry => format!("arg{}", self.rng.below(8)),

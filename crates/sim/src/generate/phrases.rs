@@ -158,6 +158,9 @@ const CONDITION: Table = Table {
         (1, "v", "is_error((CUresult)`i`)"),
         (1, "v", "is_error((cudaError_t)`i`)"),
         (1, "v", "`m` == `m`"),
+        (1, "v", "(`i`, `s0`) `== !=` (`i`, comm)"),
+        (1, "v", "$r `== !=` (c = (y = `i0`, x = `u0`), b = `s0`, a = `i0`)"),
+        (1, "v", "$v != (`i0`, `s0`, (`u0`, `i0`))"),
         (1, "R", "retval == `CUDA_SUCCESS CUDA_ERROR_OUT_OF_MEMORY CUDA_ERROR_INVALID_VALUE`"),
         (1, "R", "is_error(retval)"),
         (1, "c", "func == \"cuMemAlloc_v2\""),
@@ -304,6 +307,7 @@ const FLAT: Table = Table {
         (1, "", "print((`w0`, `e`, strerror(`i1`), `c2`));"),
         (1, "", "printf(\"%s %d\", `m`, strlen(`m`));"),
         (1, "", "printf(\"%r %rx %rh\", buf(`p`, `1..20`), `s1`, buf(`p`, `u1`));"),
+        (1, "", "print(buf(`s0`, `1..20`));"),
         (1, "", "print(`$p $r $v $long`);"),
         (1, "", "print((`r`, $r.c));"),
         (1, "", "print((`v`, $v.2));"),
@@ -342,5 +346,6 @@ const FLAT: Table = Table {
         // Ways out.
         (3, "l", "if (`c2`) { `break continue` }"),
         (1, "x", "if (`c2`) { `return exit(3)` }"),
+        (2, "T", "if (`c2`) { return `i2`; }"),
     ],
 };

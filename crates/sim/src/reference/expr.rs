@@ -9,6 +9,7 @@ use crate::world::{self, ARGUMENT_REGS};
 use lang::hir::{
     Around, Attach, BinaryOp, Expr, ExprKind, Fact, MapId, NameId, NameKind, Site, Type, Yields,
 };
+use lang::passing::{Class, Passing, passing};
 
 impl Entered {
     /// The eightbyte at a place, if it can be read.
@@ -60,7 +61,7 @@ impl Meaning<'_> {
             K::Comm => return Val::Str(moment.comm.as_bytes().to_vec()),
             K::Cast(inner) => {
                 let value = self.eval(run, inner);
-                return self.cast(value, &e.ty);
+                return self.cast(value, &inner.ty, &e.ty);
             }
             K::ByCase(_) => unreachable!("the checker makes none"),
             K::Ternary { cond, then, otherwise } => {
@@ -117,6 +118,7 @@ impl Meaning<'_> {
             K::Arg(n) => self.arg(run, *n),
             K::Reg(name) => run.regs.by_name(name).expect("checked to exist") as i64,
             K::Retval => run.regs.get(crate::world::Reg::Ax) as i64,
+            K::RetvalField { offset } => self.retval_field(run, *offset),
             K::Duration => (moment.time_ns - run.entered.as_ref().expect("entered").time_ns) as i64,
             K::Started => run.entered.as_ref().expect("entered").time_ns.wrapping_sub(BOOT_AHEAD_NS) as i64,
             K::Around(around) => match (around, run.around.last()) {
@@ -228,8 +230,12 @@ impl Meaning<'_> {
         parts.iter().map(|part| self.eval(run, part)).collect()
     }
 
-    fn cast(&self, value: Val, ty: &Type) -> Val {
+    fn cast(&self, value: Val, from: &Type, ty: &Type) -> Val {
         match (value, ty) {
+            (Val::Str(mut text), Type::Buf(length)) => {
+                text.resize(*length as usize, 0);
+                Val::Buf(text)
+            }
             (Val::Num(n), Type::Array(..)) => {
                 let size = abi::size(ty, &self.program.structs) as usize;
                 Val::Bytes(n.to_le_bytes()[..size].to_vec())
@@ -245,7 +251,17 @@ impl Meaning<'_> {
                 Val::Str(text)
             }
             (Val::Tuple(parts), Type::Tuple(types) | Type::Record(_, types) | Type::Either(types)) => {
-                Val::Tuple(parts.into_iter().zip(types).map(|(p, t)| self.cast(p, t)).collect())
+                let (Type::Tuple(olds) | Type::Record(_, olds) | Type::Either(olds)) = from else {
+                    panic!("parts of {from:?}")
+                };
+                let place = |at: usize| match (from, ty) {
+                    (Type::Record(names, _), Type::Record(wanted, _)) => {
+                        names.iter().position(|name| *name == wanted[at]).expect("the same members")
+                    }
+                    _ => at,
+                };
+                let part = |(at, ty)| self.cast(parts[place(at)].clone(), &olds[place(at)], ty);
+                Val::Tuple(types.iter().enumerate().map(part).collect())
             }
             (value, _) => value,
         }
@@ -260,6 +276,20 @@ impl Meaning<'_> {
             Some(word) => (word >> (8 * (offset % 8))) as i64,
             None => self.unreadable(),
         }
+    }
+
+    /// Eight bytes at most of a result in registers: those of integers lie in rax and rdx, in order.
+    fn retval_field(&self, run: &Run, offset: u32) -> i64 {
+        let signature = run.probe.signature.as_ref().expect("a result has a signature");
+        let Passing::Registers(classes) = passing(&signature.ret, false, &self.program.structs) else {
+            panic!("a result in registers, not {:?}", signature.ret)
+        };
+        let before = &classes[..offset as usize / 8];
+        let reg = match before.iter().filter(|class| **class == Class::Integer).count() {
+            0 => crate::world::Reg::Ax,
+            _ => crate::world::Reg::Dx,
+        };
+        (run.regs.get(reg) >> (8 * (offset % 8))) as i64
     }
 
     fn arg(&mut self, run: &Run, n: u32) -> i64 {

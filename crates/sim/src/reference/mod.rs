@@ -84,6 +84,8 @@ struct Run<'p> {
     vars: Vec<Val>,
     /// What is left for the reader.
     queue: Vec<Later>,
+    /// What a test returns.
+    returned: i64,
 }
 
 /// For the reader to do.
@@ -98,6 +100,7 @@ enum Later {
 impl<'a> Meaning<'a> {
     fn all(&mut self, world: &World, pid_filter: bool) {
         self.plain(&world.begin, |a| *a == Attach::Begin);
+        self.plain(&world.begin, |a| matches!(a, Attach::Trial { .. }));
         for step in &world.steps {
             if self.outcome.exit.is_some() {
                 break;
@@ -174,10 +177,13 @@ impl<'a> Meaning<'a> {
         }
         let vars = probe.vars.iter().map(|var| Val::zero(&var.ty, self.program)).collect();
         let around = self.around(moment, &regs, &probe.attach);
-        let mut run = Run { probe, moment, site, regs, entered, around, vars, queue: vec![] };
+        let mut run = Run { probe, moment, site, regs, entered, around, vars, queue: vec![], returned: 0 };
         let wanted = probe.predicate.as_ref().is_none_or(|p| self.eval(&mut run, p).truth());
         if wanted {
             self.block(&mut run, &probe.body);
+        }
+        if matches!(probe.attach, Attach::Trial { .. }) {
+            self.outcome.returned.push(run.returned);
         }
         for later in std::mem::take(&mut run.queue) {
             self.read(moment, later);

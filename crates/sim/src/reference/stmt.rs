@@ -60,7 +60,10 @@ impl Meaning<'_> {
             StmtKind::ForMap { var, map, body } => return self.map_loop(run, *var, *map, body),
             StmtKind::Break => return Flow::Break,
             StmtKind::Continue => return Flow::Continue,
-            StmtKind::Return => return Flow::Leave,
+            StmtKind::Return(value) => {
+                run.returned = value.as_ref().map_or(0, |value| self.eval(run, value).num());
+                return Flow::Leave;
+            }
             StmtKind::Exit { code } => {
                 let code = self.eval(run, code).num();
                 run.queue.push(Later::Say(What::Exit(code)));

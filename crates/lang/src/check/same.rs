@@ -1,0 +1,54 @@
+//! `==` of tuples and records: part by part, the members of records by their names.
+//!
+//! ```text
+//! ($pid, comm) == @last        { $t = @last; $pid == $t.0 && comm == $t.1 }
+//! ```
+
+use crate::check::Checker;
+use crate::check::build::{binary, expr, int};
+use crate::check::expr::is_single;
+use crate::check::stmt::changes;
+use crate::check::types::places_of;
+use crate::hir::{BinaryOp, Expr, ExprKind, Stmt, StmtKind, Type};
+use crate::span::Span;
+
+impl Checker<'_> {
+    /// Whether two tuples, or two records, are equal; `None` if they have not the same parts.
+    pub fn same_parts(&mut self, lhs: &Expr, rhs: &Expr, span: Span) -> Option<Expr> {
+        let places = places_of(&lhs.ty, &rhs.ty)?;
+        let mut kept = Vec::new();
+        let (lhs, rhs) = (self.steady(lhs, &mut kept), self.steady(rhs, &mut kept));
+        let pairs = places.into_iter().enumerate();
+        let equal =
+            |(at, place): (usize, usize)| self.compare(BinaryOp::Eq, part(&lhs, at), part(&rhs, place), span);
+        let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
+        let equal: Vec<Expr> = pairs.map(equal).collect();
+        let equal = equal.into_iter().reduce(both).unwrap_or_else(|| int(1, Type::Bool, span));
+        Some(match kept.is_empty() {
+            true => equal,
+            false => expr(ExprKind::Block { body: kept, value: Box::new(equal) }, Type::Bool, span),
+        })
+    }
+
+    /// The value as something that may be looked at several times.
+    fn steady(&mut self, value: &Expr, kept: &mut Vec<Stmt>) -> Expr {
+        if is_single(value) || matches!(&value.kind, ExprKind::Tuple(parts) if !parts.iter().any(changes)) {
+            return value.clone();
+        }
+        let var = self.scope.hidden(value.span, value.ty.clone());
+        kept.push(Stmt { kind: StmtKind::SetVar { var, value: value.clone() }, span: value.span });
+        expr(ExprKind::Var(var), value.ty.clone(), value.span)
+    }
+}
+
+/// A part of what is steady.
+fn part(tuple: &Expr, at: usize) -> Expr {
+    match (&tuple.kind, &tuple.ty) {
+        (ExprKind::Tuple(parts), _) => parts[at].clone(),
+        (_, Type::Tuple(types) | Type::Record(_, types)) => {
+            let kind = ExprKind::TupleGet { base: Box::new(tuple.clone()), index: at as u32 };
+            expr(kind, types[at].clone(), tuple.span)
+        }
+        _ => unreachable!("parts are of tuples and records"),
+    }
+}

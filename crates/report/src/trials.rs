@@ -1,0 +1,168 @@
+//! What a run of a script's tests or benches says, and its text: that of bpftrace.
+//!
+//! ```text
+//! [==========] Running 1 test.
+//! [ RUN      ] sum
+//! [       OK ] sum (12.3 us)
+//! [==========] 1 test ran.
+//! [  PASSED  ] 1 test.
+//! ```
+
+use crate::units;
+use wire::manifest::Trial;
+
+/// One thing that is said, in this order: a beginning, each test or bench, an end.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// These are about to run.
+    Begin {
+        /// What they are tried for.
+        kind: Trial,
+        /// Theirs, in the order of the script.
+        names: Vec<String>,
+    },
+    /// A test has run.
+    Tested(Tested),
+    /// A bench has run.
+    Benched {
+        /// Its name.
+        name: String,
+        /// Nanoseconds of one run.
+        average_ns: u64,
+        /// How often it ran.
+        runs: u64,
+    },
+    /// All have run.
+    End {
+        /// What they were tried for.
+        kind: Trial,
+        /// How many.
+        count: usize,
+        /// Those that failed.
+        failed: Vec<String>,
+    },
+}
+
+/// A test that has run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tested {
+    /// Its name.
+    pub name: String,
+    /// Whether it is right.
+    pub passed: bool,
+    /// How long it took.
+    pub ns: u64,
+    /// What it has printed.
+    pub output: Vec<u8>,
+}
+
+/// The column of names, at least.
+const NAME_WIDTH: usize = 40;
+/// The column of times.
+const TIME_WIDTH: usize = 15;
+
+/// Rows of benches stand below each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Table {
+    width: usize,
+}
+
+impl Table {
+    /// The lines of one step.
+    pub fn lines(&mut self, step: &Step) -> Vec<u8> {
+        match step {
+            Step::Begin { kind: Trial::Test, names } => {
+                format!("[==========] Running {}.\n", tests(names.len())).into_bytes()
+            }
+            Step::Begin { kind: Trial::Bench, names } => {
+                self.width = names.iter().map(String::len).chain([NAME_WIDTH]).max().unwrap_or(0) + 1;
+                let head = self.row("Benchmark", "Time(ns)", "Iterations");
+                format!("{head}{}\n", "-".repeat(head.len() - 1)).into_bytes()
+            }
+            Step::Tested(tested) => lines_of(tested),
+            Step::Benched { name, average_ns, runs } => {
+                self.row(name, &average_ns.to_string(), &runs.to_string()).into_bytes()
+            }
+            Step::End { kind: Trial::Test, count, failed } => summary(*count, failed).into_bytes(),
+            Step::End { kind: Trial::Bench, .. } => Vec::new(),
+        }
+    }
+
+    fn row(&self, name: &str, time: &str, runs: &str) -> String {
+        format!("{name:<0$}{time:<TIME_WIDTH$}{runs}\n", self.width)
+    }
+}
+
+/// What a test has printed is shown if it failed.
+fn lines_of(Tested { name, passed, ns, output }: &Tested) -> Vec<u8> {
+    let mut lines = format!("[ RUN      ] {name}\n").into_bytes();
+    if !passed {
+        lines.extend(output);
+        if output.last().is_some_and(|last| *last != b'\n') {
+            lines.push(b'\n');
+        }
+    }
+    let verdict = if *passed { "[       OK ]" } else { "[  FAILED  ]" };
+    let time = units::time(i64::try_from(*ns).unwrap_or(i64::MAX));
+    lines.extend(format!("{verdict} {name} ({time})\n").into_bytes());
+    lines
+}
+
+fn summary(count: usize, failed: &[String]) -> String {
+    let mut text =
+        format!("[==========] {} ran.\n[  PASSED  ] {}.\n", tests(count), tests(count - failed.len()));
+    if !failed.is_empty() {
+        text += &format!("[  FAILED  ] {}, listed below:\n", tests(failed.len()));
+        failed.iter().for_each(|name| text += &format!("[  FAILED  ] {name}\n"));
+    }
+    text
+}
+
+fn tests(count: usize) -> String {
+    format!("{count} test{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(steps: &[Step]) -> String {
+        let mut table = Table::default();
+        let bytes: Vec<u8> = steps.iter().flat_map(|step| table.lines(step)).collect();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    fn tested(name: &str, passed: bool, output: &str) -> Step {
+        Step::Tested(Tested { name: name.into(), passed, ns: 1500, output: output.into() })
+    }
+
+    #[test]
+    fn what_failed_tests_printed_is_shown_and_their_names_are_repeated() {
+        let steps = [
+            Step::Begin { kind: Trial::Test, names: vec!["a".into(), "b".into()] },
+            tested("a", true, "unseen\n"),
+            tested("b", false, "seen"),
+            Step::End { kind: Trial::Test, count: 2, failed: vec!["b".into()] },
+        ];
+        let expected = "[==========] Running 2 tests.\n[ RUN      ] a\n[       OK ] a (1.5 us)\n[ RUN      ] b\nseen\n\
+                        [  FAILED  ] b (1.5 us)\n[==========] 2 tests ran.\n[  PASSED  ] 1 test.\n\
+                        [  FAILED  ] 1 test, listed below:\n[  FAILED  ] b\n";
+        assert_eq!(text(&steps), expected);
+    }
+
+    #[test]
+    fn the_longest_name_makes_the_column_of_benches() {
+        let name = "x".repeat(44);
+        let steps = [
+            Step::Begin { kind: Trial::Bench, names: vec!["a".into(), name.clone()] },
+            Step::Benched { name: "a".into(), average_ns: 7, runs: 100 },
+            Step::Benched { name: name.clone(), average_ns: 12, runs: 5 },
+        ];
+        let text = text(&steps);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], format!("{:<45}Time(ns)       Iterations", "Benchmark"));
+        assert_eq!(lines[1], "-".repeat(lines[0].len()));
+        assert_eq!(lines[2], format!("{:<45}7              100", "a"));
+        assert_eq!(lines[3], format!("{name} 12             5"));
+    }
+}
