@@ -86,6 +86,14 @@ pub struct Links {
     pub stopped: bool,
 }
 
+impl Links {
+    /// Our own limit is no property of a place: what it cuts off would count as never called, so nothing is left out for it.
+    fn no_more_files(&self) -> Option<io::Error> {
+        let last = self.failures.last()?.errno.raw_os_error()?;
+        matches!(last, libc::EMFILE | libc::ENFILE).then(|| io::Error::from_raw_os_error(last))
+    }
+}
+
 /// Attaches the programs of a manifest.
 pub struct Attacher<'a> {
     /// Where files lie, which processes are meant, what stops us.
@@ -138,6 +146,10 @@ impl Attacher<'_> {
                 batch.single(&of_file, &mut made)
             } else {
                 batch.multi(&of_file, &mut made)
+            }
+            if let Some(errno) = made.no_more_files() {
+                let what = "there are too many functions for its open files";
+                return Err(probe_error(self.manifest, program, what, errno));
             }
         }
         if made.attached == 0 && !made.failures.is_empty() && !made.stopped {
@@ -236,7 +248,12 @@ impl Batch<'_> {
                     made.attached += 1;
                     made.links.push(link);
                 }
-                Err(errno) => self.fail(&[site], &errno, made),
+                Err(errno) => {
+                    self.fail(&[site], &errno, made);
+                    if made.no_more_files().is_some() {
+                        return;
+                    }
+                }
             }
         }
     }
@@ -270,10 +287,20 @@ impl Batch<'_> {
     }
 }
 
-/// The errno would be the same for each of the file's sites: no such file, no right, not a file, no such process.
+/// The errno would be the same for each of the file's sites: no such file, no right, not a file, no such process, our own
+/// limits.
 fn concerns_file(errno: &io::Error) -> bool {
-    const WHOLE: [i32; 7] =
-        [libc::ENOENT, libc::ENOTDIR, libc::EACCES, libc::EPERM, libc::EBADF, libc::ESRCH, libc::ENOMEM];
+    const WHOLE: [i32; 9] = [
+        libc::ENOENT,
+        libc::ENOTDIR,
+        libc::EACCES,
+        libc::EPERM,
+        libc::EBADF,
+        libc::ESRCH,
+        libc::ENOMEM,
+        libc::EMFILE,
+        libc::ENFILE,
+    ];
     errno.raw_os_error().is_some_and(|errno| WHOLE.contains(&errno))
 }
 

@@ -151,6 +151,7 @@ fn map_hint(errno: &io::Error) -> &'static str {
 fn hint(errno: &io::Error) -> &'static str {
     match errno.raw_os_error() {
         Some(libc::EMFILE) => "; raise the limit of open files, `ulimit -n`",
+        Some(libc::ENFILE) => "; raise the machine's limit of open files, `sysctl fs.file-max`",
         _ => "",
     }
 }
