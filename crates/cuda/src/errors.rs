@@ -25,6 +25,15 @@ impl Results {
         };
         of_own.or_else(|| Some(value).filter(known).and_then(|value| find(BOTH, value)))
     }
+
+    /// All values that have words, with them.
+    pub fn texts(&self) -> Vec<(i64, &'static str)> {
+        let variants = find_enum(self.name).map_or(&[][..], |id| crate::types::enum_def(id).variants);
+        let mut texts: Vec<_> =
+            variants.iter().filter_map(|&(_, value)| Some((value, self.text(value)?))).collect();
+        texts.dedup();
+        texts
+    }
 }
 
 /// The enums of which it is known which results are errors.

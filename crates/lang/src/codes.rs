@@ -149,8 +149,8 @@ pub const SYNTAX: &[Code] = &[
     Code {
         code: "W0051",
         title: "an unknown header",
-        explanation: "The types of CUDA's headers are built in, and including them is accepted. Other headers are not \
-                      read, so what they define is unknown.",
+        explanation: "What CUDA's headers, `errno.h`, `signal.h` and `stdint.h` define is built in, and including them is \
+                      accepted. Other headers are not read, so what they define is unknown.",
         example: "#include <linux/sched.h>\nBEGIN { print(1); }",
         repaired: "#include <cuda.h>\nBEGIN { print(1); }",
     },

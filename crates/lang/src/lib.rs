@@ -21,6 +21,7 @@ pub mod hir_visit;
 pub mod operators;
 pub mod parse;
 pub mod passing;
+pub mod posix;
 pub mod printer;
 pub mod render;
 pub mod resolve;

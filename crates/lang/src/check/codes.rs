@@ -45,7 +45,7 @@ pub const TYPES: &[Code] = &[
         code: "E0206",
         title: "unknown name",
         explanation: "Names without a sigil are built-in variables (`pid`), constants of CUDA (`CUDA_SUCCESS`) and \
-                      what `#define` names. Variables begin with `$`, maps with `@`.",
+                      of the kernel (`ENOENT`), and what `#define` names. Variables begin with `$`, maps with `@`.",
         example: "BEGIN { print(pidd) }",
         repaired: "BEGIN { print(pid) }",
     },
@@ -259,7 +259,7 @@ pub const TYPES: &[Code] = &[
     Code {
         code: "W0254",
         title: "never true",
-        explanation: "No attach point of the clause has such a name.",
+        explanation: "No attach point of the clause has such a name, or no number stands for such a text.",
         example: "uprobe:libcuda:cuInit / func == \"cuMemAlloc\" / { @ = count() }",
         repaired: "uprobe:libcuda:cuMemAlloc / func == \"cuMemAlloc_v2\" / { @ = count() }",
     },

@@ -184,15 +184,17 @@ fn switch(value: &Value) -> Result<bool, String> {
     }
 }
 
+/// How stacks print, by name.
+pub static STACK_MODES: &[(&str, StackMode)] = &[
+    ("bpftrace", StackMode::Bpftrace),
+    ("perf", StackMode::Perf),
+    ("raw", StackMode::Raw),
+    ("folded", StackMode::Folded),
+];
+
 /// The mode of a stack by its name.
 pub fn stack_mode(name: &str) -> Option<StackMode> {
-    match name {
-        "bpftrace" => Some(StackMode::Bpftrace),
-        "perf" => Some(StackMode::Perf),
-        "raw" => Some(StackMode::Raw),
-        "folded" => Some(StackMode::Folded),
-        _ => None,
-    }
+    STACK_MODES.iter().find(|(known, _)| *known == name).map(|(_, mode)| *mode)
 }
 
 fn missing_probes(name: &str) -> Option<MissingProbes> {

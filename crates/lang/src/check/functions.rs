@@ -67,7 +67,13 @@ impl Checker<'_> {
             "buf" => self.buf(args, span),
             "cgroupid" => self.cgroup_id(&args[0], span),
             "comm" if has_mode(name, &args[0]) => self.moded(name, &args[0], span),
-            "comm" => self.lookup(Lookup::Comm, &args[0], span),
+            "comm" => {
+                let name = self.lookup(Lookup::Comm, &args[0], span);
+                if is_unknown(&name) {
+                    self.suggest_mode("comm", &args[0]);
+                }
+                name
+            }
             "strerror" => self.lookup(Lookup::Error, &args[0], span),
             "is_error" => self.is_error(&args[0], span),
             "error_text" => self.error_text(&args[0], span),

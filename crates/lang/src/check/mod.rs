@@ -21,6 +21,7 @@ pub mod infer;
 mod join;
 mod layout;
 pub mod limits;
+mod looked_up;
 mod maps;
 mod markers;
 mod memory;

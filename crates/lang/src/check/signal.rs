@@ -5,43 +5,9 @@ use crate::check::Checker;
 use crate::check::build::{convert, int, is_unknown};
 use crate::check::infer::literal;
 use crate::hir::{Expr, StmtKind, Type};
+use crate::posix::SIGNALS;
 use crate::resolve::probes::did_you_mean;
 use crate::span::Span;
-
-/// Names by number from 1, as on x86-64 and aarch64.
-static NAMES: &[&str] = &[
-    "SIGHUP",
-    "SIGINT",
-    "SIGQUIT",
-    "SIGILL",
-    "SIGTRAP",
-    "SIGABRT",
-    "SIGBUS",
-    "SIGFPE",
-    "SIGKILL",
-    "SIGUSR1",
-    "SIGSEGV",
-    "SIGUSR2",
-    "SIGPIPE",
-    "SIGALRM",
-    "SIGTERM",
-    "SIGSTKFLT",
-    "SIGCHLD",
-    "SIGCONT",
-    "SIGSTOP",
-    "SIGTSTP",
-    "SIGTTIN",
-    "SIGTTOU",
-    "SIGURG",
-    "SIGXCPU",
-    "SIGXFSZ",
-    "SIGVTALRM",
-    "SIGPROF",
-    "SIGWINCH",
-    "SIGIO",
-    "SIGPWR",
-    "SIGSYS",
-];
 
 /// The largest number, that of the last real-time signal.
 const LAST: i64 = 64;
@@ -67,10 +33,10 @@ impl Checker<'_> {
 
     fn signal_named(&mut self, name: &str, span: Span) -> Option<Expr> {
         let full = if name.starts_with("SIG") { name.to_string() } else { format!("SIG{name}") };
-        match NAMES.iter().position(|known| *known == full) {
+        match SIGNALS.iter().position(|known| *known == full) {
             Some(at) => Some(int(at as i64 + 1, Type::I64, span)),
             None => {
-                let near = did_you_mean(&self.diags.similar(&full, NAMES.iter().copied()));
+                let near = did_you_mean(&self.diags.similar(&full, SIGNALS.iter().copied()));
                 let error = self.error("E0210", span, format!("no signal `{name}`"));
                 error.help.extend(near);
                 None

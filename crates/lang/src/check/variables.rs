@@ -4,13 +4,14 @@ use crate::ast;
 use crate::builtin::{self, Builtin, Kind, Where};
 use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, unknown};
-use crate::check::config::stack_mode;
+use crate::check::config::{STACK_MODES, stack_mode};
 use crate::check::limits;
 use crate::check::memory::with_names;
 use crate::check::scope::At;
 use crate::forms::walk::Measure;
 use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, Type};
 use crate::parse::MAX_DEPTH;
+use crate::posix;
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::{arg_number, argument_registers, stack_arg_number};
 use crate::span::Span;
@@ -104,6 +105,9 @@ impl<'a> Checker<'a> {
         if let Some((id, value)) = self.types.declared_constant(name) {
             return int(value, Type::Enum(id), span);
         }
+        if let Some(value) = posix::constant(name) {
+            return int(value, Type::I64, span);
+        }
         self.unknown_ident(name, span)
     }
 
@@ -148,7 +152,9 @@ impl<'a> Checker<'a> {
             cuda::constants().map(|(name, ..)| name).chain(cuda::macro_constants().map(|(name, _)| name));
         let own = self.defines.keys().map(String::as_str).chain(self.types.constant_names());
         let own = own.chain(self.types.declared_constants());
-        let near = self.diags.similar(name, builtins.chain(constants).chain(own));
+        let is_loud = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
+        let numbers = posix::constant_names().filter(|_| is_loud).map(|name| name as &str);
+        let near = self.diags.similar(name, builtins.chain(constants).chain(numbers).chain(own));
         let argument = self.argument_like(name);
         let has_var = self.scope.lookup(name).is_some();
         let has_map = self.map_ids.contains_key(name);
@@ -337,12 +343,29 @@ impl<'a> Checker<'a> {
             Some((.., Mode::Fact(fact))) => expr(ExprKind::Fact(*fact), fact.describe().1, span),
             Some((.., Mode::Leader)) => self.process_comm(span),
             None => {
+                let near = self.near_modes(name, mode);
                 let known: Vec<String> = modes().map(|(_, word, _)| format!("`{name}({word})`")).collect();
                 let error = self.error("E0210", mode.span, format!("`{name}` has no such form"));
+                error.help.extend(near);
                 error.help(format!("there are {}", known.join(", ")));
                 unknown(span)
             }
         }
+    }
+
+    /// `comm(proces)`: the name that nobody knows may be a form of the variable.
+    pub fn suggest_mode(&mut self, name: &str, mode: &ast::Expr) {
+        let near = self.near_modes(name, mode);
+        let said = self.diags.list.last_mut().filter(|found| found.span == mode.span);
+        if let Some(error) = said.filter(|_| !near.is_empty()) {
+            error.help = near;
+        }
+    }
+
+    fn near_modes(&self, name: &str, mode: &ast::Expr) -> Vec<String> {
+        let ast::ExprKind::Ident(word) = &mode.kind else { return Vec::new() };
+        let modes = MODES.iter().filter(|(variable, ..)| *variable == name);
+        did_you_mean(&self.diags.similar(word, modes.map(|(_, word, _)| *word)))
     }
 
     /// `args`: a record of all arguments that can be read.
@@ -380,8 +403,11 @@ impl<'a> Checker<'a> {
                     mode = stack_mode(word).unwrap_or(mode);
                 }
                 ast::ExprKind::Ident(word) if !self.defines.contains_key(word) => {
-                    let message = format!("unknown mode `{word}` of a stack");
-                    self.error("E0210", arg.span, message).help(stack_mode_help(word));
+                    let near =
+                        did_you_mean(&self.diags.similar(word, STACK_MODES.iter().map(|(word, _)| *word)));
+                    let error = self.error("E0210", arg.span, format!("unknown mode `{word}` of a stack"));
+                    error.help.extend(near);
+                    error.help("modes are `bpftrace`, `perf`, `raw` and `folded`");
                 }
                 _ => limit = self.constant(arg, "the number of frames").unwrap_or(limit),
             }
@@ -484,13 +510,4 @@ fn this_task(span: Span) -> Expr {
 /// The kernel's name of a thread.
 fn comm_at(base: Expr, span: Span) -> Expr {
     expr(ExprKind::ReadStr { base: Box::new(base), limit: None }, Type::Str(16), span)
-}
-
-fn stack_mode_help(word: &str) -> &'static str {
-    match word {
-        "build_id" => {
-            "use `perf`, which names the file of each frame, or `raw`; modes are `bpftrace`, `perf`, `raw` and `folded`"
-        }
-        _ => "modes are `bpftrace`, `perf`, `raw` and `folded`",
-    }
 }

@@ -103,8 +103,8 @@ impl<'a> Builder<'a> {
     fn include(&mut self, pair: Pair) -> Option<Item> {
         let header = inner!(pair.into_inner(), "a header");
         let path = header.as_str().trim_matches(['<', '>', '"']);
-        if !is_cuda_header(path) {
-            let message = format!("`{path}` is not read: only CUDA's headers are known");
+        if !is_cuda_header(path) && !KNOWN_HEADERS.contains(&path) {
+            let message = format!("`{path}` is not read: CUDA's headers and a few of C are known");
             let span = self.span(&header);
             self.diags.warning("W0051", span, message).label("what it defines is unknown here");
         }
@@ -964,6 +964,19 @@ fn last_stmt<'p>(block: &Pair<'p>) -> Option<Pair<'p>> {
 fn block_of(stmt: Stmt) -> Block {
     Block { span: stmt.span, stmts: vec![stmt] }
 }
+
+/// Headers of C whose types and constants are built in.
+const KNOWN_HEADERS: &[&str] = &[
+    "errno.h",
+    "linux/errno.h",
+    "asm/errno.h",
+    "signal.h",
+    "linux/signal.h",
+    "stdint.h",
+    "inttypes.h",
+    "stddef.h",
+    "stdbool.h",
+];
 
 /// Headers whose types the CUDA tables have.
 fn is_cuda_header(path: &str) -> bool {

@@ -158,6 +158,8 @@ const CONDITION: Table = Table {
         (1, "v", "is_error((CUresult)`i`)"),
         (1, "v", "is_error((cudaError_t)`i`)"),
         (1, "v", "`m` == `m`"),
+        (1, "v", "strerror(`i`) `== !=` \"Success\""),
+        (1, "v", "signal_name(`i`) `== !=` signal_name(`i`)"),
         (1, "v", "(`i`, `s0`) `== !=` (`i`, comm)"),
         (1, "v", "$r `== !=` (c = (y = `i0`, x = `u0`), b = `s0`, a = `i0`)"),
         (1, "v", "$v != (`i0`, `s0`, (`u0`, `i0`))"),
