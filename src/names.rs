@@ -143,6 +143,10 @@ impl Names for MachineNames {
         frames.map(frame).collect()
     }
 
+    fn file_place(&self, tgid: u32, address: u64) -> Option<(String, u64)> {
+        self.symbols.borrow_mut().file_place(tgid, address)
+    }
+
     fn waited_ns(&self, tid: u32, from_ns: u64, to_ns: u64) -> u64 {
         let waits = self.waits.borrow();
         let inside = waits.iter().filter(|(waiting, _)| *waiting == tid);

@@ -274,7 +274,7 @@ pub static BUILTINS: &[Builtin] = &[
     callable(
         variable(
             "ustack",
-            "stack in user space; modes bpftrace, perf, raw, folded",
+            "stack in user space; modes bpftrace, perf, raw, folded, build_id",
             Running,
             "uprobe:libcuda:cuMemAlloc { @[ustack(perf, 5)] = count() }",
         ),

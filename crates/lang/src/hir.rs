@@ -236,6 +236,8 @@ pub enum StackMode {
     Raw,
     /// `main;work;cuLaunchKernel`: outermost first, on one line, for flame graphs.
     Folded,
+    /// Build id and place in the file, for symbolisers elsewhere.
+    BuildId,
 }
 
 /// Who declares a struct or an enum.

@@ -137,6 +137,10 @@ pub trait Names {
     fn user_symbol(&self, tgid: u32, address: u64) -> String;
     /// Frames of a stack, innermost first: address, `symbol+offset` if known, module if known.
     fn stack(&self, user: bool, tgid: u32, addresses: &[u64]) -> Vec<Frame>;
+    /// Build id in hex of the file that has a code address of a process, and the place in it; `None` if it has none.
+    fn file_place(&self, _tgid: u32, _address: u64) -> Option<(String, u64)> {
+        None
+    }
     /// Addresses of a stack by its map and key, as the runtime read them; empty if it is not there.
     fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64>;
     /// Wall-clock ns since 1970 of a boot-clock time.

@@ -17,6 +17,10 @@ impl Names for Fake {
         addresses.iter().map(|&address| frame(address)).collect()
     }
 
+    fn file_place(&self, _tgid: u32, address: u64) -> Option<(String, u64)> {
+        (address < 0x80).then(|| ("abcd".into(), 0x1000 + address))
+    }
+
     fn stack_addresses(&self, _map: u32, id: u32) -> Vec<u64> {
         if id == 1 { vec![0x10, 0x20, 0xff] } else { vec![] }
     }

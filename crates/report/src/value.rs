@@ -119,7 +119,7 @@ impl Context<'_> {
         let addresses = if id == u32::MAX { Vec::new() } else { self.names.stack_addresses(map, id) };
         let user = self.manifest.stacks.get(map as usize).is_none_or(|stack| stack.user);
         let frames = match mode {
-            StackMode::Raw => {
+            StackMode::Raw | StackMode::BuildId => {
                 addresses.iter().map(|&address| Frame { address, ..Frame::default() }).collect()
             }
             _ => self.names.stack(user, tgid, &addresses),
@@ -127,12 +127,24 @@ impl Context<'_> {
         if mode == StackMode::Folded {
             return folded(&frames);
         }
+        let frame_line = |frame: &Frame| match mode {
+            StackMode::BuildId => self.place_line(tgid, frame, indent),
+            _ => frame_line(frame, mode, indent),
+        };
         let mut text = String::from("\n");
         for frame in &frames {
-            text.push_str(&frame_line(frame, mode, indent));
+            text.push_str(&frame_line(frame));
             text.push('\n');
         }
         text
+    }
+
+    /// Build id and place in the file, as far as they are known.
+    fn place_line(&self, tgid: u32, frame: &Frame, indent: usize) -> String {
+        match self.names.file_place(tgid, frame.address) {
+            Some((build_id, offset)) => format!("{}{build_id} {offset:#x}", " ".repeat(indent)),
+            None => frame_line(frame, StackMode::BuildId, indent),
+        }
     }
 }
 
@@ -178,7 +190,7 @@ fn frame_line(frame: &Frame, mode: StackMode, indent: usize) -> String {
         return format!("{blanks}[stack cut: {}]", stop.words());
     }
     match mode {
-        StackMode::Raw => format!("{blanks}{:x}", frame.address),
+        StackMode::Raw | StackMode::BuildId => format!("{blanks}{:x}", frame.address),
         StackMode::Bpftrace | StackMode::Folded => format!("{blanks}{}", frame_name(frame)),
         StackMode::Perf => {
             let module = frame.module.as_deref().unwrap_or("[unknown]");
@@ -306,6 +318,10 @@ mod tests {
         );
         assert_eq!(text(stack(StackMode::Folded)), "0xff;f;main");
         assert_eq!(text(stack(StackMode::Raw)), "\n        10\n        20\n        ff\n");
+        assert_eq!(
+            text(stack(StackMode::BuildId)),
+            "\n        abcd 0x1010\n        abcd 0x1020\n        ff\n"
+        );
         let cut = Frame { address: Stop::NoTable.mark(), ..Frame::default() };
         let line = frame_line(&cut, StackMode::Raw, 4);
         assert_eq!(line, "    [stack cut: no unwind table or frame pointer here]");

@@ -271,6 +271,11 @@ impl ElfFile {
         })
     }
 
+    /// The build id in hex.
+    pub fn build_id_text(&self) -> Option<String> {
+        Some(self.build_id()?.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
     /// Made by the Go compiler: its stacks move, so that return probes kill the program.
     pub fn is_go(&self) -> bool {
         [".gopclntab", ".go.buildinfo"].iter().any(|name| self.section(name).is_some())

@@ -170,7 +170,7 @@ impl Machine {
 
     /// GNU build id, in hex.
     pub fn build_id(&self, file: FileId) -> Option<String> {
-        Some(self.file(file).elf.build_id()?.iter().map(|byte| format!("{byte:02x}")).collect())
+        self.file(file).elf.build_id_text()
     }
 
     /// `DT_SONAME`

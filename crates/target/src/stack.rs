@@ -18,6 +18,7 @@ use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
+use crate::elf::ElfFile;
 use crate::perf_map::PerfMap;
 use crate::process::{self, Mapping, MappingName};
 
@@ -61,6 +62,8 @@ pub struct Symbols {
     perf_maps: HashMap<u32, PerfMap>,
     frames: HashMap<(u32, u64), Vec<Frame>>,
     kernel_frames: HashMap<u64, Frame>,
+    /// By file; none of files that have none.
+    build_ids: HashMap<PathBuf, Option<String>>,
     kernel_readable: OnceCell<bool>,
 }
 
@@ -98,6 +101,7 @@ impl Symbols {
             perf_maps: HashMap::new(),
             frames: HashMap::new(),
             kernel_frames: HashMap::new(),
+            build_ids: HashMap::new(),
             kernel_readable: OnceCell::new(),
         }
     }
@@ -162,6 +166,16 @@ impl Symbols {
             Ok(Symbolized::Sym(sym)) if sym.offset == 0 => Some(sym.name.into_owned()),
             _ => None,
         }
+    }
+
+    /// Build id in hex of the file that has an address of a process, and the place in it.
+    pub fn file_place(&mut self, pid: u32, address: u64) -> Option<(String, u64)> {
+        let region = self.region(pid, address)?;
+        let offset = address - region.start + region.offset;
+        let path = region.file?;
+        let known =
+            self.build_ids.entry(path).or_insert_with_key(|path| ElfFile::open(path).ok()?.build_id_text());
+        known.clone().map(|id| (id, offset))
     }
 
     /// The frame of an address in the kernel. Without a readable `/proc/kallsyms` it has no name.

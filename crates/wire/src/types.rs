@@ -25,6 +25,8 @@ pub enum StackMode {
     Raw,
     /// `main;work;cuLaunchKernel`: outermost first, on one line, for flame graphs.
     Folded,
+    /// Build id and place in the file, for symbolisers elsewhere.
+    BuildId,
 }
 
 /// The type of a value. In memory: little endian, size and alignment as given by [`Type::size`] and [`Type::align`].

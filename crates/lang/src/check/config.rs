@@ -25,7 +25,8 @@ static KEYS: &[(&str, Set)] = &[
     ("print_maps_on_exit", |c, v| switch(v).map(|on| c.print_maps_on_exit = on)),
     ("stack_mode", |c, v| {
         let mode = word(v).ok().and_then(stack_mode);
-        mode.map(|mode| c.stack_mode = mode).ok_or_else(|| "`bpftrace`, `perf` or `raw`".into())
+        mode.map(|mode| c.stack_mode = mode)
+            .ok_or_else(|| "`bpftrace`, `perf`, `raw`, `folded` or `build_id`".into())
     }),
     ("max_loop_iterations", |c, v| number(v, 1, 1 << 23).map(|n| c.max_loop_iterations = n)),
     ("missing_probes", |c, v| {
@@ -190,6 +191,7 @@ pub static STACK_MODES: &[(&str, StackMode)] = &[
     ("perf", StackMode::Perf),
     ("raw", StackMode::Raw),
     ("folded", StackMode::Folded),
+    ("build_id", StackMode::BuildId),
 ];
 
 /// The mode of a stack by its name.

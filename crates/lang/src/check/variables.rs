@@ -9,7 +9,7 @@ use crate::check::limits;
 use crate::check::memory::with_names;
 use crate::check::scope::At;
 use crate::forms::walk::Measure;
-use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, Type};
+use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, StackMode, Type};
 use crate::parse::MAX_DEPTH;
 use crate::posix;
 use crate::resolve::probes::did_you_mean;
@@ -407,7 +407,7 @@ impl<'a> Checker<'a> {
                         did_you_mean(&self.diags.similar(word, STACK_MODES.iter().map(|(word, _)| *word)));
                     let error = self.error("E0210", arg.span, format!("unknown mode `{word}` of a stack"));
                     error.help.extend(near);
-                    error.help("modes are `bpftrace`, `perf`, `raw` and `folded`");
+                    error.help("modes are `bpftrace`, `perf`, `raw`, `folded` and `build_id`");
                 }
                 _ => limit = self.constant(arg, "the number of frames").unwrap_or(limit),
             }
@@ -417,7 +417,12 @@ impl<'a> Checker<'a> {
             self.error("E0222", span, message);
             limit = limits::FRAMES;
         }
-        let ty = Type::Stack { user: name != "kstack", limit: limit as u32, mode };
+        let user = name != "kstack";
+        if mode == StackMode::BuildId && !user {
+            self.error("E0210", span, "the kernel's code is in no file with a build id")
+                .help("use `kstack(raw)`");
+        }
+        let ty = Type::Stack { user, limit: limit as u32, mode };
         expr(ExprKind::Stack, ty, span)
     }
 

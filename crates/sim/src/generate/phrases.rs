@@ -221,7 +221,7 @@ const WORDS: Table = Table {
         (1, "f", "uaddr(\"counter\")"),
         (1, "", "strftime(\"`%H:%M:%S %f %Y`\", `u`)"),
         (1, "n", "folded(`ustack kstack`)"),
-        (1, "n", "ustack(`bpftrace perf raw folded`, `1..4`)"),
+        (1, "n", "ustack(`bpftrace perf raw folded build_id`, `1..4`)"),
         (1, "n", "kstack(`bpftrace perf raw`, 2)"),
         (1, "", "buf(`p`, `1..20`)"),
         (1, "", "buf(((struct shape *)`p`)->name)"),

@@ -266,5 +266,6 @@ fn stack_mode(mode: hir::StackMode) -> wire::types::StackMode {
         hir::StackMode::Perf => wire::types::StackMode::Perf,
         hir::StackMode::Raw => wire::types::StackMode::Raw,
         hir::StackMode::Folded => wire::types::StackMode::Folded,
+        hir::StackMode::BuildId => wire::types::StackMode::BuildId,
     }
 }
