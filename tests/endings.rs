@@ -164,6 +164,27 @@ fn who_asks_twice_at_once_has_asked_once_and_who_asks_again_does_not_wait() {
 }
 
 #[test]
+fn a_job_in_the_background_of_a_script_ends_when_it_is_asked_to() {
+    if !can_trace() {
+        return;
+    }
+    let target = hammer();
+    // As shells start what stands before `&`, where nobody controls jobs.
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "trap '' INT; exec \"$0\" -v -p $1 -e 'uprobe:libhammer:hammer_push { @ = count() }'"]);
+    let program = cudatrace();
+    command.arg(program.get_program()).arg(target.pid().to_string());
+    command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut trace = Running::start(&mut command);
+    trace.wait_for_line("Attached ");
+    trace.signal(libc::SIGINT);
+    let (status, _) = trace.ended();
+    let lines = trace.lines();
+    assert!(status.success() && lines.iter().any(|line| line.starts_with("@: ")), "{status}: {lines:#?}");
+}
+
+#[test]
 fn what_is_queued_at_the_end_is_printed_or_counted_as_lost() {
     if !can_trace() {
         return;

@@ -24,7 +24,7 @@ pub struct StopSignals {
 
 impl StopSignals {
     /// Blocks the signals in the calling thread and those it starts later: call it before there are others. Ignored
-    /// signals (nohup, background jobs) stay ignored.
+    /// signals (nohup) stay ignored, save for SIGINT: shells let what scripts start by `&` ignore it, and who sends it means us.
     pub fn install() -> io::Result<StopSignals> {
         StopSignals::install_but(None)
     }
@@ -40,7 +40,9 @@ impl StopSignals {
     }
 
     fn install_for(left: &[i32], kept_off: Option<i32>) -> io::Result<StopSignals> {
-        let wanted = |signal: &i32| !is_ignored(*signal) && !left.contains(signal);
+        // What is blocked waits for its reader, also where it would be ignored; the program that we start ignores it as before.
+        let heard = |signal: i32| signal == libc::SIGINT || !is_ignored(signal);
+        let wanted = |signal: &i32| heard(*signal) && !left.contains(signal);
         // SAFETY: an empty set is all zero in every libc; the calls below take pointers to live values.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
