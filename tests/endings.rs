@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Running, can_trace, cudatrace, example, stderr, stdout};
+use common::{Running, can_trace, cudatrace, example, stderr, stdout, wait_for};
+use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -182,6 +183,37 @@ fn a_job_in_the_background_of_a_script_ends_when_it_is_asked_to() {
     let (status, _) = trace.ended();
     let lines = trace.lines();
     assert!(status.success() && lines.iter().any(|line| line.starts_with("@: ")), "{status}: {lines:#?}");
+}
+
+#[test]
+fn who_asks_again_does_not_wait_for_a_reader_that_does_not_read() {
+    if !can_trace() {
+        return;
+    }
+    let target = hammer();
+    let mut command = cudatrace();
+    command.args([
+        "-p",
+        &target.pid().to_string(),
+        "-e",
+        "uprobe:libhammer:hammer_push { printf(\"%d\\n\", tid) }",
+    ]);
+    let mut trace = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("cudatrace starts");
+    let out = trace.stdout.take().expect("a pipe");
+    let mut before = 0;
+    let is_full = || {
+        std::thread::sleep(Duration::from_millis(100));
+        let mut waiting = 0;
+        // SAFETY: FIONREAD writes an int.
+        unsafe { libc::ioctl(out.as_raw_fd(), libc::FIONREAD, &raw mut waiting) };
+        waiting > 0 && waiting == std::mem::replace(&mut before, waiting)
+    };
+    wait_for("the pipe is full", is_full);
+    let signal = || unsafe { libc::kill(trace.id() as i32, libc::SIGINT) };
+    signal();
+    std::thread::sleep(Duration::from_millis(500));
+    signal();
+    wait_for("it ends", || trace.try_wait().expect("our child").is_some());
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Signals as descriptors: those that end a run, and those that probes wait for.
 //!
-//! The first one that ends a run makes the descriptor readable; soon after it is read the signals have their default effect back, so the
+//! The first one that ends a run makes the descriptor readable; soon after that the signals have their default effect back, so the
 //! second Ctrl-C leaves at once. SIGPIPE stays as Rust sets it (ignored): a sink's write fails with EPIPE.
 
 use crate::sys;
 use signal_hook::SigId;
-use std::io::{self, Read};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -18,8 +18,8 @@ const ONCE: Duration = Duration::from_millis(300);
 /// SIGINT, SIGTERM, SIGHUP and SIGQUIT, blocked and readable.
 #[derive(Debug)]
 pub struct StopSignals {
-    fd: OwnedFd,
-    set: libc::sigset_t,
+    /// Their numbers, a byte each.
+    told: PipeReader,
 }
 
 impl StopSignals {
@@ -44,7 +44,7 @@ impl StopSignals {
         let heard = |signal: i32| signal == libc::SIGINT || !is_ignored(signal);
         let wanted = |signal: &i32| heard(*signal) && !left.contains(signal);
         // SAFETY: an empty set is all zero in every libc; the calls below take pointers to live values.
-        unsafe {
+        let (set, arrive) = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
             for signal in SIGNALS.into_iter().filter(wanted) {
@@ -52,14 +52,16 @@ impl StopSignals {
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
             kept_off.inspect(|signal| _ = libc::sigdelset(&mut set, *signal));
-            let fd = sys::owned(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
-            Ok(StopSignals { fd, set })
-        }
+            (set, sys::owned(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?)
+        };
+        let (told, tell) = io::pipe()?;
+        std::thread::Builder::new().name("signals".into()).spawn(move || listen(&arrive, &set, tell))?;
+        Ok(StopSignals { told })
     }
 
     /// Readable once a signal came.
     pub fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.told.as_raw_fd()
     }
 
     /// Whether one came that was not taken yet.
@@ -67,23 +69,37 @@ impl StopSignals {
         sys::poll(&mut [sys::readable(self.fd())], 0).is_ok_and(|ready| ready > 0)
     }
 
-    /// The signal that came, if one did; soon after they have their default effect.
+    /// The signal that came, if one did.
     pub fn take(&self) -> Option<i32> {
-        let signal = read(self.fd())?;
-        let set = self.set;
-        // The descriptor is closed with the run; what it is read for is pending for the process.
-        let again = self.fd.try_clone().ok();
-        std::thread::spawn(move || {
-            std::thread::sleep(ONCE);
-            while again.as_ref().is_some_and(|fd| read(fd.as_raw_fd()).is_some()) {}
-            // SAFETY: `set` was initialised by `install`.
-            unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
-            // The one thread that takes them: it stays.
-            loop {
-                std::thread::park();
-            }
-        });
-        Some(signal)
+        let mut signal = [0];
+        let read = self.is_waiting() && (&self.told).read(&mut signal).is_ok_and(|read| read > 0);
+        read.then_some(i32::from(signal[0]))
+    }
+}
+
+/// Tells of the first signal; soon after it they have their default effect, so that the next one ends us whatever we wait for: a
+/// reader of our output that does not read, above all.
+fn listen(arrive: &OwnedFd, set: &libc::sigset_t, mut tell: PipeWriter) {
+    let signal = loop {
+        let heard = sys::poll(&mut [sys::readable(arrive.as_raw_fd())], -1).ok();
+        if let Some(signal) = heard.and_then(|_| read(arrive.as_raw_fd())) {
+            break signal;
+        }
+    };
+    // Nobody hears it when the run is over.
+    let _ = tell.write_all(&[signal as u8]);
+    std::thread::sleep(ONCE);
+    while read(arrive.as_raw_fd()).is_some() {}
+    // SAFETY: no handler is installed; the set was initialised by who started us.
+    unsafe {
+        if is_ignored(libc::SIGINT) {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set, std::ptr::null_mut());
+    }
+    // The one thread that takes them: it stays.
+    loop {
+        std::thread::park();
     }
 }
 

@@ -541,8 +541,18 @@ fn many_single_uprobes_are_told_to_stop_and_taken_away_behind_us() {
 fn a_signal_leaves_off_attaching() {
     let Some(_alone) = alone() else { return };
     let signals = StopSignals::install().expect("signalfd");
-    // SAFETY: to this thread, which blocks it.
-    unsafe { libc::raise(libc::SIGHUP) };
+    let listener = || {
+        let mut tasks = std::fs::read_dir("/proc/self/task").expect("threads").flatten();
+        let comm = |task: &std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+        let found = tasks.find(|task| comm(task).is_ok_and(|name| name == "signals\n"))?;
+        found.file_name().to_str()?.parse::<i32>().ok()
+    };
+    let listener = std::iter::repeat_with(listener).flatten().next();
+    // SAFETY: to the thread that waits for it; others of the tests do not block it.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), listener.expect("it listens"), libc::SIGHUP) };
+    while !signals.is_waiting() {
+        std::thread::yield_now();
+    }
     let attach = manifest(vec![uprobes(Side::Entry, vec![site(probed_one, PRINT, 7, 0); 20])]);
     let programs = |ring| vec![load(KPROBE, 0, &writes(ring, Says::Cookie))];
     let options = AttachOptions { stop: Some(&signals), ..only_us() };
