@@ -116,6 +116,31 @@ fn what_travels_by_value_is_seen_as_far_as_it_can_be() {
 }
 
 #[test]
+fn floating_point_numbers_in_memory_are_seen_as_they_are() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("numbers");
+    for flags in ["-g -O0", "-g -O2 -fno-ipa-sra -fno-ipa-cp", "-gdwarf-4 -O1"] {
+        compile("gcc", flags, &["numbers.c"], &program);
+        let output = trace("numbers.ct", &program);
+        same_as_said(&output, flags);
+        for line in [
+            "@whole: { .f = 0.375, .d = [1.0,-0.75], .l = -1.5, .v = [3.0,1.0,2.0,3.0], .tail = 3 }",
+            "@halves[0.375]: 1",
+            "@parts: (3.0, -1.5)",
+            "@tail: 9",
+        ] {
+            has(&output, line);
+        }
+    }
+    let script = "uprobe:./numbers:hidden { print(args.tail) }";
+    let output = cudatrace().args(["--check", "-e", script]).current_dir(folder.path()).output().unwrap();
+    assert!(stderr(&output).contains("nobody can tell where `tail` of `hidden` lies"), "{}", stderr(&output));
+}
+
+#[test]
 fn cpp_is_seen_as_it_is_however_it_is_compiled() {
     if !can_trace() {
         return;

@@ -24,6 +24,8 @@ pub fn text(what: Lookup, number: i64) -> String {
         Lookup::RuntimeResult => result(&cuda::errors::RUNTIME, number),
         Lookup::Signal => signal(number).unwrap_or_else(|| number.to_string()),
         Lookup::Syscall => syscall(number).unwrap_or_else(|| number.to_string()),
+        Lookup::Float => report::units::float(number),
+        Lookup::Double => report::units::double(number),
         Lookup::Size => report::units::size(number),
         Lookup::Time => report::units::time(number),
         Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled => format!("<kernel {number:#x}>"),

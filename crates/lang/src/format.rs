@@ -35,6 +35,7 @@ const SHORT: &[(u8, char)] = &[
     (b'X', 'X'),
     (b'c', 'c'),
     (b'p', 'p'),
+    (b'f', 'f'),
     (b's', 's'),
     (b'r', 'r'),
 ];
@@ -129,8 +130,8 @@ fn unknown(letter: u8, next: Option<u8>) -> String {
         b'g' if next == Some(b'r') => {
             "`%gr` prints flags of the kernel's allocator, which are not known here; use `%x`".into()
         }
-        b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' => {
-            format!("`%{}` prints floating point numbers, and there are none; use `%d`", letter as char)
+        b'F' | b'e' | b'E' | b'g' | b'G' | b'a' => {
+            format!("`%{}` is not supported; floating-point numbers print by `%f` and `%s`", letter as char)
         }
         b'n' => "`%n` is not supported".into(),
         b'D' | b'I' | b'U' | b'S' | b'C' | b'P' | b'R' => {
@@ -141,7 +142,7 @@ fn unknown(letter: u8, next: Option<u8>) -> String {
             )
         }
         b' '..=b'~' => format!(
-            "`%{}` is no directive; there are `%d %i %u %x %X %o %p %c %s %r %rx %rh`, and `%%` for a per cent sign",
+            "`%{}` is no directive; there are `%d %i %u %x %X %o %p %c %f %s %r %rx %rh`, and `%%` for a per cent sign",
             letter as char
         ),
         _ => "no directive follows the `%`; a per cent sign is written `%%`".into(),

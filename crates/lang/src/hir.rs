@@ -113,6 +113,8 @@ pub enum Type {
         /// Two's complement.
         signed: bool,
     },
+    /// `float`, `double`, `long double`: 4, 8 or 16 bytes in memory. As a value it is a [`Lookup`], which prints as the number.
+    Float(u8),
     /// 4 bytes that print as a name.
     Enum(EnumId),
     /// User-space pointer, 8 bytes; to `Void` when nothing is known of what it points to (handles).
@@ -190,6 +192,10 @@ pub enum Lookup {
     DriverResult,
     /// `error_text(e)` of a `cudaError_t`.
     RuntimeResult,
+    /// What `float *` points to: of its bits.
+    Float,
+    /// What `double *` points to: of its bits.
+    Double,
     /// `kernel_name(h)`: of a name's number, demangled and short.
     Kernel,
     /// `kernel_name(h, full)`: demangled.
@@ -208,6 +214,8 @@ impl Lookup {
         match self {
             Lookup::Comm => "comm",
             Lookup::Error => "strerror",
+            Lookup::Float => "float",
+            Lookup::Double => "double",
             Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled => "kernel_name",
             Lookup::DeviceUuid => "device_uuid",
             Lookup::DevicePci => "device_pci",

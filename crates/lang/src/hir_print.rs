@@ -367,6 +367,7 @@ impl<'a> Printer<'a> {
                 format!("{}stack({mode:?}, {limit})", if *user { "u" } else { "k" }).to_lowercase()
             }
             Type::Timestamp(format) => format!("strftime({format:?})"),
+            Type::Float(bytes) => format!("f{}", u32::from(*bytes) * 8),
             Type::Lookup(lookup) => lookup.function().into(),
             Type::Buf(capacity) => format!("buffer[{capacity}]"),
             Type::Inet => "inet".into(),

@@ -109,8 +109,18 @@ pub fn long_double() -> Type {
     Type::Array(Box::new(Type::Int { bytes: 1, signed: false }), LONG_DOUBLE)
 }
 
+/// The floating-point type of which another has the bits.
+pub fn float_of(bits: &Type) -> Type {
+    match bits {
+        bits if is_long_double(bits) => Type::Float(LONG_DOUBLE as u8),
+        Type::Int { bytes, .. } => Type::Float(*bytes),
+        Type::Array(element, count) => Type::Array(Box::new(float_of(element)), *count),
+        other => other.clone(),
+    }
+}
+
 fn is_long_double(ty: &Type) -> bool {
-    *ty == long_double()
+    *ty == long_double() || *ty == Type::Float(LONG_DOUBLE as u8)
 }
 
 /// Bytes of a type as C has it.
@@ -118,7 +128,7 @@ pub fn size(ty: &Type, structs: &[Struct]) -> u32 {
     match ty {
         Type::Void => 0,
         Type::Bool => 1,
-        Type::Int { bytes, .. } => u32::from(*bytes),
+        Type::Int { bytes, .. } | Type::Float(bytes) => u32::from(*bytes),
         Type::Enum(_) => 4,
         Type::Struct(id) => structs[id.0 as usize].size,
         Type::Array(element, count) => size(element, structs) * count,

@@ -6,6 +6,7 @@
 
 use wire::Value;
 use wire::manifest::{Directive, Piece};
+use wire::types::Lookup;
 
 use crate::value::{Context, escape, visible};
 
@@ -31,6 +32,7 @@ fn convert(directive: &Directive, value: &Value, context: Context) -> String {
         'r' => visible(&bytes(value)),
         'R' => bytes(value).iter().map(|byte| format!("\\x{byte:02x}")).collect(),
         'H' => hex_list(value),
+        'f' => return floating(directive, value),
         letter => match number(value) {
             Some(number) => return integer(directive, letter, number),
             None => context.text(value),
@@ -121,6 +123,27 @@ fn integer(directive: &Directive, letter: char, number: Number) -> String {
     pad(directive, format!("{prefix}{digits}"))
 }
 
+/// With six digits behind the point, unless a precision says otherwise.
+fn floating(directive: &Directive, value: &Value) -> String {
+    let number = match *value {
+        Value::Lookup(Lookup::Float, bits) => f64::from(f32::from_bits(bits as u32)),
+        Value::Lookup(_, bits) => f64::from_bits(bits as u64),
+        _ => 0.0,
+    };
+    let sign = match number {
+        _ if number.is_sign_negative() => "-",
+        _ if directive.plus => "+",
+        _ if directive.space => " ",
+        _ => "",
+    };
+    let mut digits = format!("{:.*}", directive.precision.unwrap_or(6) as usize, number.abs());
+    if directive.zero && !directive.left && number.is_finite() {
+        let room = (directive.width as usize).saturating_sub(sign.len());
+        digits = format!("{digits:0>room$}");
+    }
+    pad(directive, format!("{sign}{digits}").to_lowercase())
+}
+
 fn pad(directive: &Directive, text: String) -> String {
     let missing = (directive.width as usize).saturating_sub(text.chars().count());
     let blanks = " ".repeat(missing);
@@ -179,6 +202,21 @@ mod tests {
         assert_eq!(plain('s', Value::Enum(0, 2)), "CUDA_ERROR_OUT_OF_MEMORY");
         assert_eq!(plain('d', Value::Enum(0, 2)), "2");
         assert_eq!(plain('x', Value::Enum(0, -1)), "ffffffff");
+    }
+
+    #[test]
+    fn floating_point_numbers_as_in_c() {
+        let number = |number: f64| Value::Lookup(Lookup::Double, number.to_bits() as i64);
+        assert_eq!(plain('f', number(-2.5)), "-2.500000");
+        assert_eq!(plain('f', Value::Lookup(Lookup::Float, i64::from(1.25f32.to_bits()))), "1.250000");
+        assert_eq!(show(|d| (d.width, d.precision) = (7, Some(1)), 'f', number(0.25)), "    0.2");
+        assert_eq!(
+            show(|d| (d.width, d.precision, d.zero) = (7, Some(2), true), 'f', number(-0.5)),
+            "-000.50"
+        );
+        assert_eq!(show(|d| (d.width, d.left, d.plus) = (10, true, true), 'f', number(1.0)), "+1.000000 ");
+        assert_eq!(show(|d| (d.width, d.zero) = (5, true), 'f', number(f64::NEG_INFINITY)), " -inf");
+        assert_eq!(plain('f', number(f64::NAN)), "nan");
     }
 
     #[test]

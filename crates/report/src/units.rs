@@ -24,6 +24,16 @@ const TIMES: [(&str, u64); 6] = [
     ("us", 1_000),
 ];
 
+/// The number of a float's bits, in as few digits as tell it from all others.
+pub fn float(bits: i64) -> String {
+    format!("{:?}", f32::from_bits(bits as u32))
+}
+
+/// The number of a double's bits, likewise.
+pub fn double(bits: i64) -> String {
+    format!("{:?}", f64::from_bits(bits as u64))
+}
+
 /// Bytes; digits behind the point are cut, not rounded, so that nothing looks larger than it is.
 pub fn size(bytes: i64) -> String {
     scaled(bytes, &SIZES, "B")
@@ -48,6 +58,14 @@ fn scaled(n: i64, units: &[(&str, u64)], least: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn floating_point_numbers_have_as_few_digits_as_tell_them_apart() {
+        assert_eq!(float(i64::from(0.1f32.to_bits())), "0.1");
+        assert_eq!(double(0.1f64.to_bits() as i64), "0.1");
+        assert_eq!(double((1e300f64).to_bits() as i64), "1e300");
+        assert_eq!(float(i64::from(f32::NAN.to_bits())), "NaN");
+    }
 
     #[test]
     fn sizes() {

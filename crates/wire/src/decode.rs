@@ -189,6 +189,12 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
             mode: *mode,
         },
         Type::Timestamp(format) => Value::Timestamp(unsigned(data, at, 8)?, format.clone()),
+        Type::Float(4) => Value::Lookup(Lookup::Float, unsigned(data, at, 4)? as i64),
+        Type::Float(8) => Value::Lookup(Lookup::Double, unsigned(data, at, 8)? as i64),
+        Type::Float(_) => {
+            let (mantissa, head) = (unsigned(data, at, 8)?, unsigned(data, at + 8, 2)?);
+            Value::Lookup(Lookup::Double, extended(mantissa, head as u16).to_bits() as i64)
+        }
         Type::Lookup(lookup) => Value::Lookup(*lookup, unsigned(data, at, 8)? as i64),
         Type::Buf(capacity) => {
             let len = unsigned(data, at, 4)?.min(u64::from(*capacity)) as usize;
@@ -203,6 +209,22 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
             Value::Either(which, Box::new(value(data, at + offset, part)?))
         }
     })
+}
+
+/// The number in the ten bytes of x86: a mantissa without a hidden bit, and the sign before an exponent.
+fn extended(mantissa: u64, head: u16) -> f64 {
+    const BIAS: i32 = 16383 + 63;
+    const HIGHEST: u16 = 0x7fff;
+    let size = match head & HIGHEST {
+        HIGHEST if mantissa << 1 != 0 => f64::NAN,
+        HIGHEST => f64::INFINITY,
+        // In two steps: what is beyond the range of one may not be beyond the number's.
+        exponent => {
+            let exponent = i32::from(exponent) - BIAS;
+            mantissa as f64 * 2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2)
+        }
+    };
+    if head > HIGHEST { -size } else { size }
 }
 
 /// Reads values that lie one after the other.

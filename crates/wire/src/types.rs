@@ -41,6 +41,8 @@ pub enum Type {
         /// Two's complement.
         signed: bool,
     },
+    /// 4 or 8 bytes, IEEE 754; 16: the ten of x86 and six of padding.
+    Float(u8),
     /// 4 bytes; an index into [`crate::Manifest::enums`].
     Enum(u32),
     /// 8 bytes, printed in hex.
@@ -117,6 +119,10 @@ pub enum Lookup {
     DriverResult,
     /// Result of a call of the runtime: likewise.
     RuntimeResult,
+    /// Bits of a `float`: the number.
+    Float,
+    /// Bits of a `double`: the number.
+    Double,
 }
 
 /// A C struct.
@@ -148,7 +154,7 @@ impl Type {
     pub fn size(&self) -> u32 {
         match self {
             Type::Bool => 1,
-            Type::Int { bytes, .. } => u32::from(*bytes),
+            Type::Int { bytes, .. } | Type::Float(bytes) => u32::from(*bytes),
             Type::Enum(_) | Type::Name(_) => 4,
             Type::Pointer | Type::Timestamp(_) | Type::Lookup(_) | Type::Stack { .. } => 8,
             Type::Buf(capacity) => 4 + capacity.next_multiple_of(4),

@@ -45,6 +45,7 @@ use crate::fuse::fuse;
 use crate::ir::{self, MapDef, MapRef};
 use crate::{Options, Passes};
 use lang::hir::{self, Program};
+use lang::passing::float_of;
 use lang::{Source, Span};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -263,6 +264,7 @@ impl<'p> Cx<'p> {
         match ty {
             hir::Type::Bool => Type::Bool,
             hir::Type::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
+            hir::Type::Float(bytes) => Type::Float(*bytes),
             hir::Type::Enum(id) => Type::Enum(self.enums[id.0 as usize]),
             hir::Type::Pointer(_) => Type::Pointer,
             hir::Type::Str(capacity) => Type::Str(*capacity),
@@ -285,14 +287,13 @@ impl<'p> Cx<'p> {
         }
     }
 
-    /// A struct as the reader knows it; there is no way to print a floating-point number, so these members are left out.
+    /// A struct as the reader knows it.
     fn wire_struct(&mut self, id: hir::StructId) -> wire::types::Struct {
         let def = &self.program.structs[id.0 as usize];
-        let shown = def.fields.iter().filter(|field| !field.float);
-        let members = shown.map(|field| wire::types::Member {
+        let members = def.fields.iter().map(|field| wire::types::Member {
             name: field.name.clone(),
             offset: field.offset,
-            ty: self.wire_type(&field.ty),
+            ty: if field.float { self.wire_type(&float_of(&field.ty)) } else { self.wire_type(&field.ty) },
             bits: field.bits.map(|bits| (bits.first, bits.count)),
         });
         wire::types::Struct { size: def.size, align: def.align.min(8), members: members.collect() }
@@ -440,6 +441,8 @@ pub fn wire_lookup(lookup: hir::Lookup) -> wire::types::Lookup {
         hir::Lookup::DeviceUuid => wire::types::Lookup::DeviceUuid,
         hir::Lookup::DevicePci => wire::types::Lookup::DevicePci,
         hir::Lookup::Error => wire::types::Lookup::Error,
+        hir::Lookup::Float => wire::types::Lookup::Float,
+        hir::Lookup::Double => wire::types::Lookup::Double,
         hir::Lookup::DriverResult => wire::types::Lookup::DriverResult,
         hir::Lookup::RuntimeResult => wire::types::Lookup::RuntimeResult,
         hir::Lookup::Signal => wire::types::Lookup::Signal,

@@ -95,7 +95,7 @@ pub const TYPES: &[Code] = &[
     Code {
         code: "E0213",
         title: "memory that cannot be read so",
-        explanation: "`*p` needs to know what `p` points to, how wide it is, and that it is no floating-point number.",
+        explanation: "`*p` needs to know what `p` points to, and how wide it is.",
         example: "uprobe:libcuda:cuInit { print(*pid) }",
         repaired: "uprobe:libcuda:cuInit { print(*(int32 *)arg0) }",
     },
@@ -138,9 +138,8 @@ pub const TYPES: &[Code] = &[
     Code {
         code: "E0220",
         title: "not a format",
-        explanation: "Formats are those of C without floating point: flags, width, precision, and one of \
-                      `d i u x X o c p s r rx rh`.",
-        example: "BEGIN { printf(\"%f\", 1) }",
+        explanation: "Formats are those of C: flags, width, precision, and one of `d i u x X o c p f s r rx rh`.",
+        example: "BEGIN { printf(\"%y\", 1) }",
         repaired: "BEGIN { printf(\"%d\", 1) }",
     },
     Code {

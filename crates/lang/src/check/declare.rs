@@ -13,6 +13,7 @@ use crate::check::limits;
 use crate::check::types::{derived, int_holds, levels};
 use crate::hir::{StructId, Type};
 use crate::parse::MAX_DEPTH;
+use crate::passing::{float_of, long_double};
 use crate::span::Span;
 
 /// The type of a member, and whether it is a floating-point number, whose bits the type has.
@@ -69,7 +70,8 @@ impl Checker<'_> {
     fn base_named(&mut self, name: &TypeName) -> Option<Declared> {
         match name.name.as_str() {
             "float" => return Some(Declared { ty: Type::U32, float: true }),
-            "double" | "long double" => return Some(Declared { ty: Type::U64, float: true }),
+            "double" => return Some(Declared { ty: Type::U64, float: true }),
+            "long double" => return Some(Declared { ty: long_double(), float: true }),
             _ => {}
         }
         let tag = name.name.strip_prefix("struct ").or(name.name.strip_prefix("union "));
@@ -98,10 +100,11 @@ impl Checker<'_> {
             });
         }
         let pointed = name.pointers > 0 || name.function;
-        let inner = match base.float && pointed || name.function {
-            // There is nothing to do with a floating-point number or a function, so nothing is known behind the pointer.
-            true => Type::Void,
-            false => base.ty.clone(),
+        let inner = match (name.function, base.float && pointed) {
+            // There is nothing to do with a function, so nothing is known behind the pointer.
+            (true, _) => Type::Void,
+            (false, true) => float_of(&base.ty),
+            (false, false) => base.ty.clone(),
         };
         let ty = derived(inner, name.pointers.max(u32::from(name.function)), &dims);
         if levels(&ty) > MAX_DEPTH {
@@ -177,7 +180,8 @@ impl Checker<'_> {
     }
 
     fn place_member(&mut self, declared: Declared, name: &Declarator, layout: &mut Layout) {
-        let (size, align) = (self.types.size(&declared.ty), self.types.align(&declared.ty));
+        let real = if declared.float { float_of(&declared.ty) } else { declared.ty.clone() };
+        let (size, align) = (self.types.size(&real), self.types.align(&real));
         let text = name.name.as_ref().map_or("", |name| name.node.as_str());
         if !text.is_empty() && layout.has(text) {
             self.error("E0241", name.span, format!("member `{text}` is declared twice"));

@@ -53,7 +53,7 @@ impl Checker<'_> {
                 error.help("`typeof(TYPE)` alone is for the arguments of macros; a cast is `(TYPE)x`");
                 unknown(span)
             }
-            Ast::SizeofType(ty) => match self.spelled(ty) {
+            Ast::SizeofType(ty) => match self.types.spelled(ty).or_else(|| self.spelled(ty)) {
                 Some(ty) => int(i64::from(self.types.size(&ty)), Type::I64, span),
                 None => unknown(span),
             },

@@ -136,8 +136,7 @@ impl Types<'_> {
         let Some(levels) = levels.checked_sub(1) else { return Type::Void };
         match self.shape(ty) {
             Shape::Enum(id) => self.enum_type(id),
-            // There is nothing to do with a floating-point number, so nothing is known behind a pointer to one.
-            Shape::Pointer(to) if self.is_float(to) => Type::Pointer(Box::new(Type::Void)),
+            Shape::Float { bytes } => Type::Float(bytes),
             Shape::Pointer(to) => Type::Pointer(Box::new(self.seen(to, levels))),
             Shape::Text => Type::Pointer(Box::new(CHAR)),
             Shape::Array(element, count) => Type::Array(Box::new(self.seen(element, levels)), count),

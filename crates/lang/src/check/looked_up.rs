@@ -2,6 +2,7 @@
 
 use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, int, not};
+use crate::check::floating::is_floating;
 use crate::check::functions::is_kernel_name;
 use crate::check::stmt::has_effect;
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
@@ -25,9 +26,10 @@ static WAYS_OUT: &[(Lookup, &str)] = &[
 
 impl Checker<'_> {
     /// `strerror(a) == strerror(b)`, `strerror(n) == "text"`; `None` where none of them is looked up, or they
-    /// are names of kernels, which the kernel side knows too.
+    /// are names of kernels, which the kernel side knows too, or floating-point numbers.
     pub fn compare_looked_up(&mut self, op: BinaryOp, lhs: &Expr, rhs: &Expr, span: Span) -> Option<Expr> {
-        if is_kernel_name(&lhs.ty) || is_kernel_name(&rhs.ty) {
+        let is_other = |e: &Expr| is_kernel_name(&e.ty) || is_floating(&e.ty);
+        if is_other(lhs) || is_other(rhs) {
             return None;
         }
         let equality = matches!(op, BinaryOp::Eq | BinaryOp::Ne);

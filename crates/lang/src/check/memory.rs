@@ -4,8 +4,9 @@ use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::check::scope::At;
-use crate::check::whole::fields_are;
+use crate::check::whole::{fields_are, is_passed};
 use crate::hir::{BinaryOp, Bits, EnumId, Expr, ExprKind, Field, Origin, StructId, Type};
+use crate::passing::float_of;
 use crate::resolve::declared::Declared;
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::is_args;
@@ -78,9 +79,11 @@ impl Checker<'_> {
     /// The field of a struct that is pointed to, lies in memory, or was passed by value.
     pub fn member(&mut self, base: Expr, field: &Field, span: Span) -> Expr {
         if field.float {
-            let message = format!("field `{}` is a floating-point number", field.name);
-            self.error("E0213", span, message).note("code in the kernel has integers only");
-            return unknown(span);
+            let in_registers = matches!(base.ty, Type::Struct(_)) && is_passed(&base);
+            return match in_registers {
+                true => self.float_in_register(&field.name, span),
+                false => self.at_offset(base, field.offset, float_of(&field.ty), span),
+            };
         }
         let value = self.at_offset(base, field.offset, field.ty.clone(), span);
         let value = match field.bits {
@@ -88,6 +91,14 @@ impl Checker<'_> {
             None => value,
         };
         with_names(value, field.named)
+    }
+
+    fn float_in_register(&mut self, field: &str, span: Span) -> Expr {
+        let message = format!("field `{field}` is a floating-point number");
+        self.error("E0213", span, message).note(
+            "of a struct that is passed by value they travel in registers that probes cannot read; in memory they can be read",
+        );
+        unknown(span)
     }
 
     /// The bits of a bit-field, extended by the sign of its type.

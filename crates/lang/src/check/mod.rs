@@ -14,6 +14,7 @@ pub mod config;
 mod declare;
 mod export;
 mod expr;
+pub mod floating;
 pub mod foreign;
 mod functions;
 mod idle;

@@ -3,6 +3,7 @@
 use crate::ast::{self, UnaryOp};
 use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, fold, int, is_unknown, not, unknown};
+use crate::check::floating::is_floating;
 use crate::check::functions::is_kernel_name;
 use crate::check::infer::{ValueState, literal};
 use crate::check::network::{is_integers, same_arrays};
@@ -10,6 +11,10 @@ use crate::check::types::{int_holds, is_scalar};
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, Type};
 use crate::operators::symbol;
 use crate::span::Span;
+
+/// Of floating-point numbers.
+const INTEGERS_ONLY: &str = "code in the kernel has integers only";
+const WHOLE_PART: &str = "`(int64)x` is its whole part";
 
 impl Checker<'_> {
     /// `-e` `!e` `~e` `*e` `&e`
@@ -144,6 +149,9 @@ impl Checker<'_> {
         let is_text = matches!(operand.ty, Type::Str(_));
         let error = self.error("E0212", span, message);
         error.label = "cannot be computed".into();
+        if is_floating(&operand.ty) {
+            error.note(INTEGERS_ONLY).help(WHOLE_PART);
+        }
         match op {
             BinaryOp::Add if is_text => {
                 error.help("texts are joined by `str_concat(a, b)`");
@@ -223,7 +231,9 @@ impl Checker<'_> {
         let unread = (is_text(lhs) && is_char_pointer(rhs)) || (is_text(rhs) && is_char_pointer(lhs));
         let both_text = is_text(lhs) && is_text(rhs);
         let error = self.error("E0212", span, format!("cannot compare {a} with {b} by `{}`", symbol(op)));
-        if unread {
+        if is_floating(&lhs.ty) || is_floating(&rhs.ty) {
+            error.note(INTEGERS_ONLY).help(WHOLE_PART);
+        } else if unread {
             error.help("read the text first: `str(p) == \"...\"`");
         } else if both_text {
             error.help("strings can be compared by `==` and `!=`, and by `strncmp`");

@@ -3,6 +3,7 @@
 use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{convert, expr, int, is_unknown};
+use crate::check::floating::is_floating;
 use crate::check::types::is_scalar;
 use crate::format::parse_format;
 use crate::hir::{Expr, ExprKind, Message, Piece, StmtKind, Type};
@@ -79,6 +80,7 @@ impl Checker<'_> {
         let fits = match conversion {
             's' => true,
             'r' | 'R' | 'H' => matches!(value.ty, Type::Str(_) | Type::Buf(_)),
+            'f' => is_floating(&value.ty),
             _ => is_scalar(&value.ty),
         };
         if conversion == 's' {
@@ -87,7 +89,12 @@ impl Checker<'_> {
         if !fits && !is_unknown(&value) {
             let written = crate::format::written(conversion);
             let message = format!("`%{written}` cannot print {}", self.types.show(&value.ty));
-            self.error("E0219", value.span, message).help("print it by `%s`");
+            let help = match conversion {
+                'f' => "`%f` prints what a `float *` or `double *` points to; print integers by `%d`",
+                _ if is_floating(&value.ty) => "print it by `%f` or `%s`, or its whole part: `(int64)x`",
+                _ => "print it by `%s`",
+            };
+            self.error("E0219", value.span, message).help(help);
         }
         value
     }

@@ -18,7 +18,8 @@ impl Checker<'_> {
         if name.name == "string" && name.pointers == 0 {
             return self.string_type(name);
         }
-        let found = self.types.spelled(name);
+        // Such a number can only be somewhere in memory.
+        let found = self.types.spelled(name).filter(|found| !matches!(found, Type::Float(_)));
         if found.is_none() {
             self.unknown_type(name);
         }
@@ -30,7 +31,7 @@ impl Checker<'_> {
         match &e.kind {
             ExprKind::Ident(name) if !self.is_value(name) => {
                 let name = TypeName { name: name.clone(), ..TypeName::bare(e.span) };
-                self.spelled(&name).unwrap_or(Type::Void)
+                self.types.spelled(&name).or_else(|| self.spelled(&name)).unwrap_or(Type::Void)
             }
             _ => self.place(e).ty,
         }
@@ -51,9 +52,12 @@ impl Checker<'_> {
     }
 
     fn unknown_type(&mut self, name: &TypeName) {
-        if matches!(name.name.as_str(), "float" | "double") {
+        if matches!(name.name.as_str(), "float" | "double" | "long double") {
             let message = format!("`{}` is a floating-point type", name.name);
-            self.error("E0216", name.span, message).note("code in the kernel has integers only");
+            let error = self.error("E0216", name.span, message);
+            error
+                .note("code in the kernel has integers only")
+                .help("in memory it can be read: `*(float *)p`");
             return;
         }
         let known = builtin_type_names().chain(["CUresult", "CUdeviceptr", "cudaError_t", "dim3"]);

@@ -7,7 +7,8 @@ use rustc_hash::FxHashMap;
 use crate::ast::TypeName;
 use crate::catalog::{Catalog, FileId};
 use crate::check::foreign::{StructRef, TypeRef};
-use crate::hir::{Enum, EnumId, Field, NameKind, Origin, Struct, StructId, Type};
+use crate::hir::{Enum, EnumId, Field, Lookup, NameKind, Origin, Struct, StructId, Type};
+use crate::passing::{float_of, long_double};
 
 /// The enums and structs of a program under construction.
 #[derive(Default)]
@@ -241,7 +242,7 @@ impl<'c> Types<'c> {
     /// The type of a name without stars.
     fn of_name(&mut self, name: &str) -> Option<Type> {
         let spelled = name.split_whitespace().collect::<Vec<_>>().join(" ");
-        if let Some(ty) = builtin_type(&spelled) {
+        if let Some(ty) = builtin_type(&spelled).or_else(|| float_type(&spelled)) {
             return Some(ty);
         }
         let bare = ["struct ", "union ", "enum "].iter().find_map(|tag| spelled.strip_prefix(tag));
@@ -262,7 +263,7 @@ impl<'c> Types<'c> {
         match ty {
             Type::Void => 0,
             Type::Bool => 1,
-            Type::Int { bytes, .. } => u32::from(*bytes),
+            Type::Int { bytes, .. } | Type::Float(bytes) => u32::from(*bytes),
             Type::Enum(_) | Type::Name(_) => 4,
             Type::Pointer(_) | Type::Timestamp(_) | Type::Lookup(_) => 8,
             Type::Buf(capacity) => 4 + capacity.next_multiple_of(4),
@@ -288,6 +289,7 @@ impl<'c> Types<'c> {
             }
             Type::Buf(_) | Type::Inet => 4,
             Type::Str(_) | Type::Void => 1,
+            Type::Float(bytes) => u32::from(*bytes),
             scalar => self.size(scalar).clamp(1, 8),
         }
     }
@@ -346,6 +348,9 @@ impl<'c> Types<'c> {
             Type::Stack { user: true, .. } => "ustack".into(),
             Type::Stack { user: false, .. } => "kstack".into(),
             Type::Timestamp(_) => "timestamp".into(),
+            Type::Float(4) | Type::Lookup(Lookup::Float) => "float".into(),
+            Type::Float(8) | Type::Lookup(Lookup::Double) => "double".into(),
+            Type::Float(_) => "long double".into(),
             Type::Lookup(lookup) => format!("what `{}` gives", lookup.function()),
             Type::Buf(capacity) => format!("buffer[{capacity}]"),
             Type::Inet => "what `ntop` gives".into(),
@@ -446,6 +451,16 @@ pub fn builtin_type_names() -> impl Iterator<Item = &'static str> {
 /// Fits a register: integer, bool, enum, pointer.
 pub fn is_scalar(ty: &Type) -> bool {
     matches!(ty, Type::Bool | Type::Int { .. } | Type::Enum(_) | Type::Pointer(_))
+}
+
+/// `float` and its like.
+fn float_type(name: &str) -> Option<Type> {
+    match name {
+        "float" => Some(Type::Float(4)),
+        "double" => Some(Type::Float(8)),
+        "long double" => Some(float_of(&long_double())),
+        _ => None,
+    }
 }
 
 /// Pointers and arrays that a type is behind.

@@ -31,7 +31,7 @@ const NOT_PASSED: &str = "floating-point numbers and vectors travel in registers
                           that are passed by value are no values here";
 
 /// It is no memory: it travels in registers or on the stack.
-fn is_passed(place: &Expr) -> bool {
+pub(super) fn is_passed(place: &Expr) -> bool {
     matches!(place.kind, ExprKind::Param(_) | ExprKind::ParamField { .. } | ExprKind::RetvalField { .. })
 }
 
@@ -56,6 +56,10 @@ impl Checker<'_> {
             Type::Struct(id) => {
                 let id = *id;
                 self.struct_value(place, id)
+            }
+            Type::Float(bytes) => {
+                let bytes = *bytes;
+                self.float_value(place, bytes)
             }
             Type::Array(..) if is_passed(&place) => self.passed_value(place),
             Type::Array(..) => self.sized(place),
@@ -238,6 +242,9 @@ impl Checker<'_> {
         }
         if value.ty == ty {
             return value;
+        }
+        if let (Type::Int { .. }, Some(whole)) = (&ty, self.truncated(&value, span)) {
+            return convert(whole, &ty);
         }
         self.cast_whole(value, ty, span)
     }

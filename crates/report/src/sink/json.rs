@@ -23,6 +23,7 @@ use crate::order::{shown, wide};
 use crate::printf::printf;
 use crate::trials::{Step, Tested};
 use crate::trouble::findings;
+use crate::units;
 use crate::value::{Context, key_parts};
 use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
 
@@ -317,6 +318,10 @@ fn value_json(context: Context, value: &Value) -> String {
             string(&[bytes, trailer].concat())
         }
         Value::Either(_, value) => value_json(context, value),
+        Value::Lookup(Lookup::Float, bits) if f32::from_bits(*bits as u32).is_finite() => units::float(*bits),
+        Value::Lookup(Lookup::Double, bits) if f64::from_bits(*bits as u64).is_finite() => {
+            units::double(*bits)
+        }
         other => string(context.text(other).as_bytes()),
     }
 }

@@ -62,6 +62,7 @@ const INT: Table = Table {
         (1, "v", "(int64)strncmp(`s0`, `s0`, `1..10`)"),
         (1, "v", "(int64)strcontains(`s1`, \"`i ma zz`\")"),
         (1, "v", "(int64)strcap(`s0`)"),
+        (1, "v", "(int64)*(`float double` *)`p`"),
         (1, "v", "(int64)memcmp(`p`, `p`, `1..40`)"),
         (1, "v", "(int64)len(@`i z r`)"),
         (1, "vn", "(int64)len(`ustack kstack ustack(2)`)"),
@@ -209,6 +210,7 @@ const WORDS: Table = Table {
     deep: &[
         (4, "", "`w0`"),
         (1, "", "strerror(`i`)"),
+        (1, "", "*(`float double` *)`p`"),
         (1, "", "error_text((CUresult)`i`)"),
         (1, "R", "error_text(retval)"),
         (1, "", "`signal_name syscall_name username size_text time_text`(`i`)"),

@@ -4,6 +4,7 @@ use super::{Meaning, abi};
 use crate::outcome::Value;
 use codegen::lower::wire_lookup;
 use lang::hir::{self, Program, Type};
+use lang::passing::float_of;
 use wire::layout;
 
 /// A value; its type is that of the expression that made it.
@@ -103,6 +104,7 @@ fn wire_type(ty: &Type) -> wire::Type {
     match ty {
         Type::Bool => wire::Type::Bool,
         Type::Int { bytes, signed } => wire::Type::Int { bytes: *bytes, signed: *signed },
+        Type::Float(bytes) => wire::Type::Float(*bytes),
         Type::Enum(id) => wire::Type::Enum(id.0),
         Type::Pointer(_) => wire::Type::Pointer,
         Type::Str(capacity) => wire::Type::Str(*capacity),
@@ -214,9 +216,11 @@ impl Meaning<'_> {
                 Value::Array(bytes.chunks(size).map(|bytes| self.said_bytes(bytes, element)).collect())
             }
             Type::Struct(id) => {
-                let fields = self.program.structs[id.0 as usize].fields.iter().filter(|field| !field.float);
+                let fields = self.program.structs[id.0 as usize].fields.iter();
                 Value::Record(fields.map(|f| (f.name.clone(), self.said_field(bytes, f))).collect())
             }
+            Type::Float(4) => Value::Lookup(wire::types::Lookup::Float, word(bytes) as i64),
+            Type::Float(8) => Value::Lookup(wire::types::Lookup::Double, word(bytes) as i64),
             _ => self.said(&self.inside(bytes, 0, ty), ty),
         }
     }
@@ -224,6 +228,9 @@ impl Meaning<'_> {
     fn said_field(&self, bytes: &[u8], field: &hir::Field) -> Value {
         let size = abi::size(&field.ty, &self.program.structs) as usize;
         let inside = &bytes[field.offset as usize..][..size];
+        if field.float {
+            return self.said_bytes(inside, &float_of(&field.ty));
+        }
         let Some(bits) = field.bits else { return self.said_bytes(inside, &field.ty) };
         let word = word(inside) >> bits.first & (u64::MAX >> (64 - u32::from(bits.count)));
         let signed = is_signed(&field.ty, self.program) && matches!(field.ty, Type::Int { .. });

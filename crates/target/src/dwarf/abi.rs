@@ -1,13 +1,13 @@
 //! What of a call does not follow from its types alone: who travels by reference, and where nobody can tell.
 
 use gimli::constants::{
-    DW_AT_artificial, DW_AT_byte_size, DW_AT_calling_convention, DW_AT_defaulted, DW_CC_pass_by_reference,
-    DW_CC_pass_by_value, DW_LANG_Ada83, DW_LANG_Ada95, DW_LANG_C, DW_LANG_C_plus_plus,
-    DW_LANG_C_plus_plus_03, DW_LANG_C_plus_plus_11, DW_LANG_C_plus_plus_14, DW_LANG_C_plus_plus_17,
-    DW_LANG_C_plus_plus_20, DW_LANG_C11, DW_LANG_C17, DW_LANG_C89, DW_LANG_C99, DW_LANG_Fortran03,
-    DW_LANG_Fortran08, DW_LANG_Fortran77, DW_LANG_Fortran90, DW_LANG_Fortran95, DW_LANG_Mips_Assembler,
-    DW_LANG_ObjC, DW_LANG_ObjC_plus_plus, DW_LANG_Rust, DW_TAG_inheritance, DW_TAG_member, DW_TAG_subprogram,
-    DwLang,
+    DW_AT_GNU_vector, DW_AT_artificial, DW_AT_byte_size, DW_AT_calling_convention, DW_AT_defaulted,
+    DW_CC_pass_by_reference, DW_CC_pass_by_value, DW_LANG_Ada83, DW_LANG_Ada95, DW_LANG_C,
+    DW_LANG_C_plus_plus, DW_LANG_C_plus_plus_03, DW_LANG_C_plus_plus_11, DW_LANG_C_plus_plus_14,
+    DW_LANG_C_plus_plus_17, DW_LANG_C_plus_plus_20, DW_LANG_C11, DW_LANG_C17, DW_LANG_C89, DW_LANG_C99,
+    DW_LANG_Fortran03, DW_LANG_Fortran08, DW_LANG_Fortran77, DW_LANG_Fortran90, DW_LANG_Fortran95,
+    DW_LANG_Mips_Assembler, DW_LANG_ObjC, DW_LANG_ObjC_plus_plus, DW_LANG_Rust, DW_TAG_array_type,
+    DW_TAG_inheritance, DW_TAG_member, DW_TAG_subprogram, DwLang,
 };
 use lang::debug::{Field, Kind, Unsure};
 
@@ -114,7 +114,27 @@ impl Debug {
         matches!(
             self.read_type(Ref::to(ty)).map(|ty| ty.kind),
             None | Some(Kind::Other { .. } | Kind::Array(..))
-        )
+        ) || self.holds_vector(ty, LEVELS)
+    }
+
+    /// A vector travels in vector registers whatever its elements are, and so does a struct with one in it that is small
+    /// or has nothing else.
+    fn holds_vector(&self, ty: Place, levels: usize) -> bool {
+        let (Some((entry, _)), Some(levels)) = (self.seen_through(ty), levels.checked_sub(1)) else {
+            return false;
+        };
+        let within = |ty: Option<Place>| ty.is_some_and(|ty| self.holds_vector(ty, levels));
+        match entry.tag {
+            DW_TAG_array_type => entry.has(DW_AT_GNU_vector) || within(entry.ty),
+            _ if is_struct(&entry) => {
+                let members = self.children(entry.place).into_iter();
+                let members = members.filter(|child| matches!(child.tag, DW_TAG_member | DW_TAG_inheritance));
+                let held: Vec<bool> = members.map(|member| within(member.ty)).collect();
+                let is_small = entry.number(DW_AT_byte_size).is_some_and(|size| size <= 2 * u64::from(WORD));
+                if is_small { held.contains(&true) } else { !held.is_empty() && !held.contains(&false) }
+            }
+            _ => false,
+        }
     }
 
     /// Rust promises nothing. Numbers, addresses and slices have always been passed in one and two registers.

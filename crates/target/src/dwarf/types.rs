@@ -1,11 +1,11 @@
 //! Types: what an entry stands for once typedefs and qualifiers are seen through, and how C writes it.
 
 use gimli::constants::{
-    DW_AT_GNU_vector, DW_AT_bit_offset, DW_AT_bit_size, DW_AT_byte_size, DW_AT_const_value, DW_AT_count,
-    DW_AT_data_bit_offset, DW_AT_data_member_location, DW_AT_encoding, DW_AT_external, DW_AT_lower_bound,
-    DW_AT_signature, DW_AT_upper_bound, DW_ATE_UTF, DW_ATE_boolean, DW_ATE_float, DW_ATE_signed,
-    DW_ATE_signed_char, DW_ATE_unsigned, DW_ATE_unsigned_char, DW_TAG_array_type, DW_TAG_atomic_type,
-    DW_TAG_base_type, DW_TAG_class_type, DW_TAG_const_type, DW_TAG_enumeration_type, DW_TAG_enumerator,
+    DW_AT_bit_offset, DW_AT_bit_size, DW_AT_byte_size, DW_AT_const_value, DW_AT_count, DW_AT_data_bit_offset,
+    DW_AT_data_member_location, DW_AT_encoding, DW_AT_external, DW_AT_lower_bound, DW_AT_signature,
+    DW_AT_upper_bound, DW_ATE_UTF, DW_ATE_boolean, DW_ATE_float, DW_ATE_signed, DW_ATE_signed_char,
+    DW_ATE_unsigned, DW_ATE_unsigned_char, DW_TAG_array_type, DW_TAG_atomic_type, DW_TAG_base_type,
+    DW_TAG_class_type, DW_TAG_const_type, DW_TAG_enumeration_type, DW_TAG_enumerator,
     DW_TAG_formal_parameter, DW_TAG_immutable_type, DW_TAG_inheritance, DW_TAG_member, DW_TAG_pointer_type,
     DW_TAG_ptr_to_member_type, DW_TAG_reference_type, DW_TAG_restrict_type, DW_TAG_rvalue_reference_type,
     DW_TAG_structure_type, DW_TAG_subrange_type, DW_TAG_subroutine_type, DW_TAG_typedef, DW_TAG_union_type,
@@ -179,9 +179,6 @@ impl Debug {
 
     /// An array behind its first dimensions.
     fn array(&self, entry: &Entry, dimensions: u8) -> Option<Kind> {
-        if entry.has(DW_AT_GNU_vector) {
-            return Some(Kind::Other { size: 0 });
-        }
         let ranges = self.children(entry.place).into_iter().filter(|child| child.tag == DW_TAG_subrange_type);
         let counts: Vec<u32> = ranges.map(|range| count(&range)).collect();
         let left = counts.get(usize::from(dimensions)..).unwrap_or(&[]);
