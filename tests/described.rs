@@ -188,6 +188,22 @@ fn debug_information_beside_the_program_is_found_by_its_link() {
 }
 
 #[test]
+fn a_stripped_program_has_the_names_of_the_file_beside_it() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let program = split(folder.path(), "split.debug", true);
+    let path = program.to_str().unwrap();
+    tool("strip", &[path]);
+    same_as_said(&trace("shapes.ct", &program), "stripped");
+    let script = format!("uprobe:{path}:main {{ print((func, ustack(2))) }}");
+    let output = cudatrace().args(["-q", "-e", &script, "--", path]).output().expect("cudatrace starts");
+    has(&output, "(main, ");
+    has(&output, "        main+0");
+}
+
+#[test]
 fn debug_information_of_another_build_is_not_taken() {
     if !can_trace() {
         return;

@@ -394,6 +394,10 @@ impl Catalog for Appeared<'_> {
         self.machine.raw_tracepoints()
     }
 
+    fn is_indirect(&self, file: FileId, name: &str) -> bool {
+        self.machine.is_indirect(file, name)
+    }
+
     fn functions(&self, file: FileId) -> &[Function] {
         self.machine.functions(file)
     }

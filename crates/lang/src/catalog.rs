@@ -177,6 +177,12 @@ pub trait Catalog {
     /// All functions of a file, each address once, sorted by first name.
     fn functions(&self, file: FileId) -> &[Function];
 
+    /// Whether a symbol stands for one of several functions, of which the loader takes one (IFUNC).
+    fn is_indirect(&self, file: FileId, name: &str) -> bool {
+        let _ = (file, name);
+        false
+    }
+
     /// All markers of a file.
     fn markers(&self, file: FileId) -> &[Marker] {
         let _ = file;

@@ -19,7 +19,7 @@ use goblin::elf::dynamic::{
 use goblin::elf::header::{EI_CLASS, EI_DATA, ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_AARCH64, EM_X86_64};
 use goblin::elf::program_header::{PF_X, PT_DYNAMIC, PT_LOAD, PT_NOTE};
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB};
-use goblin::elf::sym::{STB_GLOBAL, STB_WEAK, STT_FUNC};
+use goblin::elf::sym::{STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC};
 use goblin::elf::{Header, ProgramHeader, SectionHeader};
 use lang::catalog::Function;
 use memchr::memmem;
@@ -86,6 +86,7 @@ const THIS_MACHINE: (u16, &str) = (EM_AARCH64, "64-bit aarch64");
 /// A mapped ELF file.
 #[derive(Debug)]
 pub struct ElfFile {
+    path: PathBuf,
     bytes: Bytes,
     machine: u16,
     segments: Vec<ProgramHeader>,
@@ -220,6 +221,7 @@ impl ElfFile {
         let sections = SectionHeader::parse(&bytes, to_usize(header.e_shoff), header.e_shnum.into(), CTX)
             .unwrap_or_default();
         let mut file = ElfFile {
+            path: path.into(),
             machine: header.e_machine,
             section_names: header.e_shstrndx,
             dynamic: Dynamic::default(),
@@ -263,6 +265,11 @@ impl ElfFile {
         self.dynamic_string(self.dynamic.runpath?)
     }
 
+    /// As it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// GNU build id.
     pub fn build_id(&self) -> Option<&[u8]> {
         self.segments.iter().filter(|s| s.p_type == PT_NOTE).find_map(|segment| {
@@ -289,6 +296,14 @@ impl ElfFile {
     /// Has a symbol table besides the exported names.
     pub fn has_symtab(&self) -> bool {
         self.sections.iter().any(|section| section.sh_type == SHT_SYMTAB)
+    }
+
+    /// Has a symbol of this name that stands for one of several functions: which, is decided when the file is loaded.
+    pub fn defines_indirect(&self, name: &str) -> bool {
+        let is_it = |table: &Table, raw: RawSymbol| {
+            raw.info & 0xf == STT_GNU_IFUNC && c_string(table.strings, raw.name) == Some(name)
+        };
+        self.tables().into_iter().flatten().any(|table| table.raw().any(|(_, raw)| is_it(&table, raw)))
     }
 
     /// Defines a function of this name. Quick for files that do not mention the name at all.
@@ -347,7 +362,15 @@ impl ElfFile {
 
     /// All functions that the file defines.
     pub fn functions(&self) -> Functions {
+        self.functions_with(None)
+    }
+
+    /// The same, and those that a file with its symbols names.
+    pub fn functions_with(&self, beside: Option<&ElfFile>) -> Functions {
         let mut symbols = self.symbols();
+        if let Some(table) = beside.and_then(ElfFile::full_table) {
+            symbols.extend(table.raw().filter_map(|(index, raw)| self.symbol(&table, index, &raw, &[])));
+        }
         symbols.sort_unstable_by(|a, b| {
             (a.offset, a.rank, a.name.len(), a.name).cmp(&(b.offset, b.rank, b.name.len(), b.name))
         });

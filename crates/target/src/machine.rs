@@ -19,7 +19,7 @@ use elsa::sync::FrozenVec;
 use lang::catalog::{Catalog, File, FileId, Function, KERNEL, Marker, Place, TargetError, Tracepoint};
 use lang::debug::{self, Absent, TypeId};
 
-use crate::dwarf::Debug;
+use crate::dwarf::{Debug, symbols_beside};
 use crate::elf::{ElfError, ElfFile, Functions};
 use crate::hunt::{self, Hunt};
 use crate::identity::Identity;
@@ -110,7 +110,14 @@ impl Taken {
     }
 
     fn functions(&self) -> &Functions {
-        self.functions.get_or_init(|| self.elf.functions())
+        self.functions.get_or_init(|| self.elf.functions_with(self.symbols_beside().as_ref()))
+    }
+
+    /// Of a program that was stripped. What a library does not export stays its own affair: patterns would match what was never
+    /// meant to be probed.
+    fn symbols_beside(&self) -> Option<ElfFile> {
+        let is_stripped_program = !self.elf.has_symtab() && self.elf.soname().is_none();
+        is_stripped_program.then(|| symbols_beside(&self.elf, &self.open_path, &self.shown)).flatten()
     }
 }
 
@@ -431,6 +438,10 @@ impl Catalog for Machine {
 
     fn functions(&self, file: FileId) -> &[Function] {
         &self.file(file).functions().list
+    }
+
+    fn is_indirect(&self, file: FileId, name: &str) -> bool {
+        self.file(file).elf.defines_indirect(name)
     }
 
     fn markers(&self, file: FileId) -> &[Marker] {

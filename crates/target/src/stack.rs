@@ -18,6 +18,7 @@ use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
+use crate::dwarf::symbols_beside;
 use crate::elf::ElfFile;
 use crate::perf_map::PerfMap;
 use crate::process::{self, Mapping, MappingName};
@@ -64,6 +65,8 @@ pub struct Symbols {
     kernel_frames: HashMap<u64, Frame>,
     /// By file; none of files that have none.
     build_ids: HashMap<PathBuf, Option<String>>,
+    /// Stripped files that were asked for, and the files beside them that have their symbols.
+    beside: HashMap<PathBuf, Option<(ElfFile, PathBuf)>>,
     kernel_readable: OnceCell<bool>,
 }
 
@@ -102,6 +105,7 @@ impl Symbols {
             frames: HashMap::new(),
             kernel_frames: HashMap::new(),
             build_ids: HashMap::new(),
+            beside: HashMap::new(),
             kernel_readable: OnceCell::new(),
         }
     }
@@ -144,7 +148,12 @@ impl Symbols {
             return frames.clone();
         }
         let frames = match self.region(pid, address) {
-            Some(region) => self.frames_in(&region, address),
+            Some(region) => {
+                let frames = self.frames_in(&region, address);
+                let beside =
+                    if frames[0].symbol.is_none() { self.frames_beside(&region, address) } else { None };
+                beside.unwrap_or(frames)
+            }
             None => vec![Frame::unknown(address)],
         };
         let frames = if frames[0].symbol.is_none() { self.made_code(pid, frames) } else { frames };
@@ -277,6 +286,24 @@ impl Symbols {
         // Debug information may be that of another build: the file's own symbols are there all the same.
         let with_source = self.with_source.then(|| found(true)).flatten();
         with_source.or_else(|| found(false)).unwrap_or_else(unknown)
+    }
+
+    /// By the symbols that lie beside a stripped file.
+    fn frames_beside(&mut self, region: &Region, address: u64) -> Option<Vec<Frame>> {
+        let (path, shown) = (region.file.as_ref()?, Path::new(region.module.as_deref()?));
+        let known = self.beside.entry(path.clone()).or_insert_with(|| {
+            let elf = ElfFile::open(path).ok().filter(|elf| !elf.has_symtab())?;
+            let symbols = symbols_beside(&elf, path, shown)?.path().to_path_buf();
+            Some((elf, symbols))
+        });
+        let (elf, symbols) = known.as_ref()?;
+        let address_in_file = elf.code_address(address - region.start + region.offset)?;
+        let mut source = Elf::new(symbols);
+        source.debug_syms = self.with_source;
+        match self.symbolizer.symbolize_single(&Source::Elf(source), Input::VirtOffset(address_in_file)) {
+            Ok(Symbolized::Sym(sym)) => Some(frames(&sym, address, region.module.as_deref())),
+            _ => None,
+        }
     }
 
     fn kernel_frame(&self, address: u64) -> Option<Frame> {

@@ -654,6 +654,12 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     /// What may be meant by a function that is not there.
     fn other_functions(&self, asked: &Asked, files: &[File]) -> Vec<String> {
+        if files.iter().any(|file| self.setting.catalog.is_indirect(file.id, asked.written)) {
+            let name = asked.written;
+            return vec![format!(
+                "`{name}` is several functions, of which the loader takes one for this machine's CPU (IFUNC): probe who calls it"
+            )];
+        }
         let names = |file: &File| self.setting.catalog.functions(file.id);
         let candidates: FxHashSet<&str> =
             files.iter().flat_map(names).flat_map(|f| f.names.iter().map(String::as_str)).collect();

@@ -52,6 +52,11 @@ pub(crate) struct Debug {
     names: OnceLock<HashMap<String, Place>>,
 }
 
+/// The file beside a stripped one that has its symbols, as far as it has debug information, too.
+pub fn symbols_beside(elf: &ElfFile, path: &Path, shown: &Path) -> Option<ElfFile> {
+    beside::find(elf, path, shown).ok().map(|found| found.main)
+}
+
 impl Debug {
     /// That of a file, which we open at `path` and show as `shown`.
     ///
