@@ -28,7 +28,7 @@ Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wron
 #[derive(Debug, Parser)]
 #[command(name = "cudatrace", disable_version_flag = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// Subcommand (doctor, fmt, help, record, report, scripts), embedded script, script file or `-`; more scripts may follow; then positional parameters, and the scripts' own options
+    /// Subcommand (completion, doctor, fmt, help, record, report, scripts), embedded script, script file or `-`; more scripts may follow; then positional parameters, and the scripts' own options
     /// (`--name=value`; `cudatrace SCRIPT --help` lists them, `cudatrace record --help` those of `record`)
     #[arg(value_name = "SCRIPT")]
     pub words: Vec<String>,
@@ -279,6 +279,8 @@ pub enum Word<'a> {
 /// Words that are commands.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Subcommand {
+    /// What shells read to complete the command line.
+    Completion,
     /// What this machine can do, and what it lacks.
     Doctor,
     /// Formats scripts.
@@ -294,6 +296,7 @@ pub enum Subcommand {
 }
 
 const SUBCOMMANDS: &[(&str, Subcommand)] = &[
+    ("completion", Subcommand::Completion),
     ("doctor", Subcommand::Doctor),
     ("fmt", Subcommand::Fmt),
     ("help", Subcommand::Help),

@@ -77,6 +77,9 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     }
     let first = cli.words.first().filter(|_| cli.execute.is_none());
     match first.map(|word| cli::classify(word, |name| embedded::find(name).is_some())) {
+        Some(Word::Subcommand(Subcommand::Completion)) => {
+            commands::completion::run(&cli.words[1..], &cli.argv).map_err(Failure::wrong)
+        }
         Some(Word::Subcommand(Subcommand::Doctor)) => commands::doctor::run().map_err(Failure::wrong),
         Some(Word::Subcommand(Subcommand::Fmt)) => {
             commands::fmt::run(&cli.words[1..], cli.check, messages).map_err(Failure::wrong)

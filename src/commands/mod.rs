@@ -1,5 +1,6 @@
 //! One file for each thing that the command line can do.
 
+pub mod completion;
 pub mod doctor;
 pub mod explain;
 pub mod fmt;

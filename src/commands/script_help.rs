@@ -80,6 +80,12 @@ struct Help {
 
 fn help(subcommand: Subcommand) -> Help {
     match subcommand {
+        Subcommand::Completion => Help {
+            about: "Prints what bash or zsh reads to complete our options, scripts, probes and bodies",
+            usage: "cudatrace completion bash|zsh",
+            options: &[],
+            examples: "In ~/.bashrc: source <(cudatrace completion bash)",
+        },
         Subcommand::Doctor => Help {
             about: "What this machine can do, and what it lacks",
             usage: "cudatrace doctor",

@@ -9,7 +9,7 @@
 
 mod clauses;
 mod commands;
-mod complete;
+pub mod complete;
 mod edit;
 pub mod help;
 mod input;

@@ -1,0 +1,190 @@
+//! `cudatrace completion bash`: what a shell reads to complete our command line; and the answers that it then asks for.
+//!
+//! ```text
+//! complete -o default -o nospace -C 'cudatrace completion line --' cudatrace
+//! ```
+//!
+//! Bash hands over the line and the word that it would replace, which is what stands behind the last `:` outside of quotes.
+//! In scripts and patterns it is the prompt that knows what could follow.
+
+use crate::cli::{self, Subcommand};
+use crate::repl::complete::{self, Facts};
+use crate::{arguments, embedded};
+use anyhow::{Result, bail};
+use clap::Arg;
+use lang::codes;
+use std::ffi::OsString;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use target::{Machine, Scope};
+
+const BASH: &str = "complete -o default -o nospace -C 'cudatrace completion line --' cudatrace\n";
+
+/// Prints what a shell reads, or answers it.
+///
+/// # Errors
+/// It is another shell.
+pub fn run(words: &[String], asked: &[OsString]) -> Result<u8> {
+    let text = match words {
+        [shell] if shell == "bash" => BASH.to_owned(),
+        [shell] if shell == "zsh" => format!("autoload -U +X bashcompinit && bashcompinit\n{BASH}"),
+        [line] if line == "line" => {
+            let replaced = asked.get(1).map(|word| word.to_string_lossy()).unwrap_or_default();
+            answer(&typed(), &replaced)
+        }
+        _ => bail!(
+            "write `source <(cudatrace completion bash)`, or `zsh`, into what your shell reads at its start"
+        ),
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(0)
+}
+
+/// The line before the cursor, as bash tells it.
+fn typed() -> String {
+    let line = std::env::var("COMP_LINE").unwrap_or_default();
+    let end = std::env::var("COMP_POINT").ok().and_then(|end| end.parse().ok()).unwrap_or(line.len());
+    line.get(..end).unwrap_or(&line).to_owned()
+}
+
+/// The candidates for what bash would replace, each on a line.
+fn answer(line: &str, replaced: &str) -> String {
+    let words = split(line);
+    let Some((word, before)) = words.split_last() else { return String::new() };
+    let Some(kept) = word.strip_suffix(replaced) else { return String::new() };
+    let mut found = candidates(before, word);
+    // Bash closes the quotes behind a word that is the only one, and a script goes on.
+    if let ([only], true) = (&found[..], is_script(before)) {
+        found.push(format!("{only} ..."));
+    }
+    let rest = found.iter().filter_map(|candidate| candidate.strip_prefix(kept));
+    rest.map(|candidate| format!("{candidate}\n")).collect()
+}
+
+fn is_script(before: &[String]) -> bool {
+    before.last().is_some_and(|option| ["-e", "--execute"].contains(&option.as_str()))
+}
+
+/// What a word could become, behind the others.
+fn candidates(before: &[String], word: &str) -> Vec<String> {
+    let previous = before.last().map_or("", String::as_str);
+    let command = arguments::command(before.get(1).and_then(|word| subcommand(word)));
+    let option = command.get_arguments().find(|arg| is_called(arg, previous));
+    if before.iter().any(|word| word == "--") {
+        return Vec::new();
+    }
+    if is_script(before) || ["-l", "--list"].contains(&previous) {
+        return behind(word, "");
+    }
+    if previous == "--explain" {
+        let all = codes::TABLES.iter().copied().flatten().map(|code| format!("{} ", code.code));
+        return beginning(word, all);
+    }
+    if let Some(option) = option.filter(|option| option.get_action().takes_values()) {
+        let values = option.get_possible_values();
+        return beginning(word, values.iter().map(|value| format!("{} ", value.get_name())));
+    }
+    if word.starts_with('-') {
+        let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+        return beginning(word, shown.filter_map(Arg::get_long).map(|long| format!("--{long} ")));
+    }
+    match before {
+        [_] => {
+            let scripts = embedded::SCRIPTS.iter().map(|script| script.name);
+            beginning(word, scripts.chain(cli::subcommands()).map(|name| format!("{name} ")))
+        }
+        [_, help] if help == "help" => behind(word, ":help "),
+        [_, completion] if completion == "completion" => beginning(word, ["bash ", "zsh "].map(String::from)),
+        _ => Vec::new(),
+    }
+}
+
+fn subcommand(word: &str) -> Option<Subcommand> {
+    match cli::classify(word, |_| false) {
+        cli::Word::Subcommand(found) => Some(found),
+        _ => None,
+    }
+}
+
+fn is_called(arg: &Arg, word: &str) -> bool {
+    let long = word.strip_prefix("--").filter(|name| !name.is_empty());
+    let short = word.strip_prefix('-').filter(|name| name.len() == 1).and_then(|name| name.chars().next());
+    arg.get_long().is_some_and(|name| Some(name) == long) || short.is_some() && arg.get_short() == short
+}
+
+fn beginning(word: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
+    all.into_iter().filter(|candidate| candidate.starts_with(word)).collect()
+}
+
+/// As at the prompt, behind what stands there.
+fn behind(word: &str, prompt: &str) -> Vec<String> {
+    let machine = Machine::new(Scope::default()).with_kernel(&crate::kernel::Running);
+    let facts = Facts { catalog: Arc::new(machine), maps: Arc::new(Mutex::default()) };
+    let typed = format!("{prompt}{word}");
+    let (start, found) = complete::complete(&typed, &facts);
+    let Some(kept) = typed[..start].strip_prefix(prompt) else { return Vec::new() };
+    found.into_iter().map(|candidate| format!("{kept}{candidate}")).collect()
+}
+
+/// The words of a line as a shell sees them, of which the last may be open; quotes and backslashes are taken off.
+fn split(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match (quote, letter) {
+            (Some(open), letter) if letter == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (None | Some('"'), '\\') => word.get_or_insert_default().extend(letters.next()),
+            (None, ' ' | '\t') => words.extend(word.take()),
+            (_, letter) => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.push(word.unwrap_or_default());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_split_as_a_shell_does() {
+        for (line, words) in [
+            ("cudatrace ", &["cudatrace", ""][..]),
+            ("cudatrace  -e 'uprobe:a b", &["cudatrace", "-e", "uprobe:a b"]),
+            (r#"x "a \" b"c\ d e"#, &["x", "a \" bc d", "e"]),
+            ("x '' '\\'", &["x", "", "\\"]),
+        ] {
+            assert_eq!(split(line), words, "{line}");
+        }
+    }
+
+    #[test]
+    fn bash_replaces_what_stands_behind_the_last_colon() {
+        assert_eq!(answer("cudatrace -l cuda:memc", "memc"), "memcpy\n");
+        assert_eq!(answer("cudatrace -e 'cuda:memc", "cuda:memc"), "cuda:memcpy\ncuda:memcpy ...\n");
+        assert_eq!(answer("cudatrace mem\\le", "else"), "");
+    }
+
+    #[test]
+    fn each_place_has_its_candidates() {
+        let of = |line: &str| {
+            let words = split(line);
+            let (word, before) = words.split_last().expect("a word");
+            candidates(before, word)
+        };
+        assert_eq!(of("cudatrace late"), ["latency "]);
+        assert_eq!(of("cudatrace --expo"), ["--export "]);
+        assert_eq!(of("cudatrace record --ker"), ["--kernel "]);
+        assert_eq!(of("cudatrace -f j"), ["json "]);
+        assert_eq!(of("cudatrace --explain E020"), (1..10).map(|n| format!("E020{n} ")).collect::<Vec<_>>());
+        assert_eq!(of("cudatrace -e 'uretp"), ["uretprobe:"]);
+        assert_eq!(of("cudatrace -l cuda:memc"), ["cuda:memcpy"]);
+        assert_eq!(of("cudatrace -e 'BEGIN { print(strer"), ["BEGIN { print(strerror("]);
+        assert_eq!(of("cudatrace help cuMemcpyHtoDAs")[0], "cuMemcpyHtoDAsync");
+        assert!(of("cudatrace latency -p 3 -- ./pr").is_empty() && of("cudatrace x.ct y").is_empty());
+    }
+}
