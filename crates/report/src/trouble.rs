@@ -70,10 +70,11 @@ fn words(manifest: &Manifest, trouble: &Trouble, count: u64) -> String {
             format!("lost {}: the ring buffer was full", many("event", "events"))
         }
         CounterKind::MapFull(id) => {
+            let (name, updates) = (map(*id), many("update", "updates"));
+            let keys = manifest.maps.get(*id as usize).map_or(0, |map| map.max_entries);
             format!(
-                "`@{}` was full and {} did not get in; raise `max_map_keys`",
-                map(*id),
-                many("update", "updates")
+                "`@{name}` was full with {keys} keys and {updates} did not get in; give it more room: `let @{name} = hash(N);`, \
+                 or raise `max_map_keys`"
             )
         }
         CounterKind::UserRead => {

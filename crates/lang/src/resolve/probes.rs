@@ -499,7 +499,14 @@ impl<'a, 'b> Finder<'a, 'b> {
         match &asked.pattern {
             FunctionPattern::Address(address) => self.at_address(asked, file, *address),
             FunctionPattern::Named { name, version, offset } => {
-                let matched = self.matching(file, name, version.as_deref());
+                let mut matched = self.matching(file, name, version.as_deref());
+                // An old version that no program calls any more; what they call is picked by the loader.
+                let is_left_over = |f: &Function| {
+                    f.version.is_some() && self.setting.catalog.is_indirect(file.id, asked.written)
+                };
+                if version.is_none() && asked.by_name() {
+                    matched.retain(|(f, _)| !is_left_over(f));
+                }
                 Ok(matched
                     .into_iter()
                     .map(|(f, symbol)| self.spot(asked, file, f, symbol, *offset))
