@@ -2,6 +2,7 @@
 //!
 //! Not here: how the result becomes a file (`object`), and text (`disasm`).
 
+use super::helper;
 use super::insn::{self, Callee, Cmp, Insn, Reg, Src};
 use super::mir::{self, Base, End, Function, Inst, R, Val};
 use super::select::select;
@@ -249,6 +250,8 @@ struct Emitter<'a> {
     jumps: Vec<(usize, usize)>,
     /// By block: index of its first instruction.
     starts: Vec<Option<usize>>,
+    /// No jump has led here since a branch, and nothing has been called, which is as good; see [`Emitter::meet`].
+    is_unmet: bool,
     span: Span,
 }
 
@@ -263,16 +266,20 @@ impl<'a> Emitter<'a> {
             targets: Vec::new(),
             jumps: Vec::new(),
             starts: vec![None; function.blocks.len()],
+            is_unmet: false,
             span: Span::default(),
         };
         let ends = threaded(function);
         let order = reachable(&ends);
+        let ways = Ways::of(&ends, &order);
         if let Some(shield) = shield {
             emitter.span = function.blocks[Function::ENTRY].span;
             emitter.call_around(Reg::R1, shield.disable);
         }
         for (at, &block) in order.iter().enumerate() {
             emitter.starts[block] = Some(emitter.insns.len());
+            let before = at.checked_sub(1).map(|at| ends[order[at]]);
+            emitter.is_unmet = ways.are_unmet(before, block, emitter.is_unmet);
             for placed in &function.blocks[block].insts {
                 emitter.span = placed.span;
                 emitter.inst(&placed.inst);
@@ -314,10 +321,26 @@ impl<'a> Emitter<'a> {
                 let (base, offset) = self.place(base, offset);
                 self.push(Insn::Atomic { op, width, base, offset, src: phys(src) });
             }
-            Inst::Call { callee: mir::Callee::Helper(id), .. } => {
-                self.push(Insn::Call { callee: Callee::Helper, imm: id as i32 })
-            }
+            Inst::Call { callee: mir::Callee::Helper(id), .. } => self.helper(id),
             Inst::Call { callee: mir::Callee::Kfunc(kfunc), .. } => self.kfunc(kfunc),
+        }
+    }
+
+    fn helper(&mut self, id: u32) {
+        if id == helper::RINGBUF_RESERVE {
+            self.meet();
+        }
+        self.push(Insn::Call { callee: Callee::Helper, imm: id as i32 });
+        self.is_unmet = false;
+    }
+
+    /// `goto +0`, which the kernel removes once it has verified the program. Where a jump leads, the verifier compares the
+    /// ways that come in, and follows one of those that are alike. A search may leave its loop in any of a thousand rounds;
+    /// once each way has a record of its own, none are alike to verifiers before Linux 6.3, and what is behind is followed a
+    /// thousand times.
+    fn meet(&mut self) {
+        if self.is_unmet {
+            self.push(Insn::Jump { offset: 0 });
         }
     }
 
@@ -442,6 +465,37 @@ fn reachable(ends: &[End]) -> Vec<usize> {
         }
     }
     (0..ends.len()).filter(|&at| seen[at]).collect()
+}
+
+/// How control comes into blocks.
+struct Ways {
+    /// By block: edges that lead there.
+    entries: Vec<u32>,
+    /// Without loops there are few ways.
+    any_loop: bool,
+}
+
+impl Ways {
+    fn of(ends: &[End], order: &[usize]) -> Ways {
+        let mut ways = Ways { entries: vec![0; ends.len()], any_loop: false };
+        for &at in order {
+            for to in ends[at].successors() {
+                ways.entries[to] += 1;
+                ways.any_loop |= to <= at;
+            }
+        }
+        ways
+    }
+
+    /// Whether no jump leads to a block. The one before it ends so, and what held at its end is `unmet`.
+    fn are_unmet(&self, before: Option<End>, block: usize, unmet: bool) -> bool {
+        let falls = match before {
+            Some(End::Branch { then, otherwise, .. }) => then == block || otherwise == block,
+            Some(End::Jump(to)) => to == block && unmet,
+            Some(End::Exit) | None => false,
+        };
+        self.any_loop && falls && self.entries[block] == 1
+    }
 }
 
 fn inverse(cmp: Cmp) -> Option<Cmp> {
