@@ -16,8 +16,8 @@ test: deps examples      ## everything that can be tested on this machine; live 
 	$(CARGO) test --workspace --quiet
 	$(MAKE) --no-print-directory -C examples/cuda check
 
-test-kernels: build examples  ## the live tests on kernels from 5.15 to the newest, in qemu; KERNELS="6.1 6.12" for some
-	bash scripts/test-kernels.sh $(KERNELS)
+test-kernels: build examples  ## the live tests on kernels from 5.15 to the newest, in qemu; KERNELS="6.1 6.12" CASES=memleak for some
+	CASES='$(CASES)' bash scripts/test-kernels.sh $(KERNELS)
 
 growth:                  ## how the time for scripts of a megabyte grows
 	GROWTH_BYTES=1000000 $(CARGO) test --release -p lang --test growth

@@ -6,15 +6,10 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 ln -s /proc/self/fd /dev/fd
 ln -s /proc/self/fd/1 /dev/stdout
-export PATH=/bin HOME=/root CUDATRACE_LIVE=required CUDATRACE_LIVE_SECONDS=120 CUDATRACE_LIVE_CASES="$(cat /etc/cases)"
-# Names have blanks, so each `--skip NAME` is built as two positional parameters.
-set --
-while read -r name; do
-    set -- "$@" --skip "$name"
-done </etc/skip
+export PATH=/bin HOME=/root CUDATRACE_LIVE=required CUDATRACE_LIVE_SECONDS=120 CUDATRACE_LIVE_CASES="$(cat /etc/cases)" CUDATRACE_LIVE_ORDER=/etc/order
 {
     echo "kernel $(uname -r)"
-    "$(cat /etc/runner)" --test-threads=1 --color=never "$@" 2>&1
+    "$(cat /etc/runner)" --test-threads=1 --color=never 2>&1
     echo "runner ended with $?"
 } >/dev/ttyS1
 poweroff -f

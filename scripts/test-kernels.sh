@@ -5,13 +5,19 @@
 # into an initramfs of busybox, libc, the release binary, the examples and the live tests' runner, all at the paths they have
 # here. The runner's verdicts come back over a serial port of their own. Needs no root, save to install what is missing.
 #
-# CUDATRACE_KERNEL_SECONDS: how long a kernel may take altogether (900).
+# CASES: only the cases whose name has this, a pattern of the shell's (`memleak`, `scripts: *stacks`).
+# CUDATRACE_KERNEL_SECONDS: how long a machine may go without another verdict (300). It is ended then, the case that it was at
+# has none, and the machine starts anew with the cases behind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 work=$root/target/kernels
 table=tests/kernels/kernels.txt
-limit=${CUDATRACE_KERNEL_SECONDS:-900}
+pattern=${CASES:-}
+silence=${CUDATRACE_KERNEL_SECONDS:-300}
+# How often progress is told, in seconds.
+report_every=60
+machine=
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 die() { echo "test-kernels: $*" >&2; exit 1; }
@@ -133,47 +139,141 @@ cases_of() {
     (IFS=:; echo "${files[*]}")
 }
 
-# Tells the guest what to run: a further piece of the initramfs. Lines of skip.txt, `NAME TEXT`, leave out cases by name.
+# `FILE: NAME` of each case in these files, as the runner calls them.
+names_of() {
+    local IFS=:
+    # shellcheck disable=SC2086
+    awk '/^NAME[ \t]/ {
+        file = FILENAME; sub(/.*\//, "", file); sub(/\.test$/, "", file)
+        sub(/^NAME[ \t]+/, ""); sub(/[ \t]+$/, ""); print file ": " $0
+    }' $1
+}
+
+# Writes the names of the cases that match `pattern`: to left-out those that a line `NAME TEXT` of skip.txt names, to wanted
+# the others.
+choose() {
+    local name=$1 cases=$2 dir=$work/$1 case
+    names_of "$(cases_of "$name" "$cases")" | while read -r case; do
+        # shellcheck disable=SC2053
+        [[ $case != *$pattern* ]] || echo "$case"
+    done >"$dir/matching"
+    sed -n "s/^$name  *//p" tests/kernels/skip.txt >"$dir/skip"
+    grep -vFf "$dir/skip" "$dir/matching" >"$dir/wanted" || true
+    grep -Ff "$dir/skip" "$dir/matching" >"$dir/left-out" || true
+}
+
+# What has no verdict yet.
+remaining() {
+    local dir=$work/$1
+    sed 's/^[^ ]* //' "$dir/verdicts" | grep -vxFf - "$dir/wanted" || true
+}
+
+# Tells the guest what to run: a further piece of the initramfs.
 write_order() {
     local name=$1 cases=$2 dir=$work/$1/order
     mkdir -p "$dir/etc"
     cases_of "$name" "$cases" >"$dir/etc/cases"
-    sed -n "s/^$name  *//p" tests/kernels/skip.txt >"$dir/etc/skip"
-    (cd "$dir" && find etc/cases etc/skip | busybox cpio -o -H newc 2>/dev/null | gzip -1)
+    remaining "$name" >"$dir/etc/order"
+    (cd "$dir" && find etc/cases etc/order | busybox cpio -o -H newc 2>/dev/null | gzip -1)
 }
 
+# The verdicts in what the runner has printed: `ok NAME`, `FAILED NAME`.
+verdicts_in() {
+    tr -d '\r' <"$1" | sed -nE 's/^test (.*[^ ]) +\.\.\. (ok|FAILED|ignored)$/\2 \1/p'
+}
+
+# How many lines of a file match.
+count() { grep -cE "$1" "$2" || true; }
+
+# Waits until the machine ends, or ends it when it says no more.
+attend() {
+    local name=$1 dir=$work/$1 size=0 now heard=$SECONDS told=$SECONDS
+    while kill -0 "$machine" 2>/dev/null; do
+        sleep 1
+        now=$(stat -c %s "$dir/runner.log" 2>/dev/null || echo 0)
+        [ "$now" = "$size" ] || heard=$SECONDS
+        size=$now
+        if [ $((SECONDS - told)) -ge $report_every ]; then
+            told=$SECONDS
+            echo "$name: $(($(wc -l <"$dir/verdicts") + $(verdicts_in "$dir/runner.log" | wc -l))) of $(wc -l <"$dir/wanted") cases"
+        fi
+        if [ $((SECONDS - heard)) -ge "$silence" ]; then
+            echo "$name: nothing for $silence s"
+            kill "$machine"
+        fi
+    done
+    wait "$machine" 2>/dev/null || true
+    machine=
+}
+
+# Boots a machine for what has no verdict yet, and adds to `verdicts`.
 boot() {
     local name=$1 cases=$2 dir=$work/$1
     { cat "$work/initramfs.gz"; write_order "$name" "$cases"; } >"$dir/initrd"
-    rm -f "$dir"/{console,verdicts}.log
+    : >"$dir/runner.log"
     # Without cx16: qemu 7.2 spoils the flags behind a cmpxchg16b now and then, and the kernel dies in its allocator.
-    timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max,-cx16 -smp 2 -m 1536 -nodefaults -display none -no-reboot \
-        -serial "file:$dir/console.log" -serial "file:$dir/verdicts.log" -kernel "$dir/vmlinuz" -initrd "$dir/initrd" \
-        -append "console=ttyS0 quiet panic=-1 oops=panic" </dev/null || true
-    tr -d '\r' <"$dir/verdicts.log" >"$dir/verdicts.txt"
+    qemu-system-x86_64 -accel tcg,thread=multi -cpu max,-cx16 -smp 2 -m 1536 -nodefaults -display none -no-reboot \
+        -serial "file:$dir/console.log" -serial "file:$dir/runner.log" -kernel "$dir/vmlinuz" -initrd "$dir/initrd" \
+        -append "console=ttyS0 quiet panic=-1 oops=panic" </dev/null &
+    machine=$!
+    attend "$name"
+    verdicts_in "$dir/runner.log" >>"$dir/verdicts"
+    tr -d '\r' <"$dir/runner.log" >>"$dir/printed.txt"
 }
 
-# A kernel passes when its runner came to the end and every case was run and ok.
+# The machine ended in the midst of a case, the first that has no verdict.
+cut_off() {
+    local name=$1 dir=$work/$1 case
+    case=$(remaining "$name" | head -n 1)
+    echo "none $case" >>"$dir/verdicts"
+    echo "$name: the machine did not survive \`$case\`"
+    cp "$dir/console.log" "$dir/console-$(count '^none' "$dir/verdicts").log"
+}
+
+# Boots until each case has a verdict or was one at which a machine ended. Two machines without a verdict are enough.
+run_cases() {
+    local name=$1 cases=$2 dir=$work/$1 before idle=0
+    rm -f "$dir"/console*.log
+    : >"$dir/verdicts"
+    : >"$dir/printed.txt"
+    while [ -n "$(remaining "$name")" ] && [ $idle -lt 2 ]; do
+        before=$(wc -l <"$dir/verdicts")
+        boot "$name" "$cases"
+        idle=$([ "$(wc -l <"$dir/verdicts")" -gt "$before" ] && echo 0 || echo $((idle + 1)))
+        [ -z "$(remaining "$name")" ] || cut_off "$name"
+    done
+}
+
+# A kernel passes when every case was run and ok.
 judge() {
-    local name=$1 dir=$work/$1 result
-    result=$(sed -n 's/^test result: //p' "$dir/verdicts.txt")
-    if [[ $result =~ ^ok\.\ ([1-9][0-9]*)\ passed\;\ 0\ failed\;\ 0\ ignored ]]; then
-        echo "$name: Linux $(sed -n 's/^kernel //p' "$dir/verdicts.txt"): ${BASH_REMATCH[1]} passed, $(wc -l <"$dir/order/etc/skip") left out"
-        return 0
-    fi
-    echo "$name: FAILED; the console is in ${dir#"$root"/}/console.log"
-    grep -E '^test .* \.\.\. (FAILED|ignored)' "$dir/verdicts.txt" || tail -n 20 "$dir/console.log"
-    sed -n '/^failures:$/,$p' "$dir/verdicts.txt"
+    local name=$1 dir=$work/$1 passed failed unknown
+    passed=$(count '^ok ' "$dir/verdicts")
+    failed=$(count '^(FAILED|ignored) ' "$dir/verdicts")
+    unknown=$(($(wc -l <"$dir/wanted") - passed - failed))
+    echo "$name: Linux $(sed -n 's/^kernel //p' "$dir/printed.txt" | head -n 1): $passed passed, $failed failed," \
+        "$unknown without a verdict, $(wc -l <"$dir/left-out") left out"
+    [ $((failed + unknown)) -gt 0 ] || return 0
+    sed -nE 's/^(FAILED|ignored) /  \1: /p' "$dir/verdicts"
+    grep -vxFf <(sed -nE 's/^(ok|FAILED|ignored) //p' "$dir/verdicts") "$dir/wanted" | sed 's/^/  no verdict: /' || true
+    sed -n '/^failures:$/,/^test result/p' "$dir/printed.txt"
+    [ "$unknown" = 0 ] || tail -n 20 "$dir/console.log"
     return 1
 }
 
 run_kernel() {
     local name=$1 source=$2 package=$3 sum=$4 cases=$5
     fetch "$name" "$source" "$package" "$sum"
-    boot "$name" "$cases"
+    choose "$name" "$cases"
+    if [ ! -s "$work/$name/matching" ]; then
+        echo "$name: no case matches \`$pattern\`"
+        return 0
+    fi
+    matched=yes
+    run_cases "$name" "$cases"
     judge "$name"
 }
 
+trap '[ -z "$machine" ] || kill "$machine"' EXIT
 install_tools
 build_initramfs
 known=" $(grep -v '^#' "$table" | awk '{ printf "%s ", $1 }')"
@@ -181,8 +281,10 @@ for name in "$@"; do
     [[ $known == *" $name "* ]] || die "no kernel \`$name\`; there are$known"
 done
 failed=()
+matched=
 while read -r name source package sum cases; do
     [ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
     run_kernel "$name" "$source" "$package" "$sum" "$cases" || failed+=("$name")
 done < <(grep -v '^#' "$table")
+[ -n "$matched" ] || die "no case matches \`$pattern\`"
 [ ${#failed[@]} = 0 ] || die "failed on ${failed[*]}"

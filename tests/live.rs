@@ -20,14 +20,16 @@
 //! `--`; `{examples}` is where the examples are built. No sleeps: a case ends when its program does. `BEFORE` is a program that
 //! runs already, with so many threads, when cudatrace starts, and until it has ended; `{pid}` is its process id.
 //!
-//! `CUDATRACE_LIVE_CASES=FILE:FILE` takes these files instead, `CUDATRACE_LIVE_SECONDS` is the time limit of a case: both
-//! for `scripts/test-kernels.sh`, which runs this program on other kernels in a slow machine.
+//! `CUDATRACE_LIVE_CASES=FILE:FILE` takes these files instead, `CUDATRACE_LIVE_ORDER=FILE` of their cases only those whose
+//! names are the lines of this file, `CUDATRACE_LIVE_SECONDS` is the time limit of a case: all for `scripts/test-kernels.sh`,
+//! which runs this program on other kernels in a slow machine.
 
 mod common;
 
 use common::{Running, examples, obstacle, wait_for};
 use libtest_mimic::{Arguments, Failed, Trial};
 use regex::Regex;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -76,7 +78,13 @@ fn main() -> ExitCode {
 }
 
 fn cases() -> Vec<Case> {
-    files().iter().flat_map(|file| parse(file)).collect()
+    let mut cases: Vec<Case> = files().iter().flat_map(|file| parse(file)).collect();
+    if let Some(order) = std::env::var_os("CUDATRACE_LIVE_ORDER") {
+        let order = std::fs::read_to_string(&order).expect("a file with the names of cases");
+        let ordered: HashSet<&str> = order.lines().collect();
+        cases.retain(|case| ordered.contains(case.name.as_str()));
+    }
+    cases
 }
 
 fn files() -> Vec<PathBuf> {
