@@ -24,9 +24,14 @@ pub fn run() -> Result<u8> {
             "one perf event for each function: slower to attach and detach",
         ),
         ("sessions", features.uprobe_session, "6.13", "entry and return are paired through a hash"),
-        ("loops", features.bpf_loop, "5.17", "short loops only"),
+        ("loops", features.bpf_loop, "5.17", "short loops only, and stacks by frame pointers alone"),
         ("per-CPU lookup", features.percpu_lookup, "5.19", "aggregations cannot be read inside a script"),
-        ("kernel BTF", features.btf, "5.4, CONFIG_DEBUG_INFO_BTF", "no session probes"),
+        (
+            "kernel BTF",
+            features.btf,
+            "5.4, CONFIG_DEBUG_INFO_BTF",
+            "no session probes, and stacks by frame pointers alone",
+        ),
     ];
     writeln!(out, "tracing            yes")?;
     for (what, there, since, otherwise) in lines {

@@ -54,6 +54,11 @@ impl<'a> Compiler<'a> {
         &self.script.heading
     }
 
+    /// Code was generated for it before.
+    pub fn was_compiled(&self) -> bool {
+        self.options.is_some()
+    }
+
     /// What the next script must know of this one and those before it; once it was checked.
     pub fn known(&self) -> Known {
         self.checked.as_ref().map(|checked| Known::of(&checked.program)).unwrap_or_default()

@@ -366,16 +366,18 @@ impl Watch for Caretaker<'_> {
 }
 
 impl Compiler<'_> {
-    /// How programs walk stacks on this kernel, if the script has any.
+    /// How programs walk stacks on this kernel, if the script has any. What stacks will lack is said at the first compilation.
     pub fn unwind(&self, features: &wire::Features) -> Option<codegen::Unwind> {
         if !self.mentions_user_stacks() {
             return None;
         }
         if !cfg!(target_arch = "x86_64") || !features.bpf_loop || !features.btf {
-            self.messages().detail(|| {
-                "stacks go by frame pointers alone: unwind tables need x86-64, bpf_loop (Linux 5.17) and kernel BTF"
-                    .into()
-            });
+            if !self.was_compiled() {
+                self.messages().note(
+                    "stacks go by frame pointers alone, which most libraries do not keep: unwind tables need x86-64, \
+                     bpf_loop (Linux 5.17) and kernel BTF",
+                );
+            }
             return None;
         }
         let returns = return_chain();
