@@ -8,7 +8,7 @@ use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
 use lang::ast::{self, SpecPart};
-use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
+use lang::catalog::{Catalog, File, FileId, Function, Landing, Marker, Place, TargetError, Tracepoint};
 use lang::hir::{Attach, Trial};
 use lang::resolve::probes::text;
 use lang::resolve::providers::{self, Found, ProviderKind};
@@ -425,6 +425,10 @@ impl Catalog for Appeared<'_> {
 
     fn return_place(&self, file: FileId, offset: u64) -> Place {
         self.machine.return_place(file, offset)
+    }
+
+    fn landing(&self, file: FileId, function: Option<u64>, offset: u64) -> Landing {
+        self.machine.landing(file, function, offset)
     }
 
     fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64> {

@@ -43,6 +43,25 @@ pub struct Place {
     pub stack_shift: u32,
 }
 
+/// What is at a place in a file's code.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Landing {
+    /// An instruction begins there, as far as anybody can tell.
+    Begins,
+    /// The middle of an instruction: the file offsets of it and of the next one.
+    Inside {
+        /// It.
+        begins: u64,
+        /// The next one.
+        next: u64,
+    },
+    /// Behind the end of the function, which has so many bytes.
+    Behind {
+        /// Bytes.
+        size: u64,
+    },
+}
+
 /// A marker that a file's author put into the code for tracers: `usdt`. One name may stand at several places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
@@ -194,6 +213,13 @@ pub trait Catalog {
 
     /// Place for a return probe, or a session whose two sides share one place.
     fn return_place(&self, file: FileId, offset: u64) -> Place;
+
+    /// What is at `offset` of a file, in the function that begins at `function` or in whichever has that place. A breakpoint in the
+    /// middle of an instruction makes another one of it.
+    fn landing(&self, file: FileId, function: Option<u64>, offset: u64) -> Landing {
+        let _ = (file, function, offset);
+        Landing::Begins
+    }
 
     /// File offset of a virtual address in the file's code; `None` where it has no code, or nobody can tell.
     fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64> {

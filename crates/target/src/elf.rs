@@ -143,6 +143,13 @@ impl Functions {
         Some(self.extents[at].1)
     }
 
+    /// Start and size of the function that a place is in; `None` if the file does not say so.
+    pub fn around(&self, offset: u64) -> Option<(u64, u64)> {
+        let behind = self.extents.partition_point(|extent| extent.0 <= offset);
+        let (start, size) = *self.extents.get(behind.checked_sub(1)?)?;
+        (offset - start < size).then_some((start, size))
+    }
+
     /// File offset of the next function behind `offset`.
     pub fn next_after(&self, offset: u64) -> Option<u64> {
         let at = self.extents.partition_point(|extent| extent.0 <= offset);

@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use cuda::Library;
 use elsa::sync::FrozenVec;
-use lang::catalog::{Catalog, File, FileId, Function, KERNEL, Marker, Place, TargetError, Tracepoint};
+use lang::catalog::{
+    Catalog, File, FileId, Function, KERNEL, Landing, Marker, Place, TargetError, Tracepoint,
+};
 use lang::debug::{self, Absent, TypeId};
 
 use crate::dwarf::{Debug, symbols_beside};
@@ -33,6 +35,8 @@ use crate::search::View;
 const OVERRIDES: [(&str, &str); 2] = [("CUDATRACE_LIBCUDA", "libcuda"), ("CUDATRACE_LIBCUDART", "libcudart")];
 /// Code around a function that the search for branches may look at, in bytes.
 const CODE_AROUND: u64 = 4 << 20;
+/// Bytes of an instruction at most.
+const LONGEST_INSTRUCTION: u64 = 15;
 
 /// What is traced.
 #[derive(Clone, Debug, Default)]
@@ -455,6 +459,25 @@ impl Catalog for Machine {
 
     fn return_place(&self, file: FileId, offset: u64) -> Place {
         place(self.file(file), offset, prologue::return_place)
+    }
+
+    fn landing(&self, file: FileId, function: Option<u64>, offset: u64) -> Landing {
+        let taken = self.file(file);
+        let named = function.and_then(|start| Some((start, taken.functions().size_at(start)?)));
+        let Some((start, size)) = named.or_else(|| taken.functions().around(offset)) else {
+            return Landing::Begins;
+        };
+        if size > 0 && offset - start >= size {
+            return Landing::Behind { size };
+        }
+        let code = taken.elf.code(start, offset - start + LONGEST_INSTRUCTION);
+        let found = if taken.elf.is_x86_64() { prologue::instruction_at(code, offset - start) } else { None };
+        match found {
+            Some(found) if found.start != offset - start => {
+                Landing::Inside { begins: start + found.start, next: start + found.end }
+            }
+            _ => Landing::Begins,
+        }
     }
 
     fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64> {

@@ -75,6 +75,22 @@ pub fn return_place(body: Body<'_>) -> Shifted {
     Shifted { bytes: if allowed { length } else { 0 }, stack_shift: 0 }
 }
 
+/// The bytes of the instruction that begins at `at` or has it in its middle, as far as a straight line from the start of the
+/// code leads there.
+pub fn instruction_at(code: &[u8], at: u64) -> Option<std::ops::Range<u64>> {
+    let mut decoder = decoder(code, 0);
+    while decoder.ip() <= at && decoder.can_decode() {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return None;
+        }
+        if instruction.next_ip() > at {
+            return Some(instruction.ip()..instruction.next_ip());
+        }
+    }
+    None
+}
+
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 fn decoder(code: &[u8], ip: u64) -> Decoder<'_> {
@@ -332,4 +348,20 @@ fn ends_flow(instruction: &Instruction) -> bool {
             | FlowControl::Exception
             | FlowControl::Interrupt
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_followed_from_the_start() {
+        // mov %esi,%eax; add 0x50(%rdi),%eax; ret; and what is none in 64 bits
+        let code = [0x89, 0xf0, 0x03, 0x47, 0x50, 0xc3, 0x06];
+        let ranges = [0..2, 0..2, 2..5, 2..5, 2..5, 5..6];
+        for (at, range) in ranges.into_iter().enumerate() {
+            assert_eq!(instruction_at(&code, at as u64), Some(range), "{at}");
+        }
+        assert_eq!((instruction_at(&code, 6), instruction_at(&code[..6], 6)), (None, None));
+    }
 }

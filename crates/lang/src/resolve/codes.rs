@@ -110,6 +110,14 @@ pub const PROBES: &[Code] = &[
         repaired: "test:sum { return 1 + 1 != 2 } BEGIN { printf(\"tracing\\n\") }",
     },
     Code {
+        code: "E0117",
+        title: "no instruction begins there",
+        explanation: "A probe is a breakpoint in the place of an instruction's first byte. In the middle of one, or behind the \
+                      function's end, it would change what the program does.",
+        example: "uprobe:./app:main+3 { @ = count() }",
+        repaired: "uprobe:./app:main+4 { @ = count() }",
+    },
+    Code {
         code: "E0120",
         title: "no such argument",
         explanation: "None of the functions of this clause has an argument of this name. Functions that lack one are \

@@ -9,7 +9,7 @@ use cuda::operations::{Api, OTHER};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ast::{Clause, ProbeSpec, SpecPart};
-use crate::catalog::{File, FileId, Function, MarkerArg, Place, TargetError};
+use crate::catalog::{File, FileId, Function, Landing, MarkerArg, Place, TargetError};
 use crate::debug::Absent;
 use crate::diagnostic::{DRAWN, Diagnostic, Diagnostics, Severity};
 use crate::forms::operations;
@@ -507,6 +507,10 @@ impl<'a, 'b> Finder<'a, 'b> {
                 if version.is_none() && asked.by_name() {
                     matched.retain(|(f, _)| !is_left_over(f));
                 }
+                for (f, symbol) in matched.iter().filter(|_| *offset > 0) {
+                    let shown = |offset: u64| format!("{symbol}+{offset}");
+                    self.lands(asked, file, Some(f.offset), (f.offset, f.offset + offset), &shown)?;
+                }
                 Ok(matched
                     .into_iter()
                     .map(|(f, symbol)| self.spot(asked, file, f, symbol, *offset))
@@ -627,11 +631,38 @@ impl<'a, 'b> Finder<'a, 'b> {
         }
     }
 
+    /// Refuses a place where no instruction begins: a breakpoint there would make another one of it, and break the program.
+    /// Offsets are said as `shown` has them, relative to `base`.
+    fn lands(
+        &self,
+        asked: &Asked,
+        file: &File,
+        function: Option<u64>,
+        (base, offset): (u64, u64),
+        shown: &dyn Fn(u64) -> String,
+    ) -> Result<(), Miss> {
+        let said = |offset: u64| shown(offset.wrapping_sub(base));
+        let (message, help) = match self.setting.catalog.landing(file.id, function, offset) {
+            Landing::Begins => return Ok(()),
+            Landing::Inside { begins, next } => (
+                format!("no instruction begins at `{}`", said(offset)),
+                format!("the nearest that do are `{}` and `{}`", said(begins), said(next)),
+            ),
+            Landing::Behind { size } => (
+                format!("`{}` is behind the end of the function, which has {size} bytes", said(offset)),
+                "`objdump -d` shows where its instructions begin".into(),
+            ),
+        };
+        Err(Miss::Wrong(finding("E0117", asked.at, message, "the program would break there", vec![help])))
+    }
+
     fn at_address(&mut self, asked: &Asked, file: &File, address: u64) -> Spots {
         let Some(offset) = self.setting.catalog.address_to_offset(file.id, address) else {
             let message = format!("no code at address {address:#x} of {}", file.path);
             return Err(Miss::Absent(finding("E0105", asked.at, message, "outside its code", Vec::new())));
         };
+        let shown = |offset: u64| format!("{:#x}", address.wrapping_add(offset));
+        self.lands(asked, file, None, (offset, offset), &shown)?;
         let place = Place { offset, stack_shift: 0 };
         let symbol = format!("{address:#x}");
         let known = self.function(&symbol, None);

@@ -5,7 +5,7 @@ pub mod record;
 
 use std::sync::Arc;
 
-use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
+use lang::catalog::{Catalog, File, FileId, Function, Landing, Marker, Place, TargetError, Tracepoint};
 use lang::debug::{self, Absent, TypeId};
 use record::passed;
 
@@ -107,6 +107,16 @@ impl Catalog for Machine {
 
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
         record::kernel_field(of, field)
+    }
+
+    /// Instructions have four bytes, functions 256.
+    fn landing(&self, _: FileId, function: Option<u64>, offset: u64) -> Landing {
+        let (begins, within) = (offset - offset % 4, function.map_or(0, |start| offset - start));
+        match offset % 4 {
+            _ if within >= 256 => Landing::Behind { size: 256 },
+            0 => Landing::Begins,
+            _ => Landing::Inside { begins, next: begins + 4 },
+        }
     }
 
     fn functions(&self, file: FileId) -> &[Function] {
