@@ -8,6 +8,7 @@ use signal_hook::SigId;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
 use std::time::Duration;
 
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
@@ -55,7 +56,14 @@ impl StopSignals {
             (set, sys::owned(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?)
         };
         let (told, tell) = io::pipe()?;
-        std::thread::Builder::new().name("signals".into()).spawn(move || listen(&arrive, &set, tell))?;
+        // Whoever forks finds it waiting, and not at what a thread does when it starts.
+        let (begin, begun) = mpsc::channel();
+        let listen = move || {
+            let _ = begin.send(());
+            listen(&arrive, &set, tell);
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(listen)?;
+        let _ = begun.recv();
         Ok(StopSignals { told })
     }
 
