@@ -1,5 +1,6 @@
 //! `cudatrace`: a scriptable tracer for CUDA. The only place that knows every crate.
 
+mod allocator;
 mod arguments;
 mod cli;
 mod commands;
@@ -22,9 +23,8 @@ use cli::{Cli, Subcommand, Word};
 use messages::Messages;
 use std::process::ExitCode;
 
-/// The compiler makes many small trees: the C library's takes twice as long for them.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// The command line or the script is wrong.
 pub const WRONG: u8 = 1;

@@ -20,8 +20,11 @@ use wire::Features;
 use wire::manifest::Compiled;
 
 /// As the program has it.
+#[path = "../../src/allocator.rs"]
+mod allocator;
+
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// Source to object, of any script.
 const ALLOWED: Duration = Duration::from_millis(5);

@@ -12,6 +12,8 @@ const FIRST: u64 = 0x1000;
 
 /// Names in `libcuda`, in order of their addresses.
 const DRIVER: &[&str] = &[
+    "cuArray3DCreate_v2",
+    "cuArrayCreate_v2",
     "cuCtxGetDevice",
     "cuCtxSynchronize",
     "cuInit",
@@ -27,6 +29,7 @@ const DRIVER: &[&str] = &[
     "cuMemcpyDtoH_v2",
     "cuMemcpyHtoD_v2",
     "cuMemsetD8_v2",
+    "cuMipmappedArrayCreate",
     "cuModuleGetFunction",
     "cuStreamCreate",
 ];

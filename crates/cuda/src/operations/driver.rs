@@ -24,7 +24,7 @@ const BYTESIZE: (&str, &str) = ("bytes", "args.bytesize");
 
 /// Bytes of an array of all its levels, each half as large in all directions; a layered one keeps its depth, which is the number
 /// of layers, and a side that is 0 is not there. All arrays say it in the same words, so that they become one program, and each
-/// member of the descriptor is read once.
+/// member of the descriptor is read once. No side has more bits than 32, whatever a call asks for that must fail.
 macro_rules! array_bytes {
     ($desc:literal, $depth:expr, $layered:expr, $levels:literal) => {
         concat!(
@@ -265,7 +265,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                             "args.pMipmappedArrayDesc",
                             "args.pMipmappedArrayDesc->Depth",
                             "(args.pMipmappedArrayDesc->Flags & 1)",
-                            "args.numMipmapLevels"
+                            "(args.numMipmapLevels < 32 ? args.numMipmapLevels : 32)"
                         ),
                     ),
                     ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pHandle : 0"),

@@ -44,7 +44,7 @@ const MIPMAP_BYTES: (&str, &str) = (
     "bytes",
     concat!(
         "{ let $elements = (uint64)0; \
-         for $level : 0..args.numLevels { \
+         for $level : 0..(args.numLevels < 32 ? args.numLevels : 32) { \
              let $w = args.extent.width >> $level; \
              let $h = args.extent.height >> $level; \
              let $d = (args.flags & 1) != 0 ? args.extent.depth : args.extent.depth >> $level; \

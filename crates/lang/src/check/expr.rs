@@ -6,10 +6,11 @@ use crate::check::Checker;
 use crate::check::build::{convert, expr, int, is_unknown, unknown};
 use crate::check::infer::{Slot, literal};
 use crate::check::limits;
+use crate::check::once::behind;
 use crate::check::types::leaves;
 use crate::check::whole::BY_NAME;
 use crate::forms::macros::written;
-use crate::hir::{Expr, ExprKind, Stmt, StmtKind, Type};
+use crate::hir::{Expr, ExprKind, Type};
 use crate::hir_visit::visit_expr;
 use crate::printer::print_expr;
 use crate::resolve::probes::did_you_mean;
@@ -262,24 +263,13 @@ impl Checker<'_> {
         expr(kind, ty, span)
     }
 
-    /// `c ?: b`: the condition is the value. It is computed once, so it goes through a variable of its own unless it is a
-    /// single word.
+    /// `c ?: b`: the condition is the value.
     fn elvis(&mut self, cond: &ast::Expr, otherwise: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(cond);
+        let mut kept = Vec::new();
+        let value = if is_unknown(&value) { value } else { self.steady(&value, &mut kept) };
         let condition = self.as_condition(value.clone());
-        if is_unknown(&condition) || is_single(&value) {
-            return self.chosen(condition, value, otherwise, span);
-        }
-        let var = self.scope.hidden(cond.span, value.ty.clone());
-        let kept = expr(ExprKind::Var(var), value.ty.clone(), cond.span);
-        let condition = self.as_condition(kept.clone());
-        let chosen = self.chosen(condition, kept, otherwise, span);
-        let keep = Stmt { kind: StmtKind::SetVar { var, value }, span: cond.span };
-        let ty = chosen.ty.clone();
-        match is_unknown(&chosen) {
-            true => chosen,
-            false => expr(ExprKind::Block { body: vec![keep], value: Box::new(chosen) }, ty, span),
-        }
+        behind(kept, self.chosen(condition, value, otherwise, span))
     }
 
     /// `$x`

@@ -117,17 +117,15 @@ impl Checker<'_> {
     /// It is none of the results that are fine.
     fn is_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some((value, known)) = self.result(arg, "is_error") else { return int(0, Type::Bool, span) };
-        if crate::check::stmt::has_effect(&value) {
-            let error = self.error("E0210", arg.span, "`is_error` looks at its argument more than once");
-            error.help("put the result into a variable first");
-        }
-        let differs = |fine: &i64| {
-            let fine = int(*fine, value.ty.clone(), span);
-            binary(BinaryOp::Ne, value.clone(), fine, Type::Bool, span)
-        };
-        let tests = known.fine.iter().map(differs);
-        let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
-        tests.reduce(both).unwrap_or_else(|| int(0, Type::Bool, span))
+        self.once(value, |_, value| {
+            let differs = |fine: &i64| {
+                let fine = int(*fine, value.ty.clone(), span);
+                binary(BinaryOp::Ne, value.clone(), fine, Type::Bool, span)
+            };
+            let tests = known.fine.iter().map(differs);
+            let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
+            tests.reduce(both).unwrap_or_else(|| int(0, Type::Bool, span))
+        })
     }
 
     /// What it means, found when it is printed.

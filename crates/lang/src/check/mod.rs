@@ -29,6 +29,7 @@ mod memory;
 mod metric;
 mod names;
 mod network;
+mod once;
 mod operators;
 mod output;
 mod same;

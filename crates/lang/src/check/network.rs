@@ -9,7 +9,6 @@ use crate::check::Checker;
 use crate::check::address::pieces;
 use crate::check::build::{binary, convert, expr, int, is_unknown, unknown};
 use crate::check::infer::literal;
-use crate::check::stmt::changes;
 use crate::check::types::U8;
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
 use crate::span::Span;
@@ -28,8 +27,7 @@ impl Checker<'_> {
         let family = (args.len() == 2).then(|| self.number(&args[0], "the family of `ntop`"));
         let arg = args.last().expect("one argument or two");
         let address = self.expr(arg);
-        if is_unknown(&address) || family.as_ref().is_some_and(is_unknown) || !self.is_pure(&address, "ntop")
-        {
+        if is_unknown(&address) || family.as_ref().is_some_and(is_unknown) {
             return unknown(span);
         }
         let given = family.as_ref().and_then(literal);
@@ -46,7 +44,9 @@ impl Checker<'_> {
             _ => return self.no_host(&address, arg.span),
         };
         let family = family.unwrap_or_else(|| int(natural, Type::I64, span));
-        inet(&convert(family, &Type::U32), &address, natural == AF_INET6, span)
+        self.once(convert(family, &Type::U32), |checker, family| {
+            checker.once(address, |_, address| inet(&family, &address, natural == AF_INET6, span))
+        })
     }
 
     fn no_host(&mut self, address: &Expr, span: Span) -> Expr {
@@ -78,7 +78,7 @@ impl Checker<'_> {
     /// `macaddr(args.dev_addr)`
     pub fn macaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let address = self.expr(arg);
-        if is_unknown(&address) || !self.is_pure(&address, "macaddr") {
+        if is_unknown(&address) {
             return unknown(span);
         }
         let fits = match &address.ty {
@@ -92,20 +92,13 @@ impl Checker<'_> {
                 .help("write `macaddr((uint8 *)p)` for what an address points to");
             return unknown(span);
         }
-        let [low, high] = [(0, 4), (4, 2)].map(|(at, bytes)| convert(piece(&address, at, bytes), &Type::U64));
-        let high = binary(BinaryOp::Shl, high, int(32, Type::U64, span), Type::U64, span);
-        let number = convert(binary(BinaryOp::BitOr, low, high, Type::U64, span), &Type::I64);
-        expr(ExprKind::Lookup(Box::new(number)), Type::Lookup(Lookup::Mac), span)
-    }
-
-    /// Whether a value may be computed piece by piece; otherwise says so.
-    fn is_pure(&mut self, value: &Expr, function: &str) -> bool {
-        let changes = changes(value);
-        if changes {
-            let message = format!("`{function}` looks at its argument more than once");
-            self.error("E0210", value.span, message).help("put the address into a variable first");
-        }
-        !changes
+        self.once(address, |_, address| {
+            let [low, high] =
+                [(0, 4), (4, 2)].map(|(at, bytes)| convert(piece(&address, at, bytes), &Type::U64));
+            let high = binary(BinaryOp::Shl, high, int(32, Type::U64, span), Type::U64, span);
+            let number = convert(binary(BinaryOp::BitOr, low, high, Type::U64, span), &Type::I64);
+            expr(ExprKind::Lookup(Box::new(number)), Type::Lookup(Lookup::Mac), span)
+        })
     }
 }
 

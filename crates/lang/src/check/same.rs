@@ -6,10 +6,9 @@
 
 use crate::check::Checker;
 use crate::check::build::{binary, expr, int};
-use crate::check::expr::is_single;
-use crate::check::stmt::changes;
+use crate::check::once::behind;
 use crate::check::types::places_of;
-use crate::hir::{BinaryOp, Expr, ExprKind, Stmt, StmtKind, Type};
+use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::span::Span;
 
 impl Checker<'_> {
@@ -24,20 +23,7 @@ impl Checker<'_> {
         let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
         let equal: Vec<Expr> = pairs.map(equal).collect();
         let equal = equal.into_iter().reduce(both).unwrap_or_else(|| int(1, Type::Bool, span));
-        Some(match kept.is_empty() {
-            true => equal,
-            false => expr(ExprKind::Block { body: kept, value: Box::new(equal) }, Type::Bool, span),
-        })
-    }
-
-    /// The value as something that may be looked at several times.
-    fn steady(&mut self, value: &Expr, kept: &mut Vec<Stmt>) -> Expr {
-        if is_single(value) || matches!(&value.kind, ExprKind::Tuple(parts) if !parts.iter().any(changes)) {
-            return value.clone();
-        }
-        let var = self.scope.hidden(value.span, value.ty.clone());
-        kept.push(Stmt { kind: StmtKind::SetVar { var, value: value.clone() }, span: value.span });
-        expr(ExprKind::Var(var), value.ty.clone(), value.span)
+        Some(behind(kept, equal))
     }
 }
 

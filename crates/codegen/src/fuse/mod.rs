@@ -14,13 +14,12 @@
 //! A program costs time to compile, to verify and to attach, and memory for its calls under way; telling cases apart costs
 //! a few instructions. What differs stays as small as its types allow: the rest is compiled once.
 
+mod once;
+mod variables;
+
 use lang::Span;
-use lang::hir::{
-    Arm, Attach, BinaryOp, Expr, ExprKind, Probe, Program, Signature, Site, Stmt, StmtKind, Type, Var, VarId,
-};
-use lang::hir_visit::{
-    direct, direct_mut, inner, inner_mut, operands, operands_mut, visit_block, visit_expr, visit_probe,
-};
+use lang::hir::{Arm, Attach, Expr, ExprKind, Probe, Program, Signature, Site, Stmt, Type, Var};
+use lang::hir_visit::{direct_mut, inner_mut, operands_mut, visit_expr, visit_probe};
 use lang::passing::long_double;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
@@ -35,8 +34,8 @@ pub fn fuse(program: &Program) -> Vec<Cow<'_, Probe>> {
     let mut groups: Vec<Group> = vec![];
     for probe in &program.probes {
         let candidate = of_clause[&probe.span] > 1;
-        let (frame, parts) = frame(probe).filter(|_| candidate).unzip();
-        let (tracked, member) = (program.is_tracked(probe), (probe, parts.unwrap_or_default()));
+        let (frame, member) = if candidate { frame(probe) } else { None }.unzip();
+        let (tracked, member) = (program.is_tracked(probe), member.unwrap_or_else(|| Member::alone(probe)));
         let same =
             |group: &&mut Group| group.tracked == tracked && group.frame == frame && group.takes(probe);
         match groups.iter_mut().find(same) {
@@ -53,12 +52,27 @@ struct Group<'p> {
     frame: Option<Probe>,
     /// Their calls are on their thread's stack of calls.
     tracked: bool,
-    /// The probes, and the expressions that stand directly in each.
-    members: Vec<(&'p Probe, Vec<Expr>)>,
+    members: Vec<Member<'p>>,
+}
+
+/// A probe of a group.
+struct Member<'p> {
+    probe: &'p Probe,
+    /// The expressions that stand directly in it.
+    parts: Vec<Expr>,
+    /// Its variables: those of the frame, and behind them those that are in the expressions alone.
+    vars: Vec<Var>,
+}
+
+impl<'p> Member<'p> {
+    /// One that can be with no other.
+    fn alone(probe: &'p Probe) -> Member<'p> {
+        Member { probe, parts: vec![], vars: vec![] }
+    }
 }
 
 /// A probe without its sites and the contents of its expressions, and these. `None`: it is not one of functions.
-fn frame(probe: &Probe) -> Option<(Probe, Vec<Expr>)> {
+fn frame(probe: &Probe) -> Option<(Probe, Member<'_>)> {
     let attach = match probe.attach {
         Attach::Entry(_) => Attach::Entry(vec![]),
         Attach::Return(_) => Attach::Return(vec![]),
@@ -70,11 +84,13 @@ fn frame(probe: &Probe) -> Option<(Probe, Vec<Expr>)> {
     if of_result {
         return None;
     }
-    let (vars, predicate, body) = (probe.vars.clone(), probe.predicate.clone(), probe.body.clone());
+    let (predicate, body) = (probe.predicate.clone(), probe.body.clone());
     let (span, signature, cases) = (probe.span, None, vec![]);
-    let mut frame = Probe { clause: 0, span, attach, signature, cases, vars, predicate, body };
+    let mut frame = Probe { clause: 0, span, attach, signature, cases, vars: vec![], predicate, body };
+    let (vars, in_statements) = variables::in_order(&mut frame, &probe.vars);
     // Those of lookups that were put in have a number in their names.
-    frame.vars.iter_mut().for_each(|var| var.name.clear());
+    let nameless = |var: &Var| Var { name: String::new(), ty: var.ty.clone() };
+    frame.vars = vars[..in_statements].iter().map(nameless).collect();
     let mut parts = vec![];
     parts_mut(&mut frame, &mut |part| {
         parts.push(take(part));
@@ -83,7 +99,7 @@ fn frame(probe: &Probe) -> Option<(Probe, Vec<Expr>)> {
             *capacity = 0;
         }
     });
-    Some((frame, parts))
+    Some((frame, Member { probe, parts, vars }))
 }
 
 /// Leaves nothing but the type of an expression.
@@ -132,16 +148,20 @@ impl<'p> Group<'p> {
     fn has_site_of(&self, probe: &Probe) -> bool {
         let place = |site: &Site| (site.file, site.place.offset);
         let known: FxHashSet<_> =
-            self.members.iter().flat_map(|(member, _)| sites(&member.attach)).map(place).collect();
+            self.members.iter().flat_map(|member| sites(&member.probe.attach)).map(place).collect();
         sites(&probe.attach).iter().any(|site| known.contains(&place(site)))
     }
 
     fn fused(self) -> Cow<'p, Probe> {
-        let (members, parts): (Vec<&Probe>, Vec<Vec<Expr>>) = self.members.into_iter().unzip();
-        if let [only] = members[..] {
-            return Cow::Borrowed(only);
-        }
-        let mut fused = members[0].clone();
+        let (Some(mut fused), [first, _, ..]) = (self.frame, &self.members[..]) else {
+            return Cow::Borrowed(self.members[0].probe);
+        };
+        (fused.clause, fused.attach) = (first.probe.clause, first.probe.attach.clone());
+        fused.signature.clone_from(&first.probe.signature);
+        let mut members = self.members;
+        fused.vars = variables::shared(fused.vars.len(), &mut members);
+        let (members, parts): (Vec<&Probe>, Vec<Vec<Expr>>) =
+            members.into_iter().map(|member| (member.probe, member.parts)).unzip();
         fused.cases = members.iter().map(|member| member.signature.clone()).collect();
         let of_cases = (0..).zip(&members);
         let all =
@@ -154,149 +174,9 @@ impl<'p> Group<'p> {
         let mut values = columns(parts).map(|column| by_signature.merge_parts(column));
         parts_mut(&mut fused, &mut |part| *part = values.next().expect("all have one frame"));
         drop(values);
-        tell_once(&mut fused);
+        once::tell_once(&mut fused);
         Cow::Owned(fused)
     }
-}
-
-/// A value that the body wants several times is told once: at its beginning, if the body wants it whatever happens, or where a
-/// condition first wants it.
-fn tell_once(probe: &mut Probe) {
-    let span = probe.span;
-    for value in wanted_always(&probe.body) {
-        let mut times = 0;
-        visit_block(&probe.body, &mut |e| times += usize::from(is_case(e, &value)));
-        if times >= 2 {
-            let var = case_variable(&mut probe.vars, &value);
-            parts_of_all_mut(&mut probe.body, &mut |part| replace(part, &value, var));
-            probe.body.insert(0, Stmt { kind: StmtKind::SetVar { var, value }, span });
-        }
-    }
-    tell_once_behind_conditions(&mut probe.body, &mut probe.vars);
-}
-
-fn case_variable(vars: &mut Vec<Var>, value: &Expr) -> VarId {
-    let var = VarId(vars.len() as u32);
-    vars.push(Var { name: format!("case{}", var.0), ty: value.ty.clone() });
-    var
-}
-
-/// `if (a && f(x)) { g(x) }` becomes `if (a && { $case = x; f($case) }) { g($case) }`.
-fn tell_once_behind_conditions(body: &mut [Stmt], vars: &mut Vec<Var>) {
-    for stmt in body {
-        if let StmtKind::If { cond, then, .. } = &mut stmt.kind {
-            tell_once_behind(cond, then, vars);
-        }
-        inner_mut(stmt, &mut |stmt| tell_once_behind_conditions(std::slice::from_mut(stmt), vars));
-    }
-}
-
-/// What the last part of a condition always has is the same wherever it holds.
-fn tell_once_behind(cond: &mut Expr, then: &mut [Stmt], vars: &mut Vec<Var>) {
-    let ExprKind::Binary { op: BinaryOp::And, rhs, .. } = &mut cond.kind else { return };
-    let mut wanted: Vec<Expr> = vec![];
-    always(rhs, &mut |e| wanted.extend(is_steady(e).then(|| placeless(e))));
-    for value in wanted {
-        let mut times = 0;
-        let mut count = |e: &Expr| times += usize::from(is_case(e, &value));
-        visit_expr(rhs, &mut count);
-        visit_block(then, &mut count);
-        if times < 2 {
-            continue;
-        }
-        let var = case_variable(vars, &value);
-        replace(rhs, &value, var);
-        parts_of_all_mut(then, &mut |part| replace(part, &value, var));
-        let set = Stmt { kind: StmtKind::SetVar { var, value }, span: rhs.span };
-        let tested = Box::new(take(rhs));
-        rhs.kind = ExprKind::Block { body: vec![set], value: tested };
-    }
-}
-
-/// Values by case that a body has in every run, each once.
-fn wanted_always(body: &[Stmt]) -> Vec<Expr> {
-    let mut wanted: Vec<Expr> = vec![];
-    for stmt in body.iter().take_while(|stmt| !may_leave(stmt)) {
-        direct(stmt, &mut |e| {
-            always(e, &mut |e| {
-                if is_steady(e) && !wanted.iter().any(|known| is_case(e, known)) {
-                    wanted.push(placeless(e));
-                }
-            });
-        });
-    }
-    wanted
-}
-
-fn may_leave(stmt: &Stmt) -> bool {
-    let mut may = matches!(stmt.kind, StmtKind::Return(_) | StmtKind::Exit { .. });
-    inner(stmt, &mut |stmt| may |= may_leave(stmt));
-    may
-}
-
-/// Calls `see` with the values by case that an expression always has.
-fn always<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr)) {
-    match &expr.kind {
-        ExprKind::ByCase(_) => see(expr),
-        ExprKind::Block { .. } => {}
-        ExprKind::Ternary { cond: first, .. }
-        | ExprKind::Binary { op: BinaryOp::And | BinaryOp::Or, lhs: first, .. } => always(first, see),
-        _ => operands(expr, &mut |e| always(e, see)),
-    }
-}
-
-/// It is this value by case, which is placeless.
-fn is_case(expr: &Expr, value: &Expr) -> bool {
-    let (ExprKind::ByCase(arms), ExprKind::ByCase(others)) = (&expr.kind, &value.kind) else { return false };
-    let cases = |arms: &[Arm]| arms.iter().map(|arm| arm.cases).collect::<Vec<_>>();
-    expr.ty == value.ty && cases(arms) == cases(others) && placeless(expr) == *value
-}
-
-fn replace(expr: &mut Expr, value: &Expr, var: VarId) {
-    if is_case(expr, value) {
-        expr.kind = ExprKind::Var(var);
-    }
-    made_from_mut(expr, &mut |part| replace(part, value, var));
-}
-
-/// The same wherever it was written.
-fn placeless(expr: &Expr) -> Expr {
-    fn clear(expr: &mut Expr) {
-        expr.span = Span::default();
-        made_from_mut(expr, &mut |part| clear(part));
-    }
-    let mut expr = expr.clone();
-    clear(&mut expr);
-    expr
-}
-
-/// It has no effect, and the same value wherever the body has it.
-fn is_steady(expr: &Expr) -> bool {
-    use ExprKind::*;
-    let mut steady = true;
-    visit_expr(expr, &mut |e| {
-        steady &= matches!(
-            &e.kind,
-            Int(_)
-                | Str(_)
-                | Param(_)
-                | ParamField { .. }
-                | Arg(_)
-                | Retval
-                | Duration
-                | Neg(_)
-                | BitNot(_)
-                | Not(_)
-                | StrEq { .. }
-                | Cast(_)
-                | Ternary { .. }
-                | Load { .. }
-                | Tuple(_)
-                | TupleGet { .. }
-                | ByCase(_)
-        ) || matches!(&e.kind, Binary { op, .. } if !matches!(op, BinaryOp::Div | BinaryOp::Rem));
-    });
-    steady
 }
 
 /// Rows of one length, turned.

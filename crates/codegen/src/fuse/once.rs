@@ -1,0 +1,146 @@
+//! Values by case that a body wants several times.
+
+use super::{made_from_mut, parts_of_all_mut, take};
+use lang::Span;
+use lang::hir::{Arm, BinaryOp, Expr, ExprKind, Probe, Stmt, StmtKind, Var, VarId};
+use lang::hir_visit::{direct, inner, inner_mut, operands, visit_block, visit_expr};
+
+/// A value that the body wants several times is told once: at its beginning, if the body wants it whatever happens, or where a
+/// condition first wants it.
+pub(super) fn tell_once(probe: &mut Probe) {
+    let span = probe.span;
+    for value in wanted_always(&probe.body) {
+        let mut times = 0;
+        visit_block(&probe.body, &mut |e| times += usize::from(is_case(e, &value)));
+        if times >= 2 {
+            let var = case_variable(&mut probe.vars, &value);
+            parts_of_all_mut(&mut probe.body, &mut |part| replace(part, &value, var));
+            probe.body.insert(0, Stmt { kind: StmtKind::SetVar { var, value }, span });
+        }
+    }
+    tell_once_behind_conditions(&mut probe.body, &mut probe.vars);
+}
+
+fn case_variable(vars: &mut Vec<Var>, value: &Expr) -> VarId {
+    let var = VarId(vars.len() as u32);
+    vars.push(Var { name: format!("case{}", var.0), ty: value.ty.clone() });
+    var
+}
+
+/// `if (a && f(x)) { g(x) }` becomes `if (a && { $case = x; f($case) }) { g($case) }`.
+fn tell_once_behind_conditions(body: &mut [Stmt], vars: &mut Vec<Var>) {
+    for stmt in body {
+        if let StmtKind::If { cond, then, .. } = &mut stmt.kind {
+            tell_once_behind(cond, then, vars);
+        }
+        inner_mut(stmt, &mut |stmt| tell_once_behind_conditions(std::slice::from_mut(stmt), vars));
+    }
+}
+
+/// What the last part of a condition always has is the same wherever it holds.
+fn tell_once_behind(cond: &mut Expr, then: &mut [Stmt], vars: &mut Vec<Var>) {
+    let ExprKind::Binary { op: BinaryOp::And, rhs, .. } = &mut cond.kind else { return };
+    let mut wanted: Vec<Expr> = vec![];
+    always(rhs, &mut |e| wanted.extend(is_steady(e).then(|| placeless(e))));
+    for value in wanted {
+        let mut times = 0;
+        let mut count = |e: &Expr| times += usize::from(is_case(e, &value));
+        visit_expr(rhs, &mut count);
+        visit_block(then, &mut count);
+        if times < 2 {
+            continue;
+        }
+        let var = case_variable(vars, &value);
+        replace(rhs, &value, var);
+        parts_of_all_mut(then, &mut |part| replace(part, &value, var));
+        let set = Stmt { kind: StmtKind::SetVar { var, value }, span: rhs.span };
+        let tested = Box::new(take(rhs));
+        rhs.kind = ExprKind::Block { body: vec![set], value: tested };
+    }
+}
+
+/// Values by case that a body has in every run, each once.
+fn wanted_always(body: &[Stmt]) -> Vec<Expr> {
+    let mut wanted: Vec<Expr> = vec![];
+    for stmt in body.iter().take_while(|stmt| !may_leave(stmt)) {
+        direct(stmt, &mut |e| {
+            always(e, &mut |e| {
+                if is_steady(e) && !wanted.iter().any(|known| is_case(e, known)) {
+                    wanted.push(placeless(e));
+                }
+            });
+        });
+    }
+    wanted
+}
+
+fn may_leave(stmt: &Stmt) -> bool {
+    let mut may = matches!(stmt.kind, StmtKind::Return(_) | StmtKind::Exit { .. });
+    inner(stmt, &mut |stmt| may |= may_leave(stmt));
+    may
+}
+
+/// Calls `see` with the values by case that an expression always has.
+fn always<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr)) {
+    match &expr.kind {
+        ExprKind::ByCase(_) => see(expr),
+        ExprKind::Block { .. } => {}
+        ExprKind::Ternary { cond: first, .. }
+        | ExprKind::Binary { op: BinaryOp::And | BinaryOp::Or, lhs: first, .. } => always(first, see),
+        _ => operands(expr, &mut |e| always(e, see)),
+    }
+}
+
+/// It is this value by case, which is placeless.
+fn is_case(expr: &Expr, value: &Expr) -> bool {
+    let (ExprKind::ByCase(arms), ExprKind::ByCase(others)) = (&expr.kind, &value.kind) else { return false };
+    let cases = |arms: &[Arm]| arms.iter().map(|arm| arm.cases).collect::<Vec<_>>();
+    expr.ty == value.ty && cases(arms) == cases(others) && placeless(expr) == *value
+}
+
+fn replace(expr: &mut Expr, value: &Expr, var: VarId) {
+    if is_case(expr, value) {
+        expr.kind = ExprKind::Var(var);
+    }
+    made_from_mut(expr, &mut |part| replace(part, value, var));
+}
+
+/// The same wherever it was written.
+fn placeless(expr: &Expr) -> Expr {
+    fn clear(expr: &mut Expr) {
+        expr.span = Span::default();
+        made_from_mut(expr, &mut |part| clear(part));
+    }
+    let mut expr = expr.clone();
+    clear(&mut expr);
+    expr
+}
+
+/// It has no effect, and the same value wherever the body has it.
+fn is_steady(expr: &Expr) -> bool {
+    use ExprKind::*;
+    let mut steady = true;
+    visit_expr(expr, &mut |e| {
+        steady &= matches!(
+            &e.kind,
+            Int(_)
+                | Str(_)
+                | Param(_)
+                | ParamField { .. }
+                | Arg(_)
+                | Retval
+                | Duration
+                | Neg(_)
+                | BitNot(_)
+                | Not(_)
+                | StrEq { .. }
+                | Cast(_)
+                | Ternary { .. }
+                | Load { .. }
+                | Tuple(_)
+                | TupleGet { .. }
+                | ByCase(_)
+        ) || matches!(&e.kind, Binary { op, .. } if !matches!(op, BinaryOp::Div | BinaryOp::Rem));
+    });
+    steady
+}
