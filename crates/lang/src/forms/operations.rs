@@ -109,7 +109,7 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
     }
     let mut clauses = Vec::new();
     for (spec, asked, met) in rows {
-        clauses.extend(of_operation(&clause, (spec, asked), &met, diags));
+        clauses.extend(of_operation(&mut clause, (spec, asked), &met, diags));
     }
     if !others.is_empty() {
         clause.probes = others;
@@ -120,7 +120,7 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
 
 /// One clause for each body that these functions of an operation make of the one that was written.
 fn of_operation(
-    clause: &Clause,
+    clause: &mut Clause,
     (spec, asked): (&ProbeSpec, Asked),
     feeds: &[&'static Feed],
     diags: &mut Diagnostics,
@@ -174,16 +174,15 @@ fn kinds(operation: &'static Operation) -> Option<String> {
 }
 
 /// The arguments of an operation that a clause uses.
-fn arguments(clause: &Clause, operation: &'static Operation) -> Vec<&'static Argument> {
+fn arguments(clause: &mut Clause, operation: &'static Operation) -> Vec<&'static Argument> {
     let mut used: Vec<&Argument> = Vec::new();
     let mut see = walk::Exprs(|e: &mut Expr| {
         let ExprKind::Field { base, name, .. } = &e.kind else { return };
         let arg = operation.arg(&name.node).filter(|_| is_args(base));
         used.extend(arg.filter(|arg| !used.iter().any(|known| known.name == arg.name)));
     });
-    let mut seen = clause.clone();
-    seen.predicate.iter_mut().for_each(|e| walk::expr(e, &mut see));
-    walk::block(&mut seen.body, &mut see);
+    clause.predicate.iter_mut().for_each(|e| walk::expr(e, &mut see));
+    walk::block(&mut clause.body, &mut see);
     used
 }
 
@@ -240,9 +239,12 @@ impl Visit for PutIn<'_> {
 impl PutIn<'_> {
     /// A value with variables of its own, if it has any.
     fn own_value(&mut self, arg: &'static Argument, span: Span) -> Expr {
-        let mut value = expression(&value(self.feed, arg), span);
+        let mut value = value(self.feed, arg);
+        walk::expr(&mut value, &mut At(span));
         self.count += 1;
-        walk::expr(&mut value, &mut Own { given: None, suffix: format!("arg{}", self.count) });
+        if self.feed.value(arg).contains('$') {
+            walk::expr(&mut value, &mut Own { given: None, suffix: format!("arg{}", self.count) });
+        }
         value
     }
 
@@ -272,15 +274,23 @@ fn names(operation: &'static Operation) -> String {
     names.join(", ")
 }
 
-/// How a row gives an argument, in the type of the argument.
-fn value(feed: &'static Feed, arg: &'static Argument) -> String {
-    let text = feed.value(arg);
-    if arg.is_number() { format!("({})({text})", arg.ty) } else { text.to_string() }
-}
-
 thread_local! {
     /// The tables' expressions, which never change, as they were parsed.
     static PARSED: RefCell<FxHashMap<String, Expr>> = RefCell::default();
+    /// And what the rows say for the arguments, by the rows' addresses, as building the text takes longer than finding it.
+    static VALUES: RefCell<FxHashMap<(*const Feed, *const Argument), Expr>> = RefCell::default();
+}
+
+/// How a row gives an argument, in the type of the argument, at no place.
+fn value(feed: &'static Feed, arg: &'static Argument) -> Expr {
+    VALUES.with_borrow_mut(|values| {
+        values.entry((feed, arg)).or_insert_with(|| parsed(&spelled(feed, arg))).clone()
+    })
+}
+
+fn spelled(feed: &'static Feed, arg: &'static Argument) -> String {
+    let text = feed.value(arg);
+    if arg.is_number() { format!("({})({text})", arg.ty) } else { text.to_string() }
 }
 
 /// An expression of the tables, at a place of the script.
@@ -346,7 +356,7 @@ mod tests {
             operation.when.iter().for_each(|when| drop(expression(when, Span::default())));
             for (feed, arg) in operation.feeds.iter().flat_map(|f| operation.all_args().map(move |a| (f, a)))
             {
-                expression(&value(feed, arg), Span::default());
+                value(feed, arg);
             }
         }
     }
