@@ -8,6 +8,7 @@
 pub use crate::ast::BinaryOp;
 use crate::catalog::{File, FileId, Place};
 use crate::span::Span;
+use std::sync::Arc;
 
 /// A checked script.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -118,17 +119,17 @@ pub enum Type {
     /// 4 bytes that print as a name.
     Enum(EnumId),
     /// User-space pointer, 8 bytes; to `Void` when nothing is known of what it points to (handles).
-    Pointer(Box<Type>),
+    Pointer(Arc<Type>),
     /// NUL-terminated bytes in a buffer of so many bytes, the NUL included; zero-filled behind it when stored.
     Str(u32),
     /// A C struct: its bytes, in memory or as a value.
     Struct(StructId),
     /// C array: its bytes, in memory or as a value.
-    Array(Box<Type>, u32),
+    Array(Arc<Type>, u32),
     /// `(1, "a")`; also a key of several values, and `$kv` of a map loop: `(key, value)`.
-    Tuple(Vec<Type>),
+    Tuple(Arc<[Type]>),
     /// `(a = 1, b = "x")`: names, and a tuple of the values.
-    Record(Vec<String>, Vec<Type>),
+    Record(Arc<[String]>, Arc<[Type]>),
     /// `func`, `api`, `probe`: 4 bytes, an index into [`Names`].
     Name(NameKind),
     /// Code address of a process: `usym(x)`, 16 bytes (address, tgid).
@@ -151,7 +152,7 @@ pub enum Type {
     /// `ntop(address)`: the family and four words in network order, all uint32.
     Inet,
     /// `c ? func : "none"`: a uint32 that says which of the parts behind it is meant; the others are zero.
-    Either(Vec<Type>),
+    Either(Arc<[Type]>),
 }
 
 impl Type {

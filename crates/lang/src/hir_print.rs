@@ -358,7 +358,7 @@ impl<'a> Printer<'a> {
             Type::Array(element, count) => format!("{}[{count}]", self.ty(element)),
             Type::Tuple(parts) => format!("({})", self.types(parts)),
             Type::Record(names, parts) => {
-                let parts = names.iter().zip(parts).map(|(name, ty)| format!("{name}: {}", self.ty(ty)));
+                let parts = names.iter().zip(&**parts).map(|(name, ty)| format!("{name}: {}", self.ty(ty)));
                 format!("({})", parts.collect::<Vec<_>>().join(", "))
             }
             Type::Name(kind) => name_word(*kind).into(),

@@ -9,6 +9,7 @@
 //! Not here: which registers those are, and who gets them (`codegen`'s `abi`).
 
 use crate::hir::{Field, Struct, Type};
+use std::sync::Arc;
 
 /// Where eight bytes of a struct travel.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +107,7 @@ fn classify_type(
 
 /// The type that has the bits of a `long double`.
 pub fn long_double() -> Type {
-    Type::Array(Box::new(Type::Int { bytes: 1, signed: false }), LONG_DOUBLE)
+    Type::Array(Arc::new(Type::Int { bytes: 1, signed: false }), LONG_DOUBLE)
 }
 
 /// The floating-point type of which another has the bits.
@@ -114,7 +115,7 @@ pub fn float_of(bits: &Type) -> Type {
     match bits {
         bits if is_long_double(bits) => Type::Float(LONG_DOUBLE as u8),
         Type::Int { bytes, .. } => Type::Float(*bytes),
-        Type::Array(element, count) => Type::Array(Box::new(float_of(element)), *count),
+        Type::Array(element, count) => Type::Array(Arc::new(float_of(element)), *count),
         other => other.clone(),
     }
 }
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(of(8, &[(0, INT), (4, FLOAT)]), Passing::Registers(vec![Integer]));
         assert_eq!(of(12, &[(0, FLOAT), (4, FLOAT), (8, INT)]), Passing::Registers(vec![Vector, Integer]));
         assert_eq!(of(1, &[]), Passing::Registers(vec![Class::None]), "an empty class takes nothing");
-        let four = (Type::Array(Box::new(Type::U32), 4), true);
+        let four = (Type::Array(Arc::new(Type::U32), 4), true);
         assert_eq!(of(16, &[(0, four)]), Passing::Registers(vec![Vector, Vector]));
     }
 

@@ -458,7 +458,7 @@ impl Body<'_, '_> {
         let (Type::Tuple(parts) | Type::Record(_, parts)) = &tuple.ty else {
             unreachable!("parts are of tuples")
         };
-        let offset = layout::tuple(&self.cx.wire_types(parts)).offsets[index as usize];
+        let offset = layout::tuple(&self.cx.wire_types(&**parts)).offsets[index as usize];
         self.place(tuple).plus(offset)
     }
 

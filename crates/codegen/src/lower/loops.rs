@@ -256,7 +256,7 @@ impl<'p> Body<'_, 'p> {
             unreachable!("a map loop's variable is a pair")
         };
         let Home::Memory(pair) = self.homes[var.0 as usize] else { unreachable!("a tuple is in memory") };
-        let types = self.cx.wire_types(&parts);
+        let types = self.cx.wire_types(&*parts);
         let offsets = layout::tuple(&types);
         for (at, len) in offsets.padding(&types) {
             self.zero(pair.plus(at), len);

@@ -7,6 +7,7 @@ use crate::check::limits;
 use crate::check::scope::At;
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::span::Span;
+use std::sync::Arc;
 
 /// The register with the address of the probed instruction.
 const HERE: &str = "pc";
@@ -34,7 +35,7 @@ impl Checker<'_> {
         let place = self.place(inner);
         match place.kind {
             ExprKind::Load { .. } => {
-                let ty = Type::Pointer(Box::new(place.ty.clone()));
+                let ty = Type::Pointer(Arc::new(place.ty.clone()));
                 expr(ExprKind::Cast(Box::new(self.address_of(place))), ty, span)
             }
             _ if place.ty == Type::Void => unknown(span),
@@ -59,7 +60,7 @@ impl Checker<'_> {
         let site = self.scope.sites.first();
         let Some((file, offset)) = site.and_then(|site| Some((site.file?, site.place.offset))) else {
             // The library is not there yet.
-            return int(0, Type::Pointer(Box::new(Type::U64)), span);
+            return int(0, Type::Pointer(Arc::new(Type::U64)), span);
         };
         let here = self.catalog.offset_to_address(file, offset);
         let (Some((there, size)), Some(here)) = (self.catalog.symbol(file, &name), here) else {
@@ -68,7 +69,7 @@ impl Checker<'_> {
             return unknown(span);
         };
         let bytes = if matches!(size, 1 | 2 | 4) { size as u8 } else { 8 };
-        let ty = Type::Pointer(Box::new(Type::Int { bytes, signed: false }));
+        let ty = Type::Pointer(Arc::new(Type::Int { bytes, signed: false }));
         let register = expr(ExprKind::Reg(HERE.into()), Type::U64, span);
         convert(address(register, there.wrapping_sub(here) as i64), &ty)
     }

@@ -53,7 +53,7 @@ pub fn convert(value: Expr, ty: &Type) -> Expr {
     match (value.kind, ty) {
         (ExprKind::Tuple(parts), Type::Record(_, types)) if places.is_some() => {
             let of = |(at, ty): (usize, &Type)| convert(parts[at].clone(), ty);
-            let parts = places.into_iter().flatten().zip(types).map(of).collect();
+            let parts = places.into_iter().flatten().zip(&**types).map(of).collect();
             expr(ExprKind::Tuple(parts), ty.clone(), span)
         }
         (ExprKind::Str(bytes), Type::Str(capacity)) if bytes.len() < *capacity as usize => {
@@ -62,7 +62,7 @@ pub fn convert(value: Expr, ty: &Type) -> Expr {
         (ExprKind::Tuple(parts), Type::Tuple(types) | Type::Record(_, types) | Type::Either(types))
             if parts.len() == types.len() =>
         {
-            let parts = parts.into_iter().zip(types).map(|(part, ty)| convert(part, ty)).collect();
+            let parts = parts.into_iter().zip(&**types).map(|(part, ty)| convert(part, ty)).collect();
             expr(ExprKind::Tuple(parts), ty.clone(), span)
         }
         (kind, _) => {

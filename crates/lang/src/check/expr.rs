@@ -354,7 +354,7 @@ fn either(a: &Type, b: &Type) -> bool {
 /// `c ? func : "none"`: what prints differs by the value, so the value says which it is.
 fn choice(cond: Expr, then: Expr, otherwise: Expr, span: Span) -> Expr {
     let zero = |like: &Expr| expr(ExprKind::Zero, like.ty.clone(), span);
-    let ty = Type::Either(vec![Type::U32, then.ty.clone(), otherwise.ty.clone()]);
+    let ty = Type::Either([Type::U32, then.ty.clone(), otherwise.ty.clone()].into());
     let of = |which: i64, parts: [Expr; 2]| {
         let parts = [int(which, Type::U32, span)].into_iter().chain(parts).collect();
         Box::new(expr(ExprKind::Tuple(parts), ty.clone(), span))

@@ -137,9 +137,9 @@ impl Types<'_> {
         match self.shape(ty) {
             Shape::Enum(id) => self.enum_type(id),
             Shape::Float { bytes } => Type::Float(bytes),
-            Shape::Pointer(to) => Type::Pointer(Box::new(self.seen(to, levels))),
-            Shape::Text => Type::Pointer(Box::new(CHAR)),
-            Shape::Array(element, count) => Type::Array(Box::new(self.seen(element, levels)), count),
+            Shape::Pointer(to) => Type::Pointer(Arc::new(self.seen(to, levels))),
+            Shape::Text => Type::Pointer(Arc::new(CHAR)),
+            Shape::Array(element, count) => Type::Array(Arc::new(self.seen(element, levels)), count),
             _ => self.plain(ty),
         }
     }
@@ -158,9 +158,9 @@ impl Types<'_> {
             Shape::Float { bytes: 16 } => long_double(),
             Shape::Float { bytes } => Type::Int { bytes, signed: false },
             Shape::Enum(id) => self.enum_bits(id),
-            Shape::Pointer(_) | Shape::Text | Shape::Address => Type::Pointer(Box::new(Type::Void)),
+            Shape::Pointer(_) | Shape::Text | Shape::Address => Type::Pointer(Arc::new(Type::Void)),
             Shape::Struct(id) => self.struct_of(id, levels).map_or(Type::Void, Type::Struct),
-            Shape::Array(element, count) => Type::Array(Box::new(self.plain_within(element, levels)), count),
+            Shape::Array(element, count) => Type::Array(Arc::new(self.plain_within(element, levels)), count),
             Shape::Bytes(count) => bytes(count),
         }
     }
@@ -401,7 +401,7 @@ impl Types<'_> {
         let Some(levels) = levels.checked_sub(1) else { return Type::Void };
         match self.shape(ty) {
             Shape::Enum(id) => self.enum_type(id),
-            Shape::Array(element, count) => Type::Array(Box::new(self.printed(element, levels)), count),
+            Shape::Array(element, count) => Type::Array(Arc::new(self.printed(element, levels)), count),
             Shape::Struct(inner) => match self.struct_of(inner, levels) {
                 Some(inner) => {
                     self.complete_within(inner, levels);
@@ -441,7 +441,7 @@ fn of_tables(kind: cuda::Kind) -> Shape {
 }
 
 fn bytes(count: u32) -> Type {
-    Type::Array(Box::new(U8), count)
+    Type::Array(Arc::new(U8), count)
 }
 
 fn bits(member: &Member) -> Option<crate::hir::Bits> {

@@ -12,6 +12,7 @@ use crate::check::infer::literal;
 use crate::check::types::U8;
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
 use crate::span::Span;
+use std::sync::Arc;
 
 /// Families of addresses (linux/socket.h).
 const AF_INET: i64 = 2;
@@ -71,7 +72,7 @@ impl Checker<'_> {
                 return unknown(span);
             }
         };
-        let ty = Type::Array(Box::new(U8), bytes.len() as u32);
+        let ty = Type::Array(Arc::new(U8), bytes.len() as u32);
         expr(ExprKind::Str(bytes), ty, span)
     }
 

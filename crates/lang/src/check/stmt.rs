@@ -357,8 +357,8 @@ impl Checker<'_> {
         }
         let key = state.key_types(&self.types)?;
         let value = state.read_type(&self.types)?;
-        let key = if let [only] = key.as_slice() { only.clone() } else { Type::Tuple(key) };
-        Some(Type::Tuple(vec![key, value]))
+        let key = if let [only] = key.as_slice() { only.clone() } else { Type::Tuple(key.into()) };
+        Some(Type::Tuple([key, value].into()))
     }
 }
 

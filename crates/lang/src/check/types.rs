@@ -9,6 +9,7 @@ use crate::catalog::{Catalog, FileId};
 use crate::check::foreign::{StructRef, TypeRef};
 use crate::hir::{Enum, EnumId, Field, Lookup, NameKind, Origin, Struct, StructId, Type};
 use crate::passing::{float_of, long_double};
+use std::sync::Arc;
 
 /// The enums and structs of a program under construction.
 #[derive(Default)]
@@ -308,17 +309,17 @@ impl<'c> Types<'c> {
             (Bool, int @ Int { .. }) | (int @ Int { .. }, Bool) => int.clone(),
             (&Enum(id), other @ (Int { .. } | Bool | Enum(_))) => self.join(&self.enum_int(id), other)?,
             (other @ (Int { .. } | Bool), &Enum(id)) => self.join(other, &self.enum_int(id))?,
-            (Pointer(_), Pointer(_)) => Pointer(Box::new(Void)),
+            (Pointer(_), Pointer(_)) => Pointer(Arc::new(Void)),
             (Pointer(_), Int { .. }) | (Int { .. }, Pointer(_)) => Type::U64,
             (Str(x), Str(y)) => Str(*x.max(y)),
             (Tuple(x), Tuple(y)) if x.len() == y.len() => {
-                Tuple(x.iter().zip(y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
+                Tuple(x.iter().zip(&**y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
             }
             (Either(x), Either(y)) if x.len() == y.len() => {
-                Either(x.iter().zip(y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
+                Either(x.iter().zip(&**y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
             }
             (Record(names, x), Record(_, y)) => {
-                let parts = places_of(a, b)?.into_iter().zip(x).map(|(at, a)| self.join(a, &y[at]));
+                let parts = places_of(a, b)?.into_iter().zip(&**x).map(|(at, a)| self.join(a, &y[at]));
                 Record(names.clone(), parts.collect::<Option<_>>()?)
             }
             _ => return None,
@@ -338,7 +339,8 @@ impl<'c> Types<'c> {
             Type::Array(element, count) => format!("{}[{count}]", self.show(element)),
             Type::Tuple(parts) => format!("({})", self.show_all(parts)),
             Type::Record(names, parts) => {
-                let parts = names.iter().zip(parts).map(|(name, ty)| format!("{name} = {}", self.show(ty)));
+                let parts =
+                    names.iter().zip(&**parts).map(|(name, ty)| format!("{name} = {}", self.show(ty)));
                 format!("({})", parts.collect::<Vec<_>>().join(", "))
             }
             Type::Name(NameKind::Func) => "func".into(),
@@ -366,8 +368,8 @@ impl<'c> Types<'c> {
 
 /// Pointers to a type, and arrays of that; `dims` begins with the outermost.
 pub fn derived(base: Type, pointers: u32, dims: &[u32]) -> Type {
-    let pointed = (0..pointers).fold(base, |ty, _| Type::Pointer(Box::new(ty)));
-    dims.iter().rev().fold(pointed, |ty, count| Type::Array(Box::new(ty), *count))
+    let pointed = (0..pointers).fold(base, |ty, _| Type::Pointer(Arc::new(ty)));
+    dims.iter().rev().fold(pointed, |ty, count| Type::Array(Arc::new(ty), *count))
 }
 
 /// Of different signs, an unsigned type that a wider signed one holds loses nothing; beyond that int64.
@@ -514,6 +516,7 @@ mod tests {
     fn joins() {
         let mut types = Types::default();
         let result = types.enum_id(cuda::find_enum("CUresult").unwrap());
+        let tuple = |types: &[Type]| Type::Tuple(types.into());
         let cases = [
             (Type::U32, Type::U64, Some(Type::U64)),
             (Type::U32, Type::I32, Some(Type::I64)),
@@ -523,8 +526,8 @@ mod tests {
             (Type::Enum(result), Type::U32, Some(Type::U32)),
             (Type::Str(4), Type::Str(16), Some(Type::Str(16))),
             (Type::Str(4), Type::I64, None),
-            (Type::Tuple(vec![Type::U32]), Type::Tuple(vec![Type::U64]), Some(Type::Tuple(vec![Type::U64]))),
-            (Type::Tuple(vec![]), Type::Tuple(vec![Type::U64]), None),
+            (tuple(&[Type::U32]), tuple(&[Type::U64]), Some(tuple(&[Type::U64]))),
+            (tuple(&[]), tuple(&[Type::U64]), None),
         ];
         for (a, b, expected) in cases {
             assert_eq!(types.join(&a, &b), expected, "{a:?} {b:?}");

@@ -15,6 +15,7 @@ use crate::posix;
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::{arg_number, argument_registers, stack_arg_number};
 use crate::span::Span;
+use std::sync::Arc;
 
 /// Definitions that one may stand for.
 const MOST_DEFINED: usize = 10_000;
@@ -457,7 +458,7 @@ impl<'a> Checker<'a> {
         };
         let param = at as u32;
         let ty = match self.scope.pointees.get(at).cloned().flatten() {
-            Some(name) => self.types.declared_named(&name).map(|to| Type::Pointer(Box::new(to))),
+            Some(name) => self.types.declared_named(&name).map(|to| Type::Pointer(Arc::new(to))),
             None => None,
         };
         match ty.unwrap_or_else(|| params[at].ty.clone()) {

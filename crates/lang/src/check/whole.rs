@@ -193,7 +193,7 @@ impl Checker<'_> {
             return unknown(span);
         }
         let types = parts.iter().map(|part| part.ty.clone()).collect();
-        expr(ExprKind::Tuple(parts), Type::Record(names, types), span)
+        expr(ExprKind::Tuple(parts), Type::Record(names.into(), types), span)
     }
 
     /// `(a = 1, b = "x")`

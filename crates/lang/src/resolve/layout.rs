@@ -22,6 +22,7 @@ use crate::resolve::declared::Declared;
 use crate::resolve::probes::{Call, Spot, did_you_mean, listed};
 use crate::resolve::usage::Usage;
 use crate::span::Span;
+use std::sync::Arc;
 
 /// Functions that look the same to a body.
 #[derive(Debug)]
@@ -210,7 +211,7 @@ impl Grouping<'_, '_> {
     /// The type of `retval`: a struct that does not fit registers is where the caller wants it, which the register says.
     fn result(&mut self, known: &Declared) -> Type {
         match self.is_hidden(known) {
-            true => Type::Pointer(Box::new(self.types.of(known.ret()))),
+            true => Type::Pointer(Arc::new(self.types.of(known.ret()))),
             false => self.visible(known.ret()),
         }
     }

@@ -3,6 +3,7 @@
 use crate::catalog::{Catalog, RecordField, RecordKind, Tracepoint};
 use crate::diagnostic::Diagnostics;
 use crate::hir::{Param, Signature, Type};
+use std::sync::Arc;
 
 /// Category and event of the tracepoints that are meant; a name without wildcards stands for itself.
 pub fn wanted(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<(String, String)> {
@@ -56,12 +57,12 @@ pub fn of_event(catalog: &dyn Catalog, event: &str, diags: &Diagnostics) -> Vec<
 pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
     let ty = |kind: &RecordKind| match kind {
         RecordKind::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
-        RecordKind::Pointer { text: true } => Type::Pointer(Box::new(Type::Int { bytes: 1, signed: true })),
-        RecordKind::Pointer { text: false } | RecordKind::PointerTo(_) => Type::Pointer(Box::new(Type::Void)),
+        RecordKind::Pointer { text: true } => Type::Pointer(Arc::new(Type::Int { bytes: 1, signed: true })),
+        RecordKind::Pointer { text: false } | RecordKind::PointerTo(_) => Type::Pointer(Arc::new(Type::Void)),
         RecordKind::Text(bytes) => Type::Str(*bytes),
         RecordKind::LocatedText => Type::Str(0),
         RecordKind::Array { bytes, signed, count } => {
-            Type::Array(Box::new(Type::Int { bytes: *bytes, signed: *signed }), *count)
+            Type::Array(Arc::new(Type::Int { bytes: *bytes, signed: *signed }), *count)
         }
         RecordKind::Other(_) => Type::Void,
     };

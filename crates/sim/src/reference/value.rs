@@ -179,10 +179,10 @@ impl Meaning<'_> {
             (Val::Str(text), _) => Value::Str(text.clone()),
             (Val::Buf(bytes), _) => Value::Buf(bytes.clone()),
             (Val::Tuple(parts), Type::Tuple(types)) => {
-                Value::Tuple(parts.iter().zip(types).map(|(p, t)| self.said(p, t)).collect())
+                Value::Tuple(parts.iter().zip(&**types).map(|(p, t)| self.said(p, t)).collect())
             }
             (Val::Tuple(parts), Type::Record(names, types)) => {
-                let said = parts.iter().zip(types).map(|(p, t)| self.said(p, t));
+                let said = parts.iter().zip(&**types).map(|(p, t)| self.said(p, t));
                 Value::Record(names.iter().cloned().zip(said).collect())
             }
             (Val::Tuple(parts), Type::Either(types)) => {
