@@ -243,7 +243,6 @@ mod tests {
     #[test]
     fn what_is_no_directive() {
         for (text, offset, word) in [
-            ("ab %f", 3, "floating point"),
             ("%", 0, "ends inside"),
             ("%d %-5", 3, "ends inside"),
             ("%y", 0, "`%y` is no directive"),
