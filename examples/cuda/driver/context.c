@@ -192,6 +192,7 @@ CUresult SIM(cuCtxDestroy_v2)(CUcontext handle) {
     pthread_mutex_lock(&lock);
     context_delete(context);
     pthread_mutex_unlock(&lock);
+    linger();
     return CUDA_SUCCESS;
 }
 

@@ -83,7 +83,9 @@ CUresult SIM(cuMemFree_v2)(CUdeviceptr pointer) {
     spend_ns(NS_FREE);
     if (!pointer) return CUDA_SUCCESS;
     context_wait(context);
-    return arena_free(device_arena(), (void *)(uintptr_t)pointer, -1) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    bool freed = arena_free(device_arena(), (void *)(uintptr_t)pointer, -1);
+    linger();
+    return freed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult SIM(cuMemGetInfo_v2)(size_t *unused, size_t *total) {

@@ -34,6 +34,7 @@ enum { SIM_CUDA_VERSION = 13000 };
 enum { NS_ALLOC = 10000, NS_FREE = 6000, NS_HOST_ALLOC = 40000, NS_LAUNCH = 3000, NS_COPY = 4000, NS_SUBMIT = 1500 };
 enum { NS_CREATE = 4000, NS_LOAD = 200000, NS_CONTEXT = 2000000 };
 uint64_t now_ns(void);
+void linger(void);                 /* before the return of a call that gives something back */
 void spend_ns(uint64_t ns);        /* keeps this thread busy that long; nothing with CUDASIM_FAST=1 */
 void wait_until_ns(uint64_t then); /* blocks until the clock says `then` */
 bool sim_is_fast(void);

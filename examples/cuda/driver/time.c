@@ -1,5 +1,6 @@
 /*
  * The clock and the latencies: how long calls seem to take. CUDASIM_FAST=1 removes every latency, for tests that count.
+ * CUDASIM_LINGER=40 lets calls that give something back return 40 ms later: others may have been given it by then.
  *
  * Short waits spin, because a sleep has the timer slack (50 us) as its floor; long ones sleep.
  */
@@ -12,10 +13,12 @@
 #include "sim.h"
 
 static bool fast;
+static uint64_t linger_ns;
 
 __attribute__((constructor)) static void read_environment(void) {
     const char *value = getenv("CUDASIM_FAST");
     fast = value && *value && *value != '0';
+    linger_ns = env_bytes("CUDASIM_LINGER", 0) * 1000000u;
 }
 
 bool sim_is_fast(void) {
@@ -42,6 +45,10 @@ void wait_until_ns(uint64_t then) {
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) continue;
     }
     while (now_ns() < then) sched_yield();
+}
+
+void linger(void) {
+    if (linger_ns) wait_until_ns(now_ns() + linger_ns);
 }
 
 uint64_t env_bytes(const char *name, uint64_t otherwise) {

@@ -2,7 +2,7 @@
  * What programs do that somebody then looks for with a tracer: one planted habit for each word of the command line, on the
  * driver API. It runs unchanged on the simulation and on a real GPU.
  *
- *     workload_habits leaks churn        # in this order; without words all but `release` and `wild`
+ *     workload_habits leaks churn        # in this order; without words all but `release`, `wild` and `reuse`
  *
  * For each it prints what a tracer should find:
  *
@@ -10,6 +10,7 @@
  *
  * A step that fails where it must not ends the program with status 1.
  */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,11 @@ static void leaks(void) {
     planted("leaks", "context_bytes", 16384);
 }
 
+static void nap_ms(long ms) {
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+}
+
 /* ---- frees that are wrong ---- */
 
 SITE void double_free(void) {
@@ -161,6 +167,27 @@ SITE void double_free(void) {
     MUST_FAIL(cuMemFree_v2(0xdead000)); /* never allocated */
     planted("frees", "twice", 1);
     planted("frees", "unknown", 1);
+}
+
+/* ---- an address that is given to another thread before the free has returned ---- */
+
+static void *freeing(void *pointer) {
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemFree_v2((CUdeviceptr)(uintptr_t)pointer));
+    return NULL;
+}
+
+/* Needs CUDASIM_LINGER; the second block is never freed. */
+SITE void reuse(void) {
+    pthread_t thread;
+    CUdeviceptr first, second;
+    MUST(cuMemAlloc_v2(&first, 3000));
+    pthread_create(&thread, NULL, freeing, (void *)(uintptr_t)first);
+    nap_ms(20);
+    MUST(cuMemAlloc_v2(&second, 3000));
+    pthread_join(thread, NULL);
+    planted("reuse", "addresses", first == second);
+    planted("reuse", "bytes", 3000);
 }
 
 /* ---- the buffer that is allocated anew in every batch ---- */
@@ -322,11 +349,6 @@ static void nodes(void) {
 }
 
 /* ---- launches with a pause between them ---- */
-
-static void nap_ms(long ms) {
-    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&pause, NULL);
-}
 
 SITE void gaps(void) {
     CUstream stream;
@@ -544,8 +566,9 @@ static const struct habit {
     {"nodes", nodes},
     {"reset", reset}, /* these two end the context: one of them, and last */
     {"release", release}, {"wild", wild},
+    {"reuse", reuse}, /* needs CUDASIM_LINGER */
 };
-enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 2 };
+enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 3 };
 
 static void set_up(void) {
     CUdevice device;

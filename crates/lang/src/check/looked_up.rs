@@ -4,7 +4,6 @@ use crate::check::Checker;
 use crate::check::build::{binary, convert, expr, int, not};
 use crate::check::floating::is_floating;
 use crate::check::functions::is_kernel_name;
-use crate::check::stmt::has_effect;
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
 use crate::operators::symbol;
 use crate::posix;
@@ -69,15 +68,13 @@ impl Checker<'_> {
             let warning = self.warning("W0254", text.span, format!("`{function}` never gives `{wanted}`"));
             warning.help.extend(near);
         }
-        if found.len() > 1 && has_effect(value) {
-            let error = self.error("E0210", value.span, format!("several numbers give `{wanted}`"));
-            error.help("put what is compared into a variable first");
-        }
-        let is = |number: i64| {
-            binary(BinaryOp::Eq, number_of(value), int(number, Type::I64, span), Type::Bool, span)
-        };
-        let either = |a, b| binary(BinaryOp::Or, a, b, Type::Bool, span);
-        found.into_iter().map(is).reduce(either).unwrap_or_else(|| int(0, Type::Bool, span))
+        self.once(number_of(value), |_, value| {
+            let is = |number: i64| {
+                binary(BinaryOp::Eq, value.clone(), int(number, Type::I64, span), Type::Bool, span)
+            };
+            let either = |a, b| binary(BinaryOp::Or, a, b, Type::Bool, span);
+            found.into_iter().map(is).reduce(either).unwrap_or_else(|| int(0, Type::Bool, span))
+        })
     }
 }
 

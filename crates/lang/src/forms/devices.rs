@@ -147,12 +147,16 @@ const SET: &str = "
         @__device_at[tid, $d] = (uint64)0;
     }";
 
-/// A context that is current in the thread is popped; the handle may be given to another.
+/// A context that is current in the thread is popped.
 const DESTROYED: &str = "
     let $d = @__device_before[tid];
     if (@__device_at[tid, $d] == (uint64)args.ctx) {
         if ($d > 0) { @__device_depth[tid] = (uint64)($d - 1) } else { @__device_at[tid, $d] = (uint64)0 }
-    }
+    }";
+
+/// The handle may be given to another, by another thread even before the call has returned: it is forgotten when the call begins.
+const DESTROYING: &str = "
+    @__device_before[tid] = @__device_depth[tid];
     if (has_key(@__device_of, (pid, (uint64)args.ctx))) { delete(@__device_of, (pid, (uint64)args.ctx)) }";
 
 /// The driver says of which device the current context is.
@@ -226,10 +230,10 @@ static CONTEXTS: &[Listener] = &[
             "cuCtxPushCurrent_v2",
             "cuCtxPopCurrent_v2",
             "cuCtxSetCurrent",
-            "cuCtxDestroy_v2",
         ],
         BEFORE,
     ),
+    at_start(&["cuCtxDestroy_v2"], DESTROYING),
     of_driver(&["cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"], CREATED),
     of_driver(&["cuCtxPushCurrent_v2"], PUSHED),
     of_driver(&["cuCtxPopCurrent_v2"], POPPED),
