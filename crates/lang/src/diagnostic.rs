@@ -87,7 +87,9 @@ impl Diagnostics {
 
     /// Adds a finding.
     pub fn push(&mut self, finding: Diagnostic) -> &mut Diagnostic {
-        if !self.said.insert((finding.code, finding.span, finding.message.clone())) {
+        // Ways of an operation differ in types, and so in the words for one mistake.
+        let words = if finding.severity == Severity::Error { String::new() } else { finding.message.clone() };
+        if !self.said.insert((finding.code, finding.span, words)) {
             return self.repeated.insert(Box::new(finding));
         }
         self.list.push(finding);
