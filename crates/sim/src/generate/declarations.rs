@@ -68,7 +68,7 @@ pub static PROBES: &[Probe] = &[
         &["args.gridDim"],
         entry("uprobe:libcudart:cudaLaunchKernel", &["args.gridDim.x", "args.blockDim.z", "args.sharedMem"]),
     ),
-    entry("cuda:memcpy:start", &["args.bytes"]),
+    having(&["alloc_site(args.dst)", "args.kind"], entry("cuda:memcpy:start", &["args.bytes"])),
     returning("uretprobe:libcuda:cuMemAlloc", &["args.bytesize", "*args.dptr"]),
     returning("uretprobe:libcuda:cu*", &[]),
     returning("uretprobe:libcuda:cuLaunchKernel", &["args.gridDimX", "args.blockDimY"]),
