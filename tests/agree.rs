@@ -55,16 +55,6 @@ fn scripts() -> Vec<PathBuf> {
     paths
 }
 
-/// Allocators have their sizes in an argument, in a product of some, or in what loops over the levels of an array compute.
-#[test]
-fn ways_of_an_operation_are_one_program() {
-    let src = Source::new("operation", "cuda:alloc { @[args.kind] = sum(args.bytes) }");
-    let program = agree::check(&src, &TestCatalog::of_cuda()).expect("a right script");
-    let options = codegen::Options::new(wire::Features::ALL, 2);
-    let compiled = codegen::compile(&program, &src, &options).expect("a small script");
-    assert_eq!(compiled.manifest.programs.len(), 1, "{:#?}", compiled.manifest.programs);
-}
-
 #[test]
 fn scripts_do_what_they_mean() {
     let mut wrong = Vec::new();

@@ -15,9 +15,18 @@ fn programs(text: &str, features: Features) -> Vec<String> {
 
 #[test]
 fn functions_that_differ_in_places_alone_share_a_program() {
-    let script = "cuda:alloc / args.bytes > 64 / { printf(\"%s %d\\n\", args.kind, args.bytes) }";
+    let script = "cuda:memcpy / args.bytes > 64 / { printf(\"%s %d\\n\", args.kind, args.bytes) }";
     assert_eq!(programs(script, Features::ALL), ["session0"]);
     assert_eq!(programs(script, Features::FLOOR), ["entry0", "uretprobe1"]);
+}
+
+/// Allocators have their sizes in an argument, in a product of some, or in what loops over the levels of an array compute.
+#[test]
+fn functions_that_compute_in_variables_share_a_program() {
+    assert_eq!(programs("cuda:alloc { @[args.kind] = sum(args.bytes) }", Features::ALL), ["session0"]);
+    // A predicate that computes in variables is tested in the body.
+    let tested = "cuda:alloc / args.bytes > 64 / { printf(\"%s %d\\n\", args.kind, args.bytes) }";
+    assert_eq!(programs(tested, Features::ALL), ["session0", "session1"]);
 }
 
 #[test]
