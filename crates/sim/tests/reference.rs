@@ -1,6 +1,6 @@
 //! The reference interpreter by itself: what scripts mean in worlds small enough to know by heart.
 
-use lang::catalog::{File, FileId};
+use lang::catalog::{Catalog, File, FileId};
 use lang::{Diagnostics, Source};
 use sim::catalog::TestCatalog;
 use sim::outcome::{Cell, Outcome, Trouble, Value, What};
@@ -13,7 +13,9 @@ fn outcome(script: &str) -> Outcome {
     let checked = lang::compile_front(&src, &[], &Default::default(), &catalog, &mut diags);
     let checked = checked.unwrap_or_else(|| panic!("{script}: {:#?}", diags.list));
     // Calls of cuInit alone.
-    let world = World::random(1, &[Callee { file: 0, function: 0x1080 }], 40);
+    let mut driver = catalog.functions(FileId(0)).iter();
+    let init = driver.find(|function| function.names == ["cuInit"]).expect("it is there");
+    let world = World::random(1, &[Callee { file: 0, function: init.offset }], 40);
     sim::reference::run(&checked.program, &world, false, false)
 }
 
