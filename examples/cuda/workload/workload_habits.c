@@ -2,7 +2,7 @@
  * What programs do that somebody then looks for with a tracer: one planted habit for each word of the command line, on the
  * driver API. It runs unchanged on the simulation and on a real GPU.
  *
- *     workload_habits leaks churn        # in this order; without words all but `release`, `wild` and `reuse`
+ *     workload_habits leaks churn        # in this order; without words all but `release`, `wild`, `reuse` and `relay`
  *
  * For each it prints what a tracer should find:
  *
@@ -188,6 +188,28 @@ SITE void reuse(void) {
     pthread_join(thread, NULL);
     planted("reuse", "addresses", first == second);
     planted("reuse", "bytes", 3000);
+}
+
+/* Both blocks are freed; the second is not at first, for want of a context, and then once too often. */
+SITE void pass_on(size_t first_bytes, size_t second_bytes) {
+    pthread_t thread;
+    CUdeviceptr first, second;
+    MUST(cuMemAlloc_v2(&first, first_bytes));
+    pthread_create(&thread, NULL, freeing, (void *)(uintptr_t)first);
+    nap_ms(20);
+    MUST(cuMemAlloc_v2(&second, second_bytes));
+    pthread_join(thread, NULL);
+    planted("relay", "addresses", first == second);
+    MUST(cuCtxSetCurrent(NULL));
+    MUST_FAIL(cuMemFree_v2(second));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemFree_v2(second));
+    MUST_FAIL(cuMemFree_v2(second));
+}
+
+static void relay(void) {
+    pass_on(5000, 5000);
+    pass_on(8000, 7000);
 }
 
 /* ---- the buffer that is allocated anew in every batch ---- */
@@ -566,9 +588,9 @@ static const struct habit {
     {"nodes", nodes},
     {"reset", reset}, /* these two end the context: one of them, and last */
     {"release", release}, {"wild", wild},
-    {"reuse", reuse}, /* needs CUDASIM_LINGER */
+    {"reuse", reuse},     {"relay", relay}, /* need CUDASIM_LINGER */
 };
-enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 3 };
+enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 4 };
 
 static void set_up(void) {
     CUdevice device;
