@@ -78,6 +78,7 @@ CUresult SIM(cuGraphDestroy)(CUgraph handle) {
     for (size_t i = 0; i < g->count; i++) object_delete(g->nodes[i]);
     free(g->nodes);
     object_delete(g);
+    linger();
     return CUDA_SUCCESS;
 }
 
@@ -283,5 +284,6 @@ CUresult SIM(cuGraphExecDestroy)(CUgraphExec handle) {
     free(exec->work);
     free(exec->nodes);
     object_delete(exec);
+    linger();
     return CUDA_SUCCESS;
 }

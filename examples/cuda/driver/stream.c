@@ -84,6 +84,7 @@ CUresult SIM(cuStreamDestroy_v2)(CUstream handle) {
     struct stream *s;
     TRY(own_stream(handle, &s));
     object_delete(s);
+    linger();
     return CUDA_SUCCESS;
 }
 

@@ -2,7 +2,7 @@
  * What programs do that somebody then looks for with a tracer: one planted habit for each word of the command line, on the
  * driver API. It runs unchanged on the simulation and on a real GPU.
  *
- *     workload_habits leaks churn        # in this order; without words all but `release`, `wild`, `reuse` and `relay`
+ *     workload_habits leaks churn        # in this order; without words all but the last of the table HABITS
  *
  * For each it prints what a tracer should find:
  *
@@ -169,49 +169,6 @@ SITE void double_free(void) {
     planted("frees", "unknown", 1);
 }
 
-/* ---- an address that is given to another thread before the free has returned ---- */
-
-static void *freeing(void *pointer) {
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuMemFree_v2((CUdeviceptr)(uintptr_t)pointer));
-    return NULL;
-}
-
-/* Needs CUDASIM_LINGER; the second block is never freed. */
-SITE void reuse(void) {
-    pthread_t thread;
-    CUdeviceptr first, second;
-    MUST(cuMemAlloc_v2(&first, 3000));
-    pthread_create(&thread, NULL, freeing, (void *)(uintptr_t)first);
-    nap_ms(20);
-    MUST(cuMemAlloc_v2(&second, 3000));
-    pthread_join(thread, NULL);
-    planted("reuse", "addresses", first == second);
-    planted("reuse", "bytes", 3000);
-}
-
-/* Both blocks are freed; the second is not at first, for want of a context, and then once too often. */
-SITE void pass_on(size_t first_bytes, size_t second_bytes) {
-    pthread_t thread;
-    CUdeviceptr first, second;
-    MUST(cuMemAlloc_v2(&first, first_bytes));
-    pthread_create(&thread, NULL, freeing, (void *)(uintptr_t)first);
-    nap_ms(20);
-    MUST(cuMemAlloc_v2(&second, second_bytes));
-    pthread_join(thread, NULL);
-    planted("relay", "addresses", first == second);
-    MUST(cuCtxSetCurrent(NULL));
-    MUST_FAIL(cuMemFree_v2(second));
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuMemFree_v2(second));
-    MUST_FAIL(cuMemFree_v2(second));
-}
-
-static void relay(void) {
-    pass_on(5000, 5000);
-    pass_on(8000, 7000);
-}
-
 /* ---- the buffer that is allocated anew in every batch ---- */
 
 SITE void batch(size_t bytes) {
@@ -368,6 +325,94 @@ static void nodes(void) {
     planted("nodes", "launches", 11);
     planted("nodes", "fill", 3 + 5 + 2 * 2 + 2);
     planted("nodes", "scale", 3 + 5 + 2 * 2 + 1);
+}
+
+/* ---- an address or a handle that is given to another thread before the call that gives it back has returned ---- */
+
+static void *freeing(void *pointer) {
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemFree_v2((CUdeviceptr)(uintptr_t)pointer));
+    return NULL;
+}
+
+/* Lets another thread give something back: done, but not returned. */
+static pthread_t begin(void *give_back(void *), const void *what) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, give_back, (void *)what);
+    nap_ms(20);
+    return thread;
+}
+
+/* Needs CUDASIM_LINGER; the second block is never freed. */
+SITE void reuse(void) {
+    CUdeviceptr first, second;
+    MUST(cuMemAlloc_v2(&first, 3000));
+    pthread_t thread = begin(freeing, (void *)(uintptr_t)first);
+    MUST(cuMemAlloc_v2(&second, 3000));
+    pthread_join(thread, NULL);
+    planted("reuse", "addresses", first == second);
+    planted("reuse", "bytes", 3000);
+}
+
+/* Both blocks are freed; the second is not at first, for want of a context, and then once too often. */
+SITE void pass_on(size_t first_bytes, size_t second_bytes) {
+    CUdeviceptr first, second;
+    MUST(cuMemAlloc_v2(&first, first_bytes));
+    pthread_t thread = begin(freeing, (void *)(uintptr_t)first);
+    MUST(cuMemAlloc_v2(&second, second_bytes));
+    pthread_join(thread, NULL);
+    planted("relay", "addresses", first == second);
+    MUST(cuCtxSetCurrent(NULL));
+    MUST_FAIL(cuMemFree_v2(second));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemFree_v2(second));
+    MUST_FAIL(cuMemFree_v2(second));
+}
+
+static void relay(void) {
+    pass_on(5000, 5000);
+    pass_on(8000, 7000);
+}
+
+static void *destroying_stream(void *stream) {
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamDestroy_v2(stream));
+    return NULL;
+}
+
+static void *destroying_graph(void *graph) {
+    MUST(cuGraphDestroy(graph));
+    return NULL;
+}
+
+static void *destroying_exec(void *exec) {
+    MUST(cuGraphExecDestroy(exec));
+    return NULL;
+}
+
+SITE void handles(void) {
+    CUstream first, second;
+    CUgraph graph, other;
+    CUgraphExec exec, again;
+    MUST(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+    pthread_t thread = begin(destroying_stream, first);
+    MUST(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING)); /* is left */
+    pthread_join(thread, NULL);
+    planted("handles", "streams", first == second);
+
+    MUST(cuGraphCreate(&graph, 0));
+    thread = begin(destroying_graph, graph);
+    MUST(cuGraphCreate(&other, 0));
+    pthread_join(thread, NULL);
+    planted("handles", "graphs", graph == other);
+    add(other, fill);
+
+    MUST(cuGraphInstantiateWithFlags(&exec, other, 0));
+    thread = begin(destroying_exec, exec);
+    MUST(cuGraphInstantiateWithFlags(&again, other, 0));
+    pthread_join(thread, NULL);
+    planted("handles", "instances", exec == again);
+    run(again, second, 3);
 }
 
 /* ---- launches with a pause between them ---- */
@@ -588,9 +633,9 @@ static const struct habit {
     {"nodes", nodes},
     {"reset", reset}, /* these two end the context: one of them, and last */
     {"release", release}, {"wild", wild},
-    {"reuse", reuse},     {"relay", relay}, /* need CUDASIM_LINGER */
+    {"reuse", reuse},     {"relay", relay},       {"handles", handles}, /* need CUDASIM_LINGER */
 };
-enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 4 };
+enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 5 };
 
 static void set_up(void) {
     CUdevice device;
