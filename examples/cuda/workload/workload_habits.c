@@ -4,6 +4,8 @@
  *
  *     workload_habits leaks churn        # in this order; without words all but the last of the table HABITS
  *
+ * `--pause=300` lets the pauses of `gaps` take so many milliseconds: more than a slow machine has of its own.
+ *
  * For each it prints what a tracer should find:
  *
  *     planted leaks device_bytes 70000
@@ -417,12 +419,14 @@ SITE void handles(void) {
 
 /* ---- launches with a pause between them ---- */
 
+static long pause_ms = 3; /* --pause=MS */
+
 SITE void gaps(void) {
     CUstream stream;
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < 40; i++) {
         launch(fill, stream);
-        if (i % 4 == 3) nap_ms(3);
+        if (i % 4 == 3) nap_ms(pause_ms);
     }
     MUST(cuStreamSynchronize(stream));
     MUST(cuStreamDestroy_v2(stream));
@@ -652,13 +656,14 @@ static void set_up(void) {
 static const struct habit *find(const char *word) {
     for (int i = 0; i < HABIT_COUNT; i++)
         if (!strcmp(HABITS[i].word, word)) return &HABITS[i];
-    fprintf(stderr, "usage: workload_habits [WORD...], of");
+    fprintf(stderr, "usage: workload_habits [--pause=MS] [WORD...], of");
     for (int i = 0; i < HABIT_COUNT; i++) fprintf(stderr, " %s", HABITS[i].word);
     fprintf(stderr, "\n");
     exit(2);
 }
 
 int main(int argc, char **argv) {
+    if (argc > 1 && sscanf(argv[1], "--pause=%ld", &pause_ms) == 1) argc--, argv++;
     for (int i = 1; i < argc; i++) find(argv[i]);
     set_up();
     printf("== counts ==\npid %d\n", (int)getpid());
