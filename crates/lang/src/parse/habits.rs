@@ -52,6 +52,8 @@ const PREDICATE: &str = "a predicate stands between slashes: `/ pid == 3 /`";
 const COLONS: &str = "colons join the parts of a probe: `uprobe:libcuda:cuInit`";
 const TOGETHER: &str = "`+=` and `-=` are written without a blank";
 const BLANKS: &str = "the parts of a probe stand without blanks between them: `uprobe:libcuda:cuInit`";
+const ONE_COMMA: &str = "one of the two commas is too many";
+const BEFORE_BODY: &str = "the comma before the body is one too many: it announces another probe";
 const EACH: &str = "there is no `in`: compare with each, `x == 1 || x == 2`";
 const SEARCH: &str =
     "there are no regular expressions here; to search in text use `strcontains(text, \"part\")`";
@@ -170,6 +172,10 @@ const HABITS: &[Habit] = &[
     anywhere("func ^", MACRO),
     expecting("a probe", "^ ;", "nothing stands between clauses"),
     expecting("a probe", "^ }", "no `{` is open here"),
+    expecting("a name", "macro .. ^ {", "its parameters stand in parentheses: `macro twice(x) { x + x }`"),
+    expecting("a name", ", ^ {", BEFORE_BODY),
+    expecting("a name", ", ^ <", BEFORE_BODY),
+    expecting("a name", ", ^ ,", ONE_COMMA),
     expecting("a probe", "^ {", BODY),
     expecting("`{`", "CALL ^ (", BODY),
     expecting("a `/predicate/`", "START WORD ^ (", "the body follows the probe: `BEGIN { ... }`"),

@@ -692,6 +692,12 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     /// What may be meant by a function that is not there.
     fn other_functions(&self, asked: &Asked, files: &[File]) -> Vec<String> {
+        // No name has blanks: it is a predicate that a comma makes a regular expression.
+        if !is_plain(&asked.pattern) && asked.written.contains(' ') {
+            return vec![
+                "no comma stands before a predicate: `uprobe:libcuda:cuInit / pid == 3 / { }`".into(),
+            ];
+        }
         if files.iter().any(|file| self.setting.catalog.is_indirect(file.id, asked.written)) {
             let name = asked.written;
             return vec![format!(
