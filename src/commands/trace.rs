@@ -8,6 +8,7 @@ use crate::script::{self, Script};
 use crate::trace::compiler::Compiler;
 use crate::trace::late::{Asked, Extender, Heard};
 use crate::trace::scripts::Scripts;
+use crate::trace::unmapped::Unmapped;
 use crate::trace::unwind::{Caretaker, Unwinder};
 use crate::trace::{ending, setup};
 use crate::{Failure, metrics, trace};
@@ -209,6 +210,8 @@ impl<'a> Job<'a> {
         self.release(child.as_mut(), &extender)?;
         watches.extend(self.watches(child.as_mut(), &extender));
         watches.extend(outputs.watches().map_err(Failure::loading)?);
+        // From here on we hear of what is mapped.
+        let unmapped = Unmapped::new(self.machine, modules, &self.pids);
         if targets.is_empty() && does_nothing_more(modules) && !scripts.are_waiting() {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }
@@ -222,6 +225,7 @@ impl<'a> Job<'a> {
         drop(session);
         sink.close(self.messages);
         scripts.say_missing();
+        unmapped.say(&ending, child.as_ref(), &extender, self.messages);
         ending::status(&ending, child, self.messages)
     }
 
@@ -366,9 +370,11 @@ impl<'a> Job<'a> {
         if mappings.is_none() || !self.pids.is_empty() {
             match MappingWatch::start() {
                 Ok(watch) => watches.push(Box::new(Heard::new(watch, extender))),
-                Err(error) => self
-                    .messages
-                    .warning(&format!("libraries that processes map later are not seen: {error}")),
+                Err(error) => {
+                    extender.miss_some();
+                    self.messages
+                        .warning(&format!("libraries that processes map later are not seen: {error}"));
+                }
             }
         }
         watches.extend(mappings.map(|mappings| Box::new(Asked::new(mappings, extender)) as Box<dyn Watch>));

@@ -9,7 +9,7 @@ use runtime::clock::{Clock, SystemClock};
 use runtime::process::{Mapped, Mapping, MappingWatch, Mappings, Question};
 use runtime::run::{Next, Watch};
 use runtime::{Session, UnwindMaps};
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +25,10 @@ pub struct Extender<'a> {
     pub names: &'a MachineNames,
     unwinder: OnceCell<Unwinder<'a>>,
     messages: &'a Messages,
+    /// Inodes of files that were mapped while it ran, by any process that we heard of.
+    heard: RefCell<HashSet<u32>>,
+    /// Some were missed, or may have been.
+    hears_badly: Cell<bool>,
 }
 
 impl<'a> Extender<'a> {
@@ -37,7 +41,28 @@ impl<'a> Extender<'a> {
         messages: &'a Messages,
     ) -> Extender<'a> {
         let unwinder = unwinder.map(OnceCell::from).unwrap_or_default();
-        Extender { scripts, machine, names, unwinder, messages }
+        let (heard, hears_badly) = Default::default();
+        Extender { scripts, machine, names, unwinder, messages, heard, hears_badly }
+    }
+
+    /// A file like this was mapped while the script ran. File systems show one file under several devices: the inode decides, of
+    /// which overlays keep the low half.
+    pub fn has_heard_of(&self, (_, inode): (u64, u64)) -> bool {
+        self.heard.borrow().contains(&(inode as u32))
+    }
+
+    /// More may have been mapped than was heard of.
+    pub fn hears_badly(&self) -> bool {
+        self.hears_badly.get()
+    }
+
+    /// From now on it is so.
+    pub fn miss_some(&self) {
+        self.hears_badly.set(true);
+    }
+
+    fn hear_of(&self, (_, inode): (u64, u64)) {
+        self.heard.borrow_mut().insert(inode as u32);
     }
 
     /// Whoever keeps the tables that stacks are walked by, if they are.
@@ -66,6 +91,7 @@ impl<'a> Asked<'a> {
     fn consider(&self, mapping: &Mapping, session: &mut Session) {
         let when = format!("about to be mapped by thread {}", mapping.tid);
         let (start, before) = (SystemClock.boot_ns(), session.attached());
+        self.extender.hear_of(mapping.identity);
         self.extender.scripts.extend(session, &mapping.open, &mapping.shown, &when);
         let more = session.attached().saturating_sub(before);
         if more > 0 {
@@ -83,6 +109,7 @@ impl<'a> Asked<'a> {
     /// A program may have the CUDA runtime linked in, whatever it is called.
     fn consider_program(&self, program: &Mapping, session: &mut Session) {
         let when = format!("about to be executed by thread {}", program.tid);
+        self.extender.hear_of(program.identity);
         self.extender.scripts.extend_program(session, &program.open, &program.shown, &when);
     }
 
@@ -128,6 +155,7 @@ impl Watch for Asked<'_> {
                 self.mappings.answer()
             }
             Ok(Some(Question::Late)) => {
+                self.extender.miss_some();
                 self.extender.messages.lost(
                     "the program waited for seconds until a library was attached, and went on: calls may be missing",
                 );
@@ -160,6 +188,7 @@ impl<'a> Heard<'a> {
 
     fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
         let any = self.hears_all();
+        self.extender.hear_of(mapped.identity);
         self.see_code(mapped, session, any);
         if !any && !session.is_traced(mapped.pid) || self.seen.contains(&mapped.identity) {
             return;
@@ -209,6 +238,7 @@ impl Watch for Heard<'_> {
             self.consider(&mapped, session);
         }
         if self.watch.lost() > 0 && !std::mem::replace(&mut self.said_lost, true) {
+            self.extender.miss_some();
             self.extender.messages.lost("so much was mapped that some new libraries may have been missed");
         }
         Next::Continue

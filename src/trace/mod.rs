@@ -6,6 +6,7 @@ pub mod ending;
 pub mod late;
 pub mod scripts;
 pub mod setup;
+pub mod unmapped;
 pub mod unwind;
 
 use anyhow::{Result, bail};

@@ -222,6 +222,22 @@ impl Machine {
         (0..self.files.len()).map(|index| self.describe(FileId(index as u32))).collect()
     }
 
+    /// Targets that were looked for, as written, with their files.
+    pub fn targets_found(&self) -> Vec<(String, Vec<FileId>)> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut targets: Vec<_> = found.iter().map(|(name, files)| (name.clone(), files.clone())).collect();
+        targets.sort();
+        targets
+    }
+
+    /// Those of the files that one of these processes has mapped, by their inodes: a mapping is shown with another device on some
+    /// file systems.
+    pub fn mapped_by(&self, pids: &[u32], files: impl Iterator<Item = FileId>) -> Vec<FileId> {
+        let mappings = pids.iter().flat_map(|&pid| process::mappings(pid));
+        let inodes: HashSet<u32> = mappings.map(|mapping| mapping.inode as u32).collect();
+        files.filter(|&file| inodes.contains(&(self.file(file).identity.inode as u32))).collect()
+    }
+
     /// What it concerns.
     pub fn scope(&self) -> Arc<Scope> {
         Arc::clone(&self.scope.read().unwrap_or_else(PoisonError::into_inner))

@@ -2,6 +2,7 @@
 
 use super::doorman::{self, Identity, Mappings};
 use super::filter;
+use super::known::Known;
 use crate::{signals, sys};
 use std::collections::HashSet;
 use std::ffi::{CString, OsString};
@@ -69,6 +70,7 @@ pub struct Child {
     pub unwatched: Option<io::Error>,
     /// What it prints, if it was started apart.
     pub output: Option<PipeReader>,
+    known: Option<Known>,
 }
 
 /// What the held child says: its pid, and its seccomp listener or a negative errno.
@@ -111,13 +113,18 @@ impl Child {
         let word = |at: usize| i32::from_le_bytes(said[at..at + 4].try_into().expect("4 bytes"));
         let pid = word(0) as u32;
         let pidfd = sys::pidfd_open(pid)?;
-        let (mappings, unwatched) = match watch(command, pid, pidfd.as_fd(), word(4)) {
-            Some(Ok(mappings)) => (Some(mappings), None),
-            Some(Err(error)) => (None, Some(error)),
-            None => (None, None),
+        let (mappings, known, unwatched) = match watch(command, pid, pidfd.as_fd(), word(4)) {
+            Some(Ok((mappings, known))) => (Some(mappings), Some(known), None),
+            Some(Err(error)) => (None, None, Some(error)),
+            None => (None, None, None),
         };
         let (gate, starter) = (Some(gate), Some(starter));
-        Ok(Child { pid, pidfd, gate, starter, program, status: None, mappings, unwatched, output })
+        Ok(Child { pid, pidfd, gate, starter, program, status: None, mappings, unwatched, output, known })
+    }
+
+    /// Whether it, or a child of it, has mapped one of the files of [`Command::known`], as far as mappings are watched.
+    pub fn has_mapped(&self, file: &Identity) -> bool {
+        self.known.as_ref().is_some_and(|known| known.is_mapped(file))
     }
 
     /// Its process id.
@@ -221,18 +228,19 @@ fn watch(
     pid: u32,
     pidfd: BorrowedFd<'_>,
     listener: RawFd,
-) -> Option<io::Result<Mappings>> {
+) -> Option<io::Result<(Mappings, Known)>> {
     if !command.watch_mappings {
         return None;
     }
     if listener < 0 {
         return Some(Err(io::Error::from_raw_os_error(-listener)));
     }
-    let taken = doorman::descriptor_of(pidfd, listener);
-    Some(
-        taken
-            .and_then(|listener| doorman::start(listener, command.known.clone(), command.every_mapping, pid)),
-    )
+    let started = || {
+        let known = Known::new(&command.known)?;
+        let listener = doorman::descriptor_of(pidfd, listener)?;
+        Ok((doorman::start(listener, &known, command.every_mapping, pid)?, known))
+    };
+    Some(started())
 }
 
 /// What the child does between fork and exec.

@@ -6,6 +6,7 @@
 //! program goes on, and does not wait for us again before we have caught up.
 
 use super::executed;
+use super::known::Known;
 use crate::sys;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -153,12 +154,12 @@ impl Mappings {
     }
 }
 
-/// Starts the doorman for a listener. `known` are files that need no question, unless `every` mapping is asked about; `held` is our child that waits to become the
-/// program.
+/// Starts the doorman for a listener. `known` are files that need no question, unless `every` mapping is asked about, and are
+/// marked when they are mapped; `held` is our child that waits to become the program.
 ///
 /// # Errors
 /// Those of socketpair(2) and fork(2).
-pub fn start(listener: OwnedFd, known: HashSet<Identity>, every: bool, held: u32) -> io::Result<Mappings> {
+pub(super) fn start(listener: OwnedFd, known: &Known, every: bool, held: u32) -> io::Result<Mappings> {
     let (ours, theirs) = UnixStream::pair()?;
     // SAFETY: the child calls only async-signal-safe functions and the allocator; it is forked while no other thread of
     // ours can hold the allocator's lock (`Child::spawn` is called before threads are started, and its own helper
@@ -170,7 +171,8 @@ pub fn start(listener: OwnedFd, known: HashSet<Identity>, every: bool, held: u32
             // Descriptors that it inherited would keep pipes of ours open.
             sys::close_all_but(vec![listener.as_raw_fd(), theirs.as_raw_fd()]);
             leave_session();
-            Doorman { listener, socket: Some(theirs), known, every, held, unanswered: 0 }.serve();
+            let (socket, asked) = (Some(theirs), HashSet::new());
+            Doorman { listener, socket, known, asked, every, held, unanswered: 0 }.serve();
             // SAFETY: ends this process without running the parent's exit handlers.
             unsafe { libc::_exit(0) }
         }
@@ -190,17 +192,19 @@ fn leave_session() {
     }
 }
 
-struct Doorman {
+struct Doorman<'a> {
     listener: OwnedFd,
     socket: Option<UnixStream>,
-    known: HashSet<Identity>,
+    known: &'a Known,
+    /// Files that the tracer has heard of from us.
+    asked: HashSet<Identity>,
     every: bool,
     held: u32,
     /// Questions that the tracer has not answered.
     unanswered: u32,
 }
 
-impl Doorman {
+impl Doorman<'_> {
     fn serve(mut self) {
         while self.wait() {
             match self.receive() {
@@ -258,21 +262,29 @@ impl Doorman {
         // mmap's descriptor is an int: the upper half of the register means nothing.
         let fd = request.data.args[4] as u32;
         let Ok(metadata) = std::fs::metadata(format!("/proc/{}/fd/{fd}", request.pid)) else { return };
-        if self.known.insert(identity(&metadata)) || self.every {
+        if self.is_new(&metadata) || self.every {
             self.ask(MAPS, request.pid, fd, place(&request.data));
         }
     }
 
     fn executes(&mut self, request: &libc::seccomp_notif) {
-        // The command's own program was looked at before it was started.
-        if request.pid == self.held && is_ours(self.held) {
-            return;
-        }
         let Some(program) = executed::open(request.pid, &request.data) else { return };
         let Ok(metadata) = program.metadata() else { return };
-        if self.known.insert(identity(&metadata)) {
+        if let Some(Ok(loader)) = executed::loader(request.pid, &program).map(|loader| loader.metadata()) {
+            self.known.mark(&identity(&loader));
+        }
+        // The command's own program was looked at before it was started.
+        if request.pid == self.held && is_ours(self.held) {
+            self.known.mark(&identity(&metadata));
+        } else if self.is_new(&metadata) {
             self.ask(EXECUTES, request.pid, program.as_raw_fd() as u32, None);
         }
+    }
+
+    /// Whether the tracer has to hear of a file that is mapped now.
+    fn is_new(&mut self, file: &std::fs::Metadata) -> bool {
+        let file = identity(file);
+        !self.known.mark(&file) && self.asked.insert(file)
     }
 
     fn ask(&mut self, kind: u32, tid: u32, fd: u32, place: Option<Place>) {

@@ -84,6 +84,34 @@ fn in_root(root: &Path, path: &Path) -> io::Result<File> {
     sys::owned(opened).map(File::from)
 }
 
+/// Opens the loader that a program asks for, which the kernel maps beside it.
+pub(super) fn loader(tid: u32, program: &File) -> Option<File> {
+    const HEADER: usize = 64;
+    const SEGMENT: usize = 56;
+    let mut header = [0; HEADER];
+    program.read_exact_at(&mut header, 0).ok()?;
+    header.starts_with(b"\x7fELF\x02").then_some(())?;
+    let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    let (table, entry, entries) = (long(&header, 32), u64::from(half(54)), u64::from(half(56)));
+    let mut segment = [0; SEGMENT];
+    for number in 0..entries {
+        program.read_exact_at(&mut segment, table.checked_add(number * entry)?).ok()?;
+        if segment.starts_with(&PT_INTERP.to_le_bytes()) {
+            let mut path = vec![0; long(&segment, 32).min(libc::PATH_MAX as u64) as usize];
+            program.read_exact_at(&mut path, long(&segment, 8)).ok()?;
+            let path = path.split(|byte| *byte == 0).next()?;
+            return find(tid, libc::AT_FDCWD, Path::new(OsStr::from_bytes(path))).ok();
+        }
+    }
+    None
+}
+
+const PT_INTERP: u32 = 3;
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}
+
 /// `/bin/sh` of `#!/bin/sh -e`.
 fn interpreter(file: &File) -> Option<PathBuf> {
     let mut bytes = [0; FIRST_LINE];
@@ -128,6 +156,17 @@ mod tests {
         assert_eq!(executed(program.as_raw_fd(), ""), shell);
         assert_eq!(executed(libc::AT_FDCWD, "no/such/program"), None);
         assert_eq!(executed(libc::AT_FDCWD, "/bin"), None);
+    }
+
+    #[test]
+    fn a_program_names_its_loader() {
+        let tid = std::process::id();
+        let loader_of = |path| loader(tid, &File::open(path).expect("a file"));
+        let shell = loader_of(Path::new("/bin/sh")).expect("a shell that is linked dynamically");
+        let mapped = std::fs::read_to_string("/proc/self/maps").expect("our mappings");
+        let inode = shell.metadata().expect("open").ino();
+        assert!(mapped.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode.to_string())));
+        assert!(loader_of(Path::new("/proc/self/status")).is_none());
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod child;
 mod doorman;
 mod executed;
 mod filter;
+mod known;
 mod watch;
 
 pub use child::{Child, Command, SpawnError};
@@ -54,6 +55,36 @@ mod tests {
         assert!(!seen.is_empty());
         assert_eq!(seen.len(), seen.iter().collect::<HashSet<_>>().len());
         assert_eq!(child.wait().unwrap().code(), Some(3));
+    }
+
+    #[test]
+    fn known_files_are_marked_without_a_question() {
+        use std::os::unix::fs::MetadataExt;
+        let identity = |path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let loaded = |part: &str| {
+            let line = maps.lines().find(|line| line.contains(part)).expect("we have it, too");
+            identity(line.split_whitespace().last().unwrap())
+        };
+        let mapped = [identity("/bin/sh"), identity("/bin/ls"), loaded("/libc.so"), loaded("/ld-linux")];
+        let other = identity("/bin/cat");
+        let known = mapped.into_iter().chain([other]).collect();
+        let argv = ["sh", "-c", "ls / >/dev/null; exit 0"];
+        let mut child = Child::spawn(&Command { known, ..command(&argv) }).unwrap();
+        let Some(mut mappings) = child.mappings.take() else {
+            eprintln!("skipped: {:?}", child.unwatched);
+            return;
+        };
+        assert!(mapped.iter().all(|file| !child.has_mapped(file)), "it has not begun");
+        child.release().unwrap();
+        while let Some(question) = mappings.next().unwrap() {
+            if let Question::Maps(mapping) | Question::Executes(mapping) = question {
+                assert!(!mapped.contains(&mapping.identity), "{}", mapping.shown.display());
+            }
+            mappings.answer().unwrap();
+        }
+        let marks: Vec<_> = mapped.iter().chain([&other]).map(|file| child.has_mapped(file)).collect();
+        assert_eq!(marks, [true, true, true, true, false]);
     }
 
     #[test]

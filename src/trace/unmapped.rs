@@ -1,0 +1,101 @@
+//! Files that were probed and that no traced process has mapped: nothing can have happened in them, which a count of 0 does
+//! not tell.
+
+use super::late::Extender;
+use crate::messages::Messages;
+use lang::catalog::FileId;
+use runtime::process::Child;
+use runtime::{Ending, Reason};
+use std::collections::BTreeSet;
+use target::Machine;
+use wire::manifest::{Attach, Compiled};
+
+/// Of so many targets the names are said.
+const NAMED: usize = 3;
+
+/// What was probed when a run began, as far as nobody had mapped it.
+pub struct Unmapped<'a> {
+    machine: &'a Machine,
+    /// Targets as written, with their files.
+    targets: Vec<(String, Vec<FileId>)>,
+    /// Files that are mapped.
+    mapped: Vec<FileId>,
+}
+
+impl<'a> Unmapped<'a> {
+    /// Of the modules that a run begins with; `pids` run already.
+    pub fn new(machine: &'a Machine, modules: &[Compiled], pids: &[u32]) -> Unmapped<'a> {
+        let programs = modules.iter().flat_map(|module| &module.manifest.programs);
+        let sites = programs.flat_map(|program| match &program.attach {
+            Attach::Uprobes { sites, .. } => &sites[..],
+            _ => &[],
+        });
+        let probed: BTreeSet<FileId> = sites.map(|site| FileId(site.file)).collect();
+        let mut targets = machine.targets_found();
+        targets.iter_mut().for_each(|(_, files)| files.retain(|file| probed.contains(file)));
+        targets.retain(|(_, files)| !files.is_empty());
+        let mapped = machine.mapped_by(pids, probed.into_iter());
+        Unmapped { machine, targets, mapped }
+    }
+
+    /// Says at the end what was never mapped. A path that the script names is worth a word by itself; libraries that we looked
+    /// for only if there is nothing else: who asks for several does not expect all of them.
+    pub fn say(&self, ending: &Ending, child: Option<&Child>, extender: &Extender, messages: &Messages) {
+        if !self.is_known(ending, child) || extender.hears_badly() {
+            return;
+        }
+        let is_mapped = |&file: &FileId| {
+            let identity = self.machine.identity(file);
+            self.mapped.contains(&file)
+                || extender.has_heard_of(identity)
+                || child.is_some_and(|child| child.has_mapped(&identity))
+        };
+        let (mapped, unmapped): (Vec<_>, Vec<_>) =
+            self.targets.iter().partition(|(_, files)| files.iter().any(is_mapped));
+        let is_told = |name: &str| mapped.is_empty() || name.contains('/');
+        let names: Vec<&str> =
+            unmapped.iter().map(|(name, _)| name.as_str()).filter(|name| is_told(name)).collect();
+        if let Some(text) = text(&names) {
+            messages.note(&text);
+        }
+    }
+
+    /// Whether there were processes to be traced that were watched, and had time to map something: a script that ends a run may do
+    /// so before its command has begun.
+    fn is_known(&self, ending: &Ending, child: Option<&Child>) -> bool {
+        let began = match ending.reason {
+            Reason::TargetsEnded | Reason::Signal(_) => true,
+            Reason::Exit(_) => child.is_none(),
+            _ => false,
+        };
+        began && child.is_none_or(|child| child.unwatched.is_none()) && !self.machine.scope().is_system_wide()
+    }
+}
+
+fn text(names: &[&str]) -> Option<String> {
+    let shown: Vec<String> = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
+    let more = match names.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(match names {
+        [] => return None,
+        [name] => format!("`{name}` was not traced: no traced process has mapped it"),
+        _ => format!("{}{more} were not traced: no traced process has mapped them", shown.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::text;
+
+    #[test]
+    fn some_names_are_said() {
+        assert_eq!(text(&[]), None);
+        let four = text(&["a", "b", "c", "d"]);
+        assert_eq!(
+            four.as_deref(),
+            Some("`a`, `b`, `c` and 1 more were not traced: no traced process has mapped them")
+        );
+    }
+}
