@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use lang::ast::SpecPart;
 use lang::catalog::{Catalog, File, Function, TargetError};
+use lang::debug::Absent;
 use lang::resolve::declared::Declared;
 use lang::resolve::pattern::FunctionPattern;
 
@@ -18,11 +19,14 @@ pub struct Match {
 
 impl Match {
     /// What is known of its call: from the CUDA tables, else from debug information, which is read now.
-    pub fn declared(&self, catalog: &dyn Catalog) -> Option<Declared> {
+    ///
+    /// # Errors
+    /// It is in neither: why not in the latter.
+    pub fn declared(&self, catalog: &dyn Catalog) -> Result<Declared, Absent> {
         let tables =
             self.file.library.and_then(|(library, major)| cuda::signature(library, major, &self.name));
-        let described = || catalog.declared(self.file.id, self.offset, &self.name).ok();
-        tables.map(Declared::Cuda).or_else(|| described().map(Declared::Debug))
+        let described = || catalog.declared(self.file.id, self.offset, &self.name).map(Declared::Debug);
+        tables.map(Declared::Cuda).map_or_else(described, Ok)
     }
 }
 

@@ -7,12 +7,14 @@ use crate::{embedded, script};
 use anyhow::{Result, bail};
 use cuda::operations::{APIS, Api, Operation};
 use lang::catalog::{Catalog, MarkerArg, MarkerPlace, Tracepoint};
+use lang::debug::{Absent, WITH_INFORMATION};
 use lang::forms::getopt;
 use lang::resolve::pattern::glob_matches;
+use lang::resolve::probes::listed;
 use lang::resolve::providers::{self, Found, Provider, ProviderKind};
 use lang::resolve::tracepoint::glob;
 use lang::{Diagnostics, ast};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
 use std::path::Path;
 use target::{Machine, Scope};
@@ -28,7 +30,10 @@ pub fn run(cli: &Cli) -> Result<u8> {
     if is_script(pattern) {
         return list_script(cli, &machine);
     }
-    list(&machine, pattern, cli.verbose)
+    let mut unknown = Unknown::default();
+    let status = list(&machine, pattern, cli.verbose, &mut unknown)?;
+    unknown.say(&Messages::new(cli));
+    Ok(status)
 }
 
 /// A file to read, not a pattern: those have colons.
@@ -56,17 +61,21 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
         ast::Item::Clause(clause) => Some(clause),
         _ => None,
     });
-    let mut seen = HashSet::new();
+    let (mut seen, mut unknown) = (HashSet::new(), Unknown::default());
     let mut status = 0;
     for written in
         clauses.flat_map(|clause| &clause.probes).map(written).filter(|text| seen.insert(text.clone()))
     {
-        let listed = if is_list(&written) { list(machine, &written, cli.verbose) } else { plain(&written) };
+        let listed = match is_list(&written) {
+            true => list(machine, &written, cli.verbose, &mut unknown),
+            false => plain(&written),
+        };
         if let Err(error) = listed {
             messages.warning(&format!("`{written}`: {error}"));
             status = 1;
         }
     }
+    unknown.say(&messages);
     Ok(status)
 }
 
@@ -107,7 +116,7 @@ fn provider(pattern: &str) -> Found {
 }
 
 /// Lists what one pattern stands for.
-fn list(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
+fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<u8> {
     if pattern.starts_with('*') {
         return list_all(machine, pattern);
     }
@@ -132,7 +141,10 @@ fn list(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
     let found = functions::find(machine, target, function)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for found in &found {
-        write_match(&mut out, machine, (provider, found), verbose)?;
+        writeln!(out, "{provider}:{}:{}", found.file.path, found.name)?;
+        if verbose {
+            write_parameters(&mut out, machine, found, unknown)?;
+        }
     }
     Ok(out.flush().map(|()| 0)?)
 }
@@ -300,19 +312,59 @@ fn write_fields(out: &mut dyn Write, found: Result<Tracepoint, String>) -> std::
     fields.iter().try_for_each(|field| writeln!(out, "    {} {}", field.kind, field.name))
 }
 
-/// A line for the attach point, and one for its parameters.
-fn write_match(
+/// A line for the parameters of a function.
+fn write_parameters(
     out: &mut dyn Write,
     machine: &Machine,
-    (provider, found): (&str, &Match),
-    verbose: bool,
+    found: &Match,
+    unknown: &mut Unknown,
 ) -> std::io::Result<()> {
-    writeln!(out, "{provider}:{}:{}", found.file.path, found.name)?;
-    if !verbose {
-        return Ok(());
-    }
     match found.declared(machine) {
-        Some(declared) => writeln!(out, "    {declared}"),
-        None => writeln!(out, "    parameters not known: arg0, arg1, …"),
+        Ok(declared) => writeln!(out, "    {declared}"),
+        Err(absent) => {
+            unknown.count(found, absent);
+            writeln!(out, "    parameters not known: arg0, arg1, …")
+        }
+    }
+}
+
+/// Why parameters are not known, in words around the files' names: of how many functions, in which files.
+#[derive(Default)]
+struct Unknown(BTreeMap<(&'static str, String), (usize, BTreeSet<String>)>);
+
+impl Unknown {
+    /// Of so many files the names are said.
+    const NAMED: usize = 3;
+
+    fn count(&mut self, found: &Match, absent: Absent) {
+        let why = match absent {
+            // NVIDIA has no packages with it.
+            Absent::NoInformation { .. } if found.file.library.is_some() => (
+                "NVIDIA's headers do not declare them, and there is no debug information for ",
+                String::new(),
+            ),
+            Absent::NoInformation { .. } => {
+                ("there is no debug information for ", format!("; {WITH_INFORMATION}"))
+            }
+            Absent::NotDescribed => {
+                ("they are not in the debug information for ", ", compiled without `-g` in part".into())
+            }
+            Absent::Unusable(why) => ("", format!(": {why}")),
+        };
+        let (count, paths) = self.0.entry(why).or_default();
+        *count += 1;
+        if !paths.contains(&found.file.path) {
+            paths.insert(found.file.path.clone());
+        }
+    }
+
+    /// Says each reason once, behind the list.
+    fn say(&self, messages: &Messages) {
+        for ((before, after), (count, paths)) in &self.0 {
+            let functions = if *count == 1 { "function" } else { "functions" };
+            let paths = listed(paths.iter().map(String::as_str), Unknown::NAMED);
+            messages
+                .note(&format!("parameters of {count} {functions} are not known: {before}{paths}{after}"));
+        }
     }
 }

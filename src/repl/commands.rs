@@ -203,8 +203,8 @@ fn find_functions(repl: &Rc<Repl>, _: &mut Session, pattern: &str) -> Result<Nex
     let mut text = String::new();
     for found in functions::find(repl.machine, target, function)? {
         match found.declared(repl.machine) {
-            Some(signature) => writeln!(text, "{target}:{}\n    {signature}", found.name)?,
-            None => writeln!(text, "{target}:{}", found.name)?,
+            Ok(signature) => writeln!(text, "{target}:{}\n    {signature}", found.name)?,
+            Err(_) => writeln!(text, "{target}:{}", found.name)?,
         }
     }
     repl.say(&text);

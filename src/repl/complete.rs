@@ -300,7 +300,7 @@ fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
 fn parameters(spec: &str, facts: &Facts) -> Vec<String> {
     let (_, target, function) = functions::split(spec);
     let found = functions::find(facts.catalog.as_ref(), target, function).unwrap_or_default();
-    let declared = found.iter().filter_map(|found| found.declared(facts.catalog.as_ref()));
+    let declared = found.iter().filter_map(|found| found.declared(facts.catalog.as_ref()).ok());
     declared.flat_map(|declared| names(&declared)).collect()
 }
 

@@ -4,6 +4,7 @@
 use super::late::Extender;
 use crate::messages::Messages;
 use lang::catalog::FileId;
+use lang::resolve::probes::listed;
 use runtime::process::Child;
 use runtime::{Ending, Reason};
 use std::collections::BTreeSet;
@@ -55,8 +56,11 @@ impl<'a> Unmapped<'a> {
         let is_told = |name: &str| mapped.is_empty() || name.contains('/');
         let names: Vec<&str> =
             unmapped.iter().map(|(name, _)| name.as_str()).filter(|name| is_told(name)).collect();
-        if let Some(text) = text(&names) {
-            messages.note(&text);
+        let listed = listed(names.iter().copied(), NAMED);
+        match names.len() {
+            0 => {}
+            1 => messages.note(&format!("{listed} was not traced: no traced process has mapped it")),
+            _ => messages.note(&format!("{listed} were not traced: no traced process has mapped them")),
         }
     }
 
@@ -69,33 +73,5 @@ impl<'a> Unmapped<'a> {
             _ => false,
         };
         began && child.is_none_or(|child| child.unwatched.is_none()) && !self.machine.scope().is_system_wide()
-    }
-}
-
-fn text(names: &[&str]) -> Option<String> {
-    let shown: Vec<String> = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
-    let more = match names.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    Some(match names {
-        [] => return None,
-        [name] => format!("`{name}` was not traced: no traced process has mapped it"),
-        _ => format!("{}{more} were not traced: no traced process has mapped them", shown.join(", ")),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::text;
-
-    #[test]
-    fn some_names_are_said() {
-        assert_eq!(text(&[]), None);
-        let four = text(&["a", "b", "c", "d"]);
-        assert_eq!(
-            four.as_deref(),
-            Some("`a`, `b`, `c` and 1 more were not traced: no traced process has mapped them")
-        );
     }
 }

@@ -117,6 +117,9 @@ pub struct Field {
     pub bits: Option<(u8, u8)>,
 }
 
+/// What gives a file debug information.
+pub const WITH_INFORMATION: &str = "compile it with `-g`, or install the package with its debug information (`-dbg`, `-dbgsym`, `-debuginfo`)";
+
 /// Why nothing is known of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absent {

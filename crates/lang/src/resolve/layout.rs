@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::catalog::{FileId, MarkerArg};
 use crate::check::foreign::{Shape, TypeRef};
 use crate::check::types::Types;
-use crate::debug::{Absent, Unsure};
+use crate::debug::{Absent, Unsure, WITH_INFORMATION};
 use crate::diagnostic::Diagnostics;
 use crate::hir::{Attach, Param, Signature, Site, Type};
 use crate::passing::{Class, Passing, passing};
@@ -404,7 +404,7 @@ fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {
                 let paths = listed(looked_for.iter().map(String::as_str), 5);
                 error.note(format!("nor is there {paths}"));
             }
-            error.help("compile it with `-g`, or install the package with its debug information (`-dbg`, `-dbgsym`, `-debuginfo`)");
+            error.help(WITH_INFORMATION);
             error.help(numbers);
         }
         Some((path, Absent::NotDescribed)) => {
