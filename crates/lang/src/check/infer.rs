@@ -4,7 +4,7 @@
 //! too. Slots only widen, hence it ends.
 
 use crate::check::types::{Types, int_holds};
-use crate::check::watched::Watched;
+use crate::check::watched::{Shown, Watched};
 use crate::hir::{Agg, Expr, ExprKind, Map, MapValue, Metric, Type};
 use crate::span::Span;
 
@@ -19,6 +19,12 @@ pub struct Slot {
     wide: bool,
     /// Declared, or that of a running program: does not widen.
     fixed: bool,
+}
+
+impl Shown for Slot {
+    fn looks_like(&self, other: &Slot, types: &Types) -> bool {
+        self.ty(types) == other.ty(types)
+    }
 }
 
 /// A value that a slot cannot take.
@@ -171,6 +177,25 @@ pub enum ValueState {
     Plain(Slot),
     /// An aggregation.
     Agg(Agg),
+}
+
+/// The parts of a map's key.
+impl Shown for Option<Vec<Slot>> {
+    fn looks_like(&self, other: &Self, types: &Types) -> bool {
+        match (self, other) {
+            (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.looks_like(b, types)),
+            (a, b) => a.is_none() && b.is_none(),
+        }
+    }
+}
+
+impl Shown for ValueState {
+    fn looks_like(&self, other: &Self, types: &Types) -> bool {
+        match (self, other) {
+            (ValueState::Plain(a), ValueState::Plain(b)) => a.looks_like(b, types),
+            (a, b) => a == b,
+        }
+    }
 }
 
 impl MapState {

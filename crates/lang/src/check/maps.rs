@@ -76,7 +76,7 @@ impl Checker<'_> {
         }
         let types = &self.types;
         let state = &mut self.maps[map.0 as usize];
-        let taken = state.key.change(|slots| {
+        let taken = state.key.change(types, |slots| {
             let slots = slots.get_or_insert_with(|| vec![Slot::default(); parts.len()]);
             match slots.len() == parts.len() {
                 true => Ok(take_all(slots, &parts, types)),
@@ -172,7 +172,7 @@ impl Checker<'_> {
         widen: impl FnOnce(&mut Slot, &Types) -> Result<(), Mismatch>,
     ) -> Option<()> {
         let types = &self.types;
-        let taken = self.maps[map.0 as usize].value.change(|state| match state {
+        let taken = self.maps[map.0 as usize].value.change(types, |state| match state {
             ValueState::Plain(slot) => Ok(widen(slot, types)),
             ValueState::Agg(agg) => Err(agg_name(agg)),
         });
@@ -212,7 +212,8 @@ impl Checker<'_> {
         span: Span,
     ) -> Option<StmtKind> {
         let (map, key) = self.cell(name, keys, span)?;
-        let clash = self.maps[map.0 as usize].value.change(|state| aggregate_into(state, &agg));
+        let types = &self.types;
+        let clash = self.maps[map.0 as usize].value.change(types, |state| aggregate_into(state, &agg));
         match clash {
             None => return Some(StmtKind::Aggregate { map, key, arg }),
             Some(ValueState::Plain(_)) => {
@@ -327,7 +328,8 @@ impl Checker<'_> {
         let types = &self.types;
         let slot = &mut self.scope.var(id).slot;
         // The declared type of a variable stays, whatever is added.
-        let taken = slot.change(|slot| if slot.is_fixed() { Ok(()) } else { slot.update(&sample, types) });
+        let taken =
+            slot.change(types, |slot| if slot.is_fixed() { Ok(()) } else { slot.update(&sample, types) });
         if let Err(mismatch) = taken {
             self.value_mismatch(&format!("${name}"), "E0201", &mismatch.has, value);
             return None;

@@ -31,6 +31,7 @@ mod names;
 mod network;
 mod once;
 mod operators;
+mod order;
 mod output;
 mod same;
 mod scope;
@@ -128,6 +129,24 @@ pub fn check(
     catalog: &dyn Catalog,
     diags: &mut Diagnostics,
 ) -> Option<Checked> {
+    let before = diags.clone();
+    let checked = check_in(order::Order::Maps, script, src, options, catalog, diags);
+    if !diags.has_errors() {
+        return checked;
+    }
+    // Of two places that contradict each other the second one is wrong, for whoever reads from the top.
+    *diags = before;
+    check_in(order::Order::Text, script, src, options, catalog, diags)
+}
+
+fn check_in(
+    order: order::Order,
+    script: &Script,
+    src: &Source,
+    options: &Options,
+    catalog: &dyn Catalog,
+    diags: &mut Diagnostics,
+) -> Option<Checked> {
     let errors_before = diags.has_errors();
     let known = options.known.clone().unwrap_or_default();
     let mut types = Types::new(known.enums, known.structs, catalog);
@@ -148,7 +167,7 @@ pub fn check(
     checker.types.sight.clone_from(&checker.files);
     checker.known_maps(&known.maps);
     checker.top_level(script, diags);
-    let mut probes = checker.rounds(&resolved, diags);
+    let mut probes = checker.rounds(&resolved, order, diags);
     spans::settle(&mut probes);
     idle::leave_out(&mut probes);
     (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved))
@@ -347,7 +366,12 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks until nothing new is learnt, then reports.
-    fn rounds(&mut self, resolved: &Resolved<'a>, diags: &mut Diagnostics) -> Vec<Probe> {
+    fn rounds(
+        &mut self,
+        resolved: &Resolved<'a>,
+        order: order::Order,
+        diags: &mut Diagnostics,
+    ) -> Vec<Probe> {
         let all =
             resolved.clauses.iter().flat_map(|clause| clause.attached.iter().map(move |at| (clause, at)));
         let mut met = FxHashSet::default();
@@ -356,12 +380,11 @@ impl<'a> Checker<'a> {
             Body::new(clause, at, met.insert(span) || span == Span::default())
         });
         let mut bodies: Vec<Body> = all.collect();
-        // Bodies that were written as one teach much the same: all but the first wait until the first ones have nothing to learn.
-        for _ in 0..MAX_ROUNDS {
-            if !self.round(&mut bodies, |body| body.first) && !self.round(&mut bodies, |_| true) {
-                break;
-            }
+        if order == order::Order::Maps {
+            order::knots(self, &bodies).iter().for_each(|knot| self.settle(&mut bodies, knot));
         }
+        let all: Vec<usize> = (0..bodies.len()).collect();
+        self.settle(&mut bodies, &all);
         for finding in bodies.iter_mut().flat_map(|body| std::mem::take(&mut body.findings)) {
             self.diags.push(finding);
         }
@@ -372,15 +395,26 @@ impl<'a> Checker<'a> {
         bodies.into_iter().filter_map(|body| body.probe).collect()
     }
 
-    /// Checks the bodies that are due, of those that are `wanted`. Whether there was one.
-    fn round(&mut self, bodies: &mut [Body<'_, 'a>], wanted: impl Fn(&Body) -> bool) -> bool {
-        let (mut any, mut found) = (false, 0);
-        for body in bodies {
-            if wanted(body) && body.is_due(&self.maps) {
-                self.check_body(body, found);
+    /// Checks some of the bodies until nothing new is learnt of what these follow from.
+    fn settle(&mut self, bodies: &mut [Body<'_, 'a>], some: &[usize]) {
+        // Bodies that were written as one teach much the same: all but the first wait until the first ones have nothing to learn.
+        for _ in 0..MAX_ROUNDS {
+            if !self.round(bodies, some, |body| body.first) && !self.round(bodies, some, |_| true) {
+                break;
+            }
+        }
+    }
+
+    /// Checks some of the bodies, those of them that are due and `wanted`. Whether there was one.
+    fn round(&mut self, bodies: &mut [Body<'_, 'a>], some: &[usize], wanted: impl Fn(&Body) -> bool) -> bool {
+        let (mut any, mut found, mut from) = (false, 0, 0);
+        for &at in some {
+            found += bodies[from..at].iter().map(|body| body.findings.len()).sum::<usize>();
+            from = at;
+            if wanted(&bodies[at]) && bodies[at].is_due(&self.maps) {
+                self.check_body(&mut bodies[at], found);
                 any = true;
             }
-            found += body.findings.len();
         }
         any
     }

@@ -237,7 +237,7 @@ impl Checker<'_> {
     fn set_var(&mut self, id: VarId, value: Expr) -> Option<StmtKind> {
         self.scope.set(id);
         let types = &self.types;
-        let taken = self.scope.var(id).slot.change(|slot| slot.take(&value, types));
+        let taken = self.scope.var(id).slot.change(types, |slot| slot.take(&value, types));
         if let Err(mismatch) = taken {
             let name = format!("${}", self.scope.var(id).name);
             self.value_mismatch(&name, "E0201", &mismatch.has, &value);

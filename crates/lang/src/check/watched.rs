@@ -5,16 +5,25 @@
 
 use std::cell::Cell;
 
+use crate::check::types::Types;
+
 /// Something that widens, and knows how often it has done so.
 #[derive(Clone, Debug, Default)]
 pub struct Watched<T> {
     value: T,
+    /// Those that show.
     changes: u32,
     /// The changes there were when the body that is being checked first looked.
     seen: Cell<Option<u32>>,
 }
 
-impl<T: Clone + PartialEq> Watched<T> {
+/// More is known of it than shows.
+pub trait Shown: Clone + PartialEq {
+    /// Whoever looks finds the same in both.
+    fn looks_like(&self, other: &Self, types: &Types) -> bool;
+}
+
+impl<T: Shown> Watched<T> {
     /// Nobody has looked yet.
     pub fn new(value: T) -> Watched<T> {
         Watched { value, changes: 0, seen: Cell::new(None) }
@@ -27,16 +36,18 @@ impl<T: Clone + PartialEq> Watched<T> {
     }
 
     /// Widens it. What comes out may follow from what it was only where the script is refused.
-    pub fn change<R>(&mut self, widen: impl FnOnce(&mut T) -> R) -> R {
+    pub fn change<R>(&mut self, types: &Types, widen: impl FnOnce(&mut T) -> R) -> R {
         let before = self.value.clone();
         let result = widen(&mut self.value);
-        self.changes += u32::from(before != self.value);
+        let same = before == self.value || before.looks_like(&self.value, types);
+        self.changes += u32::from(!same);
         result
     }
 
     /// Makes it this.
     pub fn set(&mut self, value: T) {
-        self.change(|old| *old = value);
+        self.changes += u32::from(value != self.value);
+        self.value = value;
     }
 
     /// The changes there were when somebody first looked since this was last asked; `None` if nobody did.
@@ -53,6 +64,12 @@ impl<T: Clone + PartialEq> Watched<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Shown for i32 {
+        fn looks_like(&self, _: &i32, _: &Types) -> bool {
+            false
+        }
+    }
 
     #[test]
     fn only_what_was_seen_before_a_change_is_stale() {
