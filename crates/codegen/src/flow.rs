@@ -148,8 +148,8 @@ impl Effects {
         let edges =
             (0..blocks).flat_map(|block| successors(block as usize).map(move |to| (to as u32, block)));
         let before = Lists::of(&edges.collect::<Vec<_>>(), blocks as usize);
-        let mut walk =
-            Walk { seen: vec![[NOBODY; 3]; blocks as usize], starts: Vec::new(), ends: Vec::new() };
+        let seen = vec![[NOBODY; 3]; blocks as usize];
+        let mut walk = Walk { seen, starts: Vec::new(), ends: Vec::new(), todo: Vec::new() };
         let mut writes = writes.chunk_by(|a, b| a.0 == b.0).peekable();
         for reads in reads.chunk_by(|a, b| a.0 == b.0) {
             while writes.next_if(|writes| writes[0].0 < reads[0].0).is_some() {}
@@ -173,6 +173,8 @@ struct Walk {
     starts: Vec<(u32, u32)>,
     /// Block and number.
     ends: Vec<(u32, u32)>,
+    /// Blocks at whose start the number is wanted.
+    todo: Vec<u32>,
 }
 
 impl Walk {
@@ -180,8 +182,8 @@ impl Walk {
     fn back(&mut self, reads: &[(u32, u32)], writes: &[(u32, u32)], before: &Lists<u32>) {
         let number = reads[0].0;
         writes.iter().for_each(|(_, block)| self.seen[*block as usize][2] = number);
-        let mut todo: Vec<u32> = reads.iter().map(|(_, block)| *block).collect();
-        while let Some(block) = todo.pop() {
+        self.todo.extend(reads.iter().map(|(_, block)| *block));
+        while let Some(block) = self.todo.pop() {
             let [at_start, _, _] = &mut self.seen[block as usize];
             if std::mem::replace(at_start, number) == number {
                 continue;
@@ -191,7 +193,7 @@ impl Walk {
                 let [_, at_end, written] = &mut self.seen[from as usize];
                 if std::mem::replace(at_end, number) != number {
                     self.ends.push((from, number));
-                    todo.extend((*written != number).then_some(from));
+                    self.todo.extend((*written != number).then_some(from));
                 }
             }
         }

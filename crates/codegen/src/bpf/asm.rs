@@ -3,7 +3,7 @@
 //! Not here: how the result becomes a file (`object`), and text (`disasm`).
 
 use super::helper;
-use super::insn::{self, Callee, Cmp, Insn, Reg, Src};
+use super::insn::{self, Callee, Cmp, Insn, Reg, SLOT, Src};
 use super::mir::{self, Base, End, Function, Inst, R, Val};
 use super::select::select;
 use super::shield::{SPARE, Shield};
@@ -105,6 +105,10 @@ pub struct Code {
     pub params: u8,
     /// In order.
     pub insns: Vec<Insn>,
+    /// By instruction: bytes from the start of the function; and the function's length.
+    pub offsets: Vec<u32>,
+    /// The instructions as the kernel reads them, but for what they refer to.
+    pub bytes: Vec<u8>,
     /// By instruction: its script text.
     pub spans: Vec<Span>,
     /// Index of an instruction, and what it refers to; ascending.
@@ -138,9 +142,14 @@ pub struct Assembly {
 }
 
 impl Code {
+    /// Length in bytes.
+    pub fn size(&self) -> u32 {
+        self.bytes.len() as u32
+    }
+
     /// Length in slots of 8 bytes, which is how the kernel counts instructions.
     pub fn slots(&self) -> usize {
-        self.insns.iter().map(Insn::slots).sum()
+        self.bytes.len() / SLOT
     }
 
     /// What the instruction with this index refers to.
@@ -212,11 +221,13 @@ pub fn part(func: &ir::Func, private_stack: bool) -> Result<Part, AsmError> {
         FuncKind::Callback { args } => (None, *args),
     };
     let shield = (private_stack && Shield::is_wanted(func, &allocated)).then(|| Shield::enter(&mut kfuncs));
-    let emitter = Emitter::emit(&allocated, shield);
-    let frame = allocated.frame.size;
-    let Emitter { insns, spans, targets, .. } = emitter.link(func)?;
-    let name = func.name.clone();
-    let code = Code { name, section, params, insns, spans, targets, frame, shielded: shield.is_some() };
+    let mut emitter = Emitter::emit(&allocated, shield);
+    let offsets = emitter.link(func)?;
+    let Emitter { insns, spans, targets, .. } = emitter;
+    let mut bytes = Vec::with_capacity(offsets[insns.len()] as usize);
+    insns.iter().for_each(|insn| insn.encode(&mut bytes));
+    let (name, frame, shielded) = (func.name.clone(), allocated.frame.size, shield.is_some());
+    let code = Code { name, section, params, insns, offsets, bytes, spans, targets, frame, shielded };
     Ok(Part { code, kfuncs, span: func.span })
 }
 
@@ -414,17 +425,18 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Fills in the distances of jumps, in slots.
-    fn link(mut self, func: &ir::Func) -> Result<Self, AsmError> {
-        let mut slots = Vec::with_capacity(self.insns.len() + 1);
-        slots.push(0i64);
-        slots.extend(self.insns.iter().scan(0, |at, insn| {
-            *at += insn.slots() as i64;
-            Some(*at)
+    /// Fills in the distances of jumps, in slots. Gives the offsets of the instructions and of their end, in bytes.
+    fn link(&mut self, func: &ir::Func) -> Result<Vec<u32>, AsmError> {
+        let mut offsets = Vec::with_capacity(self.insns.len() + 1);
+        let mut end = 0;
+        offsets.push(end);
+        offsets.extend(self.insns.iter().map(|insn| {
+            end += (insn.slots() * SLOT) as u32;
+            end
         }));
         for &(at, to) in &self.jumps {
             let start = self.starts[to].expect("bug: jumps lead to blocks that are reachable");
-            let distance = slots[start] - slots[at + 1];
+            let distance = (i64::from(offsets[start]) - i64::from(offsets[at + 1])) / SLOT as i64;
             let offset_ = i16::try_from(distance).map_err(|_| AsmError::Length {
                 name: func.name.clone(),
                 distance,
@@ -434,7 +446,7 @@ impl<'a> Emitter<'a> {
                 *offset = offset_;
             }
         }
-        Ok(self)
+        Ok(offsets)
     }
 }
 

@@ -136,26 +136,19 @@ impl Writer {
             let mut bytes = Vec::new();
             for &at in codes {
                 let code = &assembly.codes[at];
-                let place = (sections.offsets[at], (code.slots() * SLOT) as u64);
+                let place = (sections.offsets[at], code.size().into());
                 let global = code.section.is_some();
                 self.symbol(&code.name, SymbolSection::Section(section), SymbolKind::Text, place, global);
-                encode(code, sections, &mut bytes);
+                append(code, sections, &mut bytes);
             }
             self.object.set_section_data(section, bytes, SLOT as u64);
             for &at in codes {
-                self.relocations(section, &assembly.codes[at], sections.offsets[at]);
+                let code = &assembly.codes[at];
+                for (insn, target) in &code.targets {
+                    let offset = sections.offsets[at] + u64::from(code.offsets[*insn]);
+                    self.relocation(section, offset, *target);
+                }
             }
-        }
-    }
-
-    fn relocations(&mut self, section: SectionId, code: &Code, start: u64) {
-        let mut offset = start;
-        let mut targets = code.targets.iter().peekable();
-        for (at, insn) in code.insns.iter().enumerate() {
-            if let Some((_, target)) = targets.next_if(|(target, _)| *target == at) {
-                self.relocation(section, offset, *target);
-            }
-            offset += (insn.slots() * SLOT) as u64;
         }
     }
 
@@ -174,14 +167,16 @@ impl Writer {
 }
 
 /// The code's bytes; addresses of callbacks are their offsets in the section.
-fn encode(code: &Code, sections: &Sections, out: &mut Vec<u8>) {
-    for (at, insn) in code.insns.iter().enumerate() {
-        match (*insn, code.target(at)) {
-            (Insn::LoadImm { dst, kind, .. }, Some(Target::Func(FuncRef(func)))) => {
-                let value = sections.offsets[*func as usize] as i64;
-                Insn::LoadImm { dst, kind, value }.encode(out);
-            }
-            _ => insn.encode(out),
+fn append(code: &Code, sections: &Sections, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend(&code.bytes);
+    for (at, target) in &code.targets {
+        if let (Target::Func(FuncRef(func)), Insn::LoadImm { dst, kind, .. }) = (target, code.insns[*at]) {
+            let value = sections.offsets[*func as usize] as i64;
+            let mut bytes = Vec::new();
+            Insn::LoadImm { dst, kind, value }.encode(&mut bytes);
+            let at = start + code.offsets[*at] as usize;
+            out[at..at + bytes.len()].copy_from_slice(&bytes);
         }
     }
 }

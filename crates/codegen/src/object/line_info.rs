@@ -6,7 +6,6 @@
 use super::Sections;
 use super::btf::{Btf, TypeId};
 use crate::bpf::asm::{Assembly, Code};
-use crate::bpf::insn::SLOT;
 use lang::{Source, Span};
 use rustc_hash::FxHashMap;
 
@@ -55,6 +54,7 @@ fn header(func_info: Vec<u8>, line_info: Vec<u8>) -> Vec<u8> {
 
 /// Appends the records of a section.
 fn append<const N: usize>(out: &mut Vec<u8>, section: u32, records: &[[u32; N]]) {
+    out.reserve(4 * (2 + N * records.len()));
     let words = [section, records.len() as u32].into_iter().chain(records.iter().flatten().copied());
     words.for_each(|word| out.extend(word.to_le_bytes()));
 }
@@ -76,15 +76,14 @@ impl<'a> Lines<'a> {
     /// Records of a function: its first instruction, and each one where the place changes.
     fn of(&mut self, code: &Code, start: u64) -> Vec<[u32; 4]> {
         let mut records: Vec<[u32; 4]> = Vec::new();
-        let (mut offset, mut at) = (start as u32, None);
-        for (insn, span) in code.insns.iter().zip(&code.spans) {
-            if at.replace(span.start) != Some(span.start) {
+        let mut last = None;
+        for (at, span) in code.spans.iter().enumerate() {
+            if last.replace(span.start) != Some(span.start) {
                 let [file, line, column] = self.place(*span);
                 if records.last().is_none_or(|last| last[1..] != [file, line, column]) {
-                    records.push([offset, file, line, column]);
+                    records.push([start as u32 + code.offsets[at], file, line, column]);
                 }
             }
-            offset += (insn.slots() * SLOT) as u32;
         }
         records
     }
@@ -112,7 +111,8 @@ fn quote(line: &str, from: usize) -> &str {
 
 /// So many characters at most.
 fn start_of(text: &str, chars: usize) -> &str {
-    text.char_indices().nth(chars).map_or(text, |(at, _)| &text[..at])
+    let longer = (text.len() > chars).then(|| text.char_indices().nth(chars)).flatten();
+    longer.map_or(text, |(at, _)| &text[..at])
 }
 
 #[cfg(test)]

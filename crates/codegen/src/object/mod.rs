@@ -53,7 +53,7 @@ impl Sections {
             });
             sections.list[*index].1.push(at);
             sections.offsets.push(*end);
-            *end += (code.slots() * crate::bpf::insn::SLOT) as u64;
+            *end += u64::from(code.size());
         }
         sections
     }

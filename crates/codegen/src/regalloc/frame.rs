@@ -5,7 +5,7 @@
 //! to where it is loaded for the last time; it shares with others of its kind alone.
 
 use crate::bpf::insn::Reg;
-use crate::bpf::mir::{Base, Block, Function, Inst, Placed, R, Slot};
+use crate::bpf::mir::{Base, Block, Function, Inst, R, Slot};
 use crate::flow::{Bits, Effects, Live};
 use crate::ir::SlotId;
 
@@ -87,13 +87,13 @@ impl Conflicts {
         for slot in escaping(function) {
             (0..count).for_each(|other| conflicts.add(slot, other));
         }
-        let mentions: Vec<Vec<Bits>> =
-            function.blocks.iter().map(|block| block_mentions(block, count)).collect();
-        let (before, after) = (before(function, &mentions, count), after(function, &mentions, count));
-        for (at, (steps, before)) in mentions.iter().zip(before).enumerate() {
+        let mentions: Vec<Vec<u32>> = function.blocks.iter().map(block_mentions).collect();
+        let (mut before, after) = (before(function, &mentions, count), after(function, &mentions, count));
+        let mut last = Last { at: vec![0; count], clock: 0 };
+        for (at, mentions) in mentions.iter().enumerate() {
             let mut behind = Bits::new(count);
             after.at_end(at).for_each(|slot| behind.insert(slot));
-            conflicts.block(steps, before, behind);
+            conflicts.block(mentions, &mut before[at], &behind, &mut last);
         }
         conflicts
     }
@@ -129,31 +129,43 @@ impl Conflicts {
         self.of[b].insert(a);
     }
 
-    /// Those in use at the start, and at each mention, are in each other's way.
-    fn block(&mut self, steps: &[Bits], mut before: Bits, mut behind: Bits) {
-        if steps.is_empty() {
-            return self.all(&before.both(&behind));
+    /// Those in use at the start, and at each first mention, are in each other's way. `before` are those mentioned before the block,
+    /// `behind` those after it.
+    fn block(&mut self, mentions: &[u32], before: &mut Bits, behind: &Bits, last: &mut Last) {
+        let start = last.clock;
+        last.note(mentions);
+        let is_behind = |slot: usize, last: &Last, now: u32| behind.contains(slot) || last.at[slot] > now;
+        let mut used = Bits::new(self.of.len());
+        before.iter().filter(|slot| is_behind(*slot, last, start)).for_each(|slot| used.insert(slot));
+        for slot in used.iter() {
+            self.of[slot].union(&used);
         }
-        let after: Vec<Bits> = steps
-            .iter()
-            .rev()
-            .map(|step| {
-                behind.union(step);
-                behind.clone()
-            })
-            .collect();
-        self.all(&before.both(&behind));
-        for (step, behind) in steps.iter().zip(after.iter().rev()) {
-            // What is mentioned from here on becomes less: without more before it, nothing is in use that was not.
-            if before.union(step) {
-                self.all(&before.both(behind));
+        for (now, slot) in (start..).zip(mentions) {
+            let slot = *slot as usize;
+            if before.contains(slot) {
+                continue;
+            }
+            before.insert(slot);
+            for other in before.iter().filter(|other| is_behind(*other, last, now)) {
+                self.add(slot, other);
             }
         }
     }
+}
 
-    fn all(&mut self, used: &Bits) {
-        for slot in used.iter() {
-            self.of[slot].union(used);
+/// When each slot is mentioned for the last time.
+struct Last {
+    /// By slot: a time; those of blocks follow each other.
+    at: Vec<u32>,
+    clock: u32,
+}
+
+impl Last {
+    /// Takes note of the mentions of a block, which begin now.
+    fn note(&mut self, mentions: &[u32]) {
+        for slot in mentions {
+            self.clock += 1;
+            self.at[*slot as usize] = self.clock;
         }
     }
 }
@@ -199,40 +211,30 @@ fn escaping(function: &Function) -> Vec<usize> {
         .collect()
 }
 
-/// The slots that an instruction mentions, for each one that mentions any. A call mentions those whose addresses are in its arguments.
-fn block_mentions(block: &Block, count: usize) -> Vec<Bits> {
-    let mut args: [Option<usize>; 6] = [None; 6];
-    let mention = |placed: &Placed| {
-        let named = placed.inst.slot().map(|slot| slot.0 as usize);
-        let mut set = None;
-        let mut add = |slot| set.get_or_insert_with(|| Bits::new(count)).insert(slot);
-        named.into_iter().for_each(&mut add);
+/// The slots that instructions mention, in their order. A call mentions those whose addresses are in its arguments.
+fn block_mentions(block: &Block) -> Vec<u32> {
+    let mut args: [Option<u32>; 6] = [None; 6];
+    let mut mentions = Vec::new();
+    for placed in &block.insts {
+        let named = placed.inst.slot().map(|slot| slot.0);
+        mentions.extend(named);
         match placed.inst {
             Inst::SlotAddr { dst: R::Phys(Reg(arg @ 0..=5)), .. } => args[usize::from(arg)] = named,
-            Inst::Call { .. } => args.iter_mut().filter_map(Option::take).for_each(add),
+            Inst::Call { .. } => mentions.extend(args.iter_mut().filter_map(Option::take)),
             _ => {}
         }
-        set
-    };
-    block.insts.iter().filter_map(mention).collect()
+    }
+    mentions
 }
 
 /// By block: the slots that may have been mentioned before its start.
-fn before(function: &Function, mentions: &[Vec<Bits>], count: usize) -> Vec<Bits> {
+fn before(function: &Function, mentions: &[Vec<u32>], count: usize) -> Vec<Bits> {
     let mut before = vec![Bits::new(count); mentions.len()];
-    let all = |steps: &Vec<Bits>| {
-        let mut all = Bits::new(count);
-        for step in steps {
-            all.union(step);
-        }
-        all
-    };
-    let mentioned: Vec<Bits> = mentions.iter().map(all).collect();
     let mut changed = true;
     while std::mem::take(&mut changed) {
         for (at, block) in function.blocks.iter().enumerate() {
             let mut out = before[at].clone();
-            out.union(&mentioned[at]);
+            mentions[at].iter().for_each(|slot| out.insert(*slot as usize));
             changed |= block.end.successors().fold(false, |more, next| before[next].union(&out) | more);
         }
     }
@@ -240,11 +242,11 @@ fn before(function: &Function, mentions: &[Vec<Bits>], count: usize) -> Vec<Bits
 }
 
 /// The slots that may be mentioned after the ends of blocks.
-fn after(function: &Function, mentions: &[Vec<Bits>], count: usize) -> Live {
+fn after(function: &Function, mentions: &[Vec<u32>], count: usize) -> Live {
     let mut effects = Effects::new(count);
-    for steps in mentions {
+    for mentions in mentions {
         effects.begin_block();
-        steps.iter().flat_map(Bits::iter).for_each(|slot| effects.read(slot));
+        mentions.iter().for_each(|slot| effects.read(*slot as usize));
     }
     effects.live(|block| function.blocks[block].end.successors())
 }

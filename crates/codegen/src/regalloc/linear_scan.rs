@@ -35,14 +35,16 @@ pub fn assign(function: &Function, wanted: &Wanted, short_lived: u32) -> Assignm
     order.sort_unstable();
     let mut scan = Scan {
         regs: vec![None; function.vregs as usize],
-        busy: ORDER.map(|_| Vec::new()),
+        lanes: std::array::from_fn(|to| Lane::of(ranges.get(R::Phys(Reg(to as u8))))),
         hints: hints(function),
         ranges: &ranges,
         short_lived,
         spilled: Vec::new(),
     };
-    scan.block_fixed();
-    order.into_iter().for_each(|(_, reg)| scan.place(reg));
+    for (start, reg) in order {
+        scan.lanes.iter_mut().for_each(|lane| lane.begin(start));
+        scan.place(reg);
+    }
     Assignment { regs: scan.regs, spilled: scan.spilled }
 }
 
@@ -63,31 +65,94 @@ fn hints(function: &Function) -> Lists<R> {
 /// Who occupies a machine register; `None`: the machine itself.
 type Owner = Option<VReg>;
 
-/// A range in which a machine register is occupied.
+/// A range in which a machine register is occupied by a virtual one.
 struct Busy {
     range: Range,
-    owner: Owner,
+    owner: VReg,
+}
+
+/// Where a machine register is occupied, in ascending order and without overlaps.
+struct Lane<'a> {
+    /// By the machine itself, from the place on that the scan has come to.
+    fixed: &'a [Range],
+    busy: Vec<Busy>,
+    /// How many of `busy` lie before that place.
+    passed: usize,
+}
+
+impl<'a> Lane<'a> {
+    fn of(fixed: &'a [Range]) -> Lane<'a> {
+        Lane { fixed, busy: Vec::new(), passed: 0 }
+    }
+
+    /// All that is asked from now on begins here or later.
+    fn begin(&mut self, start: u32) {
+        while let [first, rest @ ..] = self.fixed
+            && first.end <= start
+        {
+            self.fixed = rest;
+        }
+        while self.busy.get(self.passed).is_some_and(|busy| busy.range.end <= start) {
+            self.passed += 1;
+        }
+    }
+
+    /// Owners somewhere in these ranges, perhaps repeatedly.
+    fn owners<'r>(&'r self, ranges: &'r [Range]) -> impl Iterator<Item = Owner> + 'r {
+        let busy = &self.busy[self.passed..];
+        ranges.iter().flat_map(move |range| {
+            let fixed = overlapping(self.fixed, range, |fixed| fixed).iter().map(|_| None);
+            fixed.chain(overlapping(busy, range, |busy| &busy.range).iter().map(|busy| Some(busy.owner)))
+        })
+    }
+
+    fn is_free(&self, ranges: &[Range]) -> bool {
+        let busy = &self.busy[self.passed..];
+        ranges.iter().all(|range| {
+            overlapping(self.fixed, range, |fixed| fixed).is_empty()
+                && overlapping(busy, range, |busy| &busy.range).is_empty()
+        })
+    }
+
+    fn take(&mut self, ranges: &[Range], owner: VReg) {
+        for range in ranges {
+            // Mostly behind all others.
+            let before = self.busy.iter().rposition(|other| other.range.start < range.start);
+            self.busy.insert(before.map_or(0, |at| at + 1), Busy { range: range.clone(), owner });
+        }
+    }
+
+    fn evict(&mut self, owner: VReg) {
+        self.busy.retain(|other| other.owner != owner);
+        self.passed = 0;
+    }
+}
+
+/// Of a list in ascending order, what lies in a range.
+fn overlapping<'l, T>(list: &'l [T], range: &Range, of: impl Fn(&T) -> &Range) -> &'l [T] {
+    // The first one mostly lies behind it, or in it.
+    let from = match list.first() {
+        Some(first) if of(first).end <= range.start => {
+            list.partition_point(|other| of(other).end <= range.start)
+        }
+        _ => 0,
+    };
+    let rest = &list[from..];
+    &rest[..rest.iter().take_while(|other| of(other).start < range.end).count()]
 }
 
 struct Scan<'a> {
     regs: Vec<Option<Reg>>,
-    /// By machine register: where it is occupied, in ascending order and without overlaps.
-    busy: [Vec<Busy>; 10],
+    /// By machine register.
+    lanes: [Lane<'a>; 10],
     hints: Lists<R>,
     ranges: &'a Ranges,
     short_lived: u32,
     spilled: Vec<VReg>,
 }
 
-impl Scan<'_> {
-    fn block_fixed(&mut self) {
-        for reg in ORDER {
-            let fixed = self.ranges.get(R::Phys(reg)).iter().cloned();
-            self.busy[reg.0 as usize].extend(fixed.map(|range| Busy { range, owner: None }));
-        }
-    }
-
-    fn ranges(&self, reg: VReg) -> &[Range] {
+impl<'a> Scan<'a> {
+    fn ranges(&self, reg: VReg) -> &'a [Range] {
         self.ranges.get(R::Virt(reg))
     }
 
@@ -114,25 +179,17 @@ impl Scan<'_> {
     }
 
     fn is_free(&self, to: Reg, reg: VReg) -> bool {
-        to != Reg::FP && self.conflicts(to, reg).next().is_none()
+        to != Reg::FP && self.lanes[to.0 as usize].is_free(self.ranges(reg))
     }
 
     /// Owners of `to` somewhere in the ranges of `reg`, perhaps repeatedly.
     fn conflicts(&self, to: Reg, reg: VReg) -> impl Iterator<Item = Owner> + '_ {
-        let busy = &self.busy[to.0 as usize];
-        self.ranges(reg).iter().flat_map(move |range| {
-            let first = busy.partition_point(|other| other.range.end <= range.start);
-            let overlapping = busy[first..].iter().take_while(|other| other.range.start < range.end);
-            overlapping.map(|other| other.owner)
-        })
+        self.lanes[to.0 as usize].owners(self.ranges(reg))
     }
 
     fn take(&mut self, reg: VReg, to: Reg) {
-        let busy = &mut self.busy[to.0 as usize];
-        for range in self.ranges.get(R::Virt(reg)) {
-            let at = busy.partition_point(|other| other.range.start < range.start);
-            busy.insert(at, Busy { range: range.clone(), owner: Some(reg) });
-        }
+        let ranges = self.ranges(reg);
+        self.lanes[to.0 as usize].take(ranges, reg);
         self.regs[reg.0 as usize] = Some(to);
     }
 
@@ -164,7 +221,7 @@ impl Scan<'_> {
     }
 
     fn evict(&mut self, owner: VReg, from: Reg) {
-        self.busy[from.0 as usize].retain(|other| other.owner != Some(owner));
+        self.lanes[from.0 as usize].evict(owner);
         self.regs[owner.0 as usize] = None;
         self.spilled.push(owner);
     }
