@@ -142,6 +142,9 @@ pub fn compile(program: &hir::Program, src: &Source, options: &Options) -> Resul
     Ok(Compiled { elf: object::write(&assembly, described, src), manifest })
 }
 
+/// Operations of a probe, as far as can be guessed.
+const OPERATIONS: usize = 50;
+
 /// Where spills and temporaries are too large for the stack together, temporaries leave it.
 fn assembled(program: &hir::Program, src: &Source, options: &Options) -> Result<(Assembly, Manifest), Error> {
     let attempt = |share| {
@@ -152,7 +155,9 @@ fn assembled(program: &hir::Program, src: &Source, options: &Options) -> Result<
             Ok((func, part))
         };
         let lower = |emit: &mut dyn FnMut(ir::Func)| lower::lower_to(program, src, options, share, emit);
-        let ((mut module, manifest), done) = parallel::pipeline(lower, ir::Func::operations, finish);
+        let expected = OPERATIONS * program.probes.len();
+        let ((mut module, manifest), done) =
+            parallel::pipeline(expected, lower, ir::Func::operations, finish);
         let (funcs, parts) = done.into_iter().collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
         module.funcs = funcs;
         debug_assert_eq!(ir::verify::verify(&module), Ok(()), "a rule of the IR is broken: look at `-d opt`");

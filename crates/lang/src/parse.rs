@@ -86,20 +86,28 @@ pub(crate) fn parse_file(src: &Source, file: usize, params: &[String], diags: &m
     let (start, end) = (src.files()[file].start, src.files()[file].end);
     let text = &src.text[..end];
     let halves = halves::read(text, start, params);
-    let mut at = if halves.is_some() { end } else { start };
-    let mut items = halves.unwrap_or_default();
+    let items = halves.unwrap_or_else(|| nesting::with_room(text, || read_all(text, start, params, diags)));
+    if file > 0 {
+        refuse_settings(&items, diags);
+    }
+    items
+}
+
+/// The items from `at` on, with what is wrong with those that are left out.
+fn read_all(text: &str, mut at: usize, params: &[String], diags: &mut Diagnostics) -> Vec<Item> {
+    let mut items = Vec::new();
+    if nesting::is_too_deep(text, tokens::skip_space(text, at), diags) {
+        return items;
+    }
     let mut builder = Builder::new(params, diags);
     for _ in 0..MAX_BROKEN_ITEMS {
-        if at == end {
+        if at == text.len() {
             break;
         }
         at = read_items(text, at, &mut builder, &mut items);
-        if at < end {
+        if at < text.len() {
             at = read_mistakes(text, at, items.last(), &mut builder);
         }
-    }
-    if file > 0 {
-        refuse_settings(&items, diags);
     }
     items
 }
@@ -120,9 +128,6 @@ fn refuse_settings(items: &[Item], diags: &mut Diagnostics) {
 /// Reads items from `at` on, as many as are right, and returns where they end; the length of the text when all were.
 fn read_items(text: &str, at: usize, builder: &mut Builder, items: &mut Vec<Item>) -> usize {
     let rest = tokens::skip_space(text, at);
-    if nesting::is_too_deep(text, rest, builder.diags) {
-        return text.len();
-    }
     let Ok(pairs) = nesting::parse(Rule::items, &text[rest..]) else {
         unreachable!("bug: no items are items, too");
     };

@@ -17,24 +17,25 @@
 mod once;
 mod variables;
 
-use lang::Span;
 use lang::hir::{Arm, Attach, Expr, ExprKind, Probe, Program, Signature, Site, Stmt, Type, Var};
 use lang::hir_visit::{direct_mut, inner_mut, operands_mut, visit_expr, visit_probe};
 use lang::passing::long_double;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 
 /// Cases of a probe at most: an arm has a bit for each.
 const CASES: usize = u64::BITS as usize;
 
-/// The probes of a program, as few as can be, in the order of the script.
-pub fn fuse(program: &Program) -> Vec<Cow<'_, Probe>> {
-    let mut of_clause: FxHashMap<Span, usize> = FxHashMap::default();
-    program.probes.iter().for_each(|probe| *of_clause.entry(probe.span).or_default() += 1);
+/// The probes of a program, those of a clause together.
+pub fn clauses(program: &Program) -> impl Iterator<Item = &[Probe]> {
+    program.probes.chunk_by(|a, b| a.span == b.span)
+}
+
+/// The probes of a clause, as few as can be, in the order of the script.
+pub fn fuse<'p>(program: &Program, clause: &'p [Probe]) -> Vec<Cow<'p, Probe>> {
     let mut groups: Vec<Group> = vec![];
-    for probe in &program.probes {
-        let candidate = of_clause[&probe.span] > 1;
-        let (frame, member) = if candidate { frame(probe) } else { None }.unzip();
+    for probe in clause {
+        let (frame, member) = if clause.len() > 1 { frame(probe) } else { None }.unzip();
         let (tracked, member) = (program.is_tracked(probe), member.unwrap_or_else(|| Member::alone(probe)));
         let same =
             |group: &&mut Group| group.tracked == tracked && group.frame == frame && group.takes(probe);

@@ -41,7 +41,7 @@ mod walk;
 pub use frame::StackShare;
 pub use map::wire_agg;
 
-use crate::fuse::fuse;
+use crate::fuse;
 use crate::ir::{self, MapDef, MapRef};
 use crate::{Options, Passes};
 use lang::hir::{self, Program};
@@ -49,6 +49,7 @@ use lang::passing::float_of;
 use lang::{Source, Span};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use wire::manifest::{self, Manifest};
 use wire::{NameKind, Type};
 
@@ -73,20 +74,22 @@ pub fn lower_to(
     share: StackShare,
     emit: &mut dyn FnMut(ir::Func),
 ) -> (ir::Module, Manifest) {
-    let probes = match options.optimise {
-        Passes::All => fuse(program),
-        _ => program.probes.iter().map(Cow::Borrowed).collect(),
-    };
+    // Probes are fused when their turn comes: others work on what has been handed out meanwhile.
+    let clauses: Vec<_> = fuse::clauses(program).map(|clause| (clause, OnceCell::new())).collect();
     let mut cx = Cx::new(program, src, options, share, emit);
     cx.declare_maps();
     if options.pid_filter {
         cx.follow_programs();
     }
-    if probes.iter().any(|probe| program.is_tracked(probe)) {
+    if program.probes.iter().any(|probe| program.is_tracked(probe)) {
         cx.forget_stacks();
     }
-    for probe in &probes {
-        cx.probe(probe);
+    for (clause, fused) in &clauses {
+        let fused = fused.get_or_init(|| match options.optimise {
+            Passes::All => fuse::fuse(program, clause),
+            _ => clause.iter().map(Cow::Borrowed).collect(),
+        });
+        fused.iter().for_each(|probe| cx.probe(probe));
     }
     cx.finish()
 }

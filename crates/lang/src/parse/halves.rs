@@ -4,7 +4,7 @@
 use std::thread;
 
 use super::build::Builder;
-use super::{read_items, tokens};
+use super::{nesting, read_items, tokens};
 use crate::ast::Item;
 use crate::diagnostic::Diagnostics;
 
@@ -52,6 +52,9 @@ fn middle(text: &str, start: usize) -> Option<usize> {
 fn faultless(text: &str, start: usize, params: &[String]) -> Option<Vec<Item>> {
     let mut diags = Diagnostics::default();
     let mut items = Vec::new();
+    if nesting::is_too_deep(text, tokens::skip_space(text, start), &mut diags) {
+        return None;
+    }
     let end = read_items(text, start, &mut Builder::new(params, &mut diags), &mut items);
     (end == text.len() && diags.list.is_empty()).then_some(items)
 }

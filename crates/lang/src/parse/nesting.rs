@@ -19,10 +19,24 @@ const LEVEL: usize = if cfg!(debug_assertions) { 32 << 10 } else { 8 << 10 };
 /// Levels for which there is room whatever lies in them. Texts with more marks are only known to have fewer brackets.
 const MOST_LEVELS: usize = 1 << 16;
 
+/// Stack of who reads a text's parts.
+const WITHIN: usize = 1 << 20;
+
 /// The grammar's view of a text.
 pub(super) fn parse(rule: Rule, text: &str) -> Result<Pairs<'_, Rule>, Box<pest::error::Error<Rule>>> {
-    let room = LEVEL * (8 + marks(text).min(MOST_LEVELS));
+    let room = room(text);
     stacker::maybe_grow(room, room, || Grammar::parse(rule, text).map_err(Box::new))
+}
+
+/// Runs `f`, which reads parts of a text one after the other, with room for all of them: a stack for each takes longer than
+/// reading it.
+pub(super) fn with_room<R>(text: &str, f: impl FnOnce() -> R) -> R {
+    let room = room(text) + WITHIN;
+    stacker::maybe_grow(room, room, f)
+}
+
+fn room(text: &str) -> usize {
+    LEVEL * (8 + marks(text).min(MOST_LEVELS))
 }
 
 /// Reports nesting that nobody writes, from `at` on; says whether there is any.
