@@ -4,8 +4,15 @@
 use smallvec::{SmallVec, smallvec};
 
 /// A set of numbers below a fixed bound. There is one or more for each block, and most functions are small.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct Bits(SmallVec<[u64; 6]>);
+
+impl Clone for Bits {
+    fn clone(&self) -> Bits {
+        // What is derived goes word by word.
+        Bits(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl Bits {
     /// The empty set of numbers below `len`.

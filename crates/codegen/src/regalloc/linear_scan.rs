@@ -29,10 +29,11 @@ impl Assignment {
 /// Assigns what can be. Registers from number `short_lived` on are spill code's and stay in registers.
 pub fn assign(function: &Function, wanted: &Wanted, short_lived: u32) -> Assignment {
     let ranges = Ranges::of(function, wanted);
+    // By position: the registers that come to life there.
     let start = |reg| ranges.get(R::Virt(reg)).first().map(|range| range.start);
-    let all = (0..function.vregs).map(VReg);
-    let mut order: Vec<(u32, VReg)> = all.filter_map(|reg| Some((start(reg)?, reg))).collect();
-    order.sort_unstable();
+    let starts: Vec<(u32, VReg)> =
+        (0..function.vregs).map(VReg).filter_map(|reg| Some((start(reg)?, reg))).collect();
+    let order = Lists::of(&starts, ranges.end() as usize);
     let mut scan = Scan {
         regs: vec![None; function.vregs as usize],
         lanes: std::array::from_fn(|to| Lane::of(ranges.get(R::Phys(Reg(to as u8))))),
@@ -41,9 +42,11 @@ pub fn assign(function: &Function, wanted: &Wanted, short_lived: u32) -> Assignm
         short_lived,
         spilled: Vec::new(),
     };
-    for (start, reg) in order {
-        scan.lanes.iter_mut().for_each(|lane| lane.begin(start));
-        scan.place(reg);
+    for start in 0..ranges.end() {
+        for reg in order.get(start as usize) {
+            scan.lanes.iter_mut().for_each(|lane| lane.begin(start));
+            scan.place(*reg);
+        }
     }
     Assignment { regs: scan.regs, spilled: scan.spilled }
 }

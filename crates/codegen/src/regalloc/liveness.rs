@@ -18,6 +18,7 @@ const PHYS: usize = Reg::FP.0 as usize + 1;
 pub struct Ranges {
     ranges: Lists<Range>,
     weights: Vec<f32>,
+    end: u32,
 }
 
 fn index(reg: R) -> usize {
@@ -98,7 +99,12 @@ impl Ranges {
             walk.begin_block(2 * at, live.at_start(index));
         }
         walk.ranges.reverse();
-        Ranges { ranges: Lists::of(&walk.ranges, len), weights: walk.weights }
+        Ranges { ranges: Lists::of(&walk.ranges, len), weights: walk.weights, end: 2 * insts as u32 }
+    }
+
+    /// All positions are below it.
+    pub fn end(&self) -> u32 {
+        self.end
     }
 
     /// Ranges in ascending order.

@@ -5,22 +5,40 @@ use crate::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
 
 /// Whether a condition holds, if that follows from constants, and if nothing would be done in finding out.
 pub(super) fn truth(e: &Expr) -> Option<bool> {
+    truth_where(e, &|_| None)
+}
+
+/// The same, where `said` gives what stands for some of its expressions.
+pub(super) fn truth_where<'e>(e: &'e Expr, said: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<bool> {
+    let truth = |e| truth_where(e, said);
     match &e.kind {
         ExprKind::Bool(holds) => Some(*holds),
         ExprKind::Unary { op: UnaryOp::Not, expr } => truth(expr).map(|holds| !holds),
-        ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => both(false, lhs, rhs),
-        ExprKind::Binary { op: BinaryOp::Or, lhs, rhs } => both(true, lhs, rhs),
+        ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => both(false, lhs, rhs, said),
+        ExprKind::Binary { op: BinaryOp::Or, lhs, rhs } => both(true, lhs, rhs, said),
         ExprKind::Binary { op: op @ (BinaryOp::Eq | BinaryOp::Ne), lhs, rhs } => {
-            Some((value(lhs)? == value(rhs)?) == (*op == BinaryOp::Eq))
+            Some((value(lhs, said)? == value(rhs, said)?) == (*op == BinaryOp::Eq))
         }
-        _ => Some(value(e)? != Value::Number(0)),
+        ExprKind::Field { .. } => match said(e) {
+            Some(meant) => truth(meant),
+            None => None,
+        },
+        _ => Some(value(e, said)? != Value::Number(0)),
     }
 }
 
 /// `&&`, which `false` decides, or `||`, which `true` does.
-fn both(deciding: bool, lhs: &Expr, rhs: &Expr) -> Option<bool> {
-    match (truth(lhs), truth(rhs)) {
-        (Some(lhs), _) if lhs == deciding => Some(deciding),
+fn both<'e>(
+    deciding: bool,
+    lhs: &'e Expr,
+    rhs: &'e Expr,
+    said: &dyn Fn(&'e Expr) -> Option<&'e Expr>,
+) -> Option<bool> {
+    let left = truth_where(lhs, said);
+    if left == Some(deciding) {
+        return left;
+    }
+    match (left, truth_where(rhs, said)) {
         (_, Some(rhs)) if rhs == deciding && is_pure(lhs) => Some(deciding),
         (Some(_), rest) => rest,
         _ => None,
@@ -33,12 +51,13 @@ enum Value<'e> {
     Text(&'e [u8]),
 }
 
-fn value(e: &Expr) -> Option<Value<'_>> {
+fn value<'e>(e: &'e Expr, said: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<Value<'e>> {
     match &e.kind {
         ExprKind::Int { value, .. } => Some(Value::Number(*value)),
         ExprKind::Str(text) => Some(Value::Text(text)),
         // Nothing is the same at any width.
-        ExprKind::Cast { expr, .. } => value(expr).filter(|value| *value == Value::Number(0)),
+        ExprKind::Cast { expr, .. } => value(expr, said).filter(|value| *value == Value::Number(0)),
+        ExprKind::Field { .. } => said(e).and_then(|meant| value(meant, said)),
         _ => None,
     }
 }

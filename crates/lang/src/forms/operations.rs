@@ -25,11 +25,12 @@ use crate::forms::walk::{self, Visit};
 use crate::parse::parse;
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
 use crate::resolve::probes::did_you_mean;
-use crate::resolve::usage::is_args;
+use crate::resolve::usage::{is_args, walk_expr};
 use crate::similar::similar;
 use crate::span::{Source, Span, Spanned};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
+use std::rc::Rc;
 
 /// What follows an operation to probe its beginning.
 pub const START: &str = "start";
@@ -142,13 +143,27 @@ fn of_operation(
 
 /// The rows of an operation in which a clause's condition may hold.
 fn met(clause: &Clause, asked: Asked) -> Vec<&'static Feed> {
+    let feeds = asked.operation.feeds.iter();
+    let Some(condition) = &clause.predicate else { return feeds.collect() };
+    let mut used = Vec::new();
+    walk_expr(condition, &mut |e| used.extend(argument(e, asked.operation)));
     let may_hold = |feed: &&'static Feed| {
-        let Some(mut condition) = clause.predicate.clone() else { return true };
-        // What is wrong with it is said where the clause is put together.
-        walk::expr(&mut condition, &mut PutIn { asked, feed, count: 0, diags: &mut Diagnostics::default() });
-        constant::truth(&condition) != Some(false)
+        let values: Vec<Rc<Expr>> = used.iter().map(|arg| value(feed, arg)).collect();
+        let said = |e: &Expr| {
+            let name = argument(e, asked.operation)?.name;
+            used.iter().position(|arg| arg.name == name).map(|at| &*values[at])
+        };
+        constant::truth_where(condition, &said) != Some(false)
     };
-    asked.operation.feeds.iter().filter(may_hold).collect()
+    feeds.filter(may_hold).collect()
+}
+
+/// The argument of an operation that an expression is.
+fn argument(e: &Expr, operation: &'static Operation) -> Option<&'static Argument> {
+    match &e.kind {
+        ExprKind::Field { base, name, .. } if is_args(base) => operation.arg(&name.node),
+        _ => None,
+    }
 }
 
 /// One row of an operation all the same, so that the clause is checked; and somebody hears of it, unless an option has switched it off.
@@ -177,8 +192,7 @@ fn kinds(operation: &'static Operation) -> Option<String> {
 fn arguments(clause: &mut Clause, operation: &'static Operation) -> Vec<&'static Argument> {
     let mut used: Vec<&Argument> = Vec::new();
     let mut see = walk::Exprs(|e: &mut Expr| {
-        let ExprKind::Field { base, name, .. } = &e.kind else { return };
-        let arg = operation.arg(&name.node).filter(|_| is_args(base));
+        let arg = argument(e, operation);
         used.extend(arg.filter(|arg| !used.iter().any(|known| known.name == arg.name)));
     });
     clause.predicate.iter_mut().for_each(|e| walk::expr(e, &mut see));
@@ -239,7 +253,7 @@ impl Visit for PutIn<'_> {
 impl PutIn<'_> {
     /// A value with variables of its own, if it has any.
     fn own_value(&mut self, arg: &'static Argument, span: Span) -> Expr {
-        let mut value = value(self.feed, arg);
+        let mut value = Expr::clone(&value(self.feed, arg));
         walk::expr(&mut value, &mut At(span));
         self.count += 1;
         if self.feed.value(arg).contains('$') {
@@ -278,13 +292,13 @@ thread_local! {
     /// The tables' expressions, which never change, as they were parsed.
     static PARSED: RefCell<FxHashMap<String, Expr>> = RefCell::default();
     /// And what the rows say for the arguments, by the rows' addresses, as building the text takes longer than finding it.
-    static VALUES: RefCell<FxHashMap<(*const Feed, *const Argument), Expr>> = RefCell::default();
+    static VALUES: RefCell<FxHashMap<(*const Feed, *const Argument), Rc<Expr>>> = RefCell::default();
 }
 
 /// How a row gives an argument, in the type of the argument, at no place.
-fn value(feed: &'static Feed, arg: &'static Argument) -> Expr {
+fn value(feed: &'static Feed, arg: &'static Argument) -> Rc<Expr> {
     VALUES.with_borrow_mut(|values| {
-        values.entry((feed, arg)).or_insert_with(|| parsed(&spelled(feed, arg))).clone()
+        values.entry((feed, arg)).or_insert_with(|| Rc::new(parsed(&spelled(feed, arg)))).clone()
     })
 }
 
