@@ -83,23 +83,26 @@ impl Ranges {
         let mut walk = Walk::new(len, insts);
         let mut at = insts as u32;
         let depths = loop_depths(function);
-        for (index, block) in function.blocks.iter().enumerate().rev() {
-            let weight = 10f32.powi(depths[index].min(8) as i32);
-            live.at_end(index).for_each(|reg| walk.ends[reg] = Some(2 * at));
+        // No instruction has more operands than a call.
+        let mut seen: Vec<(usize, Role)> = Vec::with_capacity(16);
+        for (number, block) in function.blocks.iter().enumerate().rev() {
+            let weight = 10f32.powi(depths[number].min(8) as i32);
+            live.at_end(number).for_each(|reg| walk.regs[reg].end = 2 * at);
             at -= 1;
-            let mut seen = Vec::with_capacity(8);
-            block.end.visit(&mut |reg, role| seen.push((reg, role)));
+            seen.clear();
+            block.end.visit(&mut |reg, role| seen.push((index(reg), role)));
             walk.step(at, weight, &seen);
             for placed in block.insts.iter().rev() {
                 at -= 1;
                 seen.clear();
-                placed.inst.visit(&mut |reg, role| seen.push((reg, role)));
+                placed.inst.visit(&mut |reg, role| seen.push((index(reg), role)));
                 walk.step(at, weight, &seen);
             }
-            walk.begin_block(2 * at, live.at_start(index));
+            walk.begin_block(2 * at, live.at_start(number));
         }
         walk.ranges.reverse();
-        Ranges { ranges: Lists::of(&walk.ranges, len), weights: walk.weights, end: 2 * insts as u32 }
+        let weights = walk.regs.iter().map(|reg| reg.weight).collect();
+        Ranges { ranges: Lists::of(&walk.ranges, len), weights, end: 2 * insts as u32 }
     }
 
     /// All positions are below it.
@@ -123,39 +126,52 @@ impl Ranges {
 struct Walk {
     /// Registers and their ranges, the last first.
     ranges: Vec<(u32, Range)>,
-    /// By register: index of its first range so far.
-    first: Vec<Option<u32>>,
-    weights: Vec<f32>,
-    /// End of the range that is open at the current position.
-    ends: Vec<Option<u32>>,
+    regs: Vec<Met>,
 }
+
+/// What is known of a register so far.
+#[derive(Clone)]
+struct Met {
+    /// Index of its first range, or [`NONE`].
+    first: u32,
+    /// End of the range that is open at the current position, or [`NONE`].
+    end: u32,
+    weight: f32,
+}
+
+const NONE: u32 = u32::MAX;
 
 impl Walk {
     fn new(len: usize, insts: usize) -> Walk {
-        Walk {
-            ranges: Vec::with_capacity(insts),
-            first: vec![None; len],
-            weights: vec![0.0; len],
-            ends: vec![None; len],
-        }
+        let regs = vec![Met { first: NONE, end: NONE, weight: 0.0 }; len];
+        Walk { ranges: Vec::with_capacity(insts), regs }
     }
 
     /// Writes first, then reads: we come from behind.
-    fn step(&mut self, at: u32, weight: f32, operands: &[(R, Role)]) {
-        for (reg, _) in operands.iter().filter(|(_, role)| role.writes()) {
-            let end = self.ends[index(*reg)].take().unwrap_or(2 * at + 2);
-            self.push(index(*reg), 2 * at + 1..end);
-            self.weights[index(*reg)] += weight;
+    fn step(&mut self, at: u32, weight: f32, operands: &[(usize, Role)]) {
+        for &(reg, role) in operands {
+            if role.writes() {
+                let met = &mut self.regs[reg];
+                met.weight += weight;
+                let end = std::mem::replace(&mut met.end, NONE);
+                self.push(reg, 2 * at + 1..if end == NONE { 2 * at + 2 } else { end });
+            }
         }
-        for (reg, _) in operands.iter().filter(|(_, role)| role.reads()) {
-            self.ends[index(*reg)].get_or_insert(2 * at + 1);
-            self.weights[index(*reg)] += weight;
+        for &(reg, role) in operands {
+            if role.reads() {
+                let met = &mut self.regs[reg];
+                met.weight += weight;
+                if met.end == NONE {
+                    met.end = 2 * at + 1;
+                }
+            }
         }
     }
 
     fn begin_block(&mut self, start: u32, live: impl Iterator<Item = usize>) {
         for reg in live {
-            if let Some(end) = self.ends[reg].take() {
+            let end = std::mem::replace(&mut self.regs[reg].end, NONE);
+            if end != NONE {
                 self.push(reg, start..end);
             }
         }
@@ -163,10 +179,11 @@ impl Walk {
 
     /// Adds a range in front of the others, joined with the next one if they touch.
     fn push(&mut self, reg: usize, range: Range) {
-        match self.first[reg].map(|first| &mut self.ranges[first as usize].1) {
-            Some(next) if next.start == range.end => next.start = range.start,
+        let first = &mut self.regs[reg].first;
+        match self.ranges.get_mut(*first as usize) {
+            Some((_, next)) if next.start == range.end => next.start = range.start,
             _ => {
-                self.first[reg] = Some(self.ranges.len() as u32);
+                *first = self.ranges.len() as u32;
                 self.ranges.push((reg as u32, range));
             }
         }

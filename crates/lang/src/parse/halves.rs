@@ -25,28 +25,26 @@ pub(super) fn read(text: &str, start: usize, params: &[String]) -> Option<Vec<It
     Some(items)
 }
 
-/// A place behind the middle where an item seems to begin, behind the brace that ends the one before it. If it lies in a
-/// comment or in a body, neither half is right.
+/// The place nearest to the middle of the work where an item seems to begin, behind the brace that ends the one before it. If it lies
+/// in a comment or in a body, neither half is right.
 fn cut(text: &str, start: usize) -> Option<usize> {
-    const END: &str = "\n}\n";
-    let from = middle(text, start).filter(|_| text.len() - start > WORTH)?;
-    let mut ends = text[from..].match_indices(END).map(|(at, _)| from + at + END.len());
-    ends.find(|cut| tokens::next(text, *cut).is_some_and(|token| tokens::begins_item(text, token)))
-}
-
-/// The place before which half of the work lies: that goes with the marks, not with the words in comments and texts.
-fn middle(text: &str, start: usize) -> Option<usize> {
-    let lines = text[start..].split_inclusive('\n');
-    let works = lines.map(|line| {
+    const END: &str = "}\n";
+    if text.len() - start <= WORTH {
+        return None;
+    }
+    // Work goes with the marks, not with the words in comments and texts.
+    let (mut at, mut done, mut ends) = (start, 0, Vec::new());
+    for line in text[start..].split_inclusive('\n') {
         let code = line.split("//").next().unwrap_or("");
-        (line.len(), code.bytes().filter(|byte| byte.is_ascii_punctuation() && *byte != b'_').count())
-    });
-    let half = works.clone().map(|(_, work)| work).sum::<usize>() / 2;
-    let sums = works.scan((start, 0), |(at, done), (length, work)| {
-        (*at, *done) = (*at + length, *done + work);
-        Some((*at, *done))
-    });
-    sums.into_iter().find(|(_, done)| *done >= half).map(|(at, _)| at)
+        done += code.bytes().filter(|byte| byte.is_ascii_punctuation() && *byte != b'_').count();
+        at += line.len();
+        if line == END {
+            ends.push((at, done));
+        }
+    }
+    ends.sort_by_key(|(_, work)| work.abs_diff(done / 2));
+    let begins = |cut: &usize| tokens::next(text, *cut).is_some_and(|token| tokens::begins_item(text, token));
+    ends.into_iter().map(|(at, _)| at).find(begins)
 }
 
 fn faultless(text: &str, start: usize, params: &[String]) -> Option<Vec<Item>> {
