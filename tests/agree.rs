@@ -10,7 +10,7 @@ use codegen::Passes;
 use common::seeds;
 use lang::Source;
 use sim::World;
-use sim::agree::{self, Variant};
+use sim::agree::{self, Disagreement, Variant};
 use sim::catalog::TestCatalog;
 use sim::generate;
 use std::path::PathBuf;
@@ -35,12 +35,19 @@ fn some_variants(seed: u64) -> Vec<Variant> {
     some
 }
 
-/// Disagreements of a script.
+/// Of so many generated scripts one may be too long for BPF's jumps.
+const LONG: usize = 2_000;
+
+/// Disagreements of a script, in words.
 fn disagreements(src: &Source, seed: u64, steps: usize, variants: &[Variant]) -> Vec<String> {
+    found(src, seed, steps, variants).iter().map(|found| found.text().to_owned()).collect()
+}
+
+fn found(src: &Source, seed: u64, steps: usize, variants: &[Variant]) -> Vec<Disagreement> {
     let catalog = TestCatalog::of_cuda();
     let program = match agree::check(src, &catalog) {
         Ok(program) => program,
-        Err(findings) => return vec![findings],
+        Err(findings) => return vec![Disagreement::Wrong(findings)],
     };
     let world = World::random(seed, &catalog.callees(), steps);
     let wrong = |variant: &Variant| agree::compare(&program, src, &world, variant).err();
@@ -109,20 +116,37 @@ fn values_that_are_held_one_after_the_other_share_the_stack() {
     assert_eq!(disagreements(&src, 7, STEPS, &variants()), [""; 0]);
 }
 
+/// What became of a generated script.
+#[derive(PartialEq)]
+enum Verdict {
+    Agrees,
+    TooLong,
+    Disagrees,
+}
+
 /// Runs a generated script; says where it disagrees, or that something panicked.
-fn agrees(seed: u64) -> bool {
+fn verdict(seed: u64) -> Verdict {
     let src = Source::new("generated", generate::script(seed));
-    let found = std::panic::catch_unwind(|| disagreements(&src, seed, FEW_STEPS, &some_variants(seed)));
-    let found = found.unwrap_or_else(|_| vec!["a panic, see above".into()]);
-    if !found.is_empty() {
-        eprintln!("AGREE_SEED={seed}\n{}\n{}", src.text, found.join("\n\n"));
+    let found = std::panic::catch_unwind(|| found(&src, seed, FEW_STEPS, &some_variants(seed)));
+    let found = found.unwrap_or_else(|_| vec![Disagreement::Wrong("a panic, see above".into())]);
+    if found.is_empty() {
+        return Verdict::Agrees;
     }
-    found.is_empty()
+    if found.iter().all(|found| matches!(found, Disagreement::TooLong(_))) {
+        return Verdict::TooLong;
+    }
+    let texts: Vec<&str> = found.iter().map(Disagreement::text).collect();
+    eprintln!("AGREE_SEED={seed}\n{}\n{}", src.text, texts.join("\n\n"));
+    Verdict::Disagrees
 }
 
 #[test]
 fn generated_scripts_do_what_they_mean() {
-    let seeds = seeds("AGREE", PROGRAMS);
-    let wrong: Vec<u64> = seeds.filter(|&seed| !agrees(seed)).collect();
+    let verdicts: Vec<(u64, Verdict)> = seeds("AGREE", PROGRAMS).map(|seed| (seed, verdict(seed))).collect();
+    let of = |wanted: Verdict| -> Vec<u64> {
+        verdicts.iter().filter(|(_, verdict)| *verdict == wanted).map(|(seed, _)| *seed).collect()
+    };
+    let (wrong, long) = (of(Verdict::Disagrees), of(Verdict::TooLong));
     assert!(wrong.is_empty(), "{} disagree: {wrong:?}", wrong.len());
+    assert!(long.len() <= 1 + verdicts.len() / LONG, "{} are too long: {long:?}", long.len());
 }

@@ -56,21 +56,45 @@ pub fn meant(program: &Program, world: &World, variant: &Variant) -> Outcome {
     reference::run(program, world, variant.pid_filter, variant.sums)
 }
 
+/// Why a script was not seen to do what it means.
+#[derive(Clone, Debug)]
+pub enum Disagreement {
+    /// It is refused for the length of its code, which is said in the script's terms.
+    TooLong(String),
+    /// Something is wrong.
+    Wrong(String),
+}
+
+impl Disagreement {
+    /// In words.
+    pub fn text(&self) -> &str {
+        match self {
+            Disagreement::TooLong(text) | Disagreement::Wrong(text) => text,
+        }
+    }
+}
+
 /// Compiles a program, runs it, and says where it differs from what is meant.
 pub fn compare(
     program: &Program,
     src: &Source,
     world: &World,
     variant: &Variant,
-) -> Result<session::Run, String> {
+) -> Result<session::Run, Disagreement> {
     let options = Options {
         pid_filter: variant.pid_filter,
         optimise: variant.passes,
         sums: variant.sums,
         ..Options::new(variant.features, world.cpus)
     };
-    let failed = |error: String| format!("{}: {error}", variant.name);
-    let compiled = codegen::compile(program, src, &options).map_err(|error| failed(error.to_string()))?;
+    let said = |error: String| format!("{}: {error}", variant.name);
+    let failed = |error: String| Disagreement::Wrong(said(error));
+    let compiled = codegen::compile(program, src, &options).map_err(|error| match error {
+        codegen::Error::Length { .. } | codegen::Error::Size { .. } => {
+            Disagreement::TooLong(said(error.to_string()))
+        }
+        error => failed(error.to_string()),
+    })?;
     let run = session::run(&compiled, world).map_err(|failure| failed(failure.to_string()))?;
     match meant(program, world, variant).difference(&run.outcome) {
         Some(difference) => Err(failed(difference)),

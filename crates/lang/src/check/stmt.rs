@@ -76,15 +76,19 @@ impl Checker<'_> {
 
     /// `return`, `return 1`: only a test's value is looked at.
     fn return_stmt(&mut self, value: Option<&ast::Expr>) -> StmtKind {
+        let value = value.and_then(|value| self.returned(value));
         self.scope.ended = true;
-        let Some(value) = value else { return StmtKind::Return(None) };
+        StmtKind::Return(value)
+    }
+
+    fn returned(&mut self, value: &ast::Expr) -> Option<Expr> {
         if self.scope.probe_type == "test" {
             let value = self.number(value, "what a test returns");
-            return StmtKind::Return(Some(convert(value, &Type::I64)));
+            return Some(convert(value, &Type::I64));
         }
         self.expr(value);
         self.warning("W0253", value.span, "the value of `return` is not used");
-        StmtKind::Return(None)
+        None
     }
 
     /// An action, an update, or a value that nobody uses.

@@ -101,6 +101,9 @@ struct Run<'a> {
     preemption_forbidden: bool,
 }
 
+/// Instructions of a run at most: what is generated has loops in loops, none of them endless.
+const INSTRUCTIONS: u64 = 100_000_000;
+
 impl Machine {
     /// A machine with this object loaded. `rand` seeds `bpf_get_prandom_u32`.
     pub fn new(object: Object, cpus: u32, rand: u64) -> Machine {
@@ -118,7 +121,7 @@ impl Machine {
             .map(|s| s.data.as_ref().map(|bytes| memory.add(s.name.clone(), Kind::ReadOnly, bytes.clone())));
         let data = data.collect();
         let maps = object.maps.iter().map(|def| Map::new(def.clone(), cpus)).collect();
-        let (rng, limit, executed) = (Rng::new(rand), 1_000_000, 0);
+        let (rng, limit, executed) = (Rng::new(rand), INSTRUCTIONS, 0);
         Machine {
             object,
             memory,
