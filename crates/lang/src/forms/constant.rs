@@ -19,10 +19,7 @@ pub(super) fn truth_where<'e>(e: &'e Expr, said: &dyn Fn(&'e Expr) -> Option<&'e
         ExprKind::Binary { op: op @ (BinaryOp::Eq | BinaryOp::Ne), lhs, rhs } => {
             Some((value(lhs, said)? == value(rhs, said)?) == (*op == BinaryOp::Eq))
         }
-        ExprKind::Field { .. } => match said(e) {
-            Some(meant) => truth(meant),
-            None => None,
-        },
+        ExprKind::Field { .. } => said(e).and_then(truth),
         _ => Some(value(e, said)? != Value::Number(0)),
     }
 }

@@ -25,7 +25,7 @@ use crate::forms::walk::{self, Visit};
 use crate::parse::parse;
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
 use crate::resolve::probes::did_you_mean;
-use crate::resolve::usage::{is_args, walk_expr};
+use crate::resolve::usage::{is_args, walk_block, walk_expr};
 use crate::similar::similar;
 use crate::span::{Source, Span, Spanned};
 use rustc_hash::FxHashMap;
@@ -110,7 +110,7 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
     }
     let mut clauses = Vec::new();
     for (spec, asked, met) in rows {
-        clauses.extend(of_operation(&mut clause, (spec, asked), &met, diags));
+        clauses.extend(of_operation(&clause, (spec, asked), &met, diags));
     }
     if !others.is_empty() {
         clause.probes = others;
@@ -121,7 +121,7 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
 
 /// One clause for each body that these functions of an operation make of the one that was written.
 fn of_operation(
-    clause: &mut Clause,
+    clause: &Clause,
     (spec, asked): (&ProbeSpec, Asked),
     feeds: &[&'static Feed],
     diags: &mut Diagnostics,
@@ -146,7 +146,7 @@ fn met(clause: &Clause, asked: Asked) -> Vec<&'static Feed> {
     let feeds = asked.operation.feeds.iter();
     let Some(condition) = &clause.predicate else { return feeds.collect() };
     let mut used = Vec::new();
-    walk_expr(condition, &mut |e| used.extend(argument(e, asked.operation)));
+    walk_expr(condition, &mut |e| use_once(e, asked.operation, &mut used));
     let may_hold = |feed: &&'static Feed| {
         let values: Vec<Rc<Expr>> = used.iter().map(|arg| value(feed, arg)).collect();
         let said = |e: &Expr| {
@@ -189,15 +189,18 @@ fn kinds(operation: &'static Operation) -> Option<String> {
 }
 
 /// The arguments of an operation that a clause uses.
-fn arguments(clause: &mut Clause, operation: &'static Operation) -> Vec<&'static Argument> {
-    let mut used: Vec<&Argument> = Vec::new();
-    let mut see = walk::Exprs(|e: &mut Expr| {
-        let arg = argument(e, operation);
-        used.extend(arg.filter(|arg| !used.iter().any(|known| known.name == arg.name)));
-    });
-    clause.predicate.iter_mut().for_each(|e| walk::expr(e, &mut see));
-    walk::block(&mut clause.body, &mut see);
+fn arguments(clause: &Clause, operation: &'static Operation) -> Vec<&'static Argument> {
+    let mut used = Vec::new();
+    let mut see = |e: &Expr| use_once(e, operation, &mut used);
+    clause.predicate.iter().for_each(|e| walk_expr(e, &mut see));
+    walk_block(&clause.body, &mut see);
     used
+}
+
+/// Takes note of an expression that is an argument of an operation.
+fn use_once(e: &Expr, operation: &'static Operation, used: &mut Vec<&'static Argument>) {
+    let arg = argument(e, operation);
+    used.extend(arg.filter(|arg| !used.iter().any(|known| known.name == arg.name)));
 }
 
 fn add_functions(spec: &mut ProbeSpec, feed: &Feed) {
