@@ -6,6 +6,8 @@
 # here. The runner's verdicts come back over a serial port of their own. Needs no root, save to install what is missing.
 #
 # CASES: only the cases whose name has this, a pattern of the shell's (`memleak`, `scripts: *stacks`).
+# DEBIAN_MIRROR, UBUNTU_MIRROR: where these archives are, if not among this machine's own apt sources. A kernel whose archive has
+# no source counts as failed.
 # CUDATRACE_KERNEL_SECONDS: how long a machine may go without another verdict (300). It is ended then, the case that it was at
 # has none, and the machine starts anew with the cases behind.
 set -euo pipefail
@@ -35,6 +37,14 @@ install_tools() {
     DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# The address of an archive: DEBIAN_MIRROR or UBUNTU_MIRROR, else the one among this machine's own apt sources. Empty if none.
+mirror_of() {
+    local archive=$1 variable=${1^^}_MIRROR
+    [ -z "${!variable:-}" ] || { echo "${!variable}"; return; }
+    apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 'Created-By: Packages' |
+        awk -v archive="${archive^}" '$1 == archive && $2 == archive { print $3; exit }'
+}
+
 # apt with sources, lists and cache of its own; the first argument is ARCHIVE:SUITE, whose lists are fetched when called first.
 apt_of() {
     local archive=${1%%:*} suite=${1#*:} tool=$2
@@ -47,9 +57,9 @@ apt_of() {
         mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
         touch "$state/status"
         case $archive in
-            debian) echo "deb [signed-by=$keyring] http://deb.debian.org/debian $suite main" ;;
+            debian) echo "deb [signed-by=$keyring] $(mirror_of debian) $suite main" ;;
             # Debian has no package of Ubuntu's keys; what is taken from there is pinned by its hash.
-            ubuntu) echo "deb [trusted=yes] http://archive.ubuntu.com/ubuntu $suite main" ;;
+            ubuntu) echo "deb [trusted=yes] $(mirror_of ubuntu) $suite main" ;;
             *) die "unknown archive \`$archive\` in $table" ;;
         esac >"$state/sources"
         apt-get "${options[@]}" update 2>/dev/null || die "cannot fetch the package list of $archive $suite"
@@ -261,7 +271,11 @@ judge() {
 }
 
 run_kernel() {
-    local name=$1 source=$2 package=$3 sum=$4 cases=$5
+    local name=$1 source=$2 package=$3 sum=$4 cases=$5 archive=${2%%:*}
+    if [ -z "$(mirror_of "$archive")" ]; then
+        echo "$name: no apt source of $archive on this machine: set ${archive^^}_MIRROR to the address of its archive"
+        return 1
+    fi
     fetch "$name" "$source" "$package" "$sum"
     choose "$name" "$cases"
     if [ ! -s "$work/$name/matching" ]; then

@@ -1,6 +1,5 @@
 //! `cudatrace`: a scriptable tracer for CUDA. The only place that knows every crate.
 
-mod allocator;
 mod arguments;
 mod cli;
 mod commands;
@@ -24,7 +23,7 @@ use messages::Messages;
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: allocator::Allocator = allocator::Allocator;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The command line or the script is wrong.
 pub const WRONG: u8 = 1;

