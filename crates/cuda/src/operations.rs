@@ -73,8 +73,35 @@ pub struct Operation {
     pub args: &'static [Argument],
     /// The functions that do it, each once.
     pub feeds: &'static [Feed],
-    /// Only calls for which this holds at return.
-    pub when: Option<&'static str>,
+    /// Which of their calls it stands for.
+    pub fires: Fires,
+}
+
+/// The results of calls that an operation stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fires {
+    /// Successes; failures too in a clause that uses the result.
+    OnSuccess,
+    /// Failures.
+    OnFailure,
+    /// All.
+    Always,
+}
+
+impl Fires {
+    /// The condition on the result of a call, in the language of scripts; `uses_result`: the clause does.
+    pub fn condition(self, uses_result: bool) -> Option<&'static str> {
+        match self {
+            Fires::OnFailure => Some("is_error(retval)"),
+            Fires::OnSuccess if !uses_result => Some("!is_error(retval)"),
+            Fires::OnSuccess | Fires::Always => None,
+        }
+    }
+
+    /// Whether a call may be the operation's before its result is known.
+    pub fn has_start(self) -> bool {
+        self != Fires::OnFailure
+    }
 }
 
 /// An argument of an operation.
@@ -169,7 +196,12 @@ const fn at_return(
 
 /// What all operations have.
 pub static COMMON: &[Argument] = &[
-    at_return("result", "result", "retval", "how it ended: a `CUresult`, of the runtime a `cudaError_t`"),
+    at_return(
+        "result",
+        "result",
+        "retval",
+        "how it ended: a `CUresult`, of the runtime a `cudaError_t`; a clause that uses it sees failed calls too",
+    ),
     at_return("duration", "nanoseconds", "duration", "time in the call, ns"),
 ];
 

@@ -456,7 +456,7 @@ pub static BUILTINS: &[Builtin] = &[
         "is_error",
         (1, 1),
         "is_error(result)",
-        "whether the result of a call is an error; `CUDA_ERROR_NOT_READY` and `cudaErrorNotReady` are answers and none",
+        "whether the result of a call is an error; `CUDA_ERROR_NOT_READY` and `cudaErrorNotReady` mean \"not yet\" and are no errors",
         "uretprobe:libcuda:cu* / is_error(retval) / { @[func, retval] = count() }",
     ),
     call(

@@ -100,7 +100,7 @@ fn every_argument_is_there_at_every_function() {
             let name = format!("{}:{}", api.provider, operation.name);
             let script = format!("{name} {{ {} }}", printing(operation.all_args()));
             assert_each_once(&script, attached_on(&machine, &script));
-            if operation.when.is_none() {
+            if operation.fires.has_start() {
                 let known = operation.all_args().filter(|arg| !arg.at_return);
                 let script = format!("{name}:start {{ @ = count(); {} }}", printing(known));
                 assert_each_once(&script, attached_on(&machine, &script));

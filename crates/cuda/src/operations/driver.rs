@@ -213,7 +213,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cuLaunchGrid"], &[KERNEL, OLD_GRID]),
             feed(&["cuLaunchGridAsync"], &[KERNEL, OLD_GRID, ON_STREAM]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "alloc",
@@ -281,7 +281,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                 &[("ptr", "retval == CUDA_SUCCESS ? *args.ptr_out : 0"), ("kind", "\"ipc\"")],
             ),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "free",
@@ -297,7 +297,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cuMipmappedArrayDestroy"], &[("ptr", "args.hMipmappedArray"), OF_ARRAY]),
             feed(&["cuIpcCloseMemHandle"], &[("ptr", "args.dptr"), ("kind", "\"ipc\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "pool",
@@ -313,7 +313,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cuDeviceSetMemPool"], &[OF_POOL, ("kind", "\"use\"")]),
             feed(&["cuMemPoolDestroy"], &[OF_POOL, ("kind", "\"destroy\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "hint",
@@ -335,7 +335,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             ),
             feed(&["cuMemDiscardBatchAsync"], &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"discard\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "map",
@@ -355,7 +355,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cuMemUnmap"], &[("kind", "\"unmap\"")]),
             feed(&["cuMemAddressFree"], &[("kind", "\"release\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "memcpy",
@@ -440,7 +440,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                 ],
             ),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "memset",
@@ -508,7 +508,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                 ],
             ),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "sync",
@@ -519,7 +519,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cuStreamSynchronize"], &[ON_STREAM, ("kind", "\"stream\"")]),
             feed(&["cuEventSynchronize"], &[("event", "args.hEvent"), ("kind", "\"event\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "stream",
@@ -535,7 +535,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cuStreamQuery"], &[ON_STREAM, ("kind", "\"query\"")]),
             feed(&["cuStreamDestroy"], &[ON_STREAM, ("kind", "\"destroy\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "event",
@@ -554,7 +554,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cuEventElapsedTime"], &[("event", "args.hEnd"), ("kind", "\"elapsed\"")]),
             feed(&["cuEventDestroy"], &[("event", "args.hEvent"), ("kind", "\"destroy\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "module",
@@ -575,7 +575,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cuModuleUnload"], &[("module", "args.hmod"), ("kind", "\"unload\"")]),
             feed(&["cuLibraryUnload"], &[("module", "args.library"), ("kind", "\"unload\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "graph",
@@ -621,7 +621,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cuGraphExecDestroy"], &[("exec", "args.hGraphExec"), ("kind", "\"destroy\"")]),
             feed(&["cuGraphDestroy"], &[("graph", "args.hGraph"), ("kind", "\"destroy\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "node",
@@ -689,27 +689,27 @@ pub(super) static OPERATIONS: &[Operation] = &[
                 &[IN_GRAPH, NEW_NODE, ("kind", "\"other\"")],
             ),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "error",
-        doc: "a call of the driver fails; `CUDA_ERROR_NOT_READY` is an answer and none",
+        doc: "a call of the driver fails; `CUDA_ERROR_NOT_READY` (not yet) does not count",
         args: &[],
         feeds: &[feed(&["cu[A-Z]*"], &[])],
-        when: Some("is_error(retval)"),
+        fires: Fires::OnFailure,
     },
     Operation {
         name: "call",
         doc: "any call of the driver, but those that libraries make all the time to look at their own state",
         args: &[],
         feeds: &[feed(&["cu[A-Z]*"], &[])],
-        when: None,
+        fires: Fires::Always,
     },
     Operation {
         name: OTHER,
         doc: "a call of the driver that is part of no other operation, and no look at a library's own state",
         args: &[],
         feeds: &[feed(&["cu[A-Z]*"], &[])],
-        when: None,
+        fires: Fires::Always,
     },
 ];

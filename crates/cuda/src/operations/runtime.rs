@@ -148,7 +148,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             ),
             feed(&["cudaGraphLaunch"], &[ON_STREAM, ("kind", "\"graph\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "alloc",
@@ -201,7 +201,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cudaIpcOpenMemHandle"], &[DEV_PTR_OUT, ("kind", "\"ipc\"")]),
             feed(&["cudaMemPoolImportPointer"], &[PTR_OUT, ("kind", "\"ipc\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "free",
@@ -216,7 +216,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cudaFreeMipmappedArray"], &[("ptr", "args.mipmappedArray"), OF_ARRAY]),
             feed(&["cudaIpcCloseMemHandle"], &[AT_DEV_PTR, ("kind", "\"ipc\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "pool",
@@ -232,7 +232,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cudaDeviceSetMemPool"], &[OF_POOL, ("kind", "\"use\"")]),
             feed(&["cudaMemPoolDestroy"], &[OF_POOL, ("kind", "\"destroy\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "hint",
@@ -254,7 +254,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                 &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"discard\"")],
             ),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "memcpy",
@@ -335,7 +335,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                 ],
             ),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "memset",
@@ -349,7 +349,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cudaMemset3D"], &[BOX_OF_BYTES, AT_PITCHED, VALUE, OF_3D]),
             feed(&["cudaMemset3DAsync"], &[BOX_OF_BYTES, AT_PITCHED, VALUE, OF_3D, ON_STREAM, IS_ASYNC]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "sync",
@@ -360,7 +360,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cudaStreamSynchronize"], &[ON_STREAM, ("kind", "\"stream\"")]),
             feed(&["cudaEventSynchronize"], &[EVENT, ("kind", "\"event\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "stream",
@@ -376,7 +376,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cudaStreamQuery"], &[ON_STREAM, ("kind", "\"query\"")]),
             feed(&["cudaStreamDestroy"], &[ON_STREAM, ("kind", "\"destroy\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "event",
@@ -399,7 +399,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cudaEventElapsedTime"], &[("event", "args.end"), ("kind", "\"elapsed\"")]),
             feed(&["cudaEventDestroy"], &[EVENT, ("kind", "\"destroy\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "device",
@@ -415,7 +415,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cudaDeviceEnablePeerAccess"], &[("device", "args.peerDevice"), ("kind", "\"peer\"")]),
             feed(&["cudaDeviceDisablePeerAccess"], &[("device", "args.peerDevice"), ("kind", "\"unpeer\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "graph",
@@ -454,27 +454,27 @@ pub(super) static OPERATIONS: &[Operation] = &[
             feed(&["cudaGraphExecDestroy"], &[OF_EXEC, ("kind", "\"destroy\"")]),
             feed(&["cudaGraphDestroy"], &[OF_GRAPH, ("kind", "\"destroy\"")]),
         ],
-        when: None,
+        fires: Fires::OnSuccess,
     },
     Operation {
         name: "error",
-        doc: "a call of the runtime fails; `cudaErrorNotReady` is an answer and none",
+        doc: "a call of the runtime fails; `cudaErrorNotReady` (not yet) does not count",
         args: &[],
         feeds: &[feed(&["cuda[A-Z]*"], &[])],
-        when: Some("is_error(retval)"),
+        fires: Fires::OnFailure,
     },
     Operation {
         name: "call",
         doc: "any call of the runtime, but those that libraries make all the time to look at their own state",
         args: &[],
         feeds: &[feed(&["cuda[A-Z]*"], &[])],
-        when: None,
+        fires: Fires::Always,
     },
     Operation {
         name: OTHER,
         doc: "a call of the runtime that is part of no other operation, and no look at a library's own state",
         args: &[],
         feeds: &[feed(&["cuda[A-Z]*"], &[])],
-        when: None,
+        fires: Fires::Always,
     },
 ];

@@ -4,9 +4,11 @@
 //! ```text
 //! cuda:alloc { @ = sum(args.bytes) }
 //!
-//! cuda:alloc:"cuMemAlloc":"cuMemHostAlloc"... { @ = sum((uint64)args.bytesize) }
-//! cuda:alloc:"cuMemAllocPitch"                { @ = sum((uint64)(args.WidthInBytes * args.Height)) }
+//! cuda:alloc:"cuMemAlloc":"cuMemHostAlloc"... / !is_error(retval) / { @ = sum((uint64)args.bytesize) }
+//! cuda:alloc:"cuMemAllocPitch" / !is_error(retval) / { @ = sum((uint64)(args.WidthInBytes * args.Height)) }
 //! ```
+//!
+//! An operation is a call that succeeded, unless the clause uses the result: then it decides for itself.
 //!
 //! A condition that a function never meets, as `/ args.kind == "pool" /` of one that frees pinned memory, leaves that function out.
 //!
@@ -61,7 +63,7 @@ pub fn asked(spec: &ProbeSpec) -> Option<Asked> {
         [name, START] => (name, true),
         _ => return None,
     };
-    let operation = api.operation(name).filter(|operation| !start || operation.when.is_none())?;
+    let operation = api.operation(name).filter(|operation| !start || operation.fires.has_start())?;
     Some(Asked { api, operation, start })
 }
 
@@ -215,10 +217,35 @@ fn fed(clause: &Clause, asked: Asked, feed: &'static Feed, diags: &mut Diagnosti
     let mut put_in = PutIn { asked, feed, count: 0, diags };
     fed.predicate.iter_mut().for_each(|e| walk::expr(e, &mut put_in));
     walk::block(&mut fed.body, &mut put_in);
-    if let Some(when) = asked.operation.when {
+    let is_off = fed.predicate.as_ref().is_some_and(|predicate| constant::truth(predicate) == Some(false));
+    if let (Some(when), false) = (condition(clause, asked), is_off) {
         fed.predicate = Some(both(expression(when, clause.span), fed.predicate));
     }
     fed
+}
+
+/// Which calls of an operation a clause is for.
+fn condition(clause: &Clause, asked: Asked) -> Option<&'static str> {
+    match asked.start {
+        true => None,
+        false => asked.operation.fires.condition(uses_result(clause)),
+    }
+}
+
+/// Whether a clause has a use for the result of the call: `args.result`, `retval`, or `span`, which records it.
+fn uses_result(clause: &Clause) -> bool {
+    let mut found = false;
+    let mut see = |e: &Expr| {
+        found |= match &e.kind {
+            ExprKind::Field { base, name, .. } => is_args(base) && name.node == "result",
+            ExprKind::Ident(name) => name == "retval",
+            ExprKind::Call { name, .. } => ["retval", "span"].contains(&name.node.as_str()),
+            _ => false,
+        }
+    };
+    clause.predicate.iter().for_each(|e| walk_expr(e, &mut see));
+    walk_block(&clause.body, &mut see);
+    found
 }
 
 fn both(when: Expr, predicate: Option<Expr>) -> Expr {
@@ -370,7 +397,7 @@ mod tests {
     #[test]
     fn what_the_rows_say_can_be_read() {
         for operation in APIS.iter().flat_map(|api| api.operations) {
-            operation.when.iter().for_each(|when| drop(expression(when, Span::default())));
+            operation.fires.condition(false).iter().for_each(|when| drop(expression(when, Span::default())));
             for (feed, arg) in operation.feeds.iter().flat_map(|f| operation.all_args().map(move |a| (f, a)))
             {
                 value(feed, arg);

@@ -895,9 +895,9 @@ fn unknown_operation(spec: &ProbeSpec, api: &'static Api, name: &str) -> Spots {
     let written = format!("{}:{name}", api.provider);
     if let Some(operation) = api.operation(name) {
         let message = format!("`{written}` cannot be followed by that");
-        let help = match operation.when {
-            Some(_) => format!("write `{written}`: it is known only when a call returns"),
-            None => format!("write `{written}`, or `{written}:start` for its beginning"),
+        let help = match operation.fires.has_start() {
+            false => format!("write `{written}`: it is known only when a call returns"),
+            true => format!("write `{written}`, or `{written}:start` for its beginning"),
         };
         return wrong("E0113", spec.span, message, "", vec![help]);
     }
