@@ -17,7 +17,7 @@
 //! ```
 //!
 //! `TRUTH`: for each line of the traced program that has the left form, the right one must be printed. `RUN` goes behind
-//! `--`; `{examples}` is where the examples are built. No sleeps: a case ends when its program does. `BEFORE` is a program that
+//! `--`; `{examples}` is where the examples are built, `{cgroup}` where cgroups of version 2 are mounted. No sleeps: a case ends when its program does. `BEFORE` is a program that
 //! runs already, with so many threads, when cudatrace starts, and until it has ended; `{pid}` is its process id.
 //!
 //! `CUDATRACE_LIVE_CASES=FILE:FILE` takes these files instead, `CUDATRACE_LIVE_ORDER=FILE` of their cases only those whose
@@ -144,7 +144,9 @@ fn cut(text: &str) -> String {
 
 fn trace(case: &Case) -> Result<Output, Failed> {
     let build = examples();
-    let fill = |text: &str| text.replace("{examples}", &build.to_string_lossy());
+    let fill = |text: &str| {
+        text.replace("{examples}", &build.to_string_lossy()).replace("{cgroup}", &cgroup_mount())
+    };
     let before = case.last("BEFORE").map(|text| start_before(&fill(text))).transpose()?;
     let pid = before.as_ref().map_or(String::new(), |running| running.pid().to_string());
     let fill = |text: &str| fill(text).replace("{pid}", &pid);
@@ -163,6 +165,14 @@ fn trace(case: &Case) -> Result<Output, Failed> {
         command.arg("--").args(shell_words::split(&fill(program)).map_err(|e| e.to_string())?);
     }
     finish(command)
+}
+
+/// Where cgroups of version 2 are mounted.
+fn cgroup_mount() -> String {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let found = fields.find(|fields| fields.get(2) == Some(&"cgroup2"));
+    found.map_or("/sys/fs/cgroup".into(), |fields| fields[1].to_owned())
 }
 
 /// Starts what `BEFORE` says, `THREADS PROGRAM`, and waits for its threads.

@@ -84,10 +84,8 @@ impl Clauses {
         let definitions = definitions(&compiler, from, own);
         self.scripts.set(self.scripts.get() + 1);
         let number = self.scripts.get();
-        let failures = session.failures().len();
         repl.scripts.add(session, number, compiler)?;
         repl.walk_stacks(session);
-        session.failures()[failures..].iter().for_each(|failure| repl.messages.not_attached(failure));
         for (place, (text, is_imported)) in (0..).zip(texts) {
             let definitions = if place == 0 { definitions.clone() } else { String::new() };
             self.enter(

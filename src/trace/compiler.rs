@@ -8,7 +8,7 @@ use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
 use lang::ast::{self, SpecPart};
-use lang::catalog::{Catalog, File, FileId, Function, Landing, Marker, Place, TargetError, Tracepoint};
+use lang::catalog::FileId;
 use lang::hir::{Attach, Trial};
 use lang::resolve::probes::text;
 use lang::resolve::providers::{self, Found, ProviderKind};
@@ -33,6 +33,8 @@ pub struct Compiler<'a> {
     checked: Option<Checked>,
     /// Files that were there when it was compiled.
     files: HashSet<FileId>,
+    /// Files that appeared and that it could not be attached to. The reason was reported.
+    refused: Vec<FileId>,
     options: Option<codegen::Options>,
 }
 
@@ -40,8 +42,8 @@ impl<'a> Compiler<'a> {
     /// Nothing is compiled yet.
     pub fn new(script: Script, machine: &'a Machine, cli: &'a Cli, messages: &'a Messages) -> Compiler<'a> {
         let (ast, out, files) = (ast::Script::default(), HashSet::new(), HashSet::new());
-        let (begun, checked, options) = (false, None, None);
-        Compiler { script, machine, cli, messages, ast, out, begun, checked, files, options }
+        let (begun, checked, options, refused) = (false, None, None, Vec::new());
+        Compiler { script, machine, cli, messages, ast, out, begun, checked, files, refused, options }
     }
 
     /// The script's text, and that of what it imports.
@@ -232,17 +234,18 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Targets that were not there, if the script has no other functions to probe.
+    /// Targets that no process has mapped yet, if the script has no other functions to probe.
     pub fn waits_for(&self) -> Vec<&str> {
         let Some(checked) = &self.checked else { return Vec::new() };
         let is_there = |probe: &lang::hir::Probe| match &probe.attach {
             Attach::Entry(sites) | Attach::Return(sites) => sites.iter().any(|site| site.file.is_some()),
             _ => false,
         };
-        match checked.program.probes.iter().any(is_there) {
-            true => Vec::new(),
-            false => checked.pending.iter().map(|pending| pending.target.as_str()).collect(),
+        if checked.program.probes.iter().any(is_there) {
+            return Vec::new();
         }
+        let has_come = |target: &&str| self.refused.iter().any(|&file| self.machine.belongs(target, file));
+        checked.pending.iter().map(|pending| pending.target.as_str()).filter(|name| !has_come(name)).collect()
     }
 
     /// Generates code for this kernel, to join a running session if there is one. Only calls of the machine's scope count;
@@ -346,6 +349,12 @@ impl<'a> Compiler<'a> {
         self.clauses().flat_map(|clause| &clause.probes).filter_map(target)
     }
 
+    /// Notes that the script cannot be attached to a file that appeared. It is not tried again.
+    pub fn refuse(&mut self, file: FileId) {
+        self.files.insert(file);
+        self.refused.push(file);
+    }
+
     /// Compiles the script for a file that appeared; `None` when nothing of it is probed.
     ///
     /// # Errors
@@ -353,9 +362,11 @@ impl<'a> Compiler<'a> {
     pub fn extend(&mut self, file: FileId, base: &Manifest, known: Known) -> Result<Option<Compiled>> {
         let mut diags = Diagnostics::default();
         let front = self.front_options(known, Some(vec![file]));
-        let appeared = Appeared { machine: self.machine, file };
-        let checked = lang::check(&self.remaining(), self.source(), &front, &appeared, &mut diags);
-        let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
+        let checked = lang::check(&self.remaining(), self.source(), &front, self.machine, &mut diags);
+        let Some(checked) = checked.filter(|_| !diags.has_errors()) else {
+            self.messages.diagnostics(&diags, self.source());
+            return Err(wrong(&diags));
+        };
         if checked.program.probes.is_empty() {
             return Ok(None);
         }
@@ -366,73 +377,6 @@ impl<'a> Compiler<'a> {
         self.checked = Some(checked);
         self.files.insert(file);
         Ok(Some(compiled))
-    }
-}
-
-/// The machine once a file has appeared: a target stands for that file, or for nothing of interest.
-struct Appeared<'a> {
-    machine: &'a Machine,
-    file: FileId,
-}
-
-impl Catalog for Appeared<'_> {
-    fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
-        if !self.machine.belongs(target, self.file) {
-            return Err(TargetError::NotYet { looked_in: Vec::new() });
-        }
-        Ok(self.machine.files_taken().into_iter().filter(|file| file.id == self.file).collect())
-    }
-
-    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
-        self.machine.tracepoint(category, event)
-    }
-
-    fn tracepoints(&self) -> Vec<(String, String)> {
-        self.machine.tracepoints()
-    }
-
-    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
-        self.machine.raw_tracepoint(event)
-    }
-
-    fn raw_tracepoints(&self) -> Vec<String> {
-        self.machine.raw_tracepoints()
-    }
-
-    fn is_indirect(&self, file: FileId, name: &str) -> bool {
-        self.machine.is_indirect(file, name)
-    }
-
-    fn functions(&self, file: FileId) -> &[Function] {
-        self.machine.functions(file)
-    }
-
-    fn symbol(&self, file: FileId, name: &str) -> Option<(u64, u64)> {
-        self.machine.symbol(file, name)
-    }
-
-    fn offset_to_address(&self, file: FileId, offset: u64) -> Option<u64> {
-        self.machine.offset_to_address(file, offset)
-    }
-
-    fn markers(&self, file: FileId) -> &[Marker] {
-        self.machine.markers(file)
-    }
-
-    fn entry_place(&self, file: FileId, offset: u64) -> Place {
-        self.machine.entry_place(file, offset)
-    }
-
-    fn return_place(&self, file: FileId, offset: u64) -> Place {
-        self.machine.return_place(file, offset)
-    }
-
-    fn landing(&self, file: FileId, function: Option<u64>, offset: u64) -> Landing {
-        self.machine.landing(file, function, offset)
-    }
-
-    fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64> {
-        self.machine.address_to_offset(file, address)
     }
 }
 

@@ -90,7 +90,9 @@ impl<'a> Scripts<'a> {
     ) -> Result<Module> {
         let files = |id: u32| files(FileId(id));
         let options = AttachOptions { files: &files, link_pid: self.link_pid, stop: None };
+        let failed_before = session.failures().len();
         let joined = session.extend(compiled, &options);
+        session.failures()[failed_before..].iter().for_each(|failure| self.messages.not_attached(failure));
         if joined.is_ok() || *session.manifest() == compiled.manifest {
             *self.known.borrow_mut() = known;
         }
@@ -220,14 +222,25 @@ impl<'a> Scripts<'a> {
             if !script.compiler.wants_file(file) {
                 continue;
             }
-            let Some(compiled) = script.compiler.extend(file, session.manifest(), self.known())? else {
-                continue;
-            };
-            let files = |id: FileId| if id == file { open.into() } else { self.machine.open_path(id).into() };
-            let module = self.join(session, &compiled, script.compiler.known(), &files)?;
+            let joined = self.extend_script(session, &mut script.compiler, file, open);
+            let Some(module) = joined.inspect_err(|_| script.compiler.refuse(file))? else { continue };
             script.modules.push(module.id);
             count += module.attached;
         }
         Ok(count)
+    }
+
+    fn extend_script(
+        &self,
+        session: &mut Session,
+        compiler: &mut Compiler<'a>,
+        file: FileId,
+        open: &Path,
+    ) -> Result<Option<Module>> {
+        let Some(compiled) = compiler.extend(file, session.manifest(), self.known())? else {
+            return Ok(None);
+        };
+        let files = |id: FileId| if id == file { open.into() } else { self.machine.open_path(id).into() };
+        self.join(session, &compiled, compiler.known(), &files).map(Some)
     }
 }

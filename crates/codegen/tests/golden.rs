@@ -24,6 +24,25 @@ fn library() -> OneLibrary {
 }
 
 impl Catalog for OneLibrary {
+    lang::lacks!(
+        later_files,
+        indirect_functions,
+        markers,
+        instructions,
+        code_addresses,
+        code_offsets,
+        variables
+    );
+    lang::lacks!(
+        debug_information,
+        kernel_types,
+        kernel_fields,
+        cgroups,
+        records,
+        tracepoints,
+        known_targets
+    );
+
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
         let file = File { id: FileId(0), path: "/lib/libx.so".into(), library: None };
         if target == "libx" { Ok(vec![file]) } else { Err(TargetError::NotYet { looked_in: vec![] }) }

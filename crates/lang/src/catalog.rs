@@ -193,20 +193,17 @@ pub trait Catalog {
     /// The files that a target (`libcuda`, `/usr/lib/*/libc.so.6`, `./prog`) stands for; never empty when `Ok`.
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError>;
 
+    /// The files among these that a target stands for.
+    fn files_among(&self, target: &str, among: &[FileId]) -> Vec<File>;
+
     /// All functions of a file, each address once, sorted by first name.
     fn functions(&self, file: FileId) -> &[Function];
 
     /// Whether a symbol stands for one of several functions, of which the loader takes one (IFUNC).
-    fn is_indirect(&self, file: FileId, name: &str) -> bool {
-        let _ = (file, name);
-        false
-    }
+    fn is_indirect(&self, file: FileId, name: &str) -> bool;
 
     /// All markers of a file.
-    fn markers(&self, file: FileId) -> &[Marker] {
-        let _ = file;
-        &[]
-    }
+    fn markers(&self, file: FileId) -> &[Marker];
 
     /// Cheapest safe place for an entry probe of the function at `offset`.
     fn entry_place(&self, file: FileId, offset: u64) -> Place;
@@ -216,98 +213,159 @@ pub trait Catalog {
 
     /// What is at `offset` of a file, in the function that begins at `function` or in whichever has that place. A breakpoint in the
     /// middle of an instruction makes another one of it.
-    fn landing(&self, file: FileId, function: Option<u64>, offset: u64) -> Landing {
-        let _ = (file, function, offset);
-        Landing::Begins
-    }
+    fn landing(&self, file: FileId, function: Option<u64>, offset: u64) -> Landing;
 
     /// File offset of a virtual address in the file's code; `None` where it has no code, or nobody can tell.
-    fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64> {
-        let _ = (file, address);
-        None
-    }
+    fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64>;
 
     /// Virtual address in the file, and size in bytes, of a variable or function.
-    fn symbol(&self, file: FileId, name: &str) -> Option<(u64, u64)> {
-        let _ = (file, name);
-        None
-    }
+    fn symbol(&self, file: FileId, name: &str) -> Option<(u64, u64)>;
 
     /// Virtual address of a place in the file's code; the other way round than [`Catalog::address_to_offset`].
-    fn offset_to_address(&self, file: FileId, offset: u64) -> Option<u64> {
-        let _ = (file, offset);
-        None
-    }
+    fn offset_to_address(&self, file: FileId, offset: u64) -> Option<u64>;
 
     /// What the file's debug information declares of the function at an offset, by this symbol.
     ///
     /// # Errors
     /// Nothing: why.
-    fn declared(&self, file: FileId, offset: u64, symbol: &str) -> Result<Arc<debug::Function>, Absent> {
-        let _ = (file, offset, symbol);
-        Err(Absent::NoInformation { looked_for: Vec::new() })
-    }
+    fn declared(&self, file: FileId, offset: u64, symbol: &str) -> Result<Arc<debug::Function>, Absent>;
 
     /// A type of a file's debug information.
-    fn declared_type(&self, id: TypeId) -> Arc<debug::Type> {
-        let _ = id;
-        Arc::new(debug::Type { name: String::new(), kind: debug::Kind::Void })
-    }
+    fn declared_type(&self, id: TypeId) -> Arc<debug::Type>;
 
     /// The type of this name in a file's debug information: `point`, `ns::point`, without `struct` before it.
-    fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
-        let _ = (file, name);
-        None
-    }
+    fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId>;
 
     /// The struct, union or enum of this name that the kernel declares, a type of [`KERNEL`].
-    fn kernel_type_named(&self, name: &str) -> Option<TypeId> {
-        let _ = name;
-        None
-    }
+    fn kernel_type_named(&self, name: &str) -> Option<TypeId>;
 
     /// Id of the cgroup (version 2) at a path; `None` if there is none.
-    fn cgroup_id(&self, path: &str) -> Option<u64> {
-        let _ = path;
-        None
-    }
+    fn cgroup_id(&self, path: &str) -> Option<u64>;
 
     /// What a tracepoint's record holds.
     ///
     /// # Errors
     /// There is none, or nobody can tell: why.
-    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
-        let _ = (category, event);
-        Err("tracepoints are not known here".into())
-    }
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String>;
 
     /// Category and name of all tracepoints.
-    fn tracepoints(&self) -> Vec<(String, String)> {
-        Vec::new()
-    }
+    fn tracepoints(&self) -> Vec<(String, String)>;
 
     /// What a tracepoint passes on, each in 8 bytes.
     ///
     /// # Errors
     /// There is none, or nobody can tell: why.
-    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
-        let _ = event;
-        Err("tracepoints are not known here".into())
-    }
+    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String>;
 
     /// Names of all raw tracepoints.
-    fn raw_tracepoints(&self) -> Vec<String> {
-        Vec::new()
-    }
+    fn raw_tracepoints(&self) -> Vec<String>;
 
     /// Where a field lies in a struct of the kernel, in bytes: `("task_struct", "real_parent")`.
-    fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
-        let _ = (of, field);
-        None
-    }
+    fn kernel_field(&self, of: &str, field: &str) -> Option<u32>;
 
     /// Library names worth suggesting when a target is misspelled.
-    fn known_targets(&self) -> Vec<String> {
-        Vec::new()
-    }
+    fn known_targets(&self) -> Vec<String>;
+}
+
+/// Answers of a [`Catalog`] that has nothing of a kind, for tests: `lang::lacks!(markers, kernel)` within its implementation.
+/// A test names each kind that its machine lacks, so that a new question to catalogs is forgotten nowhere.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! lacks {
+    ($($kind:ident),+ $(,)?) => { $($crate::lacks!(@ $kind);)+ };
+    (@ later_files) => {
+        fn files_among(&self, _: &str, _: &[$crate::catalog::FileId]) -> Vec<$crate::catalog::File> {
+            Vec::new()
+        }
+    };
+    (@ indirect_functions) => {
+        fn is_indirect(&self, _: $crate::catalog::FileId, _: &str) -> bool {
+            false
+        }
+    };
+    (@ markers) => {
+        fn markers(&self, _: $crate::catalog::FileId) -> &[$crate::catalog::Marker] {
+            &[]
+        }
+    };
+    (@ instructions) => {
+        fn landing(&self, _: $crate::catalog::FileId, _: Option<u64>, _: u64) -> $crate::catalog::Landing {
+            $crate::catalog::Landing::Begins
+        }
+    };
+    (@ code_addresses) => {
+        fn address_to_offset(&self, _: $crate::catalog::FileId, _: u64) -> Option<u64> {
+            None
+        }
+    };
+    (@ code_offsets) => {
+        fn offset_to_address(&self, _: $crate::catalog::FileId, _: u64) -> Option<u64> {
+            None
+        }
+    };
+    (@ variables) => {
+        fn symbol(&self, _: $crate::catalog::FileId, _: &str) -> Option<(u64, u64)> {
+            None
+        }
+    };
+    (@ debug_information) => {
+        fn declared(
+            &self,
+            _: $crate::catalog::FileId,
+            _: u64,
+            _: &str,
+        ) -> Result<std::sync::Arc<$crate::debug::Function>, $crate::debug::Absent> {
+            Err($crate::debug::Absent::NoInformation { looked_for: Vec::new() })
+        }
+
+        fn declared_type(&self, _: $crate::debug::TypeId) -> std::sync::Arc<$crate::debug::Type> {
+            std::sync::Arc::new($crate::debug::Type { name: String::new(), kind: $crate::debug::Kind::Void })
+        }
+
+        fn declared_type_named(
+            &self,
+            _: $crate::catalog::FileId,
+            _: &str,
+        ) -> Option<$crate::debug::TypeId> {
+            None
+        }
+    };
+    (@ kernel_types) => {
+        fn kernel_type_named(&self, _: &str) -> Option<$crate::debug::TypeId> {
+            None
+        }
+    };
+    (@ kernel_fields) => {
+        fn kernel_field(&self, _: &str, _: &str) -> Option<u32> {
+            None
+        }
+    };
+    (@ cgroups) => {
+        fn cgroup_id(&self, _: &str) -> Option<u64> {
+            None
+        }
+    };
+    (@ records) => {
+        fn tracepoint(&self, _: &str, _: &str) -> Result<$crate::catalog::Tracepoint, String> {
+            Err("tracepoints are not known here".into())
+        }
+
+        fn raw_tracepoint(&self, _: &str) -> Result<$crate::catalog::Tracepoint, String> {
+            Err("tracepoints are not known here".into())
+        }
+    };
+    (@ tracepoints) => {
+        fn tracepoints(&self) -> Vec<(String, String)> {
+            Vec::new()
+        }
+
+        fn raw_tracepoints(&self) -> Vec<String> {
+            Vec::new()
+        }
+    };
+    (@ known_targets) => {
+        fn known_targets(&self) -> Vec<String> {
+            Vec::new()
+        }
+    };
 }

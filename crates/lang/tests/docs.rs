@@ -96,6 +96,8 @@ impl Machine {
 }
 
 impl Catalog for Machine {
+    lang::lacks!(later_files, indirect_functions, instructions, kernel_types, known_targets);
+
     fn cgroup_id(&self, path: &str) -> Option<u64> {
         (path == "/sys/fs/cgroup").then_some(1)
     }

@@ -37,6 +37,25 @@ impl Machine {
 }
 
 impl Catalog for Machine {
+    lang::lacks!(
+        later_files,
+        indirect_functions,
+        markers,
+        instructions,
+        code_addresses,
+        code_offsets,
+        variables
+    );
+    lang::lacks!(
+        debug_information,
+        kernel_types,
+        kernel_fields,
+        cgroups,
+        records,
+        tracepoints,
+        known_targets
+    );
+
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
         let asked = (0u32..).zip(&self.0).filter(|(_, (library, ..))| library.alias() == target);
         let file = |(id, (library, major, _)): (u32, &(Library, u32, Vec<Function>))| File {

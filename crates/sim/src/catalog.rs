@@ -92,6 +92,9 @@ impl TestCatalog {
 }
 
 impl Catalog for TestCatalog {
+    lang::lacks!(later_files, indirect_functions, markers, instructions, code_addresses, debug_information);
+    lang::lacks!(kernel_types, kernel_fields, records, tracepoints, known_targets);
+
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
         match target {
             "libcuda" => Ok(vec![self.files[0].clone()]),

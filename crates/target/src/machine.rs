@@ -456,6 +456,11 @@ impl Catalog for Machine {
         Ok(ids.into_iter().map(|id| self.describe(id)).collect())
     }
 
+    fn files_among(&self, target: &str, among: &[FileId]) -> Vec<File> {
+        let belongs = among.iter().filter(|&&file| self.belongs(target, file));
+        belongs.map(|&file| self.describe(file)).collect()
+    }
+
     fn functions(&self, file: FileId) -> &[Function] {
         &self.file(file).functions().list
     }

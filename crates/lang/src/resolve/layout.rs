@@ -78,6 +78,8 @@ pub fn group(usage: &Usage, spots: Vec<Spot>, types: &mut Types, diags: &mut Dia
                 grouping.attached.push(Attached::Timed { attach, name, signature, pointees });
             }
             Spot::Call(call) => match lack(&call, usage, results, grouping.types) {
+                // Whether the function has the arguments is decided when its file is there.
+                Some(Lack::Signature(..) | Lack::Names(_)) if call.undeclared_yet => {}
                 Some(what) => lacking.push((call, what)),
                 None => grouping.add(call),
             },

@@ -70,8 +70,6 @@ impl Finder<'_, '_> {
     }
 
     fn marked(&mut self, asked: &Asked, files: Vec<File>) -> Spots {
-        let wanted = |file: &File| self.setting.only_files.is_none_or(|only| only.contains(&file.id));
-        let (files, left_out): (Vec<File>, Vec<File>) = files.into_iter().partition(wanted);
         let catalog = self.setting.catalog;
         let mut spots = Vec::new();
         for file in &files {
@@ -83,7 +81,7 @@ impl Finder<'_, '_> {
         }
         match spots.is_empty() {
             false => Ok(spots),
-            true if self.setting.only_files.is_some() || !left_out.is_empty() => Err(Miss::Silent),
+            true if self.setting.only_files.is_some() => Err(Miss::Silent),
             true => self.no_marker(asked, &files),
         }
     }
@@ -96,7 +94,16 @@ impl Finder<'_, '_> {
         let symbol = format!("{}:{}", marker.provider, marker.name);
         let passed = Some(marker.args.clone());
         let (signature, absent, by_name) = (None, None, asked.by_name());
-        Spot::Call(Call { returns: false, site, symbol, signature, absent, by_name, passed })
+        Spot::Call(Call {
+            returns: false,
+            site,
+            symbol,
+            signature,
+            absent,
+            by_name,
+            passed,
+            undeclared_yet: false,
+        })
     }
 
     fn marker_site(&mut self, file: Option<FileId>, place: Place, name: &str, probe: &str) -> Site {
@@ -118,6 +125,7 @@ impl Finder<'_, '_> {
         let site = self.marker_site(None, Place::default(), &asked.written, &probe);
         let symbol = asked.written.clone();
         Spot::Call(Call {
+            undeclared_yet: false,
             returns: false,
             site,
             symbol,

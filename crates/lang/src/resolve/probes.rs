@@ -55,6 +55,8 @@ pub struct Call {
     pub symbol: String,
     /// What is known of its arguments.
     pub signature: Option<Declared>,
+    /// Its file is not there yet, and may have debug information that declares them.
+    pub undeclared_yet: bool,
     /// Why debug information does not know them: the file, and the reason.
     pub absent: Option<(String, Absent)>,
     /// Asked for by name, not by a pattern.
@@ -397,12 +399,18 @@ impl<'a, 'b> Finder<'a, 'b> {
         self.in_target(&asked, text(&target.node), target.span)
     }
 
-    /// The files that a target stands for.
+    /// The files that a target stands for; of those that the script is for.
     pub(super) fn files(&mut self, target: &str) -> Result<Vec<File>, TargetError> {
         if let Some(found) = self.targets.get(target) {
             return found.clone();
         }
-        let found = self.setting.catalog.files(target);
+        let found = match self.setting.only_files {
+            None => self.setting.catalog.files(target),
+            Some(only) => match self.setting.catalog.files_among(target, only) {
+                none if none.is_empty() => Err(TargetError::NotYet { looked_in: Vec::new() }),
+                files => Ok(files),
+            },
+        };
         self.targets.insert(target.to_owned(), found.clone());
         found
     }
@@ -476,8 +484,6 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     fn in_files(&mut self, asked: &Asked, files: Vec<File>) -> Spots {
-        let wanted = |file: &File| self.setting.only_files.is_none_or(|only| only.contains(&file.id));
-        let (files, left_out): (Vec<File>, Vec<File>) = files.into_iter().partition(wanted);
         let mut spots = Vec::new();
         for file in &files {
             let found = self.in_file(asked, file)?;
@@ -488,7 +494,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         }
         match spots.is_empty() {
             false => Ok(returns::leave_out(spots, asked.by_name(), asked.at, self.diags)),
-            true if self.setting.only_files.is_some() || !left_out.is_empty() => Err(Miss::Silent),
+            true if self.setting.only_files.is_some() => Err(Miss::Silent),
             // A driver need not have all functions of an operation: near names would be looked for in vain.
             true if asked.operation.is_some() => Err(Miss::Silent),
             true => Err(Miss::Absent(self.no_function(asked, &files))),
@@ -575,6 +581,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             Err(absent) => (None, absent.map(|why| (file.path.clone(), why))),
         };
         Spot::Call(Call {
+            undeclared_yet: false,
             by_name: asked.by_name(),
             returns: asked.returns,
             site: site(Some(file.id), place, known, probe),
@@ -668,6 +675,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         let known = self.function(&symbol, None);
         let probe = self.probe(asked, format_args!("{}:{symbol}", file.path));
         Ok(vec![Spot::Call(Call {
+            undeclared_yet: false,
             returns: asked.returns,
             site: site(Some(file.id), place, known, probe),
             symbol,
@@ -767,6 +775,7 @@ impl<'a, 'b> Finder<'a, 'b> {
                 site: site(None, Place::default(), known, probe),
                 symbol,
                 signature: known.signature.map(Declared::Cuda),
+                undeclared_yet: library.is_none(),
                 absent: None,
                 by_name: asked.by_name(),
                 passed: None,

@@ -66,6 +66,14 @@ fn functions(symbols: &str) -> Vec<Function> {
 }
 
 impl Catalog for Machine {
+    lang::lacks!(indirect_functions, kernel_types);
+
+    fn files_among(&self, target: &str, among: &[FileId]) -> Vec<File> {
+        let mut files = self.files(target).unwrap_or_default();
+        files.retain(|file| among.contains(&file.id));
+        files
+    }
+
     fn cgroup_id(&self, path: &str) -> Option<u64> {
         (path == "/sys/fs/cgroup").then_some(1)
     }
