@@ -20,7 +20,7 @@ use runtime::run::Watch;
 use runtime::signals::StopSignals;
 use runtime::{AttachOptions, Control, Loaded, Session};
 use std::ffi::OsString;
-use std::io::{self};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -207,6 +207,7 @@ impl<'a> Job<'a> {
         let mut exported = metrics::Exported::new(servers, &outputs.sink, &names);
         let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(self.messages));
         let mut watches = measuring.map_err(Failure::loading)?;
+        session.restart_clock();
         self.release(child.as_mut(), &extender)?;
         watches.extend(self.watches(child.as_mut(), &extender));
         watches.extend(outputs.watches().map_err(Failure::loading)?);
@@ -216,7 +217,9 @@ impl<'a> Job<'a> {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }
         let Outputs { signals, mut sink, .. } = outputs;
-        let control = Control { signals: Some(&signals), targets, watches, ..Control::default() };
+        let on_interrupt = io::stderr().is_terminal().then_some(end_line as fn());
+        let control =
+            Control { signals: Some(&signals), on_interrupt, targets, watches, ..Control::default() };
         let ending = session.run(&mut sink, &names, control);
         if let Some(exported) = &exported {
             exported.finish(&session);
@@ -400,6 +403,11 @@ impl Outputs {
         }
         Ok(watches)
     }
+}
+
+/// Ends the line of a terminal, which shows Ctrl-C as `^C`.
+fn end_line() {
+    eprintln!();
 }
 
 /// Whether all has been said once the scripts have begun.

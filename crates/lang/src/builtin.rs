@@ -151,7 +151,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     variable(
         "elapsed",
-        "time since the tracer began, ns, uint64",
+        "time since the command was started or the probes were attached, until its end, ns, uint64",
         Anywhere,
         "interval:s:1 { print(elapsed) }",
     ),
@@ -632,7 +632,7 @@ pub static BUILTINS: &[Builtin] = &[
         "row",
         (2, MANY),
         "row(weight, \"format\", values...)",
-        "a line made as by `printf`, which `rows` prints in the order of the weights",
+        "a line made as by `printf`, or by `row(weight, (name = value, ...))` a row of a table, which `rows` prints in the order of the weights",
         "END { for ($kv : @) { row($kv.1, \"%-30s %d\\n\", $kv.0, $kv.1) } rows(10); clear(@) } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(

@@ -13,6 +13,7 @@ pub mod recording;
 pub mod series;
 pub mod sink;
 pub mod summary;
+pub mod table;
 #[cfg(test)]
 mod testing;
 pub mod timeline;
@@ -121,6 +122,8 @@ pub enum Output {
     },
     /// `print(@m)`, and every map at the end.
     Map(Snapshot),
+    /// Rows of a table, by `rows`; with the header of the first of them.
+    Table(Header, table::Table),
     /// What follows is said by this script, and what came before by another; only if there are several.
     Script(String),
     /// The run ends; maps follow.

@@ -1,24 +1,98 @@
 //! The order in which a map's entries are shown: by value, the smallest first, if values are numbers; else by key.
 //! Equal values go by key, so that the same map always prints the same. `top` keeps the largest.
+//!
+//! Rows of equal weight go by the names in them. Keys and rows are compared as they print where a name is an id that differs
+//! from run to run.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use wire::Value;
+use wire::decode::Header;
+use wire::types::Lookup;
 
+use crate::value::Context;
 use crate::{Cell, Snapshot};
 
 /// An entry of a snapshot.
 pub type Entry = (Vec<Value>, Cell);
 
 /// The entries to show, in their order.
-pub fn shown(snapshot: &Snapshot) -> Vec<&Entry> {
+pub fn shown<'s>(context: Context, snapshot: &'s Snapshot) -> Vec<&'s Entry> {
     let mut entries: Vec<&Entry> = snapshot.entries.iter().collect();
-    entries.sort_by(|a, b| by_value(&a.1, &b.1).then_with(|| a.0.cmp(&b.0)));
+    entries.sort_by(|a, b| by_value(&a.1, &b.1));
+    for range in equal(&entries, |a, b| by_value(&a.1, &b.1).is_eq()) {
+        entries[range].sort_by_cached_key(|entry| parts(context, &entry.0));
+    }
     let surplus = match snapshot.top as usize {
         0 => 0,
         top => entries.len().saturating_sub(top),
     };
     entries.split_off(surplus)
+}
+
+/// Orders the rows of equal weight among the first `kept` of rows that are sorted by weight: by their names, then by the rest.
+pub fn rows(context: Context, rows: &mut [(Header, Vec<Value>)], kept: usize) {
+    for range in equal(rows, |a, b| row_weight(&a.1) == row_weight(&b.1)) {
+        if range.start < kept {
+            rows[range].sort_by_cached_key(|(_, values)| names_first(context, values));
+        }
+    }
+}
+
+/// The weight of a row, which is the first of its values.
+pub fn row_weight(values: &[Value]) -> i64 {
+    match values.first() {
+        Some(Value::Int(weight, _)) => *weight,
+        _ => 0,
+    }
+}
+
+/// Runs of two or more neighbours that are equal.
+fn equal<T>(items: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Range<usize>> {
+    let mut at = 0;
+    let ranges = items.chunk_by(same).map(|chunk| {
+        at += chunk.len();
+        at - chunk.len()..at
+    });
+    ranges.filter(|range| range.len() > 1).collect()
+}
+
+/// What a value is compared by.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Name(String),
+    Plain(Value),
+}
+
+fn names_first(context: Context, values: &[Value]) -> Vec<Part> {
+    let mut parts = parts(context, values);
+    parts.sort_by_key(|part| matches!(part, Part::Plain(value) if !matches!(value, Value::Str(..))));
+    parts
+}
+
+fn parts(context: Context, values: &[Value]) -> Vec<Part> {
+    let mut all = Vec::new();
+    values.iter().for_each(|value| add_parts(context, value, &mut all));
+    all
+}
+
+/// Compound values add all their parts.
+fn add_parts(context: Context, value: &Value, all: &mut Vec<Part>) {
+    match value {
+        Value::Tuple(parts) | Value::Array(parts) => {
+            parts.iter().for_each(|part| add_parts(context, part, all));
+        }
+        Value::Record(members) => members.iter().for_each(|(_, part)| add_parts(context, part, all)),
+        Value::Either(_, value) => add_parts(context, value, all),
+        Value::Lookup(Lookup::Size | Lookup::Time | Lookup::Float | Lookup::Double, _) => {
+            all.push(Part::Plain(value.clone()));
+        }
+        Value::Name(..) | Value::Usym { .. } | Value::Stack { .. } | Value::Lookup(..) => {
+            all.push(Part::Name(context.text(value)));
+        }
+        plain => all.push(Part::Plain(plain.clone())),
+    }
 }
 
 fn by_value(a: &Cell, b: &Cell) -> Ordering {
@@ -56,7 +130,8 @@ mod tests {
             Value::Int(key, _) => key,
             _ => unreachable!("the keys above are integers"),
         };
-        shown(&snapshot).iter().map(key).collect()
+        let (manifest, names) = (crate::testing::manifest(), &crate::testing::Fake);
+        shown(Context { manifest: &manifest, names }, &snapshot).iter().map(key).collect()
     }
 
     #[test]
@@ -66,6 +141,24 @@ mod tests {
         assert_eq!(order(&cells, 0), [0, 1, 3, 4, 2]);
         assert_eq!(order(&cells, 2), [4, 2]);
         assert_eq!(order(&cells, 9), [0, 1, 3, 4, 2]);
+    }
+
+    #[test]
+    fn names_go_by_their_text_and_rows_by_their_names() {
+        let (manifest, names) = (crate::testing::manifest(), &crate::testing::Fake);
+        let context = Context { manifest: &manifest, names };
+        let kernel = |id| Value::Lookup(Lookup::Kernel, id);
+        let count = |id| (vec![kernel(id)], Cell::Plain(Value::Uint(1, 8)));
+        let entries = vec![count(3), count(11), count(2)];
+        let snapshot = Snapshot { map: 0, entries, top: 0, div: 0 };
+        let ids: Vec<&Value> = shown(context, &snapshot).iter().map(|entry| &entry.0[0]).collect();
+        assert_eq!(ids, [&kernel(11), &kernel(2), &kernel(3)]);
+
+        let header = Header { event: 0, cpu: 0, time_ns: 0, tgid: 1, tid: 1 };
+        let row = |time, id| (header, vec![Value::Int(7, 8), Value::Uint(time, 8), kernel(id)]);
+        let mut all = [row(1, 3), row(2, 11), row(3, 2)];
+        rows(context, &mut all, 3);
+        assert_eq!(all, [row(2, 11), row(3, 2), row(1, 3)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::aggregate;
 use std::io;
 use std::os::fd::OwnedFd;
-use wire::manifest::{self, CONTROL_EXITED, CONTROL_RETURNED, CONTROL_SIZE, STOPPED};
+use wire::manifest::{self, CONTROL_EXITED, CONTROL_RETURNED, CONTROL_SIZE, CONTROL_START, STOPPED};
 
 /// The one cell of the control map.
 pub(crate) struct ControlCell<'a>(pub &'a OwnedFd);
@@ -21,6 +21,12 @@ impl ControlCell<'_> {
         let at = CONTROL_EXITED as usize;
         let word = u64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes"));
         Ok(manifest::exit_code(word))
+    }
+
+    /// Boot-clock ns of the zero of `elapsed`.
+    pub fn start_ns(&self) -> io::Result<u64> {
+        let (cell, at) = (self.read()?, CONTROL_START as usize);
+        Ok(u64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes")))
     }
 
     /// What a test returned.

@@ -6,6 +6,7 @@
 //!
 //! Each CPU has its own: a clause stays on one, and clauses of other CPUs may be doing the same at that moment.
 
+use report::order;
 use std::collections::BTreeMap;
 use wire::decode::{Header, Value};
 
@@ -13,7 +14,7 @@ use wire::decode::{Header, Value};
 const MOST: usize = 1 << 16;
 
 /// A record of `row`: its values begin with the weight.
-type Row = (Header, Vec<Value>);
+pub type Row = (Header, Vec<Value>);
 
 /// See the module.
 #[derive(Default)]
@@ -32,10 +33,10 @@ impl Rows {
         Ok(())
     }
 
-    /// The lines of a CPU, the largest weight first; equal ones in the order in which they came.
+    /// The lines of a CPU, the largest weight first; `report::order` orders equal ones.
     pub fn take(&mut self, cpu: u32) -> Vec<Row> {
         let mut rows = self.by_cpu.remove(&cpu).unwrap_or_default();
-        rows.sort_by_key(|(_, values)| std::cmp::Reverse(weight(values)));
+        rows.sort_by_key(|(_, values)| std::cmp::Reverse(order::row_weight(values)));
         rows
     }
 
@@ -43,13 +44,6 @@ impl Rows {
     pub fn take_all(&mut self) -> Vec<Row> {
         let cpus: Vec<u32> = self.by_cpu.keys().copied().collect();
         cpus.into_iter().flat_map(|cpu| self.take(cpu)).collect()
-    }
-}
-
-fn weight(values: &[Value]) -> i64 {
-    match values.first() {
-        Some(Value::Int(weight, _)) => *weight,
-        _ => 0,
     }
 }
 
@@ -62,7 +56,7 @@ mod tests {
     }
 
     fn weights(rows: &[Row]) -> Vec<i64> {
-        rows.iter().map(|(_, values)| weight(values)).collect()
+        rows.iter().map(|(_, values)| order::row_weight(values)).collect()
     }
 
     #[test]

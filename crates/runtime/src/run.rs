@@ -8,14 +8,17 @@
 mod trials;
 
 use crate::attach;
+use crate::clock::{Clock, SystemClock};
 use crate::detach::{Detached, Detaching};
 use crate::fetch;
 use crate::ring::Drained;
-use crate::rows::Rows;
+use crate::rows::{Row, Rows};
 use crate::session::{Core, Session};
 use crate::signals::StopSignals;
 use crate::sys;
-use report::{Cell, Names, Output, Sink, Trouble};
+use report::table::Table;
+use report::value::Context;
+use report::{Cell, Names, Output, Sink, Trouble, order};
 use std::cell::RefCell;
 use std::io;
 use std::ops::ControlFlow;
@@ -66,6 +69,8 @@ pub struct Control<'a> {
     pub signals: Option<&'a StopSignals>,
     /// Pidfds of the traced processes; the run ends when all have ended. Empty: it does not end by itself.
     pub targets: Vec<OwnedFd>,
+    /// Called when Ctrl-C ends the run, before anything is printed for the end.
+    pub on_interrupt: Option<fn()>,
     /// Others.
     pub watches: Vec<Box<dyn Watch + 'a>>,
     /// Those that join while it runs.
@@ -122,11 +127,12 @@ impl Session {
             Ok(reason) => reason,
             Err(failure) => failure.reason(),
         };
+        let ended_ns = SystemClock.boot_ns();
         let detaching = self.detach();
         let mut ending = Ending { reason, after_exit: 0, unknown: 0, detached: Detached::default() };
         // A sink that has failed once is not written to again.
         if !matches!(ending.reason, Reason::Sink(_))
-            && let Err(failure) = self.finish(&mut speaker, &mut ending, detaching)
+            && let Err(failure) = self.finish(&mut speaker, &mut ending, detaching, ended_ns)
         {
             ending.reason = failure.reason();
         }
@@ -193,6 +199,9 @@ impl Session {
         if fds[1].revents != 0
             && let Some(signal) = control.signals.and_then(StopSignals::take)
         {
+            if let (libc::SIGINT, Some(interrupted)) = (signal, control.on_interrupt) {
+                interrupted();
+            }
             return Ok(Some(Reason::Signal(signal)));
         }
         self.serve_signals().map_err(Failure::Kernel)?;
@@ -231,12 +240,14 @@ impl Session {
         speaker: &mut Speaker<'_>,
         ending: &mut Ending,
         detaching: Detaching,
+        ended_ns: u64,
     ) -> Result<(), Failure> {
         // While the kernel works; what was being written at the end comes behind it.
         self.drain_queue(speaker, ending)?;
         ending.detached = detaching.wait(DETACH_PATIENCE);
         self.drain_queue(speaker, ending)?;
         self.core.ring.release(false);
+        self.core.stop_clock_at(ended_ns).map_err(Failure::Kernel)?;
         for end in std::mem::take(&mut self.ends) {
             attach::run_once(&end.program).map_err(Failure::Kernel)?;
             self.core.drain(speaker, usize::MAX)?;
@@ -390,11 +401,11 @@ impl<'a> Speaker<'a> {
         if rows.is_empty() && says_none {
             return self.say(manifest, &Output::Event { header, values: Vec::new(), cell: None });
         }
-        let more = if top == 0 { 0 } else { rows.len().saturating_sub(top as usize) };
-        rows.truncate(rows.len() - more);
-        for (header, values) in rows {
-            self.say(manifest, &Output::Event { header, values, cell: None })?;
-        }
+        let kept = if top == 0 { rows.len() } else { rows.len().min(top as usize) };
+        order::rows(Context { manifest, names: self.names }, &mut rows, kept);
+        let more = rows.len() - kept;
+        rows.truncate(kept);
+        self.say_lines(manifest, rows)?;
         match more {
             0 => Ok(()),
             more => {
@@ -406,10 +417,41 @@ impl<'a> Speaker<'a> {
 
     /// Lines that no `rows` asked for.
     fn say_rest(&mut self, manifest: &Manifest) -> Result<(), Failure> {
-        for (header, values) in self.rows.take_all() {
-            self.say(manifest, &Output::Event { header, values, cell: None })?;
+        let rows = self.rows.take_all();
+        self.say_lines(manifest, rows)
+    }
+
+    /// Prints rows in this order: lines one by one, rows of a table with the others that have its columns.
+    fn say_lines(&mut self, manifest: &Manifest, rows: Vec<Row>) -> Result<(), Failure> {
+        let mut rows = rows.into_iter().peekable();
+        while let Some((header, mut values)) = rows.next() {
+            let Some(first) = table_row(manifest, header, &mut values) else {
+                self.say(manifest, &Output::Event { header, values, cell: None })?;
+                continue;
+            };
+            let mut table = Table::new(first);
+            while let Some((next, values)) = rows.peek_mut()
+                && let Some(cells) = table_row(manifest, *next, values)
+            {
+                if let Err(other) = table.push(cells) {
+                    let before = std::mem::replace(&mut table, Table::new(other));
+                    self.say(manifest, &Output::Table(header, before))?;
+                }
+                rows.next();
+            }
+            self.say(manifest, &Output::Table(header, table))?;
         }
         Ok(())
+    }
+}
+
+/// Takes the cells out of the values of a row that belongs to a table.
+fn table_row(manifest: &Manifest, header: Header, values: &mut [Value]) -> Option<Vec<(String, Value)>> {
+    let event = manifest.events.get(header.event as usize)?;
+    let EventKind::Message { what: Message::Row, format, .. } = &event.kind else { return None };
+    match values.last_mut() {
+        Some(Value::Record(cells)) if format.is_empty() => Some(std::mem::take(cells)),
+        _ => None,
     }
 }
 

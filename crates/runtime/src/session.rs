@@ -327,6 +327,14 @@ impl Session {
             .sum()
     }
 
+    /// Sets the zero of `elapsed` to now.
+    pub fn restart_clock(&self) {
+        let now = SystemClock.boot_ns();
+        let set =
+            self.core.control().map_or(Ok(()), |control| control.set(&[(manifest::CONTROL_START, now)]));
+        debug_assert!(set.is_ok(), "the cell of an array can always be written: {set:?}");
+    }
+
     /// Silences the programs and takes them away.
     pub(crate) fn detach(&mut self) -> Detaching {
         self.core.silence();
@@ -366,6 +374,10 @@ impl Session {
         match program.attach {
             Attach::Begin => {
                 self.attached += 1;
+                // `elapsed` of BEGIN is not later than that of any probe.
+                if self.modules == 0 {
+                    self.restart_clock();
+                }
                 attach::run_once(&loaded.fd).map_err(refused("cannot be run"))?;
             }
             Attach::End => {
@@ -486,6 +498,13 @@ impl Core {
             (manifest::CONTROL_CHILD, u64::from(child.unwrap_or(0))),
         ];
         control.set(&words).map_err(setup("the control map cannot be written"))
+    }
+
+    /// Takes the time since `then` out of `elapsed`.
+    pub fn stop_clock_at(&self, then_ns: u64) -> io::Result<()> {
+        let Some(control) = self.control() else { return Ok(()) };
+        let late = SystemClock.boot_ns().saturating_sub(then_ns);
+        control.set(&[(manifest::CONTROL_START, control.start_ns()? + late)])
     }
 
     /// Tells the programs of probes to do nothing any more.

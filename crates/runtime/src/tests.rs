@@ -203,6 +203,7 @@ impl Sink for Heard {
                 }
             }
             Output::Map(snapshot) => format!("map {}", snapshot.map),
+            Output::Table(_, table) => format!("{table:?}"),
             Output::Fetched { text, .. } => format!("{text:?}"),
             Output::Script(script) => format!("script {script}"),
             Output::Trials(step) => format!("{step:?}"),

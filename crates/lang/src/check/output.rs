@@ -21,10 +21,19 @@ impl Checker<'_> {
         Some(StmtKind::Message { what, format, args })
     }
 
-    /// `row(weight, format, args)`
+    /// `row(weight, format, args)`, `row(weight, (name = value, ...))`
     pub fn row(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let weight = self.number(&args[0], "the weight of a row");
-        let (format, values) = self.formatted("row", &args[1..], span)?;
+        let (format, values) = match &args[1..] {
+            [cells] if matches!(cells.kind, ast::ExprKind::Record(_)) => {
+                let cells = self.expr(cells);
+                if is_unknown(&cells) {
+                    return None;
+                }
+                (Vec::new(), vec![cells])
+            }
+            formatted => self.formatted("row", formatted, span)?,
+        };
         if is_unknown(&weight) {
             return None;
         }

@@ -83,6 +83,11 @@ impl Recorder {
                 };
                 each(self.text(kind, text, self.last_ns, None));
             }
+            Output::Table(header, table) => {
+                for line in table.draw(context).lines() {
+                    each(self.printed(context, header, Text::Output, line.to_owned()));
+                }
+            }
             Output::Map(snapshot) => each(self.table(context, snapshot, self.last_ns)),
             Output::Trouble(troubles) => {
                 for found in findings(context.manifest, troubles) {
@@ -105,7 +110,7 @@ impl Recorder {
             key: key_parts(key).iter().map(|part| recorder.data(context, part)).collect(),
             value: recorder.cell(context, agg.as_ref(), cell, div),
         };
-        let rows = shown(snapshot).into_iter().map(|entry| row(entry, self)).collect();
+        let rows = shown(context, snapshot).into_iter().map(|entry| row(entry, self)).collect();
         let name = self.shared(name.as_bytes());
         self.bare(Kind::Table(Table { agg, rows }), time_ns, None, name)
     }
@@ -166,9 +171,16 @@ impl Recorder {
                 return None;
             }
         };
+        Some(self.printed(context, header, kind, text))
+    }
+
+    /// What a statement of the script prints.
+    fn printed(&mut self, context: Context, header: &Header, kind: Text, text: String) -> Record {
         let thread = self.thread(context, header, b"");
-        let script = self.shared(context.manifest.script_of(event.place).as_bytes());
-        Some(Record { name: script, ..self.text(kind, text, header.time_ns, Some(thread)) })
+        let event = context.manifest.events.get(header.event as usize);
+        let script = event.map_or("", |event| context.manifest.script_of(event.place));
+        let script = self.shared(script.as_bytes());
+        Record { name: script, ..self.text(kind, text, header.time_ns, Some(thread)) }
     }
 
     /// What is the same in all records of an event.

@@ -21,6 +21,7 @@ use crate::export::json;
 use crate::hist::{self, Row};
 use crate::order::{shown, wide};
 use crate::printf::printf;
+use crate::table::{self, Table};
 use crate::trials::{Step, Tested};
 use crate::trouble::findings;
 use crate::units;
@@ -120,8 +121,20 @@ impl<W: Write> JsonSink<W> {
         self.line(said.kind, &format!("{{{}}}", members.join(", ")))
     }
 
+    /// A table as an array of objects.
+    fn table(&mut self, context: Context, table: &Table) -> io::Result<()> {
+        let member = |(name, value): &(String, Value)| {
+            format!("{}: {}", string(name.as_bytes()), cell_of_table(context, value))
+        };
+        let row = |cells: &Vec<(String, Value)>| {
+            format!("{{{}}}", cells.iter().map(member).collect::<Vec<_>>().join(", "))
+        };
+        let rows: Vec<String> = table.rows().iter().map(row).collect();
+        self.line("table", &format!("[{}]", rows.join(", ")))
+    }
+
     fn snapshot(&mut self, context: Context, snapshot: &Snapshot) -> io::Result<()> {
-        let entries = shown(snapshot);
+        let entries = shown(context, snapshot);
         if entries.is_empty() {
             let map = context.manifest.maps.get(snapshot.map as usize);
             return map.filter(|map| is_histogram(map)).map_or(Ok(()), |map| self.no_buckets(map));
@@ -220,6 +233,7 @@ impl<W: Write> Sink for JsonSink<W> {
                 Ok(())
             }
             Output::Map(snapshot) => self.snapshot(context, snapshot),
+            Output::Table(_, table) => self.table(context, table),
             Output::Trials(step) => self.trial(step),
             Output::End => {
                 self.script.clear();
@@ -246,6 +260,16 @@ fn kind(map: &Map) -> &'static str {
         MapValue::Agg(Agg::Hist { .. } | Agg::LHist { .. }) => "hist",
         MapValue::Agg(Agg::TSeries { .. }) => "tseries",
         _ => "map",
+    }
+}
+
+/// Sizes are bytes and times ns; a cell without a value is null.
+fn cell_of_table(context: Context, value: &Value) -> String {
+    match value {
+        Value::Lookup(Lookup::Size | Lookup::Time, number_of) => number(i128::from(*number_of)),
+        Value::Either(_, value) => cell_of_table(context, value),
+        nothing if table::is_nothing(nothing) => "null".into(),
+        other => value_json(context, other),
     }
 }
 

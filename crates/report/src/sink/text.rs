@@ -109,7 +109,7 @@ impl<W: Write, N: Write> TextSink<W, N> {
 
     fn map(&mut self, context: Context, snapshot: &Snapshot) -> io::Result<()> {
         let Some(map) = context.manifest.maps.get(snapshot.map as usize) else { return Ok(()) };
-        for (key, cell) in shown(snapshot) {
+        for (key, cell) in shown(context, snapshot) {
             self.out.write_all(entry(context, map, key, Some(cell), snapshot.div.max(1)).as_bytes())?;
         }
         Ok(())
@@ -147,10 +147,12 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
                 self.out.begin_with(format!("{script:<width$} | "))
             }
             Output::Map(snapshot) => self.map(context, snapshot),
+            Output::Table(_, table) => self.out.write_all(table.draw(context).as_bytes()),
             Output::Trials(step) => self.out.write_all(&self.trials.lines(step)),
             Output::End => {
                 self.out.begin_with(String::new())?;
-                self.out.write_all(b"\n\n")
+                // bpftrace's, before the maps.
+                if manifest.print_maps_on_exit { self.out.write_all(b"\n\n") } else { Ok(()) }
             }
             Output::Trouble(troubles) => self.troubles(manifest, troubles),
         }

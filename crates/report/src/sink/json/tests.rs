@@ -149,3 +149,18 @@ fn kernels_whose_short_names_are_the_same_are_members_of_their_own() {
         r#"{"type": "map", "data": {"@x": {"KernelMangled 11,1": 5, "kernel 2,1": 6, "KernelMangled 21,1": 7}}}"#
     );
 }
+
+#[test]
+fn a_table_is_an_array_of_objects() {
+    let cells = [
+        ("calls", int(3)),
+        ("took", Value::Lookup(Lookup::Time, 950)),
+        ("mean", Value::Either(0, Box::new(Value::Str(b"-".into(), false)))),
+    ];
+    let table = Table::new(cells.map(|(name, value)| (name.to_owned(), value)).to_vec());
+    let header = Header { event: 0, cpu: 0, time_ns: 7, tgid: 1, tid: 1 };
+    assert_eq!(
+        written(&manifest(), Output::Table(header, table)),
+        "{\"type\": \"table\", \"data\": [{\"calls\": 3, \"took\": 950, \"mean\": null}]}"
+    );
+}

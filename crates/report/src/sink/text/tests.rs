@@ -87,6 +87,7 @@ fn events_and_the_end() {
             event(EventKind::Time { format: "%T".into() }),
         ],
         maps: vec![map("x", plain())],
+        print_maps_on_exit: true,
         ..manifest()
     };
     let say = |event, values, cell| Output::Event {
@@ -136,7 +137,7 @@ fn each_line_of_several_scripts_says_whose_it_is() {
         [from("kernels"), say(0), say(1), say(2), from("-e"), say(1), from("kernels"), say(0), Output::End];
     assert_eq!(
         written(&manifest, &said).0,
-        "kernels | a\nkernels | b\nkernels |\nkernels | c d\n-e      | b\n-e      |\n-e      | c\nkernels | a\n\n\n"
+        "kernels | a\nkernels | b\nkernels |\nkernels | c d\n-e      | b\n-e      |\n-e      | c\nkernels | a\n"
     );
 }
 

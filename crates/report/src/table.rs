@@ -1,0 +1,183 @@
+//! Tables of rows whose cells have names: columns that line up, or objects.
+//!
+//! ```text
+//! row(3, (calls = 3, took = time_text(41200), function = "cuInit"))
+//!
+//! CALLS     TOOK  FUNCTION
+//!     3  41.2 us  cuInit
+//! ```
+//!
+//! The title of a column is the name of its cells: `calls_per_s` is `CALLS/S`, `tiny_percent` is `TINY %`. Quantities are aligned
+//! to the right. A cell of several lines, such as a stack, is printed below its row.
+
+use wire::Value;
+use wire::types::Lookup;
+
+use crate::value::Context;
+
+/// The cells of a row, with the names of their columns.
+type Cells = Vec<(String, Value)>;
+
+/// Rows with the same columns; there is at least one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    rows: Vec<Cells>,
+}
+
+impl Table {
+    /// A table of one row.
+    pub fn new(first: Cells) -> Table {
+        Table { rows: vec![first] }
+    }
+
+    /// Adds a row; gives it back if it has other columns.
+    pub fn push(&mut self, row: Cells) -> Result<(), Cells> {
+        let names = |row: &Cells| row.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        if names(&self.rows[0]) != names(&row) {
+            return Err(row);
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Its rows, each with the names of the columns.
+    pub fn rows(&self) -> &[Cells] {
+        &self.rows
+    }
+
+    /// A line of titles, then the rows.
+    pub fn draw(&self, context: Context) -> String {
+        let cells = |row: &Cells| row.iter().map(|(_, value)| text(context, value)).collect();
+        let texts: Vec<Vec<String>> = self.rows.iter().map(cells).collect();
+        let has_lines = |at: &usize| texts.iter().any(|row| row[*at].contains('\n'));
+        let (below, inline): (Vec<usize>, Vec<usize>) = (0..self.rows[0].len()).partition(has_lines);
+        let columns: Vec<Column> = inline.iter().map(|&at| self.column(at, &texts)).collect();
+        let mut out = line(columns.iter().map(|column| (column, column.title.as_str())));
+        for row in &texts {
+            out += &line(columns.iter().map(|column| (column, row[column.at].as_str())));
+            below.iter().for_each(|&at| out += row[at].strip_prefix('\n').unwrap_or(&row[at]));
+        }
+        out
+    }
+
+    fn column(&self, at: usize, texts: &[Vec<String>]) -> Column {
+        let title = title(&self.rows[0][at].0);
+        let widths = texts.iter().map(|row| row[at].chars().count());
+        let width = widths.chain([title.chars().count()]).max().unwrap_or(0);
+        let right = self.rows.iter().all(|row| is_quantity(&row[at].1));
+        Column { at, title, width, right }
+    }
+}
+
+struct Column {
+    at: usize,
+    title: String,
+    width: usize,
+    right: bool,
+}
+
+fn line<'a>(cells: impl Iterator<Item = (&'a Column, &'a str)>) -> String {
+    let padded = |(column, text): (&Column, &str)| match column.right {
+        true => format!("{text:>0$}", column.width),
+        false => format!("{text:<0$}", column.width),
+    };
+    let line = cells.map(padded).collect::<Vec<_>>().join("  ");
+    format!("{}\n", line.trim_end())
+}
+
+/// `calls_per_s`: `CALLS/S`
+fn title(name: &str) -> String {
+    name.to_uppercase().replace("_PER_", "/").replace("_PERCENT", " %").replace('_', " ")
+}
+
+/// Whether a cell is nothing: there is no such value.
+pub fn is_nothing(value: &Value) -> bool {
+    matches!(value, Value::Str(bytes, _) if bytes == b"-")
+}
+
+fn is_quantity(value: &Value) -> bool {
+    match value {
+        Value::Int(..) | Value::Uint(..) | Value::Pointer(_) => true,
+        Value::Lookup(what, _) => {
+            matches!(what, Lookup::Size | Lookup::Time | Lookup::Float | Lookup::Double)
+        }
+        Value::Either(_, value) => is_quantity(value),
+        other => is_nothing(other),
+    }
+}
+
+fn text(context: Context, value: &Value) -> String {
+    match value {
+        Value::Record(members) => dimensions(members).unwrap_or_else(|| context.text(value)),
+        Value::Either(_, value) => text(context, value),
+        _ => context.text(value),
+    }
+}
+
+/// `16`, `16x8`, `16x8x2` of a record with the members x, y, z.
+fn dimensions(members: &[(String, Value)]) -> Option<String> {
+    let [(x, Value::Uint(width, _)), (y, Value::Uint(height, _)), (z, Value::Uint(depth, _))] = members
+    else {
+        return None;
+    };
+    let is_grid = [x, y, z] == ["x", "y", "z"];
+    is_grid.then(|| match (height, depth) {
+        (1, 1) => width.to_string(),
+        (_, 1) => format!("{width}x{height}"),
+        _ => format!("{width}x{height}x{depth}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fake, manifest};
+
+    fn cells(cells: &[(&str, Value)]) -> Cells {
+        cells.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+    }
+
+    fn text(text: &str) -> Value {
+        Value::Str(text.into(), false)
+    }
+
+    fn drawn(table: &Table) -> String {
+        let manifest = manifest();
+        table.draw(Context { manifest: &manifest, names: &Fake })
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let grid = |x, y, z| {
+            let member = |name: &str, n| (name.to_string(), Value::Uint(n, 4));
+            Value::Record(vec![member("x", x), member("y", y), member("z", z)])
+        };
+        let row = |calls, grid, each, name| {
+            cells(&[("calls_per_s", Value::Uint(calls, 8)), ("grid", grid), ("each", each), ("name", name)])
+        };
+        let some = Value::Either(0, Box::new(Value::Uint(7, 8)));
+        let mut table = Table::new(row(8, grid(16, 1, 1), some, text("a")));
+        table.push(row(1234567, grid(4, 2, 1), text("-"), text("b"))).unwrap();
+        assert_eq!(
+            drawn(&table),
+            "CALLS/S  GRID  EACH  NAME\n      8  16       7  a\n1234567  4x2      -  b\n"
+        );
+    }
+
+    #[test]
+    fn stacks_are_below_their_rows() {
+        let stack = Value::Stack { map: 0, id: 1, tgid: 7, mode: wire::types::StackMode::Bpftrace };
+        let table =
+            Table::new(cells(&[("tiny_percent", Value::Int(3, 8)), ("stack", stack), ("who", text("x"))]));
+        assert_eq!(
+            drawn(&table),
+            "TINY %  WHO\n     3  x\n        main+16@a.c:3\n        [inlined] f\n        0xff\n"
+        );
+    }
+
+    #[test]
+    fn other_columns_are_another_table() {
+        let mut table = Table::new(cells(&[("a", text("x"))]));
+        assert!(table.push(cells(&[("b", text("x"))])).is_err());
+    }
+}
