@@ -310,13 +310,18 @@ pub fn subcommands() -> impl Iterator<Item = &'static str> {
     SUBCOMMANDS.iter().map(|(name, _)| *name)
 }
 
+/// The subcommand of this name.
+pub fn subcommand(word: &str) -> Option<Subcommand> {
+    SUBCOMMANDS.iter().find(|(name, _)| *name == word).map(|(_, command)| *command)
+}
+
 /// A word is a subcommand, else an embedded script, else a file; what looks like a path is always a file.
 pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> {
     if word == "-" || word.contains('/') || word.ends_with(".ct") || word.ends_with(".bt") {
         return Word::File(word);
     }
-    match SUBCOMMANDS.iter().find(|(name, _)| *name == word) {
-        Some((_, command)) => Word::Subcommand(*command),
+    match subcommand(word) {
+        Some(command) => Word::Subcommand(command),
         None if embedded(word) => Word::Embedded(word),
         None => Word::File(word),
     }

@@ -99,6 +99,51 @@ fn clauses_are_attached_beside_each_other_and_print_at_the_end() {
     assert_eq!(terminal.ends(), 0);
 }
 
+/// One line is one clause, whatever it expands to: layouts of arguments, and clauses that learn kernels' names.
+#[test]
+fn a_clause_that_expands_is_one() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("saved.ct");
+    let typed = [
+        "cuda:memcpy / args.result == CUDA_SUCCESS / { @copies[args.direction] = count() }",
+        "cuda:launch { @launches[kernel_name(args.kernel)] = count() }",
+    ];
+    let commands = format!(
+        "{}\n:list\n:run {}\n:wait\n:maps\n:save {}\n:drop 1-2\n:list\n",
+        typed.join("\n"),
+        workload(),
+        path.display()
+    );
+    let output = piped(&[], &commands);
+    let shown = stdout(&output);
+    assert_eq!(shown.lines().filter(|line| line.contains("  // ")).count(), 2, "{shown}");
+    assert!(shown.contains("  1  cuda:memcpy") && shown.contains("  2  cuda:launch"), "{shown}");
+    assert!(shown.contains("@copies: ") && !shown.contains("@__"), "{shown}");
+    assert!(shown.contains("no clauses yet"), "{shown}");
+    assert_eq!(std::fs::read_to_string(&path).expect("it was saved"), typed.join("\n") + "\n");
+    let mut saved = common::cudatrace();
+    saved.arg(&path).arg("--").args(workload().split(' '));
+    let again = stdout(&saved.output().expect("it runs"));
+    for line in shown.lines().filter(|line| line.starts_with("@copies[") || line.starts_with("@launches[")) {
+        assert!(again.contains(line), "{line}: {again}");
+    }
+}
+
+#[test]
+fn statements_run_at_once_and_a_map_is_shown_by_its_name() {
+    if !can_trace() {
+        return;
+    }
+    let output = piped(&[], "BEGIN { @a[3] = 4 }\n@a\n@a[3] + 1\n@b = 7\nprint(@b)\nclear(@a)\n:list\n");
+    let shown = stdout(&output);
+    let lines: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).collect();
+    let expected = ["@a[3]: 4", "5", "@b: 7", "  1  BEGIN { @a[3] = 4 }  // 1 attach point", "@b: 7"];
+    assert_eq!(lines, expected, "{}", stderr(&output));
+}
+
 #[test]
 fn a_line_is_typed_while_output_comes() {
     if !can_trace() {

@@ -1,17 +1,33 @@
 //! `cudatrace --explain E0105`: the rule behind a code, a script that breaks it, and the same script put right.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 use lang::codes::{self, Code};
 use std::io::Write;
 
-/// Prints what a code means.
+/// Prints what a code means, or with `list` which codes there are.
 ///
 /// # Errors
 /// There is no such code.
 pub fn run(code: &str) -> Result<u8> {
-    let Some(code) = codes::find(code) else { bail!(unknown(code)) };
-    std::io::stdout().write_all(text(code).as_bytes())?;
+    let text = if code == "list" { list() } else { on(code).ok_or_else(|| anyhow!(unknown(code)))? };
+    std::io::stdout().write_all(text.as_bytes())?;
     Ok(0)
+}
+
+/// The explanation of `E0105`, `e0105` or `105`; a number alone may be an error's and a warning's.
+pub fn on(code: &str) -> Option<String> {
+    let number: Option<u32> = code.parse().ok();
+    let named = match number {
+        Some(number) => vec![format!("E{number:04}"), format!("W{number:04}")],
+        None => vec![code.to_owned()],
+    };
+    let found: Vec<String> = named.iter().filter_map(|code| codes::find(code)).map(text).collect();
+    (!found.is_empty()).then(|| found.join("\n"))
+}
+
+fn list() -> String {
+    let all = codes::TABLES.iter().copied().flatten();
+    all.map(|code| format!("{}  {}\n", code.code, code.title)).collect()
 }
 
 fn unknown(code: &str) -> String {
@@ -19,7 +35,9 @@ fn unknown(code: &str) -> String {
     let near = lang::similar::similar(code, known);
     let near: Vec<String> = near.iter().map(|code| format!("`{code}`")).collect();
     match near.is_empty() {
-        true => format!("no code `{code}`: messages show theirs in brackets, as in `error[E0105]`"),
+        true => format!(
+            "no code `{code}`: messages show theirs in brackets, as in `error[E0105]`; `--explain list` has all"
+        ),
         false => format!("no code `{code}`; near it are {}", near.join(", ")),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::commands::script_help;
 use crate::messages::Messages;
-use crate::{arguments, embedded, repl};
+use crate::{arguments, cli, repl};
 use anyhow::Result;
 use std::io::Write;
 
@@ -15,9 +15,9 @@ pub fn run(names: &[String], messages: &Messages) -> Result<u8> {
         arguments::command(None).print_long_help()?;
     }
     for name in names {
-        let text = match embedded::find(name) {
-            Some(script) => script_help::of_embedded(script, messages)?,
-            None => repl::help::on(name)?,
+        let text = match cli::subcommand(name) {
+            Some(subcommand) => script_help::of_subcommand(subcommand).render_help().to_string(),
+            None => repl::help::on(name, messages)?,
         };
         // A reader that went away is no mistake.
         let _ = std::io::stdout().write_all(text.as_bytes());

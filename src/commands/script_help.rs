@@ -127,7 +127,8 @@ fn help(subcommand: Subcommand) -> Help {
     }
 }
 
-fn of_subcommand(subcommand: Subcommand) -> clap::Command {
+/// The help of a subcommand: its own options, and those of ours that it takes.
+pub fn of_subcommand(subcommand: Subcommand) -> clap::Command {
     let Help { about, usage, options, examples } = help(subcommand);
     let command = arguments::command(Some(subcommand));
     let of_all = arguments::command(None);

@@ -2,14 +2,14 @@
 //!
 //! Clauses that were typed together are one script: they are compiled together. Lines count on from one to the next, so that
 //! `repl:7` is the seventh line of the session. What is typed without a clause (`#define`, `config`) holds for all that is
-//! typed later.
+//! typed later. A clause that was typed may expand to several, as an operation does: it has one number all the same.
 
 use super::Repl;
-use crate::trace::compiler::Compiler;
+use crate::trace::compiler::{Compiler, Written};
 use anyhow::{Result, anyhow, bail};
+use lang::Source;
 use lang::builtin::{self, Kind};
 use lang::parse::tokens;
-use lang::{Source, ast};
 use runtime::Session;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -31,9 +31,9 @@ pub struct Clauses {
 
 struct Clause {
     number: u32,
-    /// Its script, and its place there.
+    /// Its script, and the clauses there that it was expanded to.
     script: u32,
-    place: u32,
+    parts: Vec<u32>,
     text: String,
     /// Another script has it: saved is the import.
     is_imported: bool,
@@ -74,36 +74,53 @@ impl Clauses {
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
         compiler.front(repl.scripts.known()).map_err(|_| super::Said)?;
         let own = compiler.source().files()[0].end;
-        let entry = |clause: &ast::Clause| {
-            (compiler.source().slice(clause.span).to_owned(), clause.span.end as usize > own)
-        };
-        let texts: Vec<(String, bool)> = compiler.clauses().map(entry).collect();
-        if texts.is_empty() {
+        let written = compiler.written();
+        if written.is_empty() {
             return Ok(0);
         }
-        let definitions = definitions(&compiler, from, own);
+        let mut definitions = definitions(&compiler.source().text, &written, from, own);
+        let entry = |written: Written| {
+            let text = compiler.source().slice(written.span).to_owned();
+            (text, written.span.end as usize > own, written.parts)
+        };
+        let entries: Vec<(String, bool, Vec<u32>)> = written.into_iter().map(entry).collect();
+        let count = entries.len() as u32;
         self.scripts.set(self.scripts.get() + 1);
         let number = self.scripts.get();
         repl.scripts.add(session, number, compiler)?;
         repl.walk_stacks(session);
-        for (place, (text, is_imported)) in (0..).zip(texts) {
-            let definitions = if place == 0 { definitions.clone() } else { String::new() };
-            self.enter(
-                repl,
-                Clause {
-                    number: self.next_number(),
-                    script: number,
-                    place,
-                    text,
-                    is_imported,
-                    definitions,
-                    attach_points: attach_points(session.manifest(), place),
-                    is_stopped: false,
-                },
-            );
+        for (text, is_imported, parts) in entries {
+            let attach_points = attach_points(session.manifest(), &parts);
+            let clause = Clause {
+                number: self.next_number(),
+                script: number,
+                parts,
+                text,
+                is_imported,
+                definitions: std::mem::take(&mut definitions),
+                attach_points,
+                is_stopped: false,
+            };
+            self.enter(repl, clause);
         }
         repl.learn_maps(session.manifest());
-        Ok(self.list.borrow().iter().filter(|clause| clause.script == number).count() as u32)
+        Ok(count)
+    }
+
+    /// Runs statements at once: `print(@)`, `@calls = 0`; an expression is printed.
+    ///
+    /// # Errors
+    /// As [`Clauses::add`].
+    pub fn run_once(&self, repl: &Repl, session: &mut Session, statements: &str) -> Result<()> {
+        let clause = format!("{}BEGIN {{\n{statements}\n}}", self.typed.borrow());
+        let script = Script::alone(Source::new("repl", clause), &[]);
+        let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
+        compiler.front(repl.scripts.known()).map_err(|_| super::Said)?;
+        self.scripts.set(self.scripts.get() + 1);
+        repl.scripts.add(session, self.scripts.get(), compiler)?;
+        repl.scripts.remove(session, self.scripts.get());
+        repl.learn_maps(session.manifest());
+        Ok(())
     }
 
     fn next_number(&self) -> u32 {
@@ -116,7 +133,7 @@ impl Clauses {
         self.list.borrow_mut().push(clause);
     }
 
-    /// The numbers in `3 5`, or all.
+    /// The numbers in `3 5`, `3,5` and `3-5`, or all.
     ///
     /// # Errors
     /// There is no such clause.
@@ -128,11 +145,19 @@ impl Clauses {
             "all" => return Ok(all().collect()),
             _ => {}
         }
-        let known = |word: &str| {
-            let number = word.parse().ok().filter(|number| all().any(|known| known == *number));
-            number.ok_or_else(|| anyhow!("no clause {word}; `:list` has their numbers"))
-        };
-        text.split_whitespace().map(known).collect()
+        let mut numbers = Vec::new();
+        for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
+            let (first, last) = word.split_once('-').unwrap_or((word, word));
+            let range =
+                first.parse().ok().zip(last.parse().ok()).map(|(first, last): (u32, u32)| first..=last);
+            let found = all().filter(|number| range.as_ref().is_some_and(|range| range.contains(number)));
+            let before = numbers.len();
+            numbers.extend(found);
+            if numbers.len() == before {
+                bail!("no clause {word}; `:list` has their numbers");
+            }
+        }
+        Ok(numbers)
     }
 
     /// Takes a clause away. Its END runs now.
@@ -145,11 +170,11 @@ impl Clauses {
         let clause = list.remove(at);
         if let Some(next) = list.iter_mut().find(|next| next.script == clause.script) {
             next.definitions.insert_str(0, &clause.definitions);
-            let ended = repl.scripts.run_ends(session, clause.script, clause.place);
-            repl.scripts.stop(session, clause.script, clause.place);
+            let ended = repl.scripts.run_ends(session, clause.script, &clause.parts);
+            repl.scripts.stop(session, clause.script, &clause.parts);
             return Ok(ended?);
         }
-        let ended = repl.scripts.run_ends(session, clause.script, clause.place);
+        let ended = repl.scripts.run_ends(session, clause.script, &clause.parts);
         repl.scripts.remove(session, clause.script);
         Ok(ended?)
     }
@@ -159,7 +184,7 @@ impl Clauses {
         let mut list = self.list.borrow_mut();
         let printing = list.iter_mut().filter(|clause| !clause.is_stopped && prints(&clause.text));
         let stop = |clause: &mut Clause| {
-            repl.scripts.stop(session, clause.script, clause.place);
+            repl.scripts.stop(session, clause.script, &clause.parts);
             clause.is_stopped = true;
             clause.number
         };
@@ -179,9 +204,9 @@ impl Clauses {
         let mut list = self.list.borrow_mut();
         let stopped = list.iter_mut().find(|clause| clause.number == number && clause.is_stopped);
         let clause = stopped.ok_or_else(|| anyhow!("clause {number} is not stopped"))?;
-        repl.scripts.resume(session, clause.script, clause.place)?;
+        repl.scripts.resume(session, clause.script, &clause.parts)?;
         clause.is_stopped = false;
-        clause.attach_points = attach_points(session.manifest(), clause.place);
+        clause.attach_points = attach_points(session.manifest(), &clause.parts);
         repl.messages.note(&format!("clause {number}: {}", clause.state()));
         Ok(())
     }
@@ -195,7 +220,7 @@ impl Clauses {
             let attached = repl.scripts.again(session, script);
             for clause in list.iter_mut().filter(|clause| clause.script == script && !clause.is_stopped) {
                 match &attached {
-                    Ok(()) => clause.attach_points = attach_points(session.manifest(), clause.place),
+                    Ok(()) => clause.attach_points = attach_points(session.manifest(), &clause.parts),
                     Err(error) => {
                         clause.attach_points = 0;
                         repl.fail(&anyhow!("clause {} is not attached: {error:#}", clause.number));
@@ -243,10 +268,9 @@ impl Clause {
 }
 
 /// What of a script's own text is no clause, from byte `from` to `to`.
-fn definitions(compiler: &Compiler, from: usize, to: usize) -> String {
-    let text = &compiler.source().text;
+fn definitions(text: &str, written: &[Written], from: usize, to: usize) -> String {
     let (mut rest, mut at) = (String::new(), from);
-    for ast::Clause { span, .. } in compiler.clauses().filter(|clause| (clause.span.end as usize) <= to) {
+    for Written { span, .. } in written.iter().filter(|written| (written.span.end as usize) <= to) {
         rest += text.get(at..span.start as usize).unwrap_or("");
         at = span.end as usize;
     }
@@ -256,8 +280,8 @@ fn definitions(compiler: &Compiler, from: usize, to: usize) -> String {
 }
 
 /// Attach points of a clause in the module that a manifest describes; one for each function, whatever its sides.
-fn attach_points(manifest: &Manifest, clause: u32) -> usize {
-    let programs = manifest.programs.iter().filter(|program| program.clause == clause);
+fn attach_points(manifest: &Manifest, parts: &[u32]) -> usize {
+    let programs = manifest.programs.iter().filter(|program| parts.contains(&program.clause));
     let mut places = HashSet::new();
     let mut others = 0;
     for program in programs {

@@ -54,7 +54,7 @@ pub static COMMANDS: &[Command] = &[
         "[NAME]",
         Topic,
         help_on,
-        "this list, or what a command, built-in, probe, function or constant is",
+        "this list, or what a command, script, built-in, probe, function, constant or code of a message is",
     ),
     row("list", "", Nothing, list, "the clauses"),
     row(
@@ -62,13 +62,19 @@ pub static COMMANDS: &[Command] = &[
         "N...",
         Text,
         drop_clauses,
-        "take clauses away, or all of them (`:drop all`); their END runs, maps stay",
+        "take clauses away (`:drop 1 3-5`), or all of them (`:drop all`); their END runs, maps stay",
     ),
     row("resume", "[N...]", Text, resume, "attach clauses again that Ctrl-C has stopped"),
     row("maps", "", Nothing, maps, "the maps, with their size"),
-    row("show", "@MAP [TOP]", Map, show, "a map as it is now, or its largest values"),
+    row(
+        "show",
+        "@MAP [TOP]",
+        Map,
+        show,
+        "a map as it is now, or its largest values; `@MAP` alone is the same",
+    ),
     row("watch", "@MAP [SECONDS]", Map, watch, "a map again and again, until Ctrl-C"),
-    row("clear", "@MAP", Map, clear, "remove a map's keys"),
+    row("clear", "[@MAP]", Map, clear, "remove a map's keys; without a map: clear the screen"),
     row("find", "[LIBRARY:]PATTERN", Function, find_functions, "functions that match, with their parameters"),
     row("save", "FILE", File, save, "write the clauses to a script"),
     row("load", "FILE", File, load, "attach the clauses of a script, or of one of `cudatrace scripts`"),
@@ -91,20 +97,24 @@ pub static COMMANDS: &[Command] = &[
     row("quit", "", Nothing, quit, "end; END runs and maps are printed (also Ctrl-D)"),
 ];
 
-/// A command's name and the rest, if the line is one: `:list`, and also `help cuInit`.
+/// A command's name and the rest, if the line is one: `:list`, and also `list` and `help cuInit`.
 pub fn split(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     let (colon, text) = (line.starts_with(':'), line.trim_start_matches(':'));
     let end = text.find(char::is_whitespace).unwrap_or(text.len());
     let (name, rest) = (&text[..end], text[end..].trim_start());
-    (colon || name == "help" || ["quit", "exit"].contains(&name.trim_end()) && rest.is_empty())
-        .then_some((name, rest))
+    let is_named = name == "exit" || COMMANDS.iter().any(|command| command.name == name);
+    // `clear (@m)` is a statement, and `list = uprobe:...` a clause with a name.
+    let is_argument = !rest.starts_with(['(', '{', '=', ',', ':']);
+    (colon || is_named && is_argument).then_some((name, rest))
 }
 
-/// The row of a name.
+/// The row of a name, or of the only one that begins so: `:q` is `:quit`.
 pub fn find(name: &str) -> Option<&'static Command> {
     let name = if name == "exit" { "quit" } else { name };
-    COMMANDS.iter().find(|command| command.name == name)
+    let begins = || COMMANDS.iter().filter(|command| !name.is_empty() && command.name.starts_with(name));
+    let only = || begins().next().filter(|_| begins().count() == 1);
+    COMMANDS.iter().find(|command| command.name == name).or_else(only)
 }
 
 /// Does what a line says.
@@ -124,7 +134,7 @@ fn unknown(name: &str) -> anyhow::Error {
 }
 
 fn help_on(repl: &Rc<Repl>, _: &mut Session, topic: &str) -> Result<Next> {
-    repl.say(&help::on(topic)?);
+    repl.say(&help::on(topic, repl.messages)?);
     Ok(Next::Continue)
 }
 
@@ -150,7 +160,8 @@ fn resume(repl: &Rc<Repl>, session: &mut Session, numbers: &str) -> Result<Next>
 
 fn maps(repl: &Rc<Repl>, session: &mut Session, _: &str) -> Result<Next> {
     let mut text = String::new();
-    for (at, map) in session.manifest().maps.iter().enumerate() {
+    let maps = session.manifest().maps.iter().enumerate();
+    for (at, map) in maps.filter(|(_, map)| !map.is_hidden()) {
         let keys = session.snapshot(at as u32, 0, 0)?.entries.len();
         writeln!(text, "@{}: {keys} key{}", map.name, if keys == 1 { "" } else { "s" })?;
     }
@@ -170,14 +181,21 @@ fn watch(repl: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
     Ok(Next::Continue)
 }
 
-fn clear(_: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
+fn clear(repl: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
+    if args.is_empty() {
+        repl.clear_screen();
+        return Ok(Next::Continue);
+    }
     let (map, _) = map_and_number(session, args)?;
     session.clear(map)?;
     Ok(Next::Continue)
 }
 
 /// `@m 10`
-fn map_and_number(session: &Session, args: &str) -> Result<(u32, Option<u32>)> {
+///
+/// # Errors
+/// There is no such map, or what follows is no number.
+pub fn map_and_number(session: &Session, args: &str) -> Result<(u32, Option<u32>)> {
     let mut words = args.split_whitespace();
     let name = words.next().ok_or_else(|| anyhow!("which map? `:maps` lists them"))?;
     let maps = &session.manifest().maps;
@@ -185,7 +203,11 @@ fn map_and_number(session: &Session, args: &str) -> Result<(u32, Option<u32>)> {
     let Some(at) = maps.iter().position(|map| map.name == wanted) else {
         bail!(
             "no map `@{wanted}`{}",
-            super::did_you_mean(wanted, maps.iter().map(|map| map.name.as_str()), "@")
+            super::did_you_mean(
+                wanted,
+                maps.iter().filter(|map| !map.is_hidden()).map(|map| map.name.as_str()),
+                "@"
+            )
         );
     };
     let number = words.next().map(|word| match word.parse() {
@@ -278,6 +300,12 @@ mod tests {
         assert_eq!(split("help cuInit"), Some(("help", "cuInit")));
         assert_eq!(split("quit"), Some(("quit", "")));
         assert_eq!(split("quit { }"), None);
+        assert_eq!(split("drop 1-3"), Some(("drop", "1-3")));
+        assert_eq!(split("clear"), Some(("clear", "")));
+        assert_eq!(split("clear(@m)"), None);
+        assert_eq!(split("list = uprobe:libcuda:cuInit { }"), None);
+        assert_eq!(find("q").map(|command| command.name), Some("quit"));
+        assert!(find("s").is_none(), "there are several");
         assert_eq!(split("uprobe:libcuda:cuInit { }"), None);
         assert_eq!(split(":"), Some(("", "")));
     }

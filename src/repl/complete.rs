@@ -1,6 +1,7 @@
 //! What could follow what was typed: from the tables of the language and of CUDA, and from the libraries that are there.
 
 use super::commands::{self, Takes};
+use crate::embedded::SCRIPTS;
 use crate::functions;
 use cuda::Library;
 use cuda::operations::Api;
@@ -76,23 +77,26 @@ fn argument(takes: Takes, word: &str, facts: &Facts) -> Vec<String> {
     match takes {
         Takes::Nothing | Takes::Text | Takes::File => Vec::new(),
         Takes::Map => maps("", facts),
-        Takes::Topic => topics(facts),
+        Takes::Topic => topics(word, facts),
         Takes::Function => match word.split_once(':') {
-            None => targets(facts).chain(functions_of("libcuda", facts)).collect(),
-            Some((target, _)) => {
-                functions_of(target, facts).into_iter().map(|name| format!("{target}:{name}")).collect()
+            None => targets(facts).chain(functions_of("libcuda", word, facts)).collect(),
+            Some((target, start)) => {
+                let functions = functions_of(target, start, facts).into_iter();
+                functions.map(|name| format!("{target}:{name}")).collect()
             }
         },
     }
 }
 
-fn topics(facts: &Facts) -> Vec<String> {
+fn topics(start: &str, facts: &Facts) -> Vec<String> {
     let commands = commands::COMMANDS.iter().map(|command| format!(":{}", command.name));
     let builtins = BUILTINS.iter().map(|builtin| builtin.name.to_owned());
     let providers = PROVIDERS.iter().map(|provider| provider.names[0].to_owned());
     let known = Library::all().flat_map(|library| cuda::signatures(library, 0));
     let calls = known.map(|signature| signature.name.to_owned());
-    let found = ["libcuda", "libcudart"].into_iter().flat_map(|library| functions_of(library, facts));
+    let found = ["libcuda", "libcudart"].into_iter().flat_map(|library| functions_of(library, start, facts));
+    let scripts = SCRIPTS.iter().map(|script| script.name.to_owned());
+    let commands = commands.chain(scripts);
     commands.chain(builtins).chain(providers).chain(calls).chain(found).collect()
 }
 
@@ -152,7 +156,7 @@ fn probe(before: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
     let parts: Vec<&str> = word.splitn(3, ':').collect();
     match parts[..] {
         [provider, target, function] if is_call(provider) => {
-            candidates(before, function, functions_of(target, facts))
+            candidates(before, function, functions_of(target, function, facts))
         }
         [provider, target] if is_call(provider) => candidates(before, target, targets(facts)),
         [provider, rest] => candidates(before, rest, second_words(provider, facts)),
@@ -220,18 +224,19 @@ fn targets(facts: &Facts) -> impl Iterator<Item = String> {
     names.filter(|name| facts.catalog.files(name).is_ok()).map(|name| format!("{name}:"))
 }
 
-/// Functions of a target, by symbol and by family.
-fn functions_of(target: &str, facts: &Facts) -> Vec<String> {
+/// Functions of a target that begin as `start` does: families, and symbols of one (`cuMemAlloc_v2`) where no family fits.
+fn functions_of(target: &str, start: &str, facts: &Facts) -> Vec<String> {
     let files = facts.catalog.files(target).unwrap_or_default();
-    let mut names = Vec::new();
+    let (mut families, mut symbols) = (Vec::new(), Vec::new());
     for file in &files {
-        for name in facts.catalog.functions(file.id).iter().flat_map(|function| &function.names) {
-            let family = file.library.map(|(library, _)| cuda::base_name(library, name));
-            names.extend(family.filter(|family| family != name).map(str::to_owned));
-            names.push(name.clone());
+        let names = facts.catalog.functions(file.id).iter().flat_map(|function| &function.names);
+        for name in names.filter(|name| name.starts_with(start)) {
+            let family = file.library.map_or(name.as_str(), |(library, _)| cuda::base_name(library, name));
+            families.extend(family.starts_with(start).then(|| family.to_owned()));
+            symbols.push(name.clone());
         }
     }
-    names
+    if families.is_empty() { symbols } else { families }
 }
 
 fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
@@ -370,7 +375,8 @@ mod tests {
         assert_eq!(completed("ur"), ["uretprobe:"]);
         assert_eq!(completed("BE"), ["BEGIN { "]);
         assert_eq!(completed("uprobe:li"), ["uprobe:libcuda:"], "libcudart is not there");
-        assert_eq!(completed("u:libcuda:cuMemF"), ["u:libcuda:cuMemFree", "u:libcuda:cuMemFree_v2"]);
+        assert_eq!(completed("u:libcuda:cuMemF"), ["u:libcuda:cuMemFree"], "families first");
+        assert_eq!(completed("u:libcuda:cuMemFree_"), ["u:libcuda:cuMemFree_v2"]);
         assert_eq!(completed("BEGIN { } interval:m"), ["BEGIN { } interval:ms:"]);
         assert_eq!(completed("uprobe:libcuda:cuInit,uprobe:libc"), ["uprobe:libcuda:cuInit,uprobe:libcuda:"]);
     }
@@ -383,7 +389,7 @@ mod tests {
         );
         assert_eq!(completed("interval:").len(), UNITS.len());
         assert_eq!(completed("uprobe:"), ["uprobe:libcuda:"]);
-        assert_eq!(completed("uprobe:libcuda:").len(), 5, "symbols and families");
+        assert_eq!(completed("uprobe:libcuda:").len(), 3, "families");
         assert_eq!(completed("tracepoint:t"), ["tracepoint:task:"]);
         assert_eq!(completed("rt:s"), ["rt:sched_switch"]);
         assert_eq!(completed("self:signal:SIGUSR1"), ["self:signal:SIGUSR1"]);

@@ -39,7 +39,8 @@ impl Validator for Helper {
     /// An empty line sends what is there, complete or not.
     fn validate(&self, context: &mut ValidationContext) -> Result<ValidationResult> {
         let text = context.input();
-        let sent = is_complete(text) || text.ends_with('\n');
+        let sent =
+            is_complete(text) || text.rsplit_once('\n').is_some_and(|(_, last)| last.trim().is_empty());
         Ok(if sent { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }

@@ -1,37 +1,105 @@
-//! `:help` and `help NAME`, from the tables of the language, of CUDA and of the commands.
+//! `:help NAME` and `cudatrace help NAME`, from the tables of the language, of CUDA and of the commands.
 
 use super::commands::{self, COMMANDS};
 use super::did_you_mean;
-use crate::commands::list;
-use anyhow::{Result, bail};
+use crate::cli;
+use crate::commands::{explain, list, script_help};
+use crate::embedded::{self, SCRIPTS};
+use crate::messages::Messages;
+use anyhow::{Result, anyhow};
 use cuda::operations::{APIS, Api};
 use cuda::{Library, Signature};
-use lang::builtin::{self, BUILTINS};
+use lang::builtin::{self, BUILTINS, Kind};
 use lang::resolve::providers::{self, Found, PROVIDERS, Provider};
 use std::fmt::Write;
 
-/// What there is to say on a topic; on none: the commands.
+/// The help on a topic; without one: the commands.
 ///
 /// # Errors
-/// Nobody knows the topic.
-pub fn on(topic: &str) -> Result<String> {
+/// No table has the topic.
+pub fn on(topic: &str, messages: &Messages) -> Result<String> {
     if topic.is_empty() {
         return Ok(overview());
     }
-    let Some(text) = command(topic)
+    if let Some(script) = embedded::find(topic) {
+        return script_help::of_embedded(script, messages);
+    }
+    let text = list_of(topic)
+        .or_else(|| command(topic))
         .or_else(|| word(topic))
         .or_else(|| operation(topic))
         .or_else(|| call(topic))
         .or_else(|| constant(topic))
-    else {
-        let calls = Library::all().flat_map(|library| cuda::signatures(library, 0)).map(|call| call.name);
-        let named = |api: &'static Api| api.operations.iter().map(|o| format!("{}:{}", api.provider, o.name));
-        let operations: Vec<String> = APIS.iter().flat_map(named).collect();
-        let names = COMMANDS.iter().map(|c| c.name).chain(BUILTINS.iter().map(|b| b.name)).chain(calls);
-        let names = names.chain(operations.iter().map(String::as_str));
-        bail!("no help on `{topic}`{}", did_you_mean(topic, names, ""));
-    };
-    Ok(text)
+        .or_else(|| explain::on(topic));
+    text.ok_or_else(|| unknown(topic))
+}
+
+fn unknown(topic: &str) -> anyhow::Error {
+    let operations = operations();
+    let mut names: Vec<&str> = operations.iter().map(String::as_str).collect();
+    names.extend(COMMANDS.iter().map(|command| command.name));
+    names.extend(BUILTINS.iter().map(|builtin| builtin.name));
+    names.extend(SCRIPTS.iter().map(|script| script.name));
+    names.extend(Library::all().flat_map(|library| cuda::signatures(library, 0)).map(|call| call.name));
+    names.extend(LISTS);
+    names.extend(cli::subcommands().map(|name| -> &str { name }));
+    match did_you_mean(topic, names, "") {
+        near if near.is_empty() => anyhow!(
+            "no help on `{topic}`; there is help on functions of CUDA (`cuMemAlloc`), operations (`cuda:alloc`), built-ins \
+             (`help functions`), probes (`help probes`), scripts, constants and codes of messages (`E0105`)"
+        ),
+        near => anyhow!("no help on `{topic}`{near}"),
+    }
+}
+
+/// `cuda:alloc` and the like.
+fn operations() -> Vec<String> {
+    let named = |api: &'static Api| api.operations.iter().map(|o| format!("{}:{}", api.provider, o.name));
+    APIS.iter().flat_map(named).collect()
+}
+
+/// Topics that are lists.
+const LISTS: [&str; 2] = ["functions", "probes"];
+
+/// `help functions`, `help probes`: what there is, a line each.
+fn list_of(topic: &str) -> Option<String> {
+    match topic {
+        "functions" | "builtins" => Some(functions()),
+        "probes" => Some(probes()),
+        _ => None,
+    }
+}
+
+fn functions() -> String {
+    const KINDS: [(Kind, &str); 4] = [
+        (Kind::Variable, "Values"),
+        (Kind::Function, "Functions"),
+        (Kind::Action, "Statements"),
+        (Kind::Aggregation, "Aggregations, as in `@x = count()`"),
+    ];
+    let mut text = String::new();
+    for (kind, title) in KINDS {
+        let _ = writeln!(text, "{title}:");
+        let rows = BUILTINS.iter().filter(|row| row.kind == kind);
+        rows.for_each(|row| entry(&mut text, row.signature, row.doc));
+        text.push('\n');
+    }
+    text + "`help NAME` shows an example of one.\n"
+}
+
+fn probes() -> String {
+    let mut text = String::from("Probes:\n");
+    PROVIDERS.iter().for_each(|provider| entry(&mut text, provider.form, provider.doc));
+    text += "\nOperations of CUDA:\n";
+    for api in APIS {
+        let of_api = api.operations.iter();
+        of_api.for_each(|o| entry(&mut text, &format!("{}:{}", api.provider, o.name), o.doc));
+    }
+    text + "\n`help NAME` shows what one has; `cudatrace -l PATTERN` lists functions and tracepoints.\n"
+}
+
+fn entry(text: &mut String, name: &str, doc: &str) {
+    let _ = writeln!(text, "  {name:<30}  {doc}");
 }
 
 fn overview() -> String {
@@ -93,7 +161,10 @@ fn is_member(signature: &Signature, topic: &str) -> bool {
 
 fn constant(topic: &str) -> Option<String> {
     if let Some((id, value)) = cuda::constant(topic) {
-        return Some(format!("{topic} = {value}\n    of enum {}\n", cuda::enum_def(id).name));
+        let def = cuda::enum_def(id);
+        let meaning = cuda::errors::results(def.name).and_then(|results| results.text(value));
+        let meaning = meaning.map_or(String::new(), |text| format!("    {text}\n"));
+        return Some(format!("{topic} = {value}\n    of enum {}\n{meaning}", def.name));
     }
     let id = cuda::find_enum(topic);
     let variants = id
@@ -105,6 +176,10 @@ fn constant(topic: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn messages() -> Messages {
+        Messages::new(&crate::arguments::parse(["cudatrace".into()].into_iter()).unwrap())
+    }
 
     #[test]
     fn every_table_answers() {
@@ -120,8 +195,13 @@ mod tests {
             ("cudaMemcpyKind", "cudaMemcpyHostToDevice = 1"),
             ("cuda:alloc", "    uint64 bytes: asked for"),
             ("cudart:alloc", "    by cudaMalloc, "),
+            ("kernels", "cudatrace kernels"),
+            ("E0105", "error[E0105]: "),
+            ("functions", "  kernel_name(kernel)"),
+            ("probes", "  cuda:alloc "),
+            ("CUDA_ERROR_OUT_OF_MEMORY", "memory"),
         ] {
-            let text = on(topic).unwrap();
+            let text = on(topic, &messages()).unwrap();
             assert!(text.contains(part), "{topic}: {text}");
         }
     }
@@ -129,7 +209,7 @@ mod tests {
     #[test]
     fn slips_get_a_suggestion() {
         assert_eq!(
-            on("cuMemAlocc").unwrap_err().to_string(),
+            on("cuMemAlocc", &messages()).unwrap_err().to_string(),
             "no help on `cuMemAlocc`: did you mean `cuMemAlloc`?"
         );
     }

@@ -1,6 +1,7 @@
 //! What the user types: from the line editor at a terminal, or line by line from a pipe. Each has a thread of its own, which
 //! wakes the session through a descriptor.
 
+use super::commands;
 use super::complete::Facts;
 use super::edit::Helper;
 use super::resize::Rows;
@@ -8,7 +9,9 @@ use anyhow::Result;
 use lang::parse::tokens::{self, Kind};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
-use rustyline::{Cmd, ColorMode, CompletionType, Config, Editor, Event, EventHandler, KeyEvent, Movement};
+use rustyline::{
+    Cmd, ColorMode, CompletionType, Config, Editor, Event, EventHandler, KeyEvent, Modifiers, Movement,
+};
 use std::io::{self, BufRead};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -108,11 +111,57 @@ pub fn editor(facts: Facts, color: bool) -> Result<LineEditor> {
     let mut editor = Editor::with_config(config)?;
     editor.set_helper(Some(Helper { facts, color, rows: Rows::default() }));
     editor.bind_sequence(KeyEvent::ctrl('C'), EventHandler::Conditional(Box::new(ClearOrInterrupt)));
+    editor.bind_sequence(KeyEvent::new('\r', Modifiers::NONE), EventHandler::Conditional(Box::new(Continue)));
+    editor.bind_sequence(KeyEvent::new('}', Modifiers::NONE), EventHandler::Conditional(Box::new(Close)));
     if let Some(path) = history_path() {
         // The first session has none.
         let _ = editor.load_history(&path);
     }
     Ok(editor)
+}
+
+/// Enter where something is open continues on the next line, indented: that shows that the text goes on.
+struct Continue;
+
+impl rustyline::ConditionalEventHandler for Continue {
+    fn handle(
+        &self,
+        _: &Event,
+        _: rustyline::RepeatCount,
+        _: bool,
+        context: &rustyline::EventContext,
+    ) -> Option<Cmd> {
+        let is_at_end = context.pos() == context.line().len();
+        let indent = continued(context.line()).filter(|_| is_at_end)?;
+        Some(Cmd::Insert(1, format!("\n{indent}")))
+    }
+}
+
+/// A closing brace at the beginning of a line stands as far left as what it closes.
+struct Close;
+
+impl rustyline::ConditionalEventHandler for Close {
+    fn handle(
+        &self,
+        _: &Event,
+        _: rustyline::RepeatCount,
+        _: bool,
+        context: &rustyline::EventContext,
+    ) -> Option<Cmd> {
+        let (_, line) = context.line()[..context.pos()].rsplit_once('\n')?;
+        let is_indented = line.ends_with(INDENT) && line.trim().is_empty();
+        is_indented.then(|| Cmd::Replace(Movement::BackwardChar(INDENT.len() as u16), Some("}".into())))
+    }
+}
+
+const INDENT: &str = "    ";
+
+/// The indentation of the line after this text; `None` if the text is complete, or ends with an empty line, which sends it.
+fn continued(text: &str) -> Option<String> {
+    let is_sent = is_complete(text) || text.rsplit_once('\n').is_some_and(|(_, last)| last.trim().is_empty());
+    let count = |brackets: [char; 3]| text.matches(brackets).count();
+    let depth = count(['{', '(', '[']).saturating_sub(count(['}', ')', ']']));
+    (!is_sent).then(|| INDENT.repeat(depth.max(1)))
 }
 
 /// Ctrl-C takes back what is being typed; on an empty line it is for the session.
@@ -201,7 +250,7 @@ pub fn from_pipe() -> io::Result<Inputs> {
 
 /// Whether nothing is open any more: a bracket, a comment, or a clause without its body.
 pub fn is_complete(text: &str) -> bool {
-    if text.trim_start().starts_with(':') {
+    if commands::split(text).is_some() {
         return true;
     }
     let tokens: Vec<tokens::Token> = tokens::tokens(text, 0).collect();
@@ -230,6 +279,15 @@ mod tests {
         {
             assert!(!is_complete(open), "{open}");
         }
+    }
+
+    #[test]
+    fn what_continues_is_indented() {
+        assert_eq!(continued("BEGIN {").as_deref(), Some("    "));
+        assert_eq!(continued("uprobe:libcuda:cuInit").as_deref(), Some("    "));
+        assert_eq!(continued("BEGIN {\n    if (1) {").as_deref(), Some("        "));
+        assert_eq!(continued("BEGIN { }"), None);
+        assert_eq!(continued("BEGIN {\n    "), None, "an empty line sends what is there");
     }
 
     #[test]

@@ -44,6 +44,7 @@ impl Watch for Live<'_> {
         if !self.repl.is_watching.get() || self.repl.watching.get() != self.number {
             return Next::Remove;
         }
+        self.repl.say(&format!("-- {}\n", jiff::Zoned::now().strftime("%H:%M:%S")));
         match self.repl.show_map(session, self.map, 0) {
             Ok(()) => Next::Continue,
             Err(error) => {

@@ -17,6 +17,7 @@ mod live;
 mod program;
 mod resize;
 mod screen;
+mod statement;
 
 use crate::Failure;
 use crate::cli::Cli;
@@ -44,6 +45,7 @@ use runtime::run::{Joining, Next, Watch};
 use runtime::signals::StopSignals;
 use runtime::{AttachOptions, Control, Loaded, Session};
 use screen::Screen;
+use statement::Statement;
 use std::cell::Cell;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::RawFd;
@@ -246,8 +248,10 @@ impl<'a> Repl<'a> {
                 self.messages.warning(&format!("libraries that processes map later are not seen: {error}"))
             }
         }
-        if self.terminal && self.program.is_due() {
-            self.messages.note(&format!("traces {}; `:run` starts it", self.program.target(self)));
+        if self.terminal {
+            let how =
+                if self.program.is_due() { "`:run` starts it" } else { "`:pid` and `:run` change that" };
+            self.messages.note(&format!("tracing {}; {how}", self.program.target(self)));
         }
         let mut begun = self.program.watch_pids(self, &self.cli.pids);
         if begun.is_ok() && (self.cli.execute.is_some() || !self.cli.words.is_empty()) {
@@ -263,7 +267,7 @@ impl<'a> Repl<'a> {
         for piece in pieces(text) {
             let done = match commands::split(&piece) {
                 Some((name, rest)) => commands::run(self, session, name, rest),
-                None => self.clauses.typed(self, session, &piece).map(|()| Next::Continue),
+                None => self.run_script(session, &piece).map(|()| Next::Continue),
             };
             match done {
                 Ok(Next::Stop) => return Next::Stop,
@@ -275,6 +279,18 @@ impl<'a> Repl<'a> {
             self.inputs.done();
         }
         Next::Continue
+    }
+
+    /// Attaches clauses; a map's name shows the map, and statements run at once.
+    fn run_script(&self, session: &mut Session, text: &str) -> Result<()> {
+        match statement::of(text) {
+            Some(Statement::Map(name)) => {
+                let (map, _) = commands::map_and_number(session, &name)?;
+                self.show_map(session, map, 0)
+            }
+            Some(Statement::Run(statements)) => self.clauses.run_once(self, session, &statements),
+            None => self.clauses.typed(self, session, text),
+        }
     }
 
     /// Ctrl-C: what prints stops, the session goes on.
@@ -363,8 +379,15 @@ impl<'a> Repl<'a> {
 
     /// What completion knows of maps.
     fn learn_maps(&self, manifest: &Manifest) {
-        let names = manifest.maps.iter().map(|map| map.name.clone()).collect();
+        let visible = manifest.maps.iter().filter(|map| !map.is_hidden());
+        let names = visible.map(|map| map.name.clone()).collect();
         *self.maps.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    fn clear_screen(&self) {
+        if self.terminal {
+            self.say("\x1b[H\x1b[2J");
+        }
     }
 
     fn say(&self, text: &str) {

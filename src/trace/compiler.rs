@@ -12,12 +12,21 @@ use lang::catalog::FileId;
 use lang::hir::{Attach, Trial};
 use lang::resolve::probes::text;
 use lang::resolve::providers::{self, Found, ProviderKind};
-use lang::{Checked, Diagnostics, Known, Source};
+use lang::{Checked, Diagnostics, Known, Source, Span};
 use std::collections::HashSet;
 use target::{Machine, process};
 use wire::Features;
 use wire::Manifest;
 use wire::manifest::{self, Compiled, PIDS_MAP, Program, Side, Site};
+
+/// A clause as the user wrote it.
+#[derive(Debug)]
+pub struct Written {
+    /// Where its text is in the script.
+    pub span: Span,
+    /// Numbers of the clauses that it was expanded to.
+    pub parts: Vec<u32>,
+}
 
 /// A script and everything that its compilation depends on.
 pub struct Compiler<'a> {
@@ -74,6 +83,19 @@ impl<'a> Compiler<'a> {
         })
     }
 
+    /// The clauses that stand in the text, without those that expansion has added.
+    pub fn written(&self) -> Vec<Written> {
+        let mut all: Vec<Written> = Vec::new();
+        for (clause, number) in self.clauses().zip(0..) {
+            match all.iter_mut().find(|written| written.span == clause.span) {
+                Some(written) => written.parts.push(number),
+                None => all.push(Written { span: clause.span, parts: vec![number] }),
+            }
+        }
+        all.retain(|written| written.span != Span::default());
+        all
+    }
+
     /// Parses, resolves and checks; says what is wrong.
     ///
     /// # Errors
@@ -97,15 +119,15 @@ impl<'a> Compiler<'a> {
         self.check(known, diags)
     }
 
-    /// Resolves and checks again, or one clause of it, after the machine's scope or the clauses have changed. BEGIN does not
+    /// Resolves and checks again, or these clauses of it, after the machine's scope or the clauses have changed. BEGIN does not
     /// run again.
     ///
     /// # Errors
     /// As [`Compiler::front`].
-    pub fn again(&mut self, known: Known, only: Option<u32>) -> Result<()> {
+    pub fn again(&mut self, known: Known, only: Option<&[u32]>) -> Result<()> {
         self.begun = true;
-        let others =
-            (0..self.clauses().count() as u32).filter(|clause| only.is_some_and(|only| only != *clause));
+        let others = (0..self.clauses().count() as u32)
+            .filter(|clause| only.is_some_and(|only| !only.contains(clause)));
         let out = self.out.clone();
         self.out.extend(others);
         let checked = self.check(known, Diagnostics::default());
@@ -113,13 +135,14 @@ impl<'a> Compiler<'a> {
         checked
     }
 
-    /// Leaves a clause out from now on, or takes it in again; others keep their numbers.
-    pub fn leave_out(&mut self, clause: u32, is_out: bool) {
-        if is_out {
-            self.out.insert(clause)
-        } else {
-            self.out.remove(&clause)
-        };
+    /// Leaves clauses out from now on; others keep their numbers.
+    pub fn leave_out(&mut self, clauses: &[u32]) {
+        self.out.extend(clauses);
+    }
+
+    /// Takes clauses in again that were left out.
+    pub fn take_in(&mut self, clauses: &[u32]) {
+        self.out.retain(|clause| !clauses.contains(clause));
     }
 
     /// The script without what is left out: such clauses have no attach points.

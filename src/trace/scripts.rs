@@ -124,25 +124,27 @@ impl<'a> Scripts<'a> {
         Some(script.compiler)
     }
 
-    /// Leaves a clause of a script out from now on.
-    pub fn stop(&self, session: &mut Session, number: u32, clause: u32) {
+    /// Leaves clauses of a script out from now on.
+    pub fn stop(&self, session: &mut Session, number: u32, clauses: &[u32]) {
         let mut attached = self.attached.borrow_mut();
         let Some(script) = attached.get_mut(&number) else { return };
         for &module in &script.modules {
-            session.drop_part(Part { module, clause: Some(clause) });
+            for &clause in clauses {
+                session.drop_part(Part { module, clause: Some(clause) });
+            }
         }
-        script.compiler.leave_out(clause, true);
+        script.compiler.leave_out(clauses);
     }
 
-    /// Attaches a clause again that was left out.
+    /// Attaches clauses again that were left out.
     ///
     /// # Errors
     /// As [`Scripts::again`].
-    pub fn resume(&self, session: &mut Session, number: u32, clause: u32) -> Result<()> {
+    pub fn resume(&self, session: &mut Session, number: u32, clauses: &[u32]) -> Result<()> {
         let mut attached = self.attached.borrow_mut();
         let Some(script) = attached.get_mut(&number) else { return Ok(()) };
-        script.compiler.leave_out(clause, false);
-        script.compiler.again(self.known(), Some(clause))?;
+        script.compiler.take_in(clauses);
+        script.compiler.again(self.known(), Some(clauses))?;
         let compiled =
             script.compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
         let files = |id| self.machine.open_path(id).into();
@@ -151,14 +153,18 @@ impl<'a> Scripts<'a> {
         Ok(())
     }
 
-    /// Runs END of a clause.
+    /// Runs END of clauses.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn run_ends(&self, session: &mut Session, number: u32, clause: u32) -> std::io::Result<()> {
+    pub fn run_ends(&self, session: &mut Session, number: u32, clauses: &[u32]) -> std::io::Result<()> {
         let attached = self.attached.borrow();
         let Some(script) = attached.get(&number) else { return Ok(()) };
-        script.modules.iter().try_for_each(|&module| session.run_ends(Part { module, clause: Some(clause) }))
+        let mut parts = script
+            .modules
+            .iter()
+            .flat_map(|&module| clauses.iter().map(move |&clause| Part { module, clause: Some(clause) }));
+        parts.try_for_each(|part| session.run_ends(part))
     }
 
     /// Attaches what the scripts probe in a file that appeared, if they may have to do with it by its name; says how it went.

@@ -1,0 +1,77 @@
+//! What is typed and is no clause: a map's name, an expression, or statements. They run at once.
+//!
+//! ```text
+//! @bytes                the map, as `:show @bytes`
+//! @bytes["python3"]     BEGIN { print(@bytes["python3"]) }
+//! clear(@bytes)         BEGIN { clear(@bytes) }
+//! ```
+
+use lang::ast::{Expr, ExprKind, Item, Script, Stmt, StmtKind};
+use lang::builtin::{self, Kind};
+use lang::{Diagnostics, Source};
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Statement {
+    /// Show a map as it is now.
+    Map(String),
+    /// Run these statements.
+    Run(String),
+}
+
+/// The statement that a text is; `None` if it is a script.
+pub fn of(text: &str) -> Option<Statement> {
+    if parsed(text).is_some() {
+        return None;
+    }
+    let script = parsed(&format!("BEGIN {{\n{text}\n}}"))?;
+    let [Item::Clause(clause)] = &script.items[..] else { return None };
+    let statement = text.trim().trim_end_matches(';');
+    Some(match &clause.body.stmts[..] {
+        [Stmt { kind: StmtKind::Expr(Expr { kind: ExprKind::Map { name, keys: None }, .. }), .. }] => {
+            Statement::Map(format!("@{name}"))
+        }
+        [Stmt { kind: StmtKind::Expr(value), .. }] if is_value(value) => {
+            Statement::Run(format!("print(({statement}))"))
+        }
+        _ => Statement::Run(text.to_owned()),
+    })
+}
+
+fn parsed(text: &str) -> Option<Script> {
+    lang::parse::parse(&Source::new("repl", text), &[], &mut Diagnostics::default())
+}
+
+/// Whether an expression is there for its value.
+fn is_value(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::IncDec { .. } => false,
+        ExprKind::Call { name, .. } => builtin::find(&name.node)
+            .is_some_and(|builtin| matches!(builtin.kind, Kind::Function | Kind::Variable)),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_no_statements() {
+        for text in ["BEGIN { @ = 1 }", "#define A 1", "config = { max_map_keys = 3 }", "uprobe:a:b { "] {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn maps_are_shown_and_values_printed() {
+        let run = |text: &str| Some(Statement::Run(text.into()));
+        assert_eq!(of("@"), Some(Statement::Map("@".into())));
+        assert_eq!(of("@bytes;"), Some(Statement::Map("@bytes".into())));
+        assert_eq!(of("1 + 2"), run("print((1 + 2))"));
+        assert_eq!(of("@bytes[3]"), run("print((@bytes[3]))"));
+        assert_eq!(of("print(@)"), run("print(@)"));
+        assert_eq!(of("@n++"), run("@n++"));
+        assert_eq!(of("clear(@a); @b = 0"), run("clear(@a); @b = 0"));
+    }
+}
