@@ -2,15 +2,18 @@
 //!
 //! ```text
 //! cudatrace latency --top=5 -p 42        top=5 for the script, -p for us
+//! cudatrace latency --top 5              the same: `script::attach_values` knows that the script's option takes a value
 //! cudatrace -e '...' -- --top=5 ./prog   behind `--`, whatever its name; then the command
 //! cudatrace latency --help               help of the script
 //! ```
 //!
 //! Behind the script a long option that is none of ours is the script's; before it, it is a mistake that clap names.
 
-use crate::cli::{self, Cli, RecordOptions, ReportOptions, Subcommand, Word};
+use crate::cli::{self, Cli, FmtOptions, RecordOptions, ReportOptions, Subcommand, Word};
+use crate::commands::script_help;
 use crate::embedded;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches};
 use lang::forms::getopt::Given;
 use std::ffi::OsString;
@@ -28,14 +31,18 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         split = Split::of(&command, args.into_iter());
     }
     let matches = command.clone().try_get_matches_from(split.ours);
-    let matches = matches.map_err(|error| instead(&error, command).unwrap_or(error))?;
+    let matches = matches.map_err(|error| instead(&error).unwrap_or(error))?;
+    if let Some(subcommand) = subcommand.filter(|_| !split.help) {
+        refuse_others(subcommand, &split.given, &matches, command)?;
+    }
     let mut cli = Cli::from_arg_matches(&matches)?;
     match subcommand {
         Some(Subcommand::Record) => cli.record = RecordOptions::from_arg_matches(&matches)?,
         Some(Subcommand::Report) => cli.report = ReportOptions::from_arg_matches(&matches)?,
+        Some(Subcommand::Fmt) => cli.fmt = FmtOptions::from_arg_matches(&matches)?,
         _ => {}
     }
-    (cli.given, cli.script_help) = (split.given, split.help);
+    (cli.given, cli.loose, cli.script_help) = (split.given, split.loose, split.help);
     Ok(cli)
 }
 
@@ -61,15 +68,52 @@ const ABSENT: &[(&str, &str)] = &[
     ("--usdt-file-activation", "markers are always switched on through their files: leave it out"),
 ];
 
-/// What to use instead of an option that bpftrace has.
-fn instead(error: &clap::Error, mut command: Command) -> Option<clap::Error> {
+/// A message that says all: without how the command line looks in general.
+fn plain(kind: ErrorKind, said: &str) -> clap::Error {
+    clap::Error::raw(kind, format!("{said}\n"))
+}
+
+/// What to use instead of an option that is not here.
+fn instead(error: &clap::Error) -> Option<clap::Error> {
     let ContextValue::String(written) = error.get(ContextKind::InvalidArg)? else { return None };
     if embedded::has_option(written.trim_start_matches('-')) {
         let said = format!("`{written}` is an option of scripts: it stands behind the script's name");
-        return Some(command.error(error.kind(), said));
+        return Some(plain(error.kind(), &said));
     }
-    let (name, instead) = ABSENT.iter().find(|(name, _)| name == written)?;
-    Some(command.error(error.kind(), format!("`{name}` is not supported: {instead}")))
+    if let Some((name, instead)) = ABSENT.iter().find(|(name, _)| name == written) {
+        return Some(plain(error.kind(), &format!("`{name}` is not supported: {instead}")));
+    }
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    let near = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(near)) => format!(": did you mean `{near}`?"),
+        _ => "; options of the traced program follow `--` and its name: `-- PROGRAM --option`".into(),
+    };
+    let said = format!("unknown option `{written}`{near}; `cudatrace -h` shows ours");
+    is_unknown.then(|| plain(error.kind(), &said))
+}
+
+/// Refuses options that a subcommand does not take: to leave them out in silence would do something else than was asked for.
+fn refuse_others(
+    subcommand: Subcommand,
+    given: &[Given],
+    matches: &clap::ArgMatches,
+    command: Command,
+) -> Result<(), clap::Error> {
+    let takes = script_help::takes(subcommand, &command);
+    let is_given = |arg: &&Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let other = command.get_arguments().filter(is_given).find(|arg| !takes.contains(arg.get_id()));
+    let written = |arg: &Arg| match (arg.get_short(), arg.get_long()) {
+        (Some(short), _) => format!("-{short}"),
+        (None, long) => format!("--{}", long.unwrap_or_default()),
+    };
+    let unknown = given.first().map(|given| format!("--{}", given.name));
+    let Some(wrong) = unknown.or_else(|| other.map(written)) else { return Ok(()) };
+    let longs = command.get_arguments().filter(|arg| takes.contains(arg.get_id())).filter_map(Arg::get_long);
+    let near = lang::similar::similar(wrong.trim_start_matches('-'), longs);
+    let way_out = near.first().map_or_else(String::new, |near| format!("did you mean `--{near}`? "));
+    let name = cli::name(subcommand);
+    let said = format!("`{name}` has no option `{wrong}`: {way_out}`cudatrace {name} --help` lists them");
+    Err(plain(ErrorKind::UnknownArgument, &said))
 }
 
 /// Our options, with those that a subcommand has besides.
@@ -78,20 +122,24 @@ pub fn command(subcommand: Option<Subcommand>) -> Command {
     let mut command = match subcommand {
         Some(Subcommand::Record) => RecordOptions::augment_args(command),
         Some(Subcommand::Report) => ReportOptions::augment_args(command),
+        Some(Subcommand::Fmt) => FmtOptions::augment_args(command),
         _ => command,
     };
     command.build();
     command
 }
 
-/// Seconds between what a script prints.
-const INTERVAL: &str = "--interval";
-
 /// Whose each word is.
 #[derive(Debug, Default)]
 struct Split {
     ours: Vec<OsString>,
     given: Vec<Given>,
+    /// Options of the script without a value, and the number among the words of the one that follows.
+    loose: Vec<(usize, usize)>,
+    /// The option of the script that the next word would follow.
+    last: Option<usize>,
+    /// Words without a dash so far.
+    words: usize,
     /// The script's help.
     help: bool,
     /// A script was named.
@@ -109,10 +157,6 @@ impl Split {
                 split.behind_dashes(args);
                 break;
             }
-            if split.script && word == INTERVAL {
-                split.interval(args.next());
-                continue;
-            }
             if split.word(command, word) {
                 split.ours.extend(args.next());
             }
@@ -128,12 +172,6 @@ impl Split {
         }
     }
 
-    /// The one option of scripts whose value may stand behind a blank, as that of ours: all that print now and then have it.
-    fn interval(&mut self, seconds: Option<OsString>) {
-        let seconds = seconds.unwrap_or_default();
-        self.given.push(option(&format!("{}={}", &INTERVAL[2..], seconds.to_string_lossy())));
-    }
-
     /// Sorts a word; true if the next one is its value.
     fn word(&mut self, command: &Command, word: OsString) -> bool {
         let text = word.to_string_lossy().into_owned();
@@ -145,8 +183,12 @@ impl Split {
             self.help = true;
             return false;
         }
+        self.last = None;
         match known {
-            None if self.script => self.given.push(option(&text[2..])),
+            None if self.script => {
+                self.last = Some(self.given.len()).filter(|_| !text.contains('='));
+                self.given.push(option(&text[2..]));
+            }
             _ => self.ours.push(word),
         }
         self.script |= known.is_some_and(is_script);
@@ -161,9 +203,12 @@ impl Split {
                 self.first = Some(text);
             }
             self.script = true;
+            self.loose.extend(self.last.take().map(|option| (option, self.words)));
+            self.words += 1;
             self.ours.push(word);
             return false;
         };
+        self.last = None;
         if self.script && letters == "h" {
             self.help = true;
             return false;
@@ -242,6 +287,41 @@ mod tests {
         assert!(parse(words.into_iter()).is_err());
         let words = ["cudatrace", "-p", "42", "--top=5", "x.ct"].map(OsString::from);
         assert!(parse(words.into_iter()).is_err());
+    }
+
+    #[test]
+    fn subcommands_refuse_what_they_do_not_take() {
+        let said = |line: &str| {
+            let words = shell_words::split(line).unwrap().into_iter().map(OsString::from);
+            parse(words).map(|_| ()).map_err(|error| error.to_string())
+        };
+        for (line, part) in [
+            ("cudatrace fmt --dry-run x.ct", "`fmt` has no option `--dry-run`"),
+            ("cudatrace fmt --chek x.ct", "did you mean `--check`?"),
+            ("cudatrace fmt -e 'BEGIN { }'", "`fmt` has no option `-e`"),
+            ("cudatrace record --foo -- true", "`record` has no option `--foo`: `cudatrace record --help`"),
+            ("cudatrace record -f json", "`record` has no option `-f`"),
+            ("cudatrace report -p 3 x.jsonl", "`report` has no option `-p`"),
+            ("cudatrace scripts --verbos", "`scripts` has no option `--verbos`"),
+            ("cudatrace doctor --foo=1", "`doctor` has no option `--foo`"),
+        ] {
+            let error = said(line).expect_err(line);
+            assert!(error.contains(part), "{line}: {error}");
+        }
+        for line in [
+            "cudatrace fmt --check --diff x.ct",
+            "cudatrace -q record --kernel -p 3 --export jsonl=x",
+            "cudatrace doctor -f json",
+            "cudatrace completion line -- cudatrace x y",
+        ] {
+            said(line).expect(line);
+        }
+    }
+
+    #[test]
+    fn a_word_behind_an_option_may_be_its_value() {
+        assert_eq!(read("cudatrace x.ct --top 3 --all -v 4").loose, [(0, 1)]);
+        assert_eq!(read("cudatrace x.ct --top=3 4").loose, []);
     }
 
     #[test]

@@ -164,6 +164,10 @@ pub struct Cli {
     #[arg(skip)]
     pub given: Vec<Given>,
 
+    /// Options of the script that have no value, and the word behind each, by their numbers: `--top 3`.
+    #[arg(skip)]
+    pub loose: Vec<(usize, usize)>,
+
     /// `--help` stands behind a script: its own help is wanted.
     #[arg(skip)]
     pub script_help: bool,
@@ -175,6 +179,10 @@ pub struct Cli {
     /// What stands behind `report`.
     #[arg(skip)]
     pub report: ReportOptions,
+
+    /// What stands behind `fmt`.
+    #[arg(skip)]
+    pub fmt: FmtOptions,
 }
 
 impl Cli {
@@ -226,6 +234,15 @@ pub struct ReportOptions {
     /// A page that needs nothing else, with timeline, histograms, kernels, memory and errors
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// Options that only `fmt` has.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Options of fmt")]
+pub struct FmtOptions {
+    /// Print what would change, and change nothing
+    #[arg(long)]
+    pub diff: bool,
 }
 
 /// Formats of `-f`.
@@ -287,6 +304,8 @@ pub enum Subcommand {
     Fmt,
     /// What a function, built-in, probe or constant is.
     Help,
+    /// The manual page.
+    Man,
     /// The embedded scripts.
     Scripts,
     /// Records every CUDA call.
@@ -300,6 +319,7 @@ const SUBCOMMANDS: &[(&str, Subcommand)] = &[
     ("doctor", Subcommand::Doctor),
     ("fmt", Subcommand::Fmt),
     ("help", Subcommand::Help),
+    ("man", Subcommand::Man),
     ("record", Subcommand::Record),
     ("report", Subcommand::Report),
     ("scripts", Subcommand::Scripts),
@@ -315,6 +335,11 @@ pub fn subcommand(word: &str) -> Option<Subcommand> {
     SUBCOMMANDS.iter().find(|(name, _)| *name == word).map(|(_, command)| *command)
 }
 
+/// What a subcommand is called.
+pub fn name(subcommand: Subcommand) -> &'static str {
+    SUBCOMMANDS.iter().find(|(_, command)| *command == subcommand).map_or("", |(name, _)| name)
+}
+
 /// A word is a subcommand, else an embedded script, else a file; what looks like a path is always a file.
 pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> {
     if word == "-" || word.contains('/') || word.ends_with(".ct") || word.ends_with(".bt") {
@@ -328,10 +353,10 @@ pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> 
 }
 
 fn parse_pid(text: &str) -> Result<u32, String> {
-    text.parse()
-        .ok()
-        .filter(|&pid| pid > 0)
-        .ok_or_else(|| "expected the number of a process, as in `-p 4242`".into())
+    text.parse().ok().filter(|&pid| pid > 0).ok_or_else(|| match text.contains(',') {
+        true => format!("each process follows its own -p: `-p {}`", text.replace(',', " -p ")),
+        false => "expected the number of a process, as in `-p 4242`".into(),
+    })
 }
 
 fn parse_lib(text: &str) -> Result<(String, PathBuf), String> {

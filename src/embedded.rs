@@ -42,6 +42,19 @@ pub const SCRIPTS: &[Script] = scripts![
     "top"
 ];
 
+/// All of them by the question that they answer.
+pub const BY_QUESTION: &[(&str, &[&str])] = &[
+    ("What does it do?", &["summary", "top", "calls", "events"]),
+    (
+        "Why is it slow?",
+        &["launchgap", "sync", "kernels", "latency", "graphs", "streams", "modules", "nccl", "ioctls"],
+    ),
+    ("Memory", &["memory", "memleak", "oom", "churn", "doublefree"]),
+    ("Copies", &["bandwidth", "memcpy"]),
+    ("Errors", &["errors", "silent"]),
+    ("Many machines, for days", &["metrics"]),
+];
+
 /// The part that knows the ioctls of NVIDIA's driver.
 pub const IOCTLS: &str = "nvidia_ioctl";
 

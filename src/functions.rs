@@ -6,6 +6,7 @@ use lang::catalog::{Catalog, File, Function, TargetError};
 use lang::debug::Absent;
 use lang::resolve::declared::Declared;
 use lang::resolve::pattern::FunctionPattern;
+use lang::resolve::tracepoint::glob;
 
 /// A function that a pattern stands for.
 pub struct Match {
@@ -43,6 +44,31 @@ pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<M
         bail!("no function matches `{function}` in {}", paths.join(", "));
     }
     Ok(found)
+}
+
+/// The functions of all libraries of CUDA that a pattern stands for, as in a script; nothing for a pattern with `*`, which is for
+/// [`alike`].
+pub fn named(catalog: &dyn Catalog, pattern: &str) -> Vec<Match> {
+    if pattern.contains('*') { Vec::new() } else { of_cuda(catalog, pattern) }
+}
+
+/// The functions of all libraries of CUDA whose name is like a pattern ([`is_like`]).
+pub fn alike(catalog: &dyn Catalog, pattern: &str) -> Vec<Match> {
+    let mut all = of_cuda(catalog, "*");
+    all.retain(|found| is_like(pattern, &found.name));
+    all
+}
+
+fn of_cuda(catalog: &dyn Catalog, pattern: &str) -> Vec<Match> {
+    let libraries = catalog.known_targets();
+    libraries.iter().filter_map(|library| find(catalog, library, pattern).ok()).flatten().collect()
+}
+
+/// Whether a name fits a pattern with `*`, or has it in it where there is none; in any case of letters if the pattern is in lower case.
+pub fn is_like(pattern: &str, name: &str) -> bool {
+    let around = if pattern.contains('*') { pattern.to_owned() } else { format!("*{pattern}*") };
+    let any_case = !pattern.contains(char::is_uppercase);
+    if any_case { glob(&around, &name.to_lowercase()) } else { glob(&around, name) }
 }
 
 /// The files that a target stands for.
@@ -100,5 +126,20 @@ pub fn split(pattern: &str) -> (&str, &str, &str) {
         [provider @ ("uprobe" | "u" | "uretprobe" | "ur"), target] => (provider, target, "*"),
         [target, function] => ("uprobe", target, function),
         _ => ("uprobe", "libcuda", pattern),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lower_case_matches_any_case() {
+        for pattern in ["alloc", "*alloc*", "cu*alloc", "*Alloc*", "cuMemAlloc"] {
+            assert!(is_like(pattern, "cuMemAlloc"), "{pattern}");
+        }
+        for pattern in ["ALLOC", "alloc*", "cumemAlloc", "free"] {
+            assert!(!is_like(pattern, "cuMemAlloc"), "{pattern}");
+        }
     }
 }

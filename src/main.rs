@@ -14,11 +14,13 @@ mod names;
 mod otlp;
 mod repl;
 mod script;
+mod terminal;
 mod timer;
 mod trace;
 
 use clap::error::ErrorKind;
 use cli::{Cli, Subcommand, Word};
+use commands::fmt::Mode;
 use messages::Messages;
 use std::process::ExitCode;
 
@@ -29,10 +31,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 pub const WRONG: u8 = 1;
 
 fn main() -> ExitCode {
-    let cli = match arguments::parse(std::env::args_os()) {
+    let mut cli = match arguments::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    script::attach_values(&mut cli);
     let messages = Messages::new(&cli);
     match dispatch(&cli, &messages) {
         Ok(status) => ExitCode::from(status),
@@ -57,16 +60,24 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(if asked_for { 0 } else { WRONG })
 }
 
+/// The version, and of a release build its commit.
+fn version() -> String {
+    match option_env!("CUDATRACE_COMMIT") {
+        Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+        None => env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
 fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     if cli.version {
-        println!("cudatrace {}", env!("CARGO_PKG_VERSION"));
+        println!("cudatrace {}", version());
         return Ok(0);
     }
     if let Some(code) = &cli.explain {
         return commands::explain::run(code).map_err(Failure::wrong);
     }
     if cli.info {
-        return commands::doctor::run().map_err(Failure::wrong);
+        return commands::doctor::run(cli.format).map_err(Failure::wrong);
     }
     if cli.list {
         return commands::list::run(cli).map_err(Failure::wrong);
@@ -79,18 +90,28 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         Some(Word::Subcommand(Subcommand::Completion)) => {
             commands::completion::run(&cli.words[1..], &cli.argv).map_err(Failure::wrong)
         }
-        Some(Word::Subcommand(Subcommand::Doctor)) => commands::doctor::run().map_err(Failure::wrong),
+        Some(Word::Subcommand(Subcommand::Doctor)) => {
+            commands::doctor::run(cli.format).map_err(Failure::wrong)
+        }
         Some(Word::Subcommand(Subcommand::Fmt)) => {
-            commands::fmt::run(&cli.words[1..], cli.check, messages).map_err(Failure::wrong)
+            let mode = match (cli.fmt.diff, cli.check) {
+                (true, _) => Mode::Diff,
+                (false, true) => Mode::Check,
+                (false, false) => Mode::Write,
+            };
+            commands::fmt::run(&cli.words[1..], mode, messages).map_err(Failure::wrong)
         }
         Some(Word::Subcommand(Subcommand::Help)) => {
             commands::help::run(&cli.words[1..], messages).map_err(Failure::wrong)
         }
+        Some(Word::Subcommand(Subcommand::Man)) => commands::man::run().map_err(Failure::wrong),
         Some(Word::Subcommand(Subcommand::Record)) => commands::record::run(cli, messages),
         Some(Word::Subcommand(Subcommand::Report)) => {
             commands::report::run(cli, messages).map_err(Failure::wrong)
         }
-        Some(Word::Subcommand(Subcommand::Scripts)) => commands::scripts::run().map_err(Failure::wrong),
+        Some(Word::Subcommand(Subcommand::Scripts)) => {
+            commands::scripts::run(&cli.words[1..]).map_err(Failure::wrong)
+        }
         None if cli.execute.is_none() => repl::run(cli, messages),
         _ if cli.interactive => repl::run(cli, messages),
         _ => commands::trace::run(cli, messages),

@@ -26,10 +26,56 @@ pub struct Script {
 }
 
 impl Script {
+    /// The binary brings it: its text is not the user's.
+    pub fn is_embedded(&self) -> bool {
+        let name = self.source.name.strip_suffix(".ct").and_then(embedded::find);
+        name.is_some_and(|script| self.source.text.starts_with(script.text))
+    }
+
+    /// How the command line names it.
+    fn word(&self) -> &str {
+        match self.source.name.as_str() {
+            "-e" => "-e PROGRAM",
+            name => name.strip_suffix(".ct").filter(|name| embedded::find(name).is_some()).unwrap_or(name),
+        }
+    }
+
     /// A script that is alone.
     pub fn alone(source: Source, params: &[String]) -> Script {
         Script { source, params: params.to_vec(), scope: None, heading: String::new() }
     }
+}
+
+/// Gives options of scripts their values that stand behind a blank: `--top 3`. Which options take one, the scripts know.
+pub fn attach_values(cli: &mut Cli) {
+    let is_subcommand = |word: &String| cli.execute.is_none() && cli::subcommand(word).is_some();
+    if cli.loose.is_empty() || cli.words.first().is_some_and(is_subcommand) {
+        return;
+    }
+    let known = options(cli);
+    for (option, word) in std::mem::take(&mut cli.loose).into_iter().rev() {
+        let name = &cli.given[option].name;
+        if known.iter().any(|known| known.name == *name && known.takes_value()) {
+            cli.given[option].value = Some(cli.words.remove(word));
+        }
+    }
+}
+
+/// Options of the scripts that the command line names, as far as they can be read; what cannot be is reported when they run.
+pub fn options(cli: &Cli) -> Vec<getopt::Known> {
+    let is_read = |word: &&String| match cli::classify(word, |name| embedded::find(name).is_some()) {
+        Word::Embedded(_) => true,
+        Word::File(path) => path != "-" && std::path::Path::new(path).is_file(),
+        Word::Subcommand(_) => false,
+    };
+    let named = cli.words.iter().filter(is_read).filter_map(|word| read(word, &[]).ok());
+    let typed = cli.execute.iter().map(|text| Source::new("-e", text.as_str()));
+    let options = |mut source: Source| {
+        let mut diags = Diagnostics::default();
+        import::load(&mut source, &Disk(cli), &mut diags);
+        lang::parse::parse(&source, &[], &mut diags).map_or(Vec::new(), |ast| getopt::known(&ast))
+    };
+    named.chain(typed).flat_map(options).collect()
 }
 
 /// Finds the script that the command line names.
@@ -77,7 +123,7 @@ pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
         scripts.push(Script { heading: scope.clone(), scope: Some(scope), ..open(word, &[])? });
     }
     if let Some(text) = &cli.execute {
-        let script = Script::alone(Source::new("stdin", text.as_str()), &[]);
+        let script = Script::alone(Source::new("-e", text.as_str()), &[]);
         scripts.push(Script { heading: "-e".into(), ..script });
     }
     if let Some(last) = scripts.last_mut() {
@@ -97,7 +143,10 @@ fn scope(word: &str, others: &[Script]) -> String {
 
 fn find(cli: &Cli) -> Result<Script> {
     if let Some(text) = &cli.execute {
-        return Ok(Script::alone(Source::new("stdin", text.as_str()), &cli.words));
+        if embedded::find(text).is_some() || std::path::Path::new(text).is_file() {
+            bail!("`{text}` is the name of a script, and -e takes its text: leave out -e");
+        }
+        return Ok(Script::alone(Source::new("-e", text.as_str()), &cli.words));
     }
     let Some((word, params)) = cli.words.split_first() else {
         bail!("no script: give -e 'PROGRAM', a file, or one of `cudatrace scripts`; --help shows examples");
@@ -107,10 +156,10 @@ fn find(cli: &Cli) -> Result<Script> {
 
 /// Reads a script by its name, as the command line's first word.
 pub fn open(word: &str, params: &[String]) -> Result<Script> {
-    Ok(Script::alone(read(word)?, params))
+    Ok(Script::alone(read(word, params)?, params))
 }
 
-fn read(word: &str) -> Result<Source> {
+fn read(word: &str, rest: &[String]) -> Result<Source> {
     match cli::classify(word, |name| embedded::find(name).is_some()) {
         Word::File("-") => {
             let mut text = Vec::new();
@@ -127,9 +176,9 @@ fn read(word: &str) -> Result<Source> {
             Ok(Source::new(format!("{name}.ct"), script.text))
         }
         Word::File(path) => {
-            let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
-            if is_program(path, &text) {
-                bail!("`{path}` is a program, not a script: {}", behind_dashes(path));
+            let text = std::fs::read(path).map_err(|error| unreadable(path, rest, error))?;
+            if text.starts_with(b"\x7fELF") || [".py", ".sh"].iter().any(|ending| path.ends_with(ending)) {
+                bail!("`{path}` is a program, not a script: {}", behind_dashes("summary", path, rest));
             }
             Ok(Source::new(path, utf8(text, path)?))
         }
@@ -139,17 +188,13 @@ fn read(word: &str) -> Result<Source> {
     }
 }
 
-/// Where a command stands, or a process.
-fn behind_dashes(command: &str) -> String {
+/// Where a process stands, or a command.
+fn behind_dashes(script: &str, command: &str, rest: &[String]) -> String {
     if command.parse::<u32>().is_ok() {
-        return format!("a process stands behind `-p`, each of several behind its own: `-p {command}`");
+        return format!("the script takes no parameters; a process to trace follows `-p`: `-p {command}`");
     }
-    format!("a command stands behind `--`, as in `cudatrace summary -- {command}`")
-}
-
-/// What people trace and write in front of `--`.
-fn is_program(path: &str, text: &[u8]) -> bool {
-    text.starts_with(b"\x7fELF") || [".py", ".sh"].iter().any(|ending| path.ends_with(ending))
+    let words = std::iter::once(command).chain(rest.iter().map(String::as_str));
+    format!("a command to trace follows `--`: `cudatrace {script} -- {}`", shell_words::join(words))
 }
 
 fn is_on_path(name: &str) -> bool {
@@ -157,14 +202,53 @@ fn is_on_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
 }
 
-fn unreadable(path: &str, error: std::io::Error) -> anyhow::Error {
+/// Words that people try, and what there is.
+const HABITS: &[(&str, &str)] = &[
+    ("alloc", "`cudatrace memory` shows allocations"),
+    ("leak", "`cudatrace memleak` shows blocks that were not freed"),
+    ("leaks", "`cudatrace memleak` shows blocks that were not freed"),
+    ("list", "`cudatrace -l PATTERN` lists probes, `cudatrace scripts` the scripts"),
+    ("ls", "`cudatrace -l PATTERN` lists probes, `cudatrace scripts` the scripts"),
+    ("version", "`cudatrace -V` prints the version"),
+    ("explain", "`cudatrace --explain E0105` explains the code of a message"),
+    ("run", "a command to trace follows `--`: `cudatrace summary -- COMMAND`"),
+    ("exec", "a command to trace follows `--`: `cudatrace summary -- COMMAND`"),
+    ("trace", "`cudatrace calls` prints each call, `cudatrace record` records them"),
+    ("profile", "`cudatrace summary` counts and times, `cudatrace record` records each call"),
+    ("stat", "`cudatrace summary` counts and times"),
+    ("stats", "`cudatrace summary` counts and times"),
+];
+
+/// What stands in a script and in no file's name.
+fn is_script_text(word: &str) -> bool {
+    word.contains('{') || word.contains(char::is_whitespace) && word.contains(':')
+}
+
+fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Error {
+    if is_script_text(path) {
+        let mut text = path.to_owned();
+        if let Some((cut, _)) = text.char_indices().nth(60) {
+            text.truncate(cut);
+            text += "...";
+        }
+        return anyhow::anyhow!("this looks like a script: pass it with -e: cudatrace -e '{text}'");
+    }
+    if let Some((_, instead)) = HABITS.iter().find(|(habit, _)| *habit == path) {
+        return anyhow::anyhow!("no script `{path}`: {instead}");
+    }
+    let stem = path.trim_end_matches(".ct");
+    if error.kind() == std::io::ErrorKind::NotFound && embedded::find(stem).is_some() {
+        return anyhow::anyhow!(
+            "no file `{path}`: the script that cudatrace brings is called `{stem}`: cudatrace {stem}"
+        );
+    }
     let looks_like_word = !path.contains(['/', '.']);
     let words = embedded::SCRIPTS.iter().map(|s| s.name).chain(cli::subcommands());
     let hint = if looks_like_word { lang::similar::similar(path, words) } else { vec![] };
     match (hint.first(), looks_like_word) {
         (Some(name), _) => anyhow::anyhow!("no script `{path}`: did you mean `{name}`?"),
         (None, true) if is_on_path(path) => {
-            anyhow::anyhow!("`{path}` is a program, not a script: {}", behind_dashes(path))
+            anyhow::anyhow!("`{path}` is a program, not a script: {}", behind_dashes("summary", path, rest))
         }
         (None, true) => anyhow::anyhow!(
             "no script and no file `{path}`: `cudatrace scripts` lists the scripts, `--help` what else there is"
@@ -195,9 +279,6 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
     }
     let (mut known, mut clauses) = (Vec::new(), 0);
     for script in scripts {
-        if let Some(word) = script.params.first().filter(|_| !takes_params(&script.source.text)) {
-            bail!("the script takes no parameters, so `{word}` means nothing to it; {}", behind_dashes(word));
-        }
         let parsed = lang::parse::parse(&script.source, &script.params, &mut Diagnostics::default());
         let Some(ast) = parsed else { return Ok(()) };
         known.extend(getopt::known(&ast));
@@ -208,10 +289,18 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
             "the script has no clause, so nothing would run: `uprobe:libcuda:cuInit {{ @ = count() }}` is one"
         );
     }
-    match getopt::unknown(&cli.given, &known, scripts.len()) {
-        Some(said) => bail!(said),
-        None => Ok(()),
+    if let Some(said) = getopt::unknown(&cli.given, &known, scripts.len()) {
+        bail!(said);
     }
+    if let Some(said) = getopt::invalid(&cli.given, &known) {
+        bail!(said);
+    }
+    for script in scripts.iter().filter(|script| !takes_params(&script.source.text)) {
+        if let Some((word, rest)) = script.params.split_first() {
+            bail!("unexpected argument `{word}`: {}", behind_dashes(script.word(), word, rest));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a script looks at `$1`, `$#` and so on, or might.

@@ -1,4 +1,4 @@
-//! `cudatrace completion bash`: what a shell reads to complete our command line; and the answers that it then asks for.
+//! `cudatrace completion bash`, `zsh`, `fish`: what a shell reads to complete our command line; and the answers that it then asks for.
 //!
 //! ```text
 //! complete -o default -o nospace -C 'cudatrace completion line --' cudatrace
@@ -7,17 +7,21 @@
 //! Bash hands over the line and the word that it would replace, which is what stands behind the last `:` outside of quotes.
 //! In scripts and patterns it is the prompt that knows what could follow.
 
-use crate::cli::{self, Subcommand};
+use crate::cli::{self, Cli, Subcommand};
+use crate::export::KINDS;
 use crate::repl::complete::{self, Facts};
-use crate::{arguments, embedded};
+use crate::{arguments, embedded, script};
 use anyhow::{Result, bail};
-use clap::Arg;
+use clap::{Arg, Parser};
 use lang::codes;
 use std::ffi::OsString;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use target::{Machine, Scope};
+use target::{Machine, Scope, process};
 
+/// Fish hands over no line, but what is typed of it; a word is replaced as a whole.
+const FISH: &str =
+    "complete -c cudatrace -a '(env COMP_LINE=(commandline -cp) cudatrace completion words)'\n";
 const BASH: &str = "complete -o default -o nospace -C 'cudatrace completion line --' cudatrace\n";
 
 /// Prints what a shell reads, or answers it.
@@ -28,12 +32,18 @@ pub fn run(words: &[String], asked: &[OsString]) -> Result<u8> {
     let text = match words {
         [shell] if shell == "bash" => BASH.to_owned(),
         [shell] if shell == "zsh" => format!("autoload -U +X bashcompinit && bashcompinit\n{BASH}"),
+        [shell] if shell == "fish" => FISH.to_owned(),
+        [words] if words == "words" => {
+            let line = typed();
+            answer(&line, split(&line).last().map_or("", String::as_str))
+        }
         [line] if line == "line" => {
             let replaced = asked.get(1).map(|word| word.to_string_lossy()).unwrap_or_default();
             answer(&typed(), &replaced)
         }
         _ => bail!(
-            "write `source <(cudatrace completion bash)`, or `zsh`, into what your shell reads at its start"
+            "write `source <(cudatrace completion bash)`, or `zsh`, into what your shell reads at its start; for fish \
+             `cudatrace completion fish | source`"
         ),
     };
     std::io::stdout().write_all(text.as_bytes())?;
@@ -80,13 +90,20 @@ fn candidates(before: &[String], word: &str) -> Vec<String> {
         let all = codes::TABLES.iter().copied().flatten().map(|code| format!("{} ", code.code));
         return beginning(word, all);
     }
+    if previous == "--export" {
+        return beginning(word, KINDS.iter().map(|kind| format!("{}=", kind.name)));
+    }
+    if ["-p", "--pid"].contains(&previous) {
+        return beginning(word, processes().map(|pid| format!("{pid} ")));
+    }
     if let Some(option) = option.filter(|option| option.get_action().takes_values()) {
         let values = option.get_possible_values();
         return beginning(word, values.iter().map(|value| format!("{} ", value.get_name())));
     }
     if word.starts_with('-') {
         let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
-        return beginning(word, shown.filter_map(Arg::get_long).map(|long| format!("--{long} ")));
+        let ours = shown.filter_map(Arg::get_long).map(|long| format!("--{long} "));
+        return beginning(word, of_scripts(before).chain(ours));
     }
     match before {
         [_] => {
@@ -94,9 +111,36 @@ fn candidates(before: &[String], word: &str) -> Vec<String> {
             beginning(word, scripts.chain(cli::subcommands()).map(|name| format!("{name} ")))
         }
         [_, help] if help == "help" => behind(word, ":help "),
-        [_, completion] if completion == "completion" => beginning(word, ["bash ", "zsh "].map(String::from)),
+        [_, completion] if completion == "completion" => {
+            beginning(word, ["bash ", "fish ", "zsh "].map(String::from))
+        }
         _ => Vec::new(),
     }
+}
+
+/// Options of the scripts among the words.
+fn of_scripts(before: &[String]) -> impl Iterator<Item = String> {
+    let cli = Cli { words: before.get(1..).unwrap_or_default().to_vec(), ..Cli::parse_from(["cudatrace"]) };
+    let known = if subcommand(cli.words.first().map_or("", String::as_str)).is_some() {
+        Vec::new()
+    } else {
+        script::options(&cli)
+    };
+    known.into_iter().map(|option| match option.takes_value() {
+        true => format!("--{}=", option.name),
+        false => format!("--{} ", option.name),
+    })
+}
+
+/// Processes that have CUDA mapped; all that we may look into if there are none.
+fn processes() -> impl Iterator<Item = u32> {
+    let has_cuda = |pid: &u32| {
+        let is_cuda = |path: &std::path::Path| path.to_string_lossy().contains("/libcuda");
+        process::mappings(*pid).iter().any(|mapping| mapping.name.path().is_some_and(is_cuda))
+    };
+    let all = process::all_pids();
+    let of_cuda: Vec<u32> = all.iter().copied().filter(has_cuda).collect();
+    if of_cuda.is_empty() { all } else { of_cuda }.into_iter()
 }
 
 fn subcommand(word: &str) -> Option<Subcommand> {
@@ -179,6 +223,11 @@ mod tests {
         assert_eq!(of("cudatrace late"), ["latency "]);
         assert_eq!(of("cudatrace --expo"), ["--export "]);
         assert_eq!(of("cudatrace record --ker"), ["--kernel "]);
+        assert_eq!(of("cudatrace kernels --to"), ["--top="]);
+        assert_eq!(of("cudatrace calls --m"), ["--min-us=", "--match="]);
+        assert_eq!(of("cudatrace memleak --fl"), ["--flame "]);
+        assert_eq!(of("cudatrace record --export js"), ["jsonl="]);
+        assert!(!of("cudatrace kernels -p ").is_empty());
         assert_eq!(of("cudatrace -f j"), ["json "]);
         assert_eq!(of("cudatrace --explain E020"), (1..10).map(|n| format!("E020{n} ")).collect::<Vec<_>>());
         assert_eq!(of("cudatrace -e 'uretp"), ["uretprobe:"]);

@@ -1,21 +1,103 @@
 //! `cudatrace doctor`: what this machine can do, and what it lacks.
 
+use crate::cli::Format;
 use anyhow::Result;
 use lang::Catalog;
+use runtime::FeatureError;
+use std::fs;
 use std::io::Write;
 use target::{Machine, Scope};
+use wire::Features;
+
+/// What was looked at, and what was found.
+type Row = (&'static str, String);
 
 /// Tries everything that tracing needs and prints a line for each. Fails when tracing is impossible.
-pub fn run() -> Result<u8> {
-    let mut out = std::io::stdout().lock();
-    let kernel = match runtime::Kernel::probe() {
-        Ok(kernel) => kernel,
-        Err(error) => {
-            writeln!(out, "tracing            no: {error}")?;
-            return Ok(1);
+pub fn run(format: Format) -> Result<u8> {
+    let mut rows = vec![
+        ("cudatrace", crate::version()),
+        ("kernel", kernel()),
+        ("rights", rights()),
+        ("driver", driver()),
+    ];
+    rows.extend(gpus());
+    let probed = runtime::Kernel::probe();
+    let is_possible = probed.is_ok();
+    match probed {
+        Ok(kernel) => {
+            rows.push(("tracing", "yes".into()));
+            rows.extend(features(&kernel.features));
         }
+        Err(error) => rows.push(("tracing", format!("no: {}", reason(&error)))),
+    }
+    rows.extend(libraries());
+    rows.push(("python", python()));
+    let mut out = std::io::stdout().lock();
+    match format {
+        Format::Text => rows.iter().try_for_each(|(what, answer)| writeln!(out, "{what:<18} {answer}"))?,
+        Format::Json => {
+            let checks =
+                rows.iter().map(|(what, answer)| serde_json::json!({"what": what, "answer": answer}));
+            let checks: Vec<serde_json::Value> = checks.collect();
+            writeln!(out, "{}", serde_json::json!({"tracing": is_possible, "checks": checks}))?;
+        }
+    }
+    Ok(u8::from(!is_possible))
+}
+
+/// Without the advice to run what is running.
+fn reason(error: &FeatureError) -> String {
+    match error {
+        FeatureError::NotPermitted => "loading BPF programs is not permitted, see `rights`".into(),
+        other => other.to_string(),
+    }
+}
+
+fn kernel() -> String {
+    let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+    format!("Linux {} {}", read("osrelease").trim(), std::env::consts::ARCH)
+}
+
+/// The capabilities that tracing needs, with their bits.
+const CAPABILITIES: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_PTRACE", 19)];
+
+fn rights() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).map(str::trim);
+    let effective = effective.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    // CAP_SYS_ADMIN includes the others.
+    let has = |bit: u32| effective & (1 << bit) != 0;
+    let missing: Vec<&str> =
+        CAPABILITIES.iter().filter(|(_, bit)| !has(*bit) && !has(21)).map(|(name, _)| *name).collect();
+    // SAFETY: no preconditions.
+    let user = if unsafe { libc::geteuid() } == 0 { "root" } else { "not root" };
+    if missing.is_empty() {
+        return user.into();
+    }
+    format!(
+        "{user}, without {}: run it with sudo, or once `sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v cudatrace)`",
+        missing.join(", ")
+    )
+}
+
+/// As NVIDIA's kernel module reports it.
+fn driver() -> String {
+    let version = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    let first =
+        version.lines().next().and_then(|line| line.split_once("  ")).map(|(_, rest)| rest.trim().to_owned());
+    first.unwrap_or_else(|| "no NVIDIA kernel module is loaded".into())
+}
+
+fn gpus() -> Vec<Row> {
+    let folders = fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
+    let model = |folder: fs::DirEntry| {
+        let text = fs::read_to_string(folder.path().join("information")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("Model:")).map(|model| model.trim().to_owned())
     };
-    let features = kernel.features;
+    folders.filter_map(model).map(|model| ("GPU", model)).collect()
+}
+
+fn features(features: &Features) -> Vec<Row> {
     let lines = [
         (
             "multi-uprobes",
@@ -33,25 +115,45 @@ pub fn run() -> Result<u8> {
             "no session probes, and stacks by frame pointers alone",
         ),
     ];
-    writeln!(out, "tracing            yes")?;
-    for (what, there, since, otherwise) in lines {
-        let answer = if there { "yes".into() } else { format!("no (Linux {since}): {otherwise}") };
-        writeln!(out, "{what:<18} {answer}")?;
-    }
-    let answer = if features.private_stack { "yes: what needs one is not preempted" } else { "no" };
-    writeln!(out, "{:<18} {answer}", "private stacks")?;
+    let row = |(what, there, since, otherwise): (&'static str, bool, &str, &str)| {
+        (what, if there { "yes".into() } else { format!("no (Linux {since}): {otherwise}") })
+    };
+    let mut rows: Vec<Row> = lines.into_iter().map(row).collect();
+    rows.push(("private stacks", if features.private_stack { "yes".into() } else { "no".into() }));
+    rows
+}
+
+fn libraries() -> Vec<Row> {
     let machine = Machine::new(Scope::default());
-    for library in ["libcuda", "libcudart"] {
-        match machine.files(library) {
-            Ok(files) => {
-                for file in files {
-                    writeln!(out, "{library:<18} {} ({})", file.path, machine.why(file.id))?;
-                }
-            }
-            Err(_) => {
-                writeln!(out, "{library:<18} not found; it is looked for again when a process maps it")?
-            }
+    let found = |library: &'static str| match machine.files(library) {
+        Ok(files) => files
+            .into_iter()
+            .map(|file| (library, format!("{} ({})", file.path, machine.why(file.id))))
+            .collect(),
+        Err(_) => {
+            vec![(library, "not found; it is looked for again when a process maps it".to_owned())]
         }
-    }
-    Ok(0)
+    };
+    ["libcuda", "libcudart"].into_iter().flat_map(found).collect()
+}
+
+/// The first version with `-X perf`.
+const PERF: (u32, u32) = (3, 12);
+
+/// The Python of PATH, by the name of its file: nothing is started.
+fn python() -> String {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let link = std::env::split_paths(&path).map(|folder| folder.join("python3")).find(|file| file.is_file());
+    let Some(file) = link.and_then(|link| fs::canonicalize(link).ok()) else { return "none on PATH".into() };
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let version = name.strip_prefix("python").and_then(|version| version.split_once('.'));
+    let version = version.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let frames = match version {
+        Some(version) if version < PERF => {
+            ": stacks have no names of Python's functions, which need 3.12 and `-X perf`"
+        }
+        Some(_) => ": `python3 -X perf` gives stacks the names of Python's functions",
+        None => "",
+    };
+    format!("{}{frames}", file.display())
 }

@@ -1,5 +1,6 @@
 //! `cudatrace --explain E0105`: the rule behind a code, a script that breaks it, and the same script put right.
 
+use crate::terminal;
 use anyhow::{Result, anyhow};
 use lang::codes::{self, Code};
 use std::io::Write;
@@ -45,7 +46,11 @@ fn unknown(code: &str) -> String {
 fn text(code: &Code) -> String {
     let kind = if code.code.starts_with('W') { "warning" } else { "error" };
     let Code { code, title, explanation, example, repaired } = code;
-    let (explanation, example, repaired) = (wrap(explanation), indent(example), indent(repaired));
+    let (explanation, example, repaired) = (
+        terminal::wrap(explanation, terminal::columns().min(100), 0) + "\n",
+        indent(example),
+        indent(repaired),
+    );
     format!(
         "{kind}[{code}]: {title}\n\n{explanation}\nFound in:\n\n{example}\nWritten so it is accepted:\n\n{repaired}"
     )
@@ -53,19 +58,4 @@ fn text(code: &Code) -> String {
 
 fn indent(script: &str) -> String {
     script.lines().map(|line| format!("    {line}\n")).collect()
-}
-
-/// Words in lines as long as a terminal is wide.
-fn wrap(text: &str) -> String {
-    const WIDTH: usize = 80;
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("one from the start");
-        match line.is_empty() {
-            true => line.push_str(word),
-            false if line.len() + word.len() < WIDTH => *line += &format!(" {word}"),
-            false => lines.push(word.to_string()),
-        }
-    }
-    lines.join("\n") + "\n"
 }

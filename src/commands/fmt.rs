@@ -1,4 +1,4 @@
-//! `cudatrace fmt FILE...`: formats scripts where they lie; `-` is standard input to standard output, `--check` only looks.
+//! `cudatrace fmt FILE...`: formats scripts where they lie; `-` is standard input to standard output. `--check` and `--diff` only look.
 
 use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
@@ -6,11 +6,22 @@ use lang::fmt::{Failure, format};
 use lang::{Diagnostics, Source};
 use std::io::{Read, Write};
 
-/// Formats each of `files`. The status is 1 if one has mistakes, or with `check` if one is not formatted.
+/// What to do with a script that is not formatted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Write it.
+    Write,
+    /// Report its first line that is not.
+    Check,
+    /// Print what would change.
+    Diff,
+}
+
+/// Formats each of `files`. The status is 1 if one has mistakes, or if one is not formatted and is not written.
 ///
 /// # Errors
 /// No file is given, or one cannot be read or written.
-pub fn run(files: &[String], check: bool, messages: &Messages) -> Result<u8> {
+pub fn run(files: &[String], mode: Mode, messages: &Messages) -> Result<u8> {
     if files.is_empty() {
         bail!("no script to format: give files, or `-` for standard input");
     }
@@ -19,8 +30,12 @@ pub fn run(files: &[String], check: bool, messages: &Messages) -> Result<u8> {
         let source = read(file)?;
         match formatted(&source, messages) {
             None => status = 1,
-            Some(text) if check => status |= u8::from(differs(&source, &text)),
-            Some(text) => write(file, &source, &text)?,
+            Some(text) if mode == Mode::Write => write(file, &source, &text)?,
+            Some(text) if source.text == text => {}
+            Some(text) => {
+                status = 1;
+                print!("{}", if mode == Mode::Check { first(&source, &text) } else { diff(&source, &text) });
+            }
         }
     }
     Ok(status)
@@ -52,14 +67,30 @@ fn formatted(source: &Source, messages: &Messages) -> Option<String> {
     result.ok()
 }
 
-/// Says where a script is not formatted.
-fn differs(source: &Source, text: &str) -> bool {
-    if source.text == text {
-        return false;
-    }
+/// Where a script is not formatted.
+fn first(source: &Source, text: &str) -> String {
     let same = source.text.lines().zip(text.lines()).take_while(|(is, should)| is == should).count();
-    println!("{}:{}: not formatted", source.name, same + 1);
-    true
+    format!("{}:{}: not formatted\n", source.name, same + 1)
+}
+
+/// What formatting changes, as a patch with one hunk from the first to the last line that differs.
+fn diff(source: &Source, text: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (source.text.lines().collect(), text.lines().collect());
+    let before = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    let rest = old[before..].iter().rev().zip(new[before..].iter().rev());
+    let after = rest.take_while(|(old, new)| old == new).count();
+    let (removed, added) = (&old[before..old.len() - after], &new[before..new.len() - after]);
+    let name = &source.name;
+    let lines =
+        |sign: char, lines: &[&str]| lines.iter().map(|line| format!("{sign}{line}\n")).collect::<String>();
+    format!(
+        "--- {name}\n+++ {name}\n@@ -{start},{} +{start},{} @@\n{}{}",
+        removed.len(),
+        added.len(),
+        lines('-', removed),
+        lines('+', added),
+        start = before + 1,
+    )
 }
 
 fn write(file: &str, source: &Source, text: &str) -> Result<()> {
@@ -82,9 +113,13 @@ mod tests {
         let path = std::env::temp_dir().join(format!("cudatrace-fmt-{}.ct", std::process::id()));
         let files = [path.to_string_lossy().into_owned()];
         std::fs::write(&path, "BEGIN{print( 1 )}").unwrap();
-        let statuses = [true, false, true].map(|check| run(&files, check, &messages).unwrap());
+        let statuses = [Mode::Check, Mode::Diff, Mode::Write, Mode::Check]
+            .map(|mode| run(&files, mode, &messages).unwrap());
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!((statuses, text.as_str()), ([1, 0, 0], "BEGIN { print(1) }\n"));
+        let source = Source::new("x.ct", "// c\nBEGIN{print( 1 )}\n// d\n");
+        let patch = "--- x.ct\n+++ x.ct\n@@ -2,1 +2,1 @@\n-BEGIN{print( 1 )}\n+BEGIN { print(1) }\n";
+        assert_eq!(diff(&source, "// c\nBEGIN { print(1) }\n// d\n"), patch);
+        assert_eq!((statuses, text.as_str()), ([1, 1, 0, 0], "BEGIN { print(1) }\n"));
     }
 }

@@ -117,8 +117,8 @@ fn provider(pattern: &str) -> Found {
 
 /// Lists what one pattern stands for.
 fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<u8> {
-    if pattern.starts_with('*') {
-        return list_all(machine, pattern);
+    if pattern.starts_with('*') || !pattern.contains(':') && matches!(provider(pattern), Found::Unknown) {
+        return list_all(machine, pattern, verbose, unknown);
     }
     if let Some((category, event)) = tracepoint(pattern) {
         return list_tracepoints(machine, category, event, verbose);
@@ -149,25 +149,42 @@ fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) 
     Ok(out.flush().map(|()| 0)?)
 }
 
-/// Attach points of any kind, by a pattern of all of what is listed: `*sched*`. Functions are those of CUDA's libraries.
-fn list_all(machine: &Machine, pattern: &str) -> Result<u8> {
+/// Attach points of any kind whose name fits, or all of what is listed if the pattern has a colon: `cudaMalloc`, `*alloc*`, `*:cuInit`.
+/// Functions are those of CUDA's libraries, which come first.
+fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<u8> {
     let named = |api: &'static Api| api.operations.iter().map(|o| format!("{}:{}", api.provider, o.name));
-    let operations = APIS.iter().flat_map(named);
+    let operations_of_all = APIS.iter().flat_map(named);
     let events = machine.tracepoints().into_iter().map(|(c, e)| format!("tracepoint:{c}:{e}"));
     let raw = machine.raw_tracepoints().into_iter().map(|event| format!("rawtracepoint:{event}"));
-    let libraries = machine.known_targets();
-    let functions =
-        libraries.iter().filter_map(|library| functions::find(machine, library, "*").ok()).flatten();
-    let functions = functions.map(|found| format!("uprobe:{}:{}", found.file.path, found.name));
-    let all = operations.chain(functions).chain(events).chain(raw);
-    let found: Vec<String> = all.filter(|listed| glob(pattern, listed)).collect();
-    if found.is_empty() {
+    let fits = |listed: &String| {
+        let name = if pattern.contains(':') { listed } else { listed.rsplit(':').next().unwrap_or(listed) };
+        functions::is_like(pattern, name)
+    };
+    let name = pattern.rsplit(':').next().unwrap_or(pattern);
+    let mut functions = functions::named(machine, name);
+    let (mut operations, mut others) = (Vec::new(), Vec::new());
+    if functions.is_empty() {
+        functions = functions::alike(machine, name);
+        operations = operations_of_all.filter(fits).collect();
+        others = events.chain(raw).filter(fits).collect();
+    }
+    if operations.is_empty() && functions.is_empty() && others.is_empty() {
         bail!(
             "nothing matches `{pattern}`; functions of other libraries are listed by `uprobe:LIBRARY:{pattern}`"
         );
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    found.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
+    operations.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
+    for found in &functions {
+        let listed = format!("uprobe:{}:{}", found.file.path, found.name);
+        if !pattern.contains(':') || fits(&listed) {
+            writeln!(out, "{listed}")?;
+            if verbose {
+                write_parameters(&mut out, machine, found, unknown)?;
+            }
+        }
+    }
+    others.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
     Ok(out.flush().map(|()| 0)?)
 }
 

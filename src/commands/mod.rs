@@ -6,6 +6,7 @@ pub mod explain;
 pub mod fmt;
 pub mod help;
 pub mod list;
+pub mod man;
 pub mod record;
 pub mod report;
 pub mod script_help;

@@ -81,28 +81,34 @@ struct Help {
 fn help(subcommand: Subcommand) -> Help {
     match subcommand {
         Subcommand::Completion => Help {
-            about: "Prints what bash or zsh reads to complete our options, scripts, probes and bodies",
-            usage: "cudatrace completion bash|zsh",
+            about: "Prints a completion script for bash, zsh or fish",
+            usage: "cudatrace completion bash|zsh|fish",
             options: &[],
-            examples: "In ~/.bashrc: source <(cudatrace completion bash)",
+            examples: "In ~/.bashrc: source <(cudatrace completion bash)\nIn ~/.config/fish/config.fish: cudatrace completion fish | source",
         },
         Subcommand::Doctor => Help {
-            about: "What this machine can do, and what it lacks",
-            usage: "cudatrace doctor",
-            options: &[],
+            about: "Shows what this machine can do, and what it lacks: kernel, rights, driver, libraries, Python",
+            usage: "cudatrace doctor [-f json]",
+            options: &["format"],
             examples: "",
         },
         Subcommand::Fmt => Help {
             about: "Formats scripts in place; `-` is standard input, and goes to standard output",
-            usage: "cudatrace fmt [--check] FILE...",
+            usage: "cudatrace fmt [--check] [--diff] FILE...",
             options: &["check"],
             examples: "",
         },
         Subcommand::Help => Help {
-            about: "What a function, a built-in, a probe, a constant or a script is",
+            about: "Shows what a function, built-in, probe, constant, script, subcommand or code of a message is",
             usage: "cudatrace help WORD...",
             options: &[],
-            examples: "Examples:\n  cudatrace help cuLaunchKernel\n  cudatrace help cuda:alloc hist CUDA_ERROR_NOT_READY",
+            examples: "Examples:\n  cudatrace help cuLaunchKernel\n  cudatrace help cuda:alloc hist CUDA_ERROR_NOT_READY\n  cudatrace help functions probes",
+        },
+        Subcommand::Man => Help {
+            about: "Prints the manual page",
+            usage: "cudatrace man | man -l -",
+            options: &[],
+            examples: "",
         },
         Subcommand::Scripts => Help {
             about: "Lists the scripts that the binary carries",
@@ -111,9 +117,21 @@ fn help(subcommand: Subcommand) -> Help {
             examples: "`cudatrace NAME --help` says what a script answers, and which options it has.",
         },
         Subcommand::Record => Help {
-            about: "Records every call of the driver and the runtime: a live line meanwhile, a summary at the end",
+            about: "Records every call of the driver and the runtime; a summary at the end",
             usage: "cudatrace record [OPTIONS] [-p PID | -- COMMAND...]",
-            options: &["pids", "no_children", "export", "rotate", "quiet", "verbose", "user", "libs", "argv"],
+            options: &[
+                "pids",
+                "no_children",
+                "command",
+                "wait",
+                "export",
+                "rotate",
+                "quiet",
+                "verbose",
+                "user",
+                "libs",
+                "argv",
+            ],
             examples: "Examples:\n  cudatrace record -- python3 train.py\n  cudatrace record --kernel -p 4242\n  \
                        cudatrace record --export perfetto=trace.pftrace -- python3 train.py\n\
                        Then: cudatrace report traces/trace_*.jsonl --html trace.html",
@@ -125,6 +143,28 @@ fn help(subcommand: Subcommand) -> Help {
             examples: "`-` is standard input as a recording, and standard output as a file.",
         },
     }
+}
+
+/// All subcommands, with what they do.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    cli::subcommands().filter_map(|name| Some((name, help(cli::subcommand(name)?).about)))
+}
+
+/// Options that mean something to every subcommand.
+const OF_ALL: [&str; 6] = ["words", "color", "quiet", "verbose", "no_warnings", "argv"];
+/// Options of tracing that serve tests of it, and are not in the help of `record`.
+const OF_RECORD: [&str; 7] = ["check", "dry_run", "debug", "emit", "no_feature", "output", "no_children"];
+
+/// The options that a subcommand takes: its own, and some of ours.
+pub fn takes(subcommand: Subcommand, command: &clap::Command) -> Vec<clap::Id> {
+    let of_all = arguments::command(None);
+    let is_taken = |id: &clap::Id| {
+        let is_own = of_all.get_arguments().all(|arg| arg.get_id() != id);
+        let id = id.as_str();
+        let is_recorded = subcommand == Subcommand::Record && OF_RECORD.contains(&id);
+        is_own || is_recorded || OF_ALL.contains(&id) || help(subcommand).options.contains(&id)
+    };
+    command.get_arguments().map(|arg| arg.get_id().clone()).filter(is_taken).collect()
 }
 
 /// The help of a subcommand: its own options, and those of ours that it takes.

@@ -1,14 +1,48 @@
 //! `cudatrace scripts`: what the binary carries.
 
-use crate::embedded::SCRIPTS;
-use anyhow::Result;
+use crate::embedded::{self, BY_QUESTION};
+use crate::terminal;
+use anyhow::{Result, bail};
 use std::io::Write;
 
-/// Lists the scripts with the question that each answers.
-pub fn run() -> Result<u8> {
-    let mut out = std::io::stdout().lock();
-    for script in SCRIPTS {
-        writeln!(out, "{:<11} {}", script.name, script.summary())?;
+/// Lists the scripts by what they are for, with the question that each answers.
+///
+/// # Errors
+/// Words follow.
+pub fn run(words: &[String]) -> Result<u8> {
+    if let Some(word) = words.first() {
+        bail!("`scripts` takes no `{word}`: `cudatrace help {word}` is about one script");
     }
+    std::io::stdout().lock().write_all(list(terminal::columns()).as_bytes())?;
     Ok(0)
+}
+
+fn list(columns: usize) -> String {
+    const NAME: usize = 14;
+    let mut text = String::new();
+    for (question, names) in BY_QUESTION {
+        text += &format!("{question}\n");
+        for name in *names {
+            let summary = embedded::find(name).map_or("", |script| script.summary());
+            let summary = terminal::wrap(summary, columns.saturating_sub(NAME).max(20), 0);
+            let summary = summary.replace('\n', &format!("\n{}", " ".repeat(NAME)));
+            text += &format!("  {name:<width$}{summary}\n", width = NAME - 2);
+        }
+        text.push('\n');
+    }
+    text + "`cudatrace NAME -- COMMAND` runs one, `cudatrace help NAME` shows its options.\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_is_listed_within_the_width() {
+        let text = list(60);
+        assert!(text.lines().all(|line| line.len() <= 60 || line.starts_with("`")), "{text}");
+        for script in embedded::SCRIPTS {
+            assert!(text.contains(&format!("\n  {} ", script.name)), "{}", script.name);
+        }
+    }
 }

@@ -221,12 +221,27 @@ fn find_functions(repl: &Rc<Repl>, _: &mut Session, pattern: &str) -> Result<Nex
     if pattern.is_empty() {
         bail!("which functions? `:find cuMem*`, `:find libcudart:cudaMalloc*`");
     }
-    let (_, target, function) = functions::split(pattern);
+    let found = match pattern.contains(':') {
+        true => {
+            let (_, target, function) = functions::split(pattern);
+            functions::find(repl.machine, target, function)?
+        }
+        false => match functions::named(repl.machine, pattern) {
+            named if named.is_empty() => functions::alike(repl.machine, pattern),
+            named => named,
+        },
+    };
+    if found.is_empty() {
+        bail!(
+            "no function of CUDA's libraries matches `{pattern}`; those of others: `:find LIBRARY:PATTERN`"
+        );
+    }
     let mut text = String::new();
-    for found in functions::find(repl.machine, target, function)? {
-        match found.declared(repl.machine) {
-            Ok(signature) => writeln!(text, "{target}:{}\n    {signature}", found.name)?,
-            Err(_) => writeln!(text, "{target}:{}", found.name)?,
+    for found in found {
+        let library = found.file.library.map_or(found.file.path.as_str(), |(library, _)| library.alias());
+        writeln!(text, "{library}:{}", found.name)?;
+        if let Ok(signature) = found.declared(repl.machine) {
+            writeln!(text, "    {signature}")?;
         }
     }
     repl.say(&text);

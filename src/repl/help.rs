@@ -197,7 +197,7 @@ mod tests {
             ("cudart:alloc", "    by cudaMalloc, "),
             ("kernels", "cudatrace kernels"),
             ("E0105", "error[E0105]: "),
-            ("functions", "  kernel_name(kernel)"),
+            ("functions", "  kernel_name("),
             ("probes", "  cuda:alloc "),
             ("CUDA_ERROR_OUT_OF_MEMORY", "memory"),
         ] {

@@ -10,6 +10,7 @@
 //!               { @ = count() }
 //! ```
 
+use crate::terminal::columns;
 use std::cell::RefCell;
 use std::env;
 use std::io::{self, Write};
@@ -91,14 +92,6 @@ fn place(text: &str, columns: usize) -> Place {
 
 /// As the editor has it.
 const TAB: usize = 8;
-
-fn columns() -> usize {
-    // SAFETY: plain numbers, which the call fills in.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: writes one `winsize` to where one is.
-    let got = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
-    if got == 0 && size.ws_col > 0 { size.ws_col.into() } else { 80 }
-}
 
 /// Most terminals do; xterm itself, the console and `screen` cut lines off, or leave them as they were.
 fn wraps_anew() -> bool {

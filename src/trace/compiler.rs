@@ -163,7 +163,12 @@ impl<'a> Compiler<'a> {
         let options = self.front_options(known, None);
         let checked = lang::check(&self.remaining(), self.source(), &options, self.machine, &mut diags);
         if let Some(checked) = checked.as_ref().filter(|_| !self.waits()) {
-            let needed = checked.pending.iter().filter(|pending| pending.needed);
+            let mut needed = checked.pending.iter().filter(|pending| pending.needed);
+            if self.script.is_embedded()
+                && let Some(pending) = needed.next()
+            {
+                return Err(self.not_there(pending));
+            }
             needed.for_each(|pending| pending.refuse(self.machine, &mut diags));
         }
         self.messages.diagnostics(&diags, self.source());
@@ -177,6 +182,19 @@ impl<'a> Compiler<'a> {
         self.files = self.machine.files_taken().into_iter().map(|file| file.id).collect();
         self.checked = Some(checked);
         Ok(())
+    }
+
+    /// A library that an embedded script needs: its place in that script is nothing to show.
+    fn not_there(&self, pending: &lang::Pending) -> anyhow::Error {
+        let (library, script) = (&pending.target, self.script.source.name.trim_end_matches(".ct"));
+        let what = match library.as_str() {
+            "libcuda" => "no NVIDIA driver library (libcuda.so.1)".to_owned(),
+            other => format!("no `{other}`"),
+        };
+        anyhow!(
+            "{what} is installed where libraries are looked for, and no process has one mapped; trace a program, \
+             `cudatrace {script} -- COMMAND`, or wait until one loads it, `--wait`"
+        )
     }
 
     fn front_options(&self, known: Known, only_files: Option<Vec<FileId>>) -> lang::Options {

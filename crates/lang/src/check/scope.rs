@@ -6,10 +6,12 @@ use crate::builtin::Where;
 use crate::catalog::MarkerArg;
 use crate::check::infer::Slot;
 use crate::check::watched::Watched;
+use crate::forms::operations;
 use crate::hir::{Attach, NameId, NameKind, Signature, Site, Trial, Type, VarId};
 use crate::resolve::declared::Declared;
 use crate::resolve::{Attached, ResolvedClause};
 use crate::span::Span;
+use cuda::operations::Operation;
 
 /// A scratch variable through the rounds.
 #[derive(Clone, Debug)]
@@ -64,6 +66,8 @@ pub(crate) struct Scope {
     pub known: Option<Declared>,
     /// Pointers of the record are to memory of the kernel; those of system calls are to the process's.
     pub kernel_pointers: bool,
+    /// The operation that the clause is a part of: `cuda:alloc`.
+    pub operation: Option<&'static Operation>,
     /// A raw tracepoint, whose values also have numbers.
     pub raw: bool,
     /// Of markers: what they pass on.
@@ -109,6 +113,8 @@ impl Scope {
         let mut scope = Scope { vars, unrolled: (1, 0), ..Scope::default() };
         scope.clause_sites = clause.attached.iter().flat_map(sites).cloned().collect();
         scope.probe_type = probe_type(attached);
+        scope.operation =
+            clause.clause.probes.iter().find_map(operations::asked).map(|asked| asked.operation);
         match attached {
             Attached::Timed { attach, name, signature, pointees } => {
                 scope.pointees.clone_from(pointees);

@@ -178,6 +178,10 @@ impl<'a> Checker<'a> {
 
     /// The argument of the probed function, or field of the record, that somebody may have meant.
     pub fn argument_like(&self, name: &str) -> Option<String> {
+        if let Some(operation) = self.scope.operation {
+            let names = operation.all_args().map(|arg| arg.name);
+            return self.diags.similar(name, names).into_iter().next();
+        }
         let params = &self.scope.signature.as_ref()?.params;
         self.diags.similar(name, params.iter().map(|param| param.name.as_str())).into_iter().next()
     }

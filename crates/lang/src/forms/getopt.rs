@@ -14,14 +14,17 @@
 //! ```text
 //! interval:s:getopt("interval", 0), END { print(@) }    END { print(@) }, or with `--interval=5` also interval:s:5
 //! ```
+//!
+//! An option that is the period of such a probe, or whose help begins or ends with a unit (`seconds between reports`), is a time:
+//! `--interval=500ms`. The script gets a number in the option's unit.
 
 use std::collections::HashSet;
 
 use rustc_hash::FxHashMap;
 
-use crate::ast::{Expr, ExprKind, Item, Script, SpecPart, UnaryOp};
+use crate::ast::{Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, UnaryOp};
 use crate::diagnostic::Diagnostics;
-use crate::forms::{macros, walk};
+use crate::forms::{macros, times, walk};
 use crate::parse::word_as_number;
 use crate::printer::print_expr;
 use crate::resolve::probes::did_you_mean;
@@ -48,9 +51,27 @@ pub struct Known {
     pub help: Option<String>,
     /// Where the script asks for it.
     pub span: Span,
+    /// What its values must be besides.
+    pub range: Range,
+}
+
+/// What the values of an option with a number must be besides.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    /// Nanoseconds in its unit, of a time.
+    unit: Option<u64>,
+    /// It is the period of a probe, which may be a part of the unit.
+    is_period: bool,
+    /// The script casts it to an unsigned type.
+    is_unsigned: bool,
 }
 
 impl Known {
+    /// A value follows it: it is no switch.
+    pub fn takes_value(&self) -> bool {
+        !matches!(self.default.as_ref().map(|default| &default.kind), None | Some(ExprKind::Bool(_)))
+    }
+
     /// How it is written: `--top=N`, `--name=TEXT`, `--flag`.
     pub fn form(&self) -> String {
         let value = match self.default.as_ref().map(|default| &default.kind) {
@@ -75,13 +96,30 @@ pub fn known(script: &Script) -> Vec<Known> {
     // What is wrong with its macros is said when it is compiled.
     macros::expand(&mut script, &mut Diagnostics::default());
     let mut found: FxHashMap<String, Known> = FxHashMap::default();
+    let mut unsigned: HashSet<String> = HashSet::new();
     let see = |e: &mut Expr| {
+        if let ExprKind::Cast { ty, expr } = &e.kind
+            && ty.name.starts_with("uint")
+            && let Some(Ok(option)) = read(expr)
+        {
+            unsigned.insert(option.name);
+        }
         let Some(Ok(mut option)) = read(e) else { return };
         let help = option.help.take();
         let known = found.entry(option.name.clone()).or_insert(option);
         known.help = known.help.take().or(help);
     };
     walk::script(&mut script, &mut walk::Exprs(see));
+    for option in found.values_mut() {
+        option.range.unit = option.help.as_deref().and_then(times::unit_of_help);
+        option.range.is_unsigned = unsigned.contains(&option.name);
+    }
+    for (unit, count) in probes(&mut script).filter_map(period) {
+        let Some(Ok(option)) = read(count) else { continue };
+        if let Some(known) = found.get_mut(&option.name) {
+            (known.range.unit, known.range.is_period) = (times::unit(unit), true);
+        }
+    }
     let mut found: Vec<Known> = found.into_values().collect();
     found.sort_by_key(|option| option.span.start);
     found
@@ -107,14 +145,67 @@ pub fn unknown(given: &[Given], known: &[Known], scripts: usize) -> Option<Strin
     Some(format!("{whose} no option `--{}`: {help}", wrong.name))
 }
 
+/// What is wrong with the value of an option, and how it is written.
+pub fn invalid(given: &[Given], known: &[Known]) -> Option<String> {
+    let wrong = given.iter().find_map(|given| {
+        let option = known.iter().find(|option| option.name == given.name)?;
+        taken(option, given.value.as_deref()).err()
+    })?;
+    Some(format!("{}: {}", wrong.message, wrong.help))
+}
+
+/// The attach points of all clauses.
+fn probes(script: &mut Script) -> impl Iterator<Item = &mut ProbeSpec> {
+    let clauses = script.items.iter_mut().filter_map(|item| match item {
+        Item::Clause(clause) => Some(clause),
+        _ => None,
+    });
+    clauses.flat_map(|clause| &mut clause.probes)
+}
+
+/// Unit and count of `interval:s:getopt("interval", 0)`.
+fn period(probe: &mut ProbeSpec) -> Option<(&mut String, &mut Expr)> {
+    match &mut probe.parts[..] {
+        [Spanned { node: SpecPart::Text(unit), .. }, Spanned { node: SpecPart::Option(count), .. }] => {
+            times::unit(unit).is_some().then_some((unit, count))
+        }
+        _ => None,
+    }
+}
+
+/// Periods that are no multiple of the probe's unit are in nanoseconds: `interval:s:` with `--interval=500ms`.
+fn expand_periods(script: &mut Script, given: &[Given]) {
+    for (unit, count) in probes(script).filter_map(period) {
+        let Some(Ok(option)) = read(count) else { continue };
+        let value = given
+            .iter()
+            .rev()
+            .find(|given| given.name == option.name)
+            .and_then(|given| given.value.as_deref());
+        let Some(unit_ns) = times::unit(unit) else { continue };
+        let ns = value.and_then(|text| times::parse(text, unit_ns));
+        if let Some(value) = ns.filter(|ns| ns % unit_ns != 0) {
+            (*unit, count.kind) = ("ns".into(), ExprKind::Int { value, unsigned: false });
+        }
+    }
+}
+
 /// Replaces each `getopt` by its value.
 pub fn expand(script: &mut Script, given: &[Given], diags: &mut Diagnostics) {
+    let ranges: FxHashMap<String, Range> = match given.is_empty() {
+        true => FxHashMap::default(),
+        false => known(script).into_iter().map(|option| (option.name, option.range)).collect(),
+    };
+    expand_periods(script, given);
     let (mut seen, mut texts) = (FxHashMap::default(), Vec::new());
     walk::script(
         script,
         &mut walk::Exprs(|e: &mut Expr| {
             let Some(read) = read(e) else { return };
-            let value = read.and_then(|option| value(option, given, &mut seen));
+            let value = read.and_then(|mut option| {
+                option.range = ranges.get(&option.name).copied().unwrap_or_default();
+                value(option, given, &mut seen)
+            });
             match value {
                 Ok(kind) => {
                     texts.extend(matches!(kind, ExprKind::Str(_)).then_some(e.span));
@@ -192,7 +283,7 @@ fn option(args: &[Expr], span: Span) -> Result<Known, Wrong> {
         return Err(wrong(default.span, "the default of an option must be a literal", help));
     }
     let help = rest.get(1).map(|help| text(help, "the help")).transpose()?;
-    Ok(Known { name: spelled, default, help, span })
+    Ok(Known { name: spelled, default, help, span, range: Range::default() })
 }
 
 fn is_literal(e: &Expr) -> bool {
@@ -241,6 +332,25 @@ fn taken(option: &Known, given: Option<&str>) -> Result<ExprKind, Wrong> {
             let text = given.ok_or_else(|| refuse("a text"))?;
             Ok(ExprKind::Str(text.as_bytes().to_vec()))
         }
-        Some(_) => given.and_then(|text| word_as_number(text, option.span)).ok_or_else(|| refuse("a number")),
+        Some(_) => number(option, given).map_err(|expected| refuse(&expected)),
     }
+}
+
+/// The number that an option is, in its unit if it is a time; else what was expected.
+fn number(option: &Known, given: Option<&str>) -> Result<ExprKind, String> {
+    let Range { unit, is_period, is_unsigned } = option.range;
+    let Some(unit_ns) = unit else {
+        let number = given.and_then(|text| word_as_number(text, option.span));
+        return match number.ok_or("a number")? {
+            ExprKind::Unary { .. } if is_unsigned => Err("a number from 0 on".into()),
+            number => Ok(number),
+        };
+    };
+    let name = times::name(unit_ns);
+    let ns = given.and_then(|text| times::parse(text, unit_ns));
+    let ns = ns.ok_or_else(|| format!("a time, such as `5` ({name}), `500ms` or `2m`"))?;
+    if ns % unit_ns != 0 && !is_period {
+        return Err(format!("a whole number of {name}"));
+    }
+    Ok(ExprKind::Int { value: ns.div_ceil(unit_ns), unsigned: false })
 }

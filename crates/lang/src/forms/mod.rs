@@ -22,6 +22,7 @@ pub mod macros;
 pub mod operations;
 pub mod scope;
 mod stacks;
+mod times;
 pub mod walk;
 
 use crate::ast::{Expr, ExprKind, Script};

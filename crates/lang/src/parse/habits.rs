@@ -34,7 +34,11 @@ const PARENTHESES: &str = "what a function takes stands in parentheses: `printf(
 const NO_TYPE: &str =
     "variables are made by assigning, `$x = 0`; their type may be given by `let $x: uint32 = 0`";
 const DOLLAR: &str = "names of variables begin with `$`";
-const BRACES: &str = "what follows stands in braces, also a single statement: `if pid == 1 { exit() }`";
+const BRACES: &str = "the body of `if` and of a loop needs braces: `if pid == 1 { exit() }`";
+const NO_KEYS: &str = "a map without keys is written `@m`; if a `$name` stood in the brackets, the shell replaced it: put the script between \
+                       single quotes";
+const UNQUOTED: &str = "the shell removed the inner quotes: put the script between single quotes, `-e '...'`";
+const OPEN_CALL: &str = "a `)` is missing before it";
 const VALUES: &str = "values follow the text after a comma: `printf(\"%d\\n\", pid)`";
 const LIST: &str = "there are no lists: a tuple is `(1, 2)`, and a map keeps many values, `@m[key]`";
 const PAIR: &str =
@@ -88,7 +92,9 @@ const HABITS: &[Habit] = &[
     anywhere("= ^ +", "`+=` adds to what is there; a number needs no `+` before it"),
     anywhere(". ^ STR", JOIN),
     anywhere(". ^ VAR", JOIN),
-    anywhere("MAP [ ^ ]", "a map without keys is written `@m`"),
+    anywhere("MAP [ ^ ]", NO_KEYS),
+    anywhere("printf ( ^ %", UNQUOTED),
+    expecting("an expression", "( ^ }", OPEN_CALL),
     anywhere("/ ^ /", "a condition stands between the slashes, or they are left out"),
     anywhere("^ #", "comments begin with `//`"),
     anywhere("^ and", "the operator is written `&&`"),
@@ -141,6 +147,12 @@ const HABITS: &[Habit] = &[
     anywhere("TYPE ^ VAR", NO_TYPE),
     expecting("`{`", "if .. ^ ;", BRACES),
     expecting("`{`", "if .. ^ CALL", BRACES),
+    expecting("`{`", "if .. ^ MAP", BRACES),
+    expecting("`{`", "if .. ^ VAR", BRACES),
+    expecting("`{`", "while .. ^ MAP", BRACES),
+    expecting("`{`", "while .. ^ VAR", BRACES),
+    expecting("`{`", "for .. ^ MAP", BRACES),
+    expecting("`{`", "for .. ^ VAR", BRACES),
     expecting("`{`", "while .. ^ CALL", BRACES),
     expecting("`{`", "for .. ^ CALL", BRACES),
     expecting("`{`", "while .. ^ ;", BRACES),
@@ -150,6 +162,7 @@ const HABITS: &[Habit] = &[
     anywhere("else ^ :", BRACES),
     anywhere("else ^ WORD", BRACES),
     anywhere("if .. ^ return", BRACES),
+    anywhere("syscall: ^ :", "system calls are tracepoints: `tracepoint:syscalls:sys_enter_read`"),
     anywhere("PROBE ^ :", "one colon stands between the parts of a probe: `uprobe:libcuda:cuInit`"),
     anywhere("PROBE ^ if", PREDICATE),
     expecting("`{`", "WORD ^ if", PREDICATE),

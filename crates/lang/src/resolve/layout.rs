@@ -428,6 +428,12 @@ fn no_argument(lacking: &[(Call, Lack)], name: &str, span: Span, diags: &mut Dia
     let near = diags.similar(name, candidates.iter().copied());
     let error = diags.error("E0120", span, format!("no argument `{name}` in {names}"));
     error.label("no such argument").note(shown(&lacking[0].0));
+    let has_it = |candidate: &&&str| name.len() > 2 && candidate.contains(name);
+    let near = if near.is_empty() {
+        candidates.iter().filter(has_it).map(|c| c.to_string()).collect()
+    } else {
+        near
+    };
     error.help.extend(did_you_mean(&near));
 }
 

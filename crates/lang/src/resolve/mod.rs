@@ -59,7 +59,8 @@ impl Pending {
     pub fn refuse(&self, catalog: &dyn Catalog, diags: &mut Diagnostics) {
         let known = catalog.known_targets();
         let others = known.iter().map(String::as_str).filter(|name| *name != self.target);
-        let near = similar(&self.target, others);
+        // A library of the tables is meant as it is written.
+        let near = if known.contains(&self.target) { Vec::new() } else { similar(&self.target, others) };
         let error = diags.error("E0111", self.span, format!("no library `{}` found", self.target));
         if !self.looked_in.is_empty() {
             error.note(format!("looked in {}", self.looked_in.join(", ")));

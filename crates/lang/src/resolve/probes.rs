@@ -880,6 +880,11 @@ fn unknown_provider(spec: &ProbeSpec) -> Spots {
             format!("a function is probed by `uprobe:{library}:{name}` or `uretprobe:{library}:{name}`")
         }));
     }
+    if let Some(function) = spec.parts.first().filter(|_| help.is_empty() && name.starts_with("lib"))
+        && spec.parts.len() == 1
+    {
+        help.push(format!("calls of a function: write `uprobe:{name}:{}`", text(&function.node)));
+    }
     if help.is_empty() {
         let forms: Vec<String> = PROVIDERS.iter().map(|p| format!("`{}`", p.form)).collect();
         help.push(format!("probes are {}", forms.join(", ")));

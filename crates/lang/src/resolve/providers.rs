@@ -145,6 +145,7 @@ pub static ABSENT: &[(&[&str], &str)] = &[
         "use `uprobe:LIBRARY:FUNCTION` on the function that writes there",
     ),
     (&["iter", "it"], "use `interval:s:1` and maps"),
+    (&["syscall"], "use `tracepoint:syscalls:sys_enter_read`, or `sys_exit_read` when it returns"),
 ];
 
 /// Signals that probes may wait for: those without another meaning, numbered as on x86 and Arm.
@@ -200,6 +201,11 @@ pub fn period(parts: &[&str]) -> Result<u64, String> {
     let number: u64 = count.parse().map_err(|_| format!("`{count}` is no whole number"))?;
     let period =
         in_unit(unit, number).ok_or_else(|| format!("`{unit}` is no unit: use s, ms, us, ns or hz"))?;
+    if period < SHORTEST_PERIOD && unit.is_empty() {
+        return Err(format!(
+            "`{count}` without a unit is {period} ns, which is too short: write `s:{count}` for seconds"
+        ));
+    }
     if period < SHORTEST_PERIOD {
         return Err(format!("a period of {period} ns is too short; the shortest is 1 us"));
     }

@@ -1,0 +1,43 @@
+//! How wide the terminal is, and text that is wrapped to it.
+
+/// Columns of standard output: the terminal's, else what COLUMNS has, else 80.
+pub fn columns() -> usize {
+    // SAFETY: plain numbers, which the call fills in.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: writes one `winsize` to where one is.
+    let got = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
+    if got == 0 && size.ws_col > 0 {
+        return size.ws_col.into();
+    }
+    let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    set.filter(|columns| *columns > 0).unwrap_or(80)
+}
+
+/// The words of a text in lines of `width` columns at most; lines after the first begin with `indent` blanks.
+pub fn wrap(text: &str, width: usize, indent: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let used = if lines.len() == 1 { 0 } else { indent };
+        let line = lines.last_mut().expect("one from the start");
+        match line.is_empty() {
+            true => line.push_str(word),
+            false if used + line.chars().count() + 1 + word.chars().count() <= width => {
+                *line += &format!(" {word}")
+            }
+            false => lines.push(word.to_owned()),
+        }
+    }
+    lines.join(&format!("\n{}", " ".repeat(indent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_wrapped_whole() {
+        assert_eq!(wrap("a few words here", 20, 2), "a few words here");
+        assert_eq!(wrap("a few words here", 11, 2), "a few words\n  here");
+        assert_eq!(wrap("incomprehensible", 4, 2), "incomprehensible");
+    }
+}
