@@ -31,6 +31,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 pub const WRONG: u8 = 1;
 
 fn main() -> ExitCode {
+    runtime::process::serve_if_doorman();
     let mut cli = match arguments::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

@@ -15,7 +15,7 @@ use crate::{Failure, metrics, trace};
 use anyhow::Context;
 use lang::Known;
 use runtime::clock::{Epoch, SystemClock};
-use runtime::process::{Child, Command, MappingWatch};
+use runtime::process::{Child, Command, FileState, MappingWatch};
 use runtime::run::Watch;
 use runtime::signals::StopSignals;
 use runtime::{AttachOptions, Control, Loaded, Session};
@@ -207,10 +207,10 @@ impl<'a> Job<'a> {
         let mut exported = metrics::Exported::new(servers, &outputs.sink, &names);
         let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(self.messages));
         let mut watches = measuring.map_err(Failure::loading)?;
+        watches.extend(outputs.watches().map_err(Failure::loading)?);
         session.restart_clock();
         self.release(child.as_mut(), &extender)?;
         watches.extend(self.watches(child.as_mut(), &extender));
-        watches.extend(outputs.watches().map_err(Failure::loading)?);
         // From here on we hear of what is mapped.
         let unmapped = Unmapped::new(self.machine, modules, &self.pids);
         if targets.is_empty() && does_nothing_more(modules) && !scripts.are_waiting() {
@@ -229,7 +229,7 @@ impl<'a> Job<'a> {
         sink.close(self.messages);
         scripts.say_missing();
         unmapped.say(&ending, child.as_ref(), &extender, self.messages);
-        ending::status(&ending, child, self.messages)
+        ending::status(&ending, child.map(|child| (child, &signals)), self.messages)
     }
 
     /// Opens all that hears of the run: what cannot be opened is said before anything is traced.
@@ -337,7 +337,9 @@ impl<'a> Job<'a> {
     /// Starts the command, which waits until it is let go.
     fn spawn(&self, manifest: &Manifest) -> Result<Option<Child>, Failure> {
         let Some(argv) = self.argv.clone().filter(|_| !self.cli.dry_run) else { return Ok(None) };
-        let known = self.machine.files_taken().iter().map(|file| self.machine.identity(file.id)).collect();
+        let files = self.machine.files_taken();
+        let known =
+            files.iter().filter_map(|file| FileState::of(self.machine.open_path(file.id)).ok()).collect();
         let (user, watch_ends) = (self.cli.user.clone(), prints_symbols(manifest));
         let every_mapping = trace::walks_stacks(manifest);
         let command =
@@ -370,14 +372,15 @@ impl<'a> Job<'a> {
     fn watches<'w>(&self, child: Option<&mut Child>, extender: &'w Extender<'w>) -> Vec<Box<dyn Watch + 'w>> {
         let mut watches: Vec<Box<dyn Watch + 'w>> = Vec::new();
         let mappings = child.and_then(|child| child.mappings.take());
-        if mappings.is_none() || !self.pids.is_empty() {
-            match MappingWatch::start() {
-                Ok(watch) => watches.push(Box::new(Heard::new(watch, extender))),
-                Err(error) => {
-                    extender.miss_some();
-                    self.messages
-                        .warning(&format!("libraries that processes map later are not seen: {error}"));
-                }
+        let is_held = mappings.is_some() && self.pids.is_empty();
+        match MappingWatch::start() {
+            Ok(watch) if is_held => watches.push(Box::new(Heard::beside(watch, extender))),
+            Ok(watch) => watches.push(Box::new(Heard::new(watch, extender))),
+            // Files that are mapped executable at once are seen all the same.
+            Err(_) if is_held => {}
+            Err(error) => {
+                extender.miss_some();
+                self.messages.warning(&format!("libraries that processes map later are not seen: {error}"));
             }
         }
         watches.extend(mappings.map(|mappings| Box::new(Asked::new(mappings, extender)) as Box<dyn Watch>));

@@ -5,7 +5,7 @@ use crate::trace::late::Asked;
 use crate::trace::{setup, walks_stacks};
 use anyhow::{Context, Result, anyhow, bail};
 use runtime::Session;
-use runtime::process::{Child, Command};
+use runtime::process::{Child, Command, FileState};
 use runtime::run::{Next, Watch};
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -76,7 +76,9 @@ impl Program {
             argv
         };
         self.retarget(repl, session, Vec::new(), Some(argv.clone()))?;
-        let known = repl.machine.files_taken().iter().map(|file| repl.machine.identity(file.id)).collect();
+        let files = repl.machine.files_taken();
+        let known =
+            files.iter().filter_map(|file| FileState::of(repl.machine.open_path(file.id)).ok()).collect();
         let user = repl.cli.user.clone();
         let command = Command {
             argv: argv.clone(),

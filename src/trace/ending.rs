@@ -7,6 +7,7 @@ use runtime::process::Child;
 use runtime::signals::StopSignals;
 use runtime::{AttachError, Ending, Reason, Session};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use target::process;
@@ -14,8 +15,13 @@ use target::process;
 /// So many perf events on their way out are not worth a word: they take a second or two.
 const FEW_EVENTS: usize = 16;
 
-/// Says what went wrong at the end; gives the exit status.
-pub fn status(ending: &Ending, child: Option<Child>, messages: &Messages) -> Result<u8, Failure> {
+/// Says what went wrong at the end; gives the exit status. If it was not the program that ended the trace, nor the script, nor
+/// the user, the program runs to its end first, or until one of the signals.
+pub fn status(
+    ending: &Ending,
+    program: Option<(Child, &StopSignals)>,
+    messages: &Messages,
+) -> Result<u8, Failure> {
     messages.detail(|| {
         let rest =
             if ending.detached.left_behind { "; the kernel's grace period goes on behind us" } else { "" };
@@ -34,17 +40,48 @@ pub fn status(ending: &Ending, child: Option<Child>, messages: &Messages) -> Res
     }
     match &ending.reason {
         Reason::Exit(code) => Ok(*code as u8),
-        Reason::Sink(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Reason::Sink(error) => Err(Failure::wrong(anyhow!(
-            "cannot write the output: {error}; what was still to be said is lost"
-        ))),
-        Reason::Kernel(error) => Err(Failure::loading(anyhow!("the kernel failed us in mid-run: {error}"))),
-        Reason::TargetsEnded => match child {
-            Some(mut child) => child.wait().map(as_shell).map_err(Failure::loading),
+        Reason::Sink(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            program.map_or(Ok(0), |(child, signals)| outlive(child, signals))
+        }
+        Reason::Sink(error) => {
+            let error = anyhow!("cannot write the output: {error}; what was still to be said is lost");
+            failed(Failure::wrong(error), program, messages)
+        }
+        Reason::Kernel(error) => {
+            let error = anyhow!("the kernel failed us in mid-run: {error}");
+            failed(Failure::loading(error), program, messages)
+        }
+        Reason::TargetsEnded => match program {
+            Some((mut child, _)) => child.wait().map(as_shell).map_err(Failure::loading),
             None => Ok(0),
         },
         Reason::Tried { failed } => Ok(u8::from(*failed > 0)),
         Reason::Signal(_) | Reason::Watch => Ok(0),
+    }
+}
+
+/// Reports at once what has ended the trace, and lets the program run to its end.
+fn failed(
+    failure: Failure,
+    program: Option<(Child, &StopSignals)>,
+    messages: &Messages,
+) -> Result<u8, Failure> {
+    let Some((child, signals)) = program else { return Err(failure) };
+    messages.error(&failure.error);
+    messages.note("the trace has ended; the program goes on");
+    outlive(child, signals)?;
+    Ok(failure.status)
+}
+
+/// Waits for the end of the program, and gives its status; a signal that would have ended the trace ends both.
+fn outlive(mut child: Child, signals: &StopSignals) -> Result<u8, Failure> {
+    let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut waits = [child.pidfd().as_raw_fd(), signals.fd()].map(readable);
+    // SAFETY: pointer and length of one array.
+    while unsafe { libc::poll(waits.as_mut_ptr(), 2, -1) } < 0 {}
+    match child.try_wait() {
+        Some(status) => Ok(as_shell(status)),
+        None => Ok(signals.take().map_or(0, |signal| 128 + signal as u8)),
     }
 }
 

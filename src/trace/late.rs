@@ -80,18 +80,43 @@ impl<'a> Extender<'a> {
 pub struct Asked<'a> {
     mappings: Mappings,
     extender: &'a Extender<'a>,
+    /// How many mappings went on unseen, as far as that was reported.
+    late: u64,
+    /// The warning about the program's own use of seccomp was printed.
+    warned: bool,
 }
 
 impl<'a> Asked<'a> {
     /// Answers questions on `mappings`.
     pub fn new(mappings: Mappings, extender: &'a Extender<'a>) -> Asked<'a> {
-        Asked { mappings, extender }
+        Asked { mappings, extender, late: 0, warned: false }
+    }
+
+    /// Reports mappings that went on before anybody had looked at them.
+    fn report_late(&mut self) {
+        let late = self.mappings.late();
+        if late > std::mem::replace(&mut self.late, late) {
+            self.extender.miss_some();
+            self.extender.messages.lost(
+                "the program waited for seconds until a library was attached, and went on: calls may be missing",
+            );
+        }
+    }
+
+    /// Explains an error that the program gets because it is traced.
+    fn warn_of_seccomp(&mut self, tid: u32, what: &str) {
+        if !std::mem::replace(&mut self.warned, true) {
+            self.extender.messages.warning(&format!(
+                "thread {tid} asks for {what}, which the kernel refuses to a program that is started with `--`; start it \
+                 without cudatrace, and trace it with `-p`"
+            ));
+        }
     }
 
     fn consider(&self, mapping: &Mapping, session: &mut Session) {
         let when = format!("about to be mapped by thread {}", mapping.tid);
         let (start, before) = (SystemClock.boot_ns(), session.attached());
-        self.extender.hear_of(mapping.identity);
+        self.extender.hear_of(mapping.identity());
         self.extender.scripts.extend(session, &mapping.open, &mapping.shown, &when);
         let more = session.attached().saturating_sub(before);
         if more > 0 {
@@ -109,7 +134,7 @@ impl<'a> Asked<'a> {
     /// A program may have the CUDA runtime linked in, whatever it is called.
     fn consider_program(&self, program: &Mapping, session: &mut Session) {
         let when = format!("about to be executed by thread {}", program.tid);
-        self.extender.hear_of(program.identity);
+        self.extender.hear_of(program.identity());
         self.extender.scripts.extend_program(session, &program.open, &program.shown, &when);
     }
 
@@ -123,19 +148,18 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Lets a thread go on that maps a file. Where stacks are walked, its table is there before, and we wait to see where it lies.
+    /// Lets a thread go on that maps a file. Where stacks are walked, its table is there before.
     fn let_map(&mut self, mapping: &Mapping) -> std::io::Result<()> {
-        let Some(unwinder) = self.extender.unwinder() else { return self.mappings.answer() };
-        let pid = target::process::tgid(mapping.tid).unwrap_or(mapping.tid);
-        let wait = unwinder.prepare(pid, mapping);
-        let names = self.extender.names;
-        match &mapping.place {
-            Some(place) => names.expect(pid, mapping, place),
-            None => names.outdate(pid),
+        if let Some(unwinder) = self.extender.unwinder() {
+            let pid = target::process::tgid(mapping.tid).unwrap_or(mapping.tid);
+            unwinder.prepare(pid, mapping);
+            let names = self.extender.names;
+            match &mapping.place {
+                Some(place) => names.expect(pid, mapping, place),
+                None => names.outdate(pid),
+            }
         }
-        self.mappings.answer()?;
-        unwinder.settle(pid, wait);
-        Ok(())
+        self.mappings.answer()
     }
 }
 
@@ -154,12 +178,13 @@ impl Watch for Asked<'_> {
                 self.consider_program(&program, session);
                 self.mappings.answer()
             }
-            Ok(Some(Question::Late)) => {
-                self.extender.miss_some();
-                self.extender.messages.lost(
-                    "the program waited for seconds until a library was attached, and went on: calls may be missing",
-                );
-                return Next::Continue;
+            Ok(Some(Question::InstallsListener(tid))) => {
+                self.warn_of_seccomp(tid, "a seccomp listener of its own");
+                self.mappings.answer()
+            }
+            Ok(Some(Question::EntersStrictMode(tid))) => {
+                self.warn_of_seccomp(tid, "seccomp's strict mode");
+                self.mappings.answer()
             }
             Ok(Some(Question::Ends(tid))) => {
                 self.keep_symbols(tid);
@@ -167,7 +192,14 @@ impl Watch for Asked<'_> {
             }
             Ok(None) | Err(_) => return Next::Remove,
         };
+        self.report_late();
         if answered.is_ok() { Next::Continue } else { Next::Remove }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.report_late();
     }
 }
 
@@ -175,6 +207,8 @@ impl Watch for Asked<'_> {
 pub struct Heard<'a> {
     watch: MappingWatch,
     extender: &'a Extender<'a>,
+    /// The traced program is held at new files: this is for what it maps in other ways.
+    is_held: bool,
     seen: HashSet<(u64, u64)>,
     /// That some were missed was said.
     said_lost: bool,
@@ -183,7 +217,12 @@ pub struct Heard<'a> {
 impl<'a> Heard<'a> {
     /// Listens to `watch`.
     pub fn new(watch: MappingWatch, extender: &'a Extender<'a>) -> Heard<'a> {
-        Heard { watch, extender, seen: HashSet::new(), said_lost: false }
+        Heard { watch, extender, is_held: false, seen: HashSet::new(), said_lost: false }
+    }
+
+    /// As [`Heard::new`], beside [`Asked`] for the only program that is traced.
+    pub fn beside(watch: MappingWatch, extender: &'a Extender<'a>) -> Heard<'a> {
+        Heard { is_held: true, ..Heard::new(watch, extender) }
     }
 
     fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
@@ -197,7 +236,15 @@ impl<'a> Heard<'a> {
         let Some(open) = reachable(mapped) else { return };
         self.seen.insert(mapped.identity);
         let when = format!("mapped by process {} {} us before", mapped.pid, mapped.late_us());
+        let before = session.attached();
         self.extender.scripts.extend(session, &open, &mapped.path, &when);
+        if self.is_held && session.attached() > before {
+            self.extender.miss_some();
+            self.extender.messages.lost(&format!(
+                "{}: mapped first and made executable later, which does not hold the program: calls may be missing",
+                mapped.path.display()
+            ));
+        }
         self.extender.names.outdate(mapped.pid);
     }
 }
@@ -223,7 +270,8 @@ impl Heard<'_> {
     fn see_code(&self, mapped: &Mapped, session: &Session, any: bool) {
         let Some(unwinder) = self.extender.unwinder() else { return };
         if unwinder.knows(mapped.pid) || !any && session.is_traced(mapped.pid) {
-            unwinder.look(mapped.pid);
+            unwinder.see(mapped);
+            self.extender.names.outdate(mapped.pid);
         }
     }
 }
@@ -237,7 +285,7 @@ impl Watch for Heard<'_> {
         for mapped in self.watch.read() {
             self.consider(&mapped, session);
         }
-        if self.watch.lost() > 0 && !std::mem::replace(&mut self.said_lost, true) {
+        if self.watch.lost() > 0 && !self.is_held && !std::mem::replace(&mut self.said_lost, true) {
             self.extender.miss_some();
             self.extender.messages.lost("so much was mapped that some new libraries may have been missed");
         }

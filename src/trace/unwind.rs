@@ -1,19 +1,19 @@
 //! Keeps the maps filled that programs walk stacks by: tables of the files that traced processes have mapped.
 //!
-//! Processes that are traced from the start are read before anything is attached, files that a program of ours maps
-//! before its mapping thread goes on; of others we hear when it has happened, or when a walk has met a process that it does
-//! not know. Large tables are read by threads of their own; until they are there, walks go by the frame pointer.
+//! Processes that are traced from the start are read before anything is attached. A program that we started is held at each new
+//! file until its table is there, and at each mapping to a fixed address until that is entered. All else is entered when it has
+//! happened, or when a walk has met a process that it does not know. Large tables are read by threads of their own; until they are there, walks go by the frame pointer.
 
 use super::compiler::Compiler;
 use super::late::Extender;
 use crate::messages::Messages;
 use crate::timer::Timer;
 use anyhow::{Context, Result};
-use runtime::process::Place;
+use runtime::process::{FileState, Mapped, Place};
 use runtime::run::{Next, Watch};
 use runtime::{Session, UnwindMaps};
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -25,9 +25,8 @@ use target::unwind::{Segments, Source};
 const LARGE: usize = 4 << 20;
 /// How often we look for processes that walks did not know, and for tables from the background.
 const TICK: Duration = Duration::from_millis(50);
-/// Looks for a mapping that a thread is just making.
-const SETTLE_TRIES: u32 = 50;
-const SETTLE_PAUSE: Duration = Duration::from_micros(100);
+/// So many areas that may have been unmapped are kept.
+const STALE_AREAS: usize = 256;
 
 /// A table by another name: device, inode; the kernel's own code has none.
 type FileKey = ((u32, u32), u64);
@@ -41,6 +40,8 @@ pub struct Unwinder<'a> {
 struct Inner {
     maps: UnwindMaps,
     files: HashMap<FileKey, Option<Known>>,
+    /// Names of files that programs were held at.
+    keys: HashMap<FileState, FileKey>,
     processes: HashMap<u32, Process>,
     finished: Receiver<Finished>,
     finish: Sender<Finished>,
@@ -55,7 +56,7 @@ struct Known {
 }
 
 /// Code in a process.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Copy, Clone, PartialEq, Eq)]
 struct Area {
     start: u64,
     end: u64,
@@ -68,7 +69,39 @@ struct Area {
 struct Process {
     /// Tells one program of a process from the next.
     start_code: u64,
-    areas: HashSet<Area>,
+    /// By their first address; none overlaps another.
+    areas: BTreeMap<u64, Area>,
+    /// How many areas there were when all were read.
+    read: usize,
+}
+
+impl Process {
+    /// Takes out what overlaps a range.
+    fn take(&mut self, start: u64, end: u64) -> Vec<Area> {
+        let before_end = self.areas.range(..end).rev();
+        let found: Vec<Area> =
+            before_end.map(|(_, area)| *area).take_while(|area| area.end > start).collect();
+        found.iter().for_each(|area| _ = self.areas.remove(&area.start));
+        found
+    }
+
+    /// Most of its areas may have been unmapped since all were read.
+    fn is_stale(&self) -> bool {
+        self.areas.len() > 2 * self.read + STALE_AREAS
+    }
+}
+
+impl Area {
+    /// What is left of it beside a range.
+    fn beside(&self, start: u64, end: u64) -> impl Iterator<Item = Area> {
+        let below = Area { end: start.min(self.end), ..*self };
+        let above = Area {
+            start: end.max(self.start),
+            offset: self.offset + end.saturating_sub(self.start),
+            ..*self
+        };
+        [below, above].into_iter().filter(|area| area.start < area.end)
+    }
 }
 
 /// A table from the background.
@@ -84,8 +117,8 @@ impl<'a> Unwinder<'a> {
     /// Fills `maps`.
     pub fn new(maps: UnwindMaps, messages: &'a Messages) -> Unwinder<'a> {
         let (finish, finished) = channel();
-        let (files, processes) = (HashMap::new(), HashMap::new());
-        let inner = Inner { maps, files, processes, finished, finish, rows: 0, bytes: 0 };
+        let (files, keys, processes) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let inner = Inner { maps, files, keys, processes, finished, finish, rows: 0, bytes: 0 };
         Unwinder { inner: RefCell::new(inner), messages }
     }
 
@@ -128,43 +161,32 @@ impl<'a> Unwinder<'a> {
     }
 
     /// A thread of a process waits to map a file: its table is read, and if we know where the file will lie the process
-    /// has it there. Otherwise it is to be looked for when the thread has gone on.
-    pub fn prepare(&self, pid: u32, mapping: &runtime::process::Mapping) -> Wait {
+    /// has it there. Otherwise [`Unwinder::see`] is called once it is mapped.
+    pub fn prepare(&self, pid: u32, mapping: &runtime::process::Mapping) {
         if !self.inner.borrow().runs_as_known(pid) {
             self.look(pid);
         }
         match self.inner.borrow_mut().prepare(pid, mapping, self.messages) {
-            Ok(true) => return Wait::Done,
-            Ok(false) => {}
+            Ok(()) => {}
             // The process was killed meanwhile.
             Err(_) if !mapping.open.exists() => {}
             Err(error) => {
                 self.messages.warning(&format!("{}: no unwind table: {error:#}", mapping.shown.display()));
             }
         }
-        Wait::For(executable(pid).count())
     }
 
-    /// The thread goes on.
-    pub fn settle(&self, pid: u32, wait: Wait) {
-        let Wait::For(before) = wait else { return };
-        for _ in 0..SETTLE_TRIES {
-            if executable(pid).count() != before {
-                break;
+    /// A process has mapped a file.
+    pub fn see(&self, mapped: &Mapped) {
+        let seen = self.inner.borrow_mut().see(mapped);
+        match seen {
+            Ok(true) => {}
+            Ok(false) => self.look(mapped.pid),
+            Err(error) => {
+                self.messages.warning(&format!("{}: no unwind table: {error:#}", mapped.path.display()))
             }
-            std::thread::sleep(SETTLE_PAUSE);
         }
-        self.look(pid);
     }
-}
-
-/// What is left to do for a mapping once it is there.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Nothing.
-    Done,
-    /// To see where it lies; the process had so many before.
-    For(usize),
 }
 
 /// Device and inode as `/proc/PID/maps` shows them, which is not what `stat` says on some file systems; found by mapping it.
@@ -182,20 +204,38 @@ fn executable(pid: u32) -> impl Iterator<Item = Mapping> {
 }
 
 impl Inner {
-    /// Whether the mapping is entered already.
-    fn prepare(
+    fn prepare(&mut self, pid: u32, mapping: &runtime::process::Mapping, messages: &Messages) -> Result<()> {
+        let Some(file) = self.key_of(mapping, messages)? else { return Ok(()) };
+        let Some(Place { start, end, offset }) = mapping.place else { return Ok(()) };
+        self.enter(pid, Area { start, end, offset, file })
+    }
+
+    /// The name of a file that a program is held at, which has its table then; `None` if it cannot be mapped.
+    fn key_of(
         &mut self,
-        pid: u32,
         mapping: &runtime::process::Mapping,
         messages: &Messages,
-    ) -> Result<bool> {
+    ) -> Result<Option<FileKey>> {
+        if let Some(&key) = self.keys.get(&mapping.state) {
+            return Ok(Some(key));
+        }
         let file = std::fs::File::open(&mapping.open)?;
-        let Some(key) = mapped_key(&file) else { return Ok(false) };
+        let Some(key) = mapped_key(&file) else { return Ok(None) };
         self.add(key, Source::of_file(&file), &mapping.shown.display().to_string(), messages)?;
-        let Some(Place { start, end, offset }) = mapping.place else { return Ok(false) };
-        let area = Area { start, end, offset, file: key };
-        self.cover(pid, &area)?;
-        self.processes.entry(pid).or_default().areas.insert(area);
+        self.keys.insert(mapping.state, key);
+        Ok(Some(key))
+    }
+
+    /// Enters a mapping of a known file; false when the process has to be read as a whole.
+    fn see(&mut self, mapped: &Mapped) -> Result<bool> {
+        let (device, inode) = mapped.identity;
+        let file = ((libc::major(device), libc::minor(device)), inode);
+        let is_stale = self.processes.get(&mapped.pid).is_none_or(Process::is_stale);
+        if is_stale || !self.files.contains_key(&file) || !self.runs_as_known(mapped.pid) {
+            return Ok(false);
+        }
+        let Place { start, end, offset } = mapped.place;
+        self.enter(mapped.pid, Area { start, end, offset, file })?;
         Ok(true)
     }
 
@@ -207,15 +247,17 @@ impl Inner {
 
     fn look(&mut self, pid: u32, messages: &Messages) -> Result<()> {
         let mappings: Vec<Mapping> = executable(pid).collect();
-        let now: HashSet<Area> = mappings.iter().map(area).collect();
+        let now: BTreeMap<u64, Area> = mappings.iter().map(area).map(|area| (area.start, area)).collect();
         let before = self.processes.remove(&pid).unwrap_or_default().areas;
-        before.difference(&now).for_each(|area| self.maps.unmap(pid, area.start, area.end));
-        for mapping in mappings.iter().filter(|mapping| !before.contains(&area(mapping))) {
+        let is_in = |areas: &BTreeMap<u64, Area>, area: &Area| areas.get(&area.start) == Some(area);
+        let gone = before.values().filter(|area| !is_in(&now, area));
+        gone.for_each(|area| self.maps.unmap(pid, area.start, area.end));
+        for mapping in mappings.iter().filter(|mapping| !is_in(&before, &area(mapping))) {
             self.add_mapping(pid, mapping, messages)?;
         }
         if !now.is_empty() {
             let start_code = process::start_code(pid).unwrap_or(0);
-            self.processes.insert(pid, Process { start_code, areas: now });
+            self.processes.insert(pid, Process { start_code, read: now.len(), areas: now });
         }
         Ok(())
     }
@@ -227,6 +269,24 @@ impl Inner {
             self.add(key, source, &shown(mapping), messages)?;
         }
         self.cover(pid, &area(mapping))
+    }
+
+    /// Enters an area of a process, in the place of what was there.
+    fn enter(&mut self, pid: u32, area: Area) -> Result<()> {
+        let process = self.processes.entry(pid).or_default();
+        let replaced = process.take(area.start, area.end);
+        process.areas.insert(area.start, area);
+        if replaced == [area] {
+            return Ok(());
+        }
+        for old in replaced {
+            self.maps.unmap(pid, old.start, old.end);
+            for left in old.beside(area.start, area.end) {
+                self.cover(pid, &left)?;
+                self.processes.entry(pid).or_default().areas.insert(left.start, left);
+            }
+        }
+        self.cover(pid, &area)
     }
 
     fn cover(&self, pid: u32, area: &Area) -> Result<()> {
@@ -271,7 +331,7 @@ impl Inner {
     }
 
     fn forget(&mut self, pid: u32) {
-        for area in self.processes.remove(&pid).unwrap_or_default().areas {
+        for area in self.processes.remove(&pid).unwrap_or_default().areas.into_values() {
             self.maps.unmap(pid, area.start, area.end);
         }
     }

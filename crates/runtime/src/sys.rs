@@ -117,12 +117,6 @@ impl Mapping {
         Mapping::new(fd, 0, len, libc::PROT_READ, libc::MAP_PRIVATE)
     }
 
-    /// Plain memory, zero at first, that a process of ours will share with us when it is forked.
-    pub fn shared_by_fork(len: usize) -> io::Result<Mapping> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        Mapping::map(-1, 0, len, access, libc::MAP_SHARED | libc::MAP_ANONYMOUS)
-    }
-
     fn new(
         fd: BorrowedFd<'_>,
         offset: usize,
@@ -130,13 +124,9 @@ impl Mapping {
         access: c_int,
         flags: c_int,
     ) -> io::Result<Mapping> {
-        Mapping::map(fd.as_raw_fd(), offset, len, access, flags)
-    }
-
-    fn map(fd: RawFd, offset: usize, len: usize, access: c_int, flags: c_int) -> io::Result<Mapping> {
+        let offset = offset as libc::off_t;
         // SAFETY: the kernel chooses the address; nothing is replaced.
-        let address =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, offset as libc::off_t) };
+        let address = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd.as_raw_fd(), offset) };
         if address == libc::MAP_FAILED {
             Err(io::Error::last_os_error())
         } else {

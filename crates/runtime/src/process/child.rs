@@ -1,15 +1,15 @@
 //! Starts the program to trace and holds it before its first instruction until probes are in place.
 
-use super::doorman::{self, Identity, Mappings};
+use super::doorman::{self, Mappings};
 use super::filter;
-use super::known::Known;
+use super::shared::{FileState, Identity, Shared};
 use crate::{signals, sys};
-use std::collections::HashSet;
 use std::ffi::{CString, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use thiserror::Error;
 
@@ -24,12 +24,12 @@ pub struct Command {
     pub watch_mappings: bool,
     /// With it: report processes that are about to end.
     pub watch_ends: bool,
-    /// Files that need no report, as device and inode.
-    pub known: HashSet<Identity>,
+    /// Files that need no report as long as they do not change.
+    pub known: Vec<FileState>,
     /// Apart from our terminal: its input is empty, its output, of both kinds, is [`Child::output`], and our Ctrl-C is not
     /// for it.
     pub apart: bool,
-    /// Report each mapping of a file, not only the first.
+    /// Report each mapping of a file to a fixed address, not only the first mapping.
     pub every_mapping: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct Child {
     pub unwatched: Option<io::Error>,
     /// What it prints, if it was started apart.
     pub output: Option<PipeReader>,
-    known: Option<Known>,
+    known: Option<Arc<Shared>>,
 }
 
 /// What the held child says: its pid, and its seccomp listener or a negative errno.
@@ -113,13 +113,35 @@ impl Child {
         let word = |at: usize| i32::from_le_bytes(said[at..at + 4].try_into().expect("4 bytes"));
         let pid = word(0) as u32;
         let pidfd = sys::pidfd_open(pid)?;
-        let (mappings, known, unwatched) = match watch(command, pid, pidfd.as_fd(), word(4)) {
-            Some(Ok((mappings, known))) => (Some(mappings), Some(known), None),
-            Some(Err(error)) => (None, None, Some(error)),
-            None => (None, None, None),
-        };
         let (gate, starter) = (Some(gate), Some(starter));
-        Ok(Child { pid, pidfd, gate, starter, program, status: None, mappings, unwatched, output, known })
+        let (status, mappings, unwatched, known) = (None, None, None, None);
+        let mut child =
+            Child { pid, pidfd, gate, starter, program, status, mappings, unwatched, output, known };
+        match child.watch(command, word(4)) {
+            Ok(()) => Ok(child),
+            // Its filter would fail each system call that nobody answers.
+            Err(error) => {
+                drop(child);
+                let mut child = Child::spawn(&Command { watch_mappings: false, ..command.clone() })?;
+                child.unwatched = Some(error);
+                Ok(child)
+            }
+        }
+    }
+
+    /// Starts the doorman for the child's listener. Without one, the child goes on unwatched.
+    fn watch(&mut self, command: &Command, listener: RawFd) -> io::Result<()> {
+        if listener < 0 {
+            self.unwatched = Some(io::Error::from_raw_os_error(-listener));
+        }
+        if !command.watch_mappings || listener < 0 {
+            return Ok(());
+        }
+        let listener = doorman::descriptor_of(self.pidfd.as_fd(), listener)?;
+        let shared = Arc::new(Shared::new(&command.known, command.every_mapping, self.pid)?);
+        self.mappings = Some(Mappings::start(listener, Arc::clone(&shared))?);
+        self.known = Some(shared);
+        Ok(())
     }
 
     /// Whether it, or a child of it, has mapped one of the files of [`Command::known`], as far as mappings are watched.
@@ -212,6 +234,7 @@ impl Drop for Child {
         self.gate = None;
         if let Some(starter) = self.starter.take() {
             let _ = starter.join();
+            let _ = self.wait();
         }
     }
 }
@@ -221,26 +244,6 @@ fn set_apart(process: &mut std::process::Command) -> io::Result<PipeReader> {
     let (output, writer) = io::pipe()?;
     process.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
     Ok(output)
-}
-
-fn watch(
-    command: &Command,
-    pid: u32,
-    pidfd: BorrowedFd<'_>,
-    listener: RawFd,
-) -> Option<io::Result<(Mappings, Known)>> {
-    if !command.watch_mappings {
-        return None;
-    }
-    if listener < 0 {
-        return Some(Err(io::Error::from_raw_os_error(-listener)));
-    }
-    let started = || {
-        let known = Known::new(&command.known)?;
-        let listener = doorman::descriptor_of(pidfd, listener)?;
-        Ok((doorman::start(listener, &known, command.every_mapping, pid)?, known))
-    };
-    Some(started())
 }
 
 /// What the child does between fork and exec.
@@ -263,11 +266,10 @@ impl Hold {
         let mut hello = [0; HELLO];
         hello[..4].copy_from_slice(&std::process::id().to_le_bytes());
         hello[4..].copy_from_slice(&listener.to_le_bytes());
-        self.hello.write_all(&hello)?;
+        self.hello.write_all(&hello).unwrap_or_else(|_| end());
         // SAFETY: our copy, which nobody else in this process knows of; as long as it is open, the gate never ends.
         drop(unsafe { OwnedFd::from_raw_fd(self.gate_writer) });
-        // Nothing to read: the tracer has gone.
-        self.gate.read_exact(&mut [0])?;
+        self.gate.read_exact(&mut [0]).unwrap_or_else(|_| end());
         if self.watch && listener >= 0 {
             // SAFETY: the listener that `install` leaked; the doorman has its own copy by now.
             drop(unsafe { OwnedFd::from_raw_fd(listener) });
@@ -292,6 +294,12 @@ impl Hold {
             Err(error) => -error.raw_os_error().unwrap_or(libc::EINVAL),
         }
     }
+}
+
+/// The tracer has gone, and with it whoever would read an error of ours. Not by exit(2): that may be reported, to nobody.
+fn end() {
+    // SAFETY: plain system calls.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
 /// A user to become.

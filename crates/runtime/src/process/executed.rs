@@ -16,21 +16,14 @@ use std::path::{Path, PathBuf};
 const SCRIPTS: usize = 5;
 /// Bytes of a `#!` line that the kernel reads (`BINPRM_BUF_SIZE`).
 const FIRST_LINE: usize = 256;
-/// Neither a pipe nor a terminal may hold us up.
-const FLAGS: i32 = libc::O_NONBLOCK | libc::O_CLOEXEC;
-
-/// Opens what an execve(2) or execveat(2) of this thread will run.
-pub(super) fn open(tid: u32, call: &libc::seccomp_data) -> Option<File> {
-    let (directory, address) = match i64::from(call.nr) {
-        libc::SYS_execveat => (call.args[0] as i32, call.args[1]),
-        _ => (libc::AT_FDCWD, call.args[0]),
-    };
+/// Opens what this thread will run when it executes the path at an address of its memory, relative to a directory.
+pub(super) fn open(tid: u32, directory: i32, address: u64) -> Option<File> {
     let mut file = find(tid, directory, &string_at(tid, address)?).ok()?;
     for _ in 0..SCRIPTS {
         let Some(interpreter) = interpreter(&file) else { break };
         file = find(tid, libc::AT_FDCWD, &interpreter).ok()?;
     }
-    Some(file).filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file()))
+    Some(file)
 }
 
 /// A path of the thread, read out of its memory.
@@ -65,23 +58,34 @@ fn find(tid: u32, directory: i32, path: &Path) -> io::Result<File> {
 }
 
 fn plain(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(FLAGS).open(path)
+    regular(&OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?)
+}
+
+/// Opens a file that was found, for reading. Others are left alone: to open a pipe, a terminal or a device does something, and the
+/// thread may have no right to do so.
+fn regular(found: &File) -> io::Result<File> {
+    if !found.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 /// Opens a path below a root, symbolic links and `..` included.
 fn in_root(root: &Path, path: &Path) -> io::Result<File> {
-    let root = File::open(root)?;
+    let root = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;
     let path = sys::c_path(path)?;
     // SAFETY: all zero is valid for it.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_RDONLY | FLAGS) as u64;
+    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
     how.resolve = libc::RESOLVE_IN_ROOT;
     // SAFETY: a C string, and a struct with its size.
     let opened = unsafe {
         let how = std::ptr::from_ref(&how);
         libc::syscall(libc::SYS_openat2, root.as_raw_fd(), path.as_ptr(), how, size_of::<libc::open_how>())
     };
-    sys::owned(opened).map(File::from)
+    regular(&sys::owned(opened)?.into())
 }
 
 /// Opens the loader that a program asks for, which the kernel maps beside it.
@@ -130,14 +134,9 @@ mod tests {
     /// What this thread would run by `execveat(directory, path)`.
     fn executed(directory: i32, path: &str) -> Option<u64> {
         let path = CString::new(path).expect("no zero in it");
-        // SAFETY: all zero is valid for it.
-        let mut call: libc::seccomp_data = unsafe { std::mem::zeroed() };
-        call.nr = libc::SYS_execveat as i32;
-        call.args[0] = directory as u64;
-        call.args[1] = path.as_ptr() as u64;
         // SAFETY: reads a number.
         let tid = unsafe { libc::gettid() } as u32;
-        open(tid, &call).map(|file| file.metadata().expect("open").ino())
+        open(tid, directory, path.as_ptr() as u64).map(|file| file.metadata().expect("open").ino())
     }
 
     fn inode(path: &Path) -> Option<u64> {
@@ -156,6 +155,24 @@ mod tests {
         assert_eq!(executed(program.as_raw_fd(), ""), shell);
         assert_eq!(executed(libc::AT_FDCWD, "no/such/program"), None);
         assert_eq!(executed(libc::AT_FDCWD, "/bin"), None);
+    }
+
+    #[test]
+    fn pipes_are_not_opened() {
+        let path = std::env::temp_dir().join(format!("executed-fifo-{}", std::process::id()));
+        let name = sys::c_path(&path).expect("no zero in it");
+        // SAFETY: a C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        // Whoever writes to it waits for a reader, and takes an open of ours for one.
+        let (opened, open) = std::sync::mpsc::channel();
+        let pipe = path.clone();
+        std::thread::spawn(move || opened.send(OpenOptions::new().write(true).open(pipe).is_ok()));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(executed(libc::AT_FDCWD, path.to_str().expect("UTF-8")), None);
+        let waited = open.recv_timeout(std::time::Duration::from_millis(50));
+        drop(File::open(&path).expect("there is a writer"));
+        std::fs::remove_file(&path).expect("just made");
+        assert!(waited.is_err(), "the writer still waits");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The seccomp filter of a traced program: executable mappings of files and executed programs are reported, ends of processes
-//! if asked for, all else passes.
+//! The seccomp filter of a traced program: executable mappings of files and executed programs are reported, uses of seccomp that
+//! must fail beside this filter, and ends of processes if asked for. All else passes.
 
 use crate::sys;
 use std::io;
@@ -37,23 +37,106 @@ const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 /// No system call has this number.
 const NO_CALL: u32 = u32::MAX;
 
-/// The system call number decides alone for all but mmap, so the kernel caches "allow" for those.
-const fn filter(also: u32) -> [libc::sock_filter; 13] {
+/// Of 32-bit programs: what they execute may be a 64-bit one.
+#[cfg(target_arch = "x86_64")]
+mod compat {
+    pub const AUDIT_ARCH: u32 = 0x4000_0003;
+    pub const EXECVE: u32 = 11;
+    pub const EXECVEAT: u32 = 358;
+}
+#[cfg(target_arch = "aarch64")]
+mod compat {
+    pub const AUDIT_ARCH: u32 = 0x4000_0028;
+    pub const EXECVE: u32 = 11;
+    pub const EXECVEAT: u32 = 387;
+}
+
+/// First argument of prctl(2) and its second; flags of seccomp(2).
+const ARG_OPTION: u32 = data_arg(0);
+const ARG_MODE: u32 = data_arg(1);
+const ARG_SECCOMP_FLAGS: u32 = data_arg(1);
+
+/// A branch to absolute positions in the filter.
+const fn branch(at: u8, code: u32, k: u32, yes: u8, no: u8) -> libc::sock_filter {
+    jump(code, k, yes - at - 1, no - at - 1)
+}
+
+/// Positions in the filter.
+const MMAP: u8 = 9;
+const PRCTL: u8 = 13;
+const SECCOMP: u8 = 17;
+const COMPAT: u8 = 19;
+const NOTIFY: u8 = 23;
+const ALLOW: u8 = 24;
+
+/// The system call number decides alone for all but mmap, prctl and seccomp, so the kernel caches "allow" for the others.
+const fn filter(also: u32) -> [libc::sock_filter; ALLOW as usize + 1] {
     [
         statement(LOAD, DATA_ARCH),
-        jump(IF_EQUAL, AUDIT_ARCH, 0, 10),
+        branch(1, IF_EQUAL, AUDIT_ARCH, 2, COMPAT),
         statement(LOAD, DATA_NR),
-        jump(IF_EQUAL, also, 7, 0),
-        jump(IF_EQUAL, libc::SYS_execve as u32, 6, 0),
-        jump(IF_EQUAL, libc::SYS_execveat as u32, 5, 0),
-        jump(IF_EQUAL, libc::SYS_mmap as u32, 0, 5),
+        branch(3, IF_EQUAL, also, NOTIFY, 4),
+        branch(4, IF_EQUAL, libc::SYS_execve as u32, NOTIFY, 5),
+        branch(5, IF_EQUAL, libc::SYS_execveat as u32, NOTIFY, 6),
+        branch(6, IF_EQUAL, libc::SYS_mmap as u32, MMAP, 7),
+        branch(7, IF_EQUAL, libc::SYS_prctl as u32, PRCTL, 8),
+        branch(8, IF_EQUAL, libc::SYS_seccomp as u32, SECCOMP, ALLOW),
         statement(LOAD, ARG_PROT),
-        jump(IF_SET, libc::PROT_EXEC as u32, 0, 3),
+        branch(10, IF_SET, libc::PROT_EXEC as u32, 11, ALLOW),
         statement(LOAD, ARG_FLAGS),
-        jump(IF_SET, libc::MAP_ANONYMOUS as u32, 1, 0),
+        branch(12, IF_SET, libc::MAP_ANONYMOUS as u32, ALLOW, NOTIFY),
+        statement(LOAD, ARG_OPTION),
+        branch(14, IF_EQUAL, libc::PR_SET_SECCOMP as u32, 15, ALLOW),
+        statement(LOAD, ARG_MODE),
+        branch(16, IF_EQUAL, libc::SECCOMP_MODE_STRICT, NOTIFY, ALLOW),
+        statement(LOAD, ARG_SECCOMP_FLAGS),
+        branch(18, IF_SET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, NOTIFY, ALLOW),
+        branch(COMPAT, IF_EQUAL, compat::AUDIT_ARCH, 20, ALLOW),
+        statement(LOAD, DATA_NR),
+        branch(21, IF_EQUAL, compat::EXECVE, NOTIFY, 22),
+        branch(22, IF_EQUAL, compat::EXECVEAT, NOTIFY, ALLOW),
         statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
         statement(RETURN, libc::SECCOMP_RET_ALLOW),
     ]
+}
+
+/// What a reported system call does.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    /// Maps a file executable.
+    Maps,
+    /// Executes the path at an address, relative to a directory.
+    Executes {
+        /// Descriptor, or `AT_FDCWD`.
+        directory: i32,
+        /// Of the path, in the process.
+        address: u64,
+    },
+    /// Ends the process.
+    Ends,
+    /// Installs a filter with a listener.
+    InstallsListener,
+    /// Enters seccomp's strict mode.
+    EntersStrictMode,
+}
+
+impl Call {
+    /// Of a system call that the filter has reported.
+    pub(super) fn of(call: &libc::seccomp_data) -> Call {
+        let here = |address| Call::Executes { directory: libc::AT_FDCWD, address };
+        let there = || Call::Executes { directory: call.args[0] as i32, address: call.args[1] };
+        if call.arch == compat::AUDIT_ARCH {
+            return if call.nr as u32 == compat::EXECVEAT { there() } else { here(call.args[0]) };
+        }
+        match i64::from(call.nr) {
+            libc::SYS_mmap => Call::Maps,
+            libc::SYS_execve => here(call.args[0]),
+            libc::SYS_execveat => there(),
+            libc::SYS_seccomp => Call::InstallsListener,
+            libc::SYS_prctl => Call::EntersStrictMode,
+            _ => Call::Ends,
+        }
+    }
 }
 
 /// Puts the filter on this process and all that it starts; the result is where the reports arrive, `ends`: of exit_group(2)

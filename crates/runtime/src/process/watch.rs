@@ -2,10 +2,11 @@
 //!
 //! One record buffer for each CPU, and one descriptor to wait for all. This is for processes that were running before us
 //! (`-p`, system-wide); nobody is stopped, so calls made before the probes are in place are missed. A program that we
-//! start is asked instead (`doorman`).
+//! start is held at each new file (`doorman`); of it these records report addresses that the kernel has chosen.
 //!
 //! Format: include/uapi/linux/perf_event.h, `PERF_RECORD_MMAP2`.
 
+use super::doorman::Place;
 use crate::clock::{Clock, SystemClock};
 use crate::sys::{self, Mapping as Memory};
 use libbpf_sys as bpf;
@@ -21,6 +22,9 @@ const HEADER: usize = 8;
 /// Offsets in a `PERF_RECORD_MMAP2`.
 const PID: usize = HEADER;
 const TID: usize = PID + 4;
+const START: usize = HEADER + 8;
+const LENGTH: usize = START + 8;
+const OFFSET: usize = LENGTH + 8;
 const MAJOR: usize = HEADER + 32;
 const MINOR: usize = MAJOR + 4;
 const INODE: usize = MINOR + 4;
@@ -34,9 +38,11 @@ pub struct Mapped {
     /// Thread.
     pub tid: u32,
     /// Device (as `stat` gives it) and inode.
-    pub identity: super::doorman::Identity,
+    pub identity: super::shared::Identity,
     /// Path in the process's root.
     pub path: PathBuf,
+    /// Where it lies.
+    pub place: Place,
     /// Boot-clock ns.
     pub time_ns: u64,
 }
@@ -215,11 +221,13 @@ fn mapping(record: &[u8]) -> Option<Mapped> {
         return None;
     }
     let device = libc::makedev(word(record, MAJOR)?, word(record, MINOR)?);
+    let start = long(record, START)?;
     Some(Mapped {
         pid: word(record, PID)?,
         tid: word(record, TID)?,
         identity: (device, inode),
         path: std::ffi::OsString::from_vec(name.to_vec()).into(),
+        place: Place { start, end: start.checked_add(long(record, LENGTH)?)?, offset: long(record, OFFSET)? },
         time_ns: long(record, time_at)?,
     })
 }

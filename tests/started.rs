@@ -1,0 +1,238 @@
+//! Programs that cudatrace starts run as they do without it: they are neither broken nor ended, and nothing holds them for long.
+
+mod common;
+
+use common::{Running, can_trace, cudatrace, example, missing, stderr, stdout, wait_for};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+const COUNT: &str = "uprobe:libhammer:hammer_push { @ = count() }";
+
+/// A program of `tests/programs`.
+fn program(name: &str, options: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program =
+        folder.join(format!("{}{}", name.replace('.', "_"), options.concat().replace(['/', ','], "")));
+    let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
+    let built = Command::new(compiler)
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(options)
+        .stderr(Stdio::null())
+        .status();
+    let is_built = built.is_ok_and(|status| status.success());
+    if !is_built {
+        missing(&format!("{compiler} cannot build {name} with {options:?}"));
+    }
+    is_built.then_some(program)
+}
+
+fn trace(args: &[&str], command: &[&str]) -> Output {
+    cudatrace().args(args).arg("--").args(command).output().expect("cudatrace starts")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("the checkout's path is UTF-8")
+}
+
+/// The process that answers for a tracer, once it is there.
+fn doorman_of(tracer: u32) -> u32 {
+    let mut found = None;
+    wait_for("the doorman", || {
+        let children = std::fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children"));
+        let children = children.unwrap_or_default();
+        found = children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid: &u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "ct-doorman\n")
+        });
+        found.is_some()
+    });
+    found.expect("just found")
+}
+
+#[test]
+fn a_file_server_that_is_traced_with_its_clients_is_not_waited_for() {
+    let (true, Some(server)) = (can_trace(), program("file_server.c", &[])) else { return };
+    for script in [COUNT, "uprobe:libhammer:hammer_push { @[ustack] = count() }"] {
+        let mount = tempfile::tempdir().expect("a directory");
+        let output = trace(&["-q", "-e", script], &[text(&server), text(mount.path())]);
+        let said = stdout(&output);
+        if output.status.code() == Some(77) {
+            return missing(&format!("no FUSE: {}", stderr(&output)));
+        }
+        let took = said.split_once(" ms, status 0").and_then(|(ms, _)| ms.parse::<u64>().ok());
+        assert!(took.is_some_and(|ms| ms < 12_000), "{said}{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_program_goes_on_when_the_doorman_is_signalled_or_killed() {
+    if !can_trace() {
+        return;
+    }
+    // Each `ls` is an execution, and mappings.
+    let script = "for i in 1 2 3; do read line; ls / >/dev/null || exit 9; echo went on; done; exit 5";
+    let mut command = cudatrace();
+    command.args(["-v", "-e", COUNT, "--", "sh", "-c", script]);
+    let (input, mut writer) = std::io::pipe().expect("a pipe");
+    let mut tracer = Running::start(command.stdin(input));
+    let send = |signal: i32| {
+        let doorman = doorman_of(tracer.pid()) as i32;
+        // SAFETY: a child of the tracer, which has not reaped it.
+        unsafe { libc::kill(doorman, signal) };
+    };
+    for signals in [&[libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM][..], &[libc::SIGKILL]] {
+        signals.iter().for_each(|&signal| send(signal));
+        std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
+    }
+    // The tracer alone.
+    tracer.wait_for_line("went on");
+    tracer.signal(libc::SIGKILL);
+    std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
+    let lines = tracer.lines();
+    assert_eq!(lines.iter().filter(|line| *line == "went on").count(), 3, "{lines:#?}");
+}
+
+#[test]
+fn a_program_outlives_a_tracer_that_is_killed_at_any_moment() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    for moment in 0..10 {
+        let (begun, ended) =
+            (folder.path().join(format!("{moment}.b")), folder.path().join(format!("{moment}.e")));
+        let script = format!(
+            "echo > {}; for i in 1 2 3 4 5; do ls / >/dev/null || exit; done; echo > {}",
+            begun.display(),
+            ended.display()
+        );
+        let mut command = cudatrace();
+        let tracer = Running::start(command.args(["-e", COUNT, "--", "sh", "-c", &script]));
+        std::thread::sleep(Duration::from_millis(12 * moment));
+        tracer.signal(libc::SIGKILL);
+        let lines = tracer.lines();
+        assert!(!lines.iter().any(|line| line.contains("fatal") || line.contains("No such")), "{lines:#?}");
+        // Both outputs are closed: nobody of it is left.
+        assert_eq!(begun.exists(), ended.exists(), "{moment}: {lines:#?}");
+    }
+}
+
+#[test]
+fn a_tracer_that_is_stopped_holds_a_program_for_seconds_and_says_so() {
+    if !can_trace() {
+        return;
+    }
+    for action in ["@ = count()", "@[ustack] = count()"] {
+        let script = format!("uprobe:libhammer:hammer_push {{ {action} }}");
+        let run =
+            format!("read line; {} {} hammer_push 100", example("late_dlopen"), example("libhammer.so"));
+        let mut command = cudatrace();
+        command.env("LD_LIBRARY_PATH", "").args(["-v", "-e", &script, "--", "sh", "-c", &run]);
+        let (input, mut writer) = std::io::pipe().expect("a pipe");
+        let mut tracer = Running::start(command.stdin(input));
+        tracer.wait_for_line("Attached 0");
+        tracer.signal(libc::SIGSTOP);
+        std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
+        // Until the program has gone on.
+        tracer.wait_for_line("count hammer_push 100");
+        tracer.signal(libc::SIGCONT);
+        let lines = tracer.lines();
+        assert!(lines.iter().any(|line| line.contains("calls may be missing")), "{action}: {lines:#?}");
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_ends_the_trace_and_not_the_program() {
+    if !can_trace() {
+        return;
+    }
+    let script = "uprobe:libhammer:hammer_push { printf(\"%d\\n\", arg0) }";
+    let folder = tempfile::tempdir().expect("a directory");
+    let end = folder.path().join("end");
+    let run = format!(
+        "trap 'echo TERM > {0}; exit 3' TERM; {1} --calls 20000 >/dev/null; sleep 0.3; echo whole > {0}",
+        end.display(),
+        example("hammer")
+    );
+    let full = trace(&["-q", "-o", "/dev/full", "-e", script], &["sh", "-c", &run]);
+    assert_eq!(std::fs::read_to_string(&end).expect("it ended"), "whole\n", "{}", stderr(&full));
+    assert_eq!(full.status.code(), Some(1));
+    assert!(stderr(&full).contains("No space left on device"), "{}", stderr(&full));
+    std::fs::remove_file(&end).expect("just read");
+    let mut command = cudatrace();
+    command.args(["-q", "-e", script, "--", "sh", "-c", &run]);
+    let mut tracer = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cudatrace starts");
+    let mut five = [0; 5];
+    std::io::Read::read_exact(&mut tracer.stdout.take().expect("piped"), &mut five).expect("some calls");
+    let gone = tracer.wait_with_output().expect("ended");
+    assert_eq!(std::fs::read_to_string(&end).expect("it ended"), "whole\n", "{}", stderr(&gone));
+    assert_eq!((gone.status.code(), stderr(&gone).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn mappings_stay_cheap_where_stacks_are_walked() {
+    let (true, Some(map)) = (can_trace(), program("map.c", &[])) else { return };
+    let library = example("libhammer.so");
+    let script = "uprobe:libhammer:hammer_push { @[ustack] = count() }";
+    let output = trace(&["-q", "-e", script], &[text(&map), &library, "kept", "2000"]);
+    let each = stdout(&output).split_once(" us each").and_then(|(us, _)| us.parse::<u64>().ok());
+    // It was 10000, and grew with the number of mappings.
+    assert!(each.is_some_and(|us| us < 3000), "{}{}", stdout(&output), stderr(&output));
+}
+
+#[test]
+fn a_file_that_is_made_executable_later_is_traced_from_then_on() {
+    let (true, Some(map)) = (can_trace(), program("map.c", &[])) else { return };
+    use object::{Object, ObjectSymbol};
+    let library = example("libhammer.so");
+    let bytes = std::fs::read(&library).expect("a library");
+    let file = object::File::parse(&*bytes).expect("ELF");
+    let push = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("hammer_push")).expect("a function");
+    let offset = push.address().to_string();
+    let run = [text(&map), library.as_str(), "later", &offset, "100"];
+    let output = cudatrace().env("LD_LIBRARY_PATH", "").args(["-e", COUNT, "--"]).args(run).output();
+    let output = output.expect("cudatrace starts");
+    let counted = stdout(&output).lines().find_map(|line| line.strip_prefix("@: ")?.parse::<u32>().ok());
+    assert!(counted.is_some_and(|count| (100..=600).contains(&count)), "{}", stdout(&output));
+    assert!(stderr(&output).contains("made executable later"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_program_that_a_32_bit_program_executes_is_traced() {
+    let Some(wrapper) =
+        program("execute.c", &["-m32", "-nostdlib", "-static", "-ffreestanding", "-fno-pie", "-no-pie"])
+    else {
+        return;
+    };
+    if !can_trace() {
+        return;
+    }
+    if Command::new(&wrapper).arg("/bin/true").status().is_err() {
+        return missing("this kernel runs no 32-bit programs");
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let copy = folder.path().join("copy");
+    std::fs::copy(example("recurse"), &copy).expect("copied");
+    let script = format!("uprobe:{0}:traced_recurse {{ @ = count() }}", copy.display());
+    let output = trace(&["-q", "-e", &script], &[text(&wrapper), text(&copy), "3", "0"]);
+    assert!(stdout(&output).lines().any(|line| line == "@: 3"), "{}{}", stdout(&output), stderr(&output));
+}
+
+#[test]
+fn a_program_that_uses_seccomp_itself_works_or_the_refusal_is_explained() {
+    let (true, Some(filters)) = (can_trace(), program("filters.c", &[])) else { return };
+    let run = |mode: &str| trace(&["-e", COUNT], &[text(&filters), mode, &example("libhammer.so")]);
+    for mode in ["prctl", "tsync"] {
+        let output = run(mode);
+        let (said, problems) = (stdout(&output), stderr(&output));
+        assert!(said.contains("@: 10") && output.status.success(), "{mode}: {said}{problems}");
+    }
+    for (mode, name) in [("strict", "strict mode"), ("listener", "listener of its own")] {
+        let output = run(mode);
+        let (said, problems) = (stdout(&output), stderr(&output));
+        assert!(problems.contains(name) && said.contains("@: 10"), "{mode}: {said}{problems}");
+    }
+}
