@@ -107,6 +107,7 @@ static FIELDS: Mutex<Vec<Asked>> = Mutex::new(Vec::new());
 
 fn field(field: TracepointField) -> RecordField {
     let declared = field.declared.as_str();
+    let stars = declared.matches('*').count();
     let kind = match field.size {
         size if declared.starts_with("char[") => RecordKind::Text(size),
         _ if declared == "__data_loc char[]" => RecordKind::LocatedText,
@@ -114,7 +115,8 @@ fn field(field: TracepointField) -> RecordField {
         8 if struct_behind(declared).is_some() => {
             RecordKind::PointerTo(struct_behind(declared).unwrap_or_default())
         }
-        8 if declared.ends_with('*') => RecordKind::Pointer { text: declared.contains("char") },
+        8 if declared.ends_with('*') && declared.contains("char") && stars == 2 => RecordKind::Texts,
+        8 if declared.ends_with('*') => RecordKind::Pointer { text: declared.contains("char") && stars == 1 },
         size @ (1 | 2 | 4 | 8) => RecordKind::Int { bytes: size as u8, signed: field.signed },
         _ => RecordKind::Other(field.declared),
     };
@@ -151,6 +153,7 @@ mod tests {
         assert_eq!(kind("char[16]", 16), RecordKind::Text(16));
         assert_eq!(kind("__data_loc char[]", 4), RecordKind::LocatedText);
         assert_eq!(kind("const char *", 8), RecordKind::Pointer { text: true });
+        assert_eq!(kind("const char *const *", 8), RecordKind::Texts);
         assert_eq!(kind("pid_t", 4), RecordKind::Int { bytes: 4, signed: true });
         assert_eq!(kind("long[6]", 48), RecordKind::Array { bytes: 8, signed: true, count: 6 });
         assert_eq!(kind("struct x[2]", 48), RecordKind::Other("struct x[2]".into()));

@@ -116,7 +116,7 @@ fn uuid(bytes: Option<[u8; 16]>) -> String {
 impl MachineNames {
     fn kernel_symbol(&self, address: u64) -> String {
         let frame = self.symbols.borrow_mut().kernel(address);
-        frame.symbol.map_or_else(|| format!("{address:#x}"), |symbol| format!("{symbol}+{}", frame.offset))
+        frame.symbol.unwrap_or_else(|| format!("{address:#x}"))
     }
 }
 
@@ -129,10 +129,8 @@ impl Names for MachineNames {
     fn user_symbol(&self, tgid: u32, address: u64) -> String {
         let frames = self.symbols.borrow_mut().user(tgid, address);
         let whole = frames.into_iter().find(|found| !found.inlined).map(frame).unwrap_or_default();
-        match &whole.symbol {
-            Some(symbol) => format!("{symbol}+{}", whole.offset),
-            None => whole.place().unwrap_or_else(|| format!("{address:#x}")),
-        }
+        let place = whole.place();
+        whole.symbol.or(place).unwrap_or_else(|| format!("{address:#x}"))
     }
 
     fn stack(&self, user: bool, tgid: u32, addresses: &[u64]) -> Vec<Frame> {

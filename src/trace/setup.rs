@@ -33,8 +33,8 @@ pub fn sink(
 /// The format of `-f`.
 pub fn format(cli: &Cli, out: impl Write + 'static, notices: Box<dyn Write>, quiet: bool) -> Box<dyn Sink> {
     match cli.format {
-        Format::Text => Box::new(TextSink::new(out, notices, quiet)),
-        Format::Json => Box::new(JsonSink::new(out, quiet)),
+        Format::Text => Box::new(TextSink::new(out, notices, quiet).hide_warnings(cli.no_warnings)),
+        Format::Json => Box::new(JsonSink::new(out, quiet).hide_warnings(cli.no_warnings)),
     }
 }
 

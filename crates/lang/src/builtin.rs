@@ -123,7 +123,7 @@ pub static BUILTINS: &[Builtin] = &[
     variable("jiffies", "the kernel's ticks, uint64", Anywhere, "interval:s:1 { print(jiffies) }"),
     variable(
         "usermode",
-        "whether the probe interrupted user space, bool",
+        "1 if the probe interrupted user space, else 0, uint8",
         Running,
         "profile:hz:99 { @[usermode] = count() }",
     ),
@@ -253,21 +253,41 @@ pub static BUILTINS: &[Builtin] = &[
         Anywhere,
         "uprobe:libcuda:cuInit { @[cgroup] = count() }",
     ),
-    variable(
-        "ppid",
-        "id of the process that started this one, uint32, in the initial pid namespace",
-        Anywhere,
-        "uprobe:libcuda:cuInit { printf(\"%d is a child of %d\\n\", pid, ppid) }",
+    callable(
+        variable(
+            "ppid",
+            "id of the process that started this one, or the one of a task, uint32, in the initial pid namespace",
+            Anywhere,
+            "uprobe:libcuda:cuInit { printf(\"%d is a child of %d\\n\", pid, ppid) }",
+        ),
+        1,
+        "ppid[(task)]",
+    ),
+    callable(
+        variable(
+            "pcomm",
+            "name of the process that started this one, or the one of a task, string",
+            Anywhere,
+            "uprobe:libcuda:cuInit { @[pcomm, comm] = count() }",
+        ),
+        1,
+        "pcomm[(task)]",
     ),
     variable(
-        "pcomm",
-        "name of the process that started this one, string",
+        "leader_tid",
+        "id of the process's main thread, which is that of the process, uint32",
         Anywhere,
-        "uprobe:libcuda:cuInit { @[pcomm, comm] = count() }",
+        "uprobe:libcuda:cuInit { @[leader_tid] = count() }",
+    ),
+    variable(
+        "leader_comm",
+        "name of the process's main thread, string: `comm(process)`",
+        Anywhere,
+        "uprobe:libcuda:cuInit { @[leader_comm] = count() }",
     ),
     variable(
         "curtask",
-        "address of the kernel's `task_struct` of this thread, uint64",
+        "the kernel's `task_struct` of this thread, whose members BTF tells; without BTF its address, uint64",
         Anywhere,
         "profile:hz:99 { @[curtask] = count() }",
     ),
@@ -343,7 +363,7 @@ pub static BUILTINS: &[Builtin] = &[
         Function,
         "strcontains",
         (2, 2),
-        "strcontains(text, \"part\")",
+        "strcontains(text, part)",
         "whether a string contains another",
         "uprobe:libcuda:cu* / strcontains(func, \"Async\") / { @[func] = count() }",
     ),
@@ -359,7 +379,7 @@ pub static BUILTINS: &[Builtin] = &[
         Function,
         "strstr",
         (2, 2),
-        "strstr(text, \"part\")",
+        "strstr(text, part)",
         "where the part begins, int64; -1 if it is not there",
         "uprobe:libcuda:cuInit { @[strstr(comm, \"py\")] = count() }",
     ),
@@ -533,6 +553,70 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     call(
         Function,
+        "is_ptr",
+        (1, 1),
+        "is_ptr(value)",
+        "whether a value is a pointer, known when the script is compiled, bool",
+        "BEGIN { print(is_ptr((char *)1)) }",
+    ),
+    call(
+        Function,
+        "is_str",
+        (1, 1),
+        "is_str(value)",
+        "whether a value is text, bool",
+        "BEGIN { print(is_str(comm)) }",
+    ),
+    call(
+        Function,
+        "is_array",
+        (1, 1),
+        "is_array(value)",
+        "whether a value is an array, bool",
+        "BEGIN { print(is_array((uint8[4])1)) }",
+    ),
+    call(
+        Function,
+        "is_integer",
+        (1, 1),
+        "is_integer(value)",
+        "whether a value is an integer, bool",
+        "BEGIN { print(is_integer(pid)) }",
+    ),
+    call(
+        Function,
+        "is_unsigned_integer",
+        (1, 1),
+        "is_unsigned_integer(value)",
+        "whether a value is an integer without sign, bool",
+        "BEGIN { print(is_unsigned_integer(pid)) }",
+    ),
+    call(
+        Function,
+        "is_literal",
+        (1, 1),
+        "is_literal(value)",
+        "whether a value is written out, a number or text, bool",
+        "BEGIN { print(is_literal(\"text\")) }",
+    ),
+    call(
+        Function,
+        "is_err",
+        (1, 1),
+        "is_err(pointer)",
+        "whether a pointer of the kernel is an error number in disguise, bool",
+        "rawtracepoint:sched_switch / !is_err(args.prev) / { @ = count() }",
+    ),
+    call(
+        Function,
+        "default_str_length",
+        (0, 0),
+        "default_str_length()",
+        "the setting `max_strlen`, uint64",
+        "BEGIN { print(default_str_length()) }",
+    ),
+    call(
+        Function,
         "folded",
         (1, 1),
         "folded(stack)",
@@ -544,7 +628,7 @@ pub static BUILTINS: &[Builtin] = &[
         "usym",
         (1, 1),
         "usym(address)",
-        "code address that prints as symbol+offset",
+        "code address that prints as its symbol",
         "uprobe:libcudart:cudaLaunchKernel { @[usym(args.func)] = count() }",
     ),
     call(
@@ -552,7 +636,7 @@ pub static BUILTINS: &[Builtin] = &[
         "ksym",
         (1, 1),
         "ksym(address)",
-        "address in the kernel that prints as symbol+offset",
+        "address in the kernel that prints as its symbol",
         "tracepoint:timer:timer_expire_entry { @[ksym(args.function)] = count() }",
     ),
     calls(call(
@@ -873,6 +957,11 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
 
+/// bpftrace's own names for what its standard library wraps: `__builtin_pid` is `pid`.
+pub fn without_prefix(name: &str) -> &str {
+    name.strip_prefix("__builtin_").filter(|name| find(name).is_some()).unwrap_or(name)
+}
+
 /// What others have and this language has not: name, and what to do.
 pub static ABSENT: &[(&str, &str)] = &[
     ("config", "settings stand in the script's `config` block, and are not read by the script"),
@@ -880,8 +969,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("kaddr", "use `kptr` on an address that a tracepoint passes on"),
     ("kfunc_allowed", "functions of the kernel are not called by scripts"),
     ("kfunc_exist", "functions of the kernel are not called by scripts"),
-    ("leader_comm", "use `comm(pid)`"),
-    ("leader_tid", "use `pid`"),
     ("path", "use `cat` or `system` on `/proc/PID/fd`"),
     ("percpu_kaddr", "use a tracepoint, whose `args` are typed"),
     ("skboutput", "packets are not written; trace the functions that send them"),

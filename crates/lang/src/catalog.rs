@@ -143,6 +143,8 @@ pub enum RecordKind {
     },
     /// The address of a struct that the kernel declares, by its name.
     PointerTo(String),
+    /// `const char *const *argv`
+    Texts,
     /// `char comm[16]`
     Text(u32),
     /// `__data_loc char[] name`: text elsewhere in the record.
@@ -168,6 +170,7 @@ impl std::fmt::Display for RecordKind {
             RecordKind::Array { bytes, signed, count } => write!(f, "{}[{count}]", int(*bytes, *signed)),
             RecordKind::Pointer { text: true } => f.write_str("char *"),
             RecordKind::Pointer { text: false } => f.write_str("void *"),
+            RecordKind::Texts => f.write_str("char **"),
             RecordKind::PointerTo(name) => write!(f, "struct {name} *"),
             RecordKind::Text(bytes) => write!(f, "char[{bytes}]"),
             RecordKind::LocatedText => f.write_str("string"),

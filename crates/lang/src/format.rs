@@ -1,7 +1,7 @@
 //! Formats of `printf`: text with directives such as `%-8d`.
 //!
-//! Shape: `%[-][+][space][#][0][width][.precision][length]conversion`. Lengths (`hh h l ll j z t L`) and `*` are read and
-//! dropped: values print at their own width. Not here: whether the arguments fit the directives (`check`).
+//! Shape: `%[-][+][space][#][0][width][.precision][length]conversion`. A `*` is read and dropped.
+//! Not here: whether the arguments fit the directives, and which are registers (`check`).
 
 use crate::hir::Piece;
 
@@ -40,7 +40,9 @@ const SHORT: &[(u8, char)] = &[
     (b'r', 'r'),
 ];
 
-const LENGTHS: &[&[u8]] = &[b"hh", b"h", b"ll", b"l", b"j", b"z", b"t", b"L"];
+/// Lengths, with their bytes.
+const LENGTHS: &[(&[u8], u8)] =
+    &[(b"hh", 1), (b"h", 2), (b"ll", 8), (b"l", 8), (b"j", 8), (b"z", 8), (b"t", 8), (b"L", 8)];
 
 /// Wider columns are a mistake, and would let one event print gigabytes.
 const MAX_WIDTH: u32 = 4096;
@@ -166,9 +168,20 @@ fn directive(text: &[u8], offset: usize) -> Result<(Piece, usize), FormatError> 
     }
     let width = cursor.number()?.unwrap_or(0);
     let precision = if cursor.take(b".") { Some(cursor.number()?.unwrap_or(0)) } else { None };
-    let _ = LENGTHS.iter().any(|length| cursor.take(length));
+    let length = LENGTHS.iter().find(|(text, _)| cursor.take(text)).map_or(0, |(_, bytes)| *bytes);
     let conversion = cursor.conversion()?;
-    let piece = Piece::Directive { left, plus, space, alternate, zero, width, precision, conversion };
+    let piece = Piece::Directive {
+        left,
+        plus,
+        space,
+        alternate,
+        zero,
+        width,
+        precision,
+        length,
+        register: false,
+        conversion,
+    };
     Ok((piece, text.len() - cursor.rest.len()))
 }
 
@@ -182,7 +195,7 @@ mod tests {
         pieces[0].clone()
     }
 
-    fn plain(conversion: char) -> Piece {
+    fn plain(conversion: char, length: u8) -> Piece {
         Piece::Directive {
             left: false,
             plus: false,
@@ -191,27 +204,30 @@ mod tests {
             zero: false,
             width: 0,
             precision: None,
+            length,
+            register: false,
             conversion,
         }
     }
 
     #[test]
     fn conversions_with_any_length() {
-        for (text, letter) in [
-            ("%d", 'd'),
-            ("%i", 'd'),
-            ("%llu", 'u'),
-            ("%hhx", 'x'),
-            ("%lX", 'X'),
-            ("%zo", 'o'),
-            ("%p", 'p'),
-            ("%c", 'c'),
-            ("%s", 's'),
-            ("%r", 'r'),
-            ("%rx", 'R'),
-            ("%rh", 'H'),
+        for (text, letter, length) in [
+            ("%d", 'd', 0),
+            ("%i", 'd', 0),
+            ("%llu", 'u', 8),
+            ("%hhx", 'x', 1),
+            ("%hd", 'd', 2),
+            ("%lX", 'X', 8),
+            ("%zo", 'o', 8),
+            ("%p", 'p', 0),
+            ("%c", 'c', 0),
+            ("%s", 's', 0),
+            ("%r", 'r', 0),
+            ("%rx", 'R', 0),
+            ("%rh", 'H', 0),
         ] {
-            assert_eq!(one(text), plain(letter), "{text}");
+            assert_eq!(one(text), plain(letter, length), "{text}");
         }
     }
 
@@ -228,6 +244,8 @@ mod tests {
                 zero: true,
                 width: 12,
                 precision: Some(5),
+                length: 8,
+                register: false,
                 conversion: 'd'
             }
         );
@@ -236,7 +254,7 @@ mod tests {
     #[test]
     fn text_and_percent() {
         let pieces = parse_format(b"a%%b%dc\xff").unwrap();
-        assert_eq!(pieces, [Piece::Text(b"a%b".to_vec()), plain('d'), Piece::Text(b"c\xff".to_vec())]);
+        assert_eq!(pieces, [Piece::Text(b"a%b".to_vec()), plain('d', 0), Piece::Text(b"c\xff".to_vec())]);
         assert_eq!(parse_format(b""), Ok(vec![]));
     }
 

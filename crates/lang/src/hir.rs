@@ -183,7 +183,7 @@ pub enum Lookup {
     CgroupPath,
     /// `macaddr(bytes)`: `00:16:3e:4f:00:01`.
     Mac,
-    /// `ksym(address)`: symbol+offset in the kernel.
+    /// `ksym(address)`: symbol in the kernel.
     Ksym,
     /// `size_text(bytes)`: `1.5 MiB`.
     Size,
@@ -734,7 +734,7 @@ pub enum StmtKind {
         /// What the script adds.
         fields: Vec<(String, Expr)>,
     },
-    /// `print(@m[k])`
+    /// `print(@m[k])` of an aggregation without a single value, such as a histogram
     PrintEntry {
         /// Map.
         map: MapId,
@@ -859,6 +859,10 @@ pub enum Piece {
         width: u32,
         /// Digits at least.
         precision: Option<u32>,
+        /// Bytes of the length (`hh`: 1, `h`: 2, others: 8); 0 without one.
+        length: u8,
+        /// The value is a register of unknown type, such as `arg0`: an `int` is its lower half.
+        register: bool,
         /// `d i u x X o c p s r`
         conversion: char,
     },
@@ -1040,6 +1044,13 @@ pub enum ExprKind {
         /// Needle, not empty.
         needle: Vec<u8>,
     },
+    /// `strstr(a, b)` of a needle that is no literal: int64, where it begins, -1 if it is not there; 0 of an empty one.
+    StrSearch {
+        /// Haystack.
+        haystack: Box<Expr>,
+        /// Needle, of type Str.
+        needle: Box<Expr>,
+    },
     /// `strlen(a)`: uint64, bytes before the NUL.
     StrLen(Box<Expr>),
     /// A number for a text, the same for the same text in a type of the same capacity, see [`text_hash`].
@@ -1063,7 +1074,7 @@ pub enum ExprKind {
     /// `(uint32)e`, or a conversion that the checker wrote: integer, bool, enum and pointer among each other (low bits
     /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple part by part,
     /// Record likewise by the members' names, an integer to an array of as many bytes and back, an array of chars to the Str in
-    /// it, an array to a Buf of its size, a Str to a Buf of any: it is cut, or has zeros behind it.
+    /// it, an array to a Buf of its size, a Str to a Buf of any: it is cut, or has zeros behind it; a Buf to a larger one.
     Cast(Box<Expr>),
     /// `c ? a : b`
     Ternary {
@@ -1220,7 +1231,7 @@ pub enum Fact {
     NumaNode,
     /// `jiffies`: uint64.
     Jiffies,
-    /// `usermode`: bool, the probe interrupted user space.
+    /// `usermode`: uint8, 1 if the probe interrupted user space.
     UserMode,
     /// `cpid`: uint32, the process that the tracer started, 0 if there is none.
     ChildPid,
@@ -1241,7 +1252,7 @@ impl Fact {
             Fact::Cpus => ("ncpus", Type::U64),
             Fact::NumaNode => ("numaid", Type::U32),
             Fact::Jiffies => ("jiffies", Type::U64),
-            Fact::UserMode => ("usermode", Type::Bool),
+            Fact::UserMode => ("usermode", Type::Int { bytes: 1, signed: false }),
             Fact::ChildPid => ("cpid", Type::U32),
             Fact::InitPid => ("pid(init)", Type::U32),
             Fact::InitTid => ("tid(init)", Type::U32),

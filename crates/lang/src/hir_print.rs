@@ -259,6 +259,9 @@ impl<'a> Printer<'a> {
             ExprKind::StrFind { haystack, needle } => {
                 format!("strstr({}, \"{}\")", self.expr(haystack), needle.escape_ascii())
             }
+            ExprKind::StrSearch { haystack, needle } => {
+                format!("strstr({}, {})", self.expr(haystack), self.expr(needle))
+            }
             ExprKind::StrLen(text) => format!("strlen({})", self.expr(text)),
             ExprKind::StrHash(text) => format!("hash({})", self.expr(text)),
             ExprKind::StrConcat { lhs, rhs } => format!("str_concat({}, {})", self.expr(lhs), self.expr(rhs)),
@@ -436,7 +439,18 @@ fn aggregation(agg: &Agg) -> String {
 fn piece(piece: &Piece) -> String {
     match piece {
         Piece::Text(bytes) => bytes.escape_ascii().to_string().replace('%', "%%"),
-        Piece::Directive { left, plus, space, alternate, zero, width, precision, conversion } => {
+        Piece::Directive {
+            left,
+            plus,
+            space,
+            alternate,
+            zero,
+            width,
+            precision,
+            length,
+            register,
+            conversion,
+        } => {
             let mut text = String::from("%");
             let flags = [(*left, '-'), (*plus, '+'), (*space, ' '), (*alternate, '#'), (*zero, '0')];
             text.extend(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag));
@@ -446,7 +460,16 @@ fn piece(piece: &Piece) -> String {
             if let Some(precision) = precision {
                 let _ = write!(text, ".{precision}");
             }
+            text.push_str(match length {
+                1 => "hh",
+                2 => "h",
+                8 => "l",
+                _ => "",
+            });
             text.push(*conversion);
+            if *register {
+                text.push_str("{register}");
+            }
             text
         }
     }

@@ -54,6 +54,7 @@ macro_rules! walks {
                 Binary { lhs: a, rhs: b, .. }
                 | StrEq { lhs: a, rhs: b, .. }
                 | StrConcat { lhs: a, rhs: b }
+                | StrSearch { haystack: a, needle: b }
                 | StrIndex { base: a, index: b }
                 | Element { base: a, index: b }
                 | ReadBuf { base: a, len: b } => {

@@ -192,8 +192,11 @@ pub fn signals() -> impl Iterator<Item = (i64, &'static str)> {
     numbered(1, SIGNALS.iter().copied())
 }
 
-/// `ENOENT`, `SIGKILL`
+/// `ENOENT`, `SIGKILL`, `__NR_openat`, `SYS_openat`
 pub fn constant(name: &str) -> Option<i64> {
+    if let Some(call) = name.strip_prefix("__NR_").or(name.strip_prefix("SYS_")) {
+        return call.parse::<syscalls::Sysno>().ok().map(|call| i64::from(call.id()));
+    }
     let name = ERROR_ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| *name);
     numbered(0, errors()).chain(signals()).find(|(_, known)| *known == name).map(|(number, _)| number)
 }

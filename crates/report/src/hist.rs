@@ -77,9 +77,7 @@ fn label(agg: &Agg, row: &Row) -> String {
     match (row.low, row.high) {
         (None, Some(high)) => format!("(..., {})", show(high)),
         (Some(low), None) => format!("[{}, ...)", show(low)),
-        (Some(low), Some(high)) if low.checked_add(1) == Some(high) && matches!(agg, Agg::Hist { .. }) => {
-            format!("[{}]", show(low))
-        }
+        (Some(low), Some(high)) if low.checked_add(1) == Some(high) => format!("[{}]", show(low)),
         (Some(low), Some(high)) => format!("[{}, {})", show(low), show(high)),
         (None, None) => "(..., ...)".into(),
     }

@@ -1,8 +1,8 @@
 //! `printf`: pieces of a format and values to bytes.
 //!
-//! As in C, save that an integer prints at its own width whatever the length in the format: `%d` of a `uint32` is
-//! unsigned, `%x` of an `int32` has eight digits at most. Widths count characters, not bytes. A precision does not cut
-//! strings.
+//! As in C, except that a number that does not fit a conversion without a length is printed whole: `%d` of a size of
+//! 3 GB is positive, `%x` of an address has all its digits. A register of unknown type may hold an `int` in its lower half:
+//! there `%d` of 0xffffffff is -1. Widths count characters, not bytes. A precision does not cut strings.
 
 use wire::Value;
 use wire::manifest::{Directive, Piece};
@@ -54,14 +54,27 @@ impl Number {
         self.signed && (self.bits as i64) < 0
     }
 
-    /// The bits of its own width.
+    /// The low bits, as many as it has.
     fn masked(self) -> u64 {
         if self.bytes >= 8 { self.bits } else { self.bits & ((1 << (8 * u32::from(self.bytes))) - 1) }
     }
 
-    /// Digits without sign, as a signed or unsigned decimal by its type.
-    fn magnitude(self) -> u64 {
-        if self.is_negative() { (self.bits as i64).unsigned_abs() } else { self.masked() }
+    /// As the directive takes it.
+    fn converted(self, directive: &Directive, signed: bool) -> Number {
+        const INT: u8 = 4;
+        let bits = if self.signed { self.bits } else { self.masked() };
+        let fits_int = i32::try_from(bits as i64).is_ok();
+        let (bytes, signed) = match (directive.length, directive.register) {
+            (0, true) if u32::try_from(bits).is_ok() || fits_int => (INT, signed),
+            (0, false) if signed && !self.signed => (8, self.bytes == 8),
+            (0, _) if !signed && fits_int && self.is_negative() => (INT, false),
+            (0, _) => (8, signed),
+            (length, _) => (length, signed),
+        };
+        let above = 64 - 8 * u32::from(bytes);
+        let bits =
+            if signed { (bits << above).cast_signed() >> above } else { (bits << above >> above) as i64 };
+        Number { bits: bits as u64, bytes, signed }
     }
 }
 
@@ -92,26 +105,21 @@ fn number(value: &Value) -> Option<Number> {
 }
 
 fn integer(directive: &Directive, letter: char, number: Number) -> String {
+    let is_decimal = matches!(letter, 'd' | 'i');
+    let converted = number.converted(directive, is_decimal);
+    let bits = converted.bits;
+    let marked = directive.alternate && bits != 0;
     let (prefix, digits) = match letter {
         'c' => return pad(directive, escape(&[number.bits as u8])),
-        'x' => (
-            if directive.alternate && number.masked() != 0 { "0x" } else { "" },
-            format!("{:x}", number.masked()),
-        ),
-        'X' => (
-            if directive.alternate && number.masked() != 0 { "0X" } else { "" },
-            format!("{:X}", number.masked()),
-        ),
-        'o' => (
-            if directive.alternate && number.masked() != 0 { "0" } else { "" },
-            format!("{:o}", number.masked()),
-        ),
         'p' => ("0x", format!("{:x}", number.masked())),
-        'u' => ("", number.masked().to_string()),
-        _ if number.is_negative() => ("-", number.magnitude().to_string()),
-        _ if directive.plus => ("+", number.magnitude().to_string()),
-        _ if directive.space => (" ", number.magnitude().to_string()),
-        _ => ("", number.magnitude().to_string()),
+        'x' => (if marked { "0x" } else { "" }, format!("{bits:x}")),
+        'X' => (if marked { "0X" } else { "" }, format!("{bits:X}")),
+        'o' => (if marked { "0" } else { "" }, format!("{bits:o}")),
+        'u' => ("", bits.to_string()),
+        _ if converted.is_negative() => ("-", bits.cast_signed().unsigned_abs().to_string()),
+        _ if directive.plus => ("+", bits.to_string()),
+        _ if directive.space => (" ", bits.to_string()),
+        _ => ("", bits.to_string()),
     };
     let least = directive.precision.unwrap_or(0) as usize;
     let mut digits = format!("{digits:0>least$}");
@@ -183,18 +191,56 @@ mod tests {
     }
 
     #[test]
-    fn integers_print_at_their_own_width() {
+    fn without_a_length_no_number_is_cut() {
         assert_eq!(plain('d', Value::Uint(3 << 30, 8)), "3221225472");
+        assert_eq!(plain('d', Value::Int(3 << 30, 8)), "3221225472");
         assert_eq!(plain('d', Value::Uint(u64::from(u32::MAX), 4)), "4294967295");
         assert_eq!(plain('d', Value::Int(-1, 4)), "-1");
+        assert_eq!(plain('d', Value::Uint(-5i64 as u64, 8)), "-5");
         assert_eq!(plain('u', Value::Int(-1, 4)), "4294967295");
-        assert_eq!(plain('x', Value::Int(-1, 2)), "ffff");
-        assert_eq!(plain('X', Value::Int(-1, 8)), "FFFFFFFFFFFFFFFF");
+        assert_eq!(plain('u', Value::Int(-1, 8)), "4294967295");
+        assert_eq!(plain('u', Value::Uint(u64::MAX, 8)), "18446744073709551615");
+        assert_eq!(plain('x', Value::Int(-1, 2)), "ffffffff");
+        assert_eq!(plain('X', Value::Int(-1, 8)), "FFFFFFFF");
+        assert_eq!(plain('x', Value::Int(i64::from(i32::MIN) - 1, 8)), "ffffffff7fffffff");
+        assert_eq!(plain('x', Value::Int(0x1234_5678_abcd, 8)), "12345678abcd");
         assert_eq!(plain('o', Value::Uint(8, 1)), "10");
         assert_eq!(plain('d', Value::Int(i64::MIN, 8)), "-9223372036854775808");
         assert_eq!(plain('d', Value::Bool(true)), "1");
         assert_eq!(plain('p', Value::Uint(0, 8)), "0x0");
         assert_eq!(plain('d', Value::Pointer(16)), "16");
+    }
+
+    #[test]
+    fn a_length_cuts_as_in_c() {
+        let show = |length, conversion, value| show(|d| d.length = length, conversion, value);
+        let number = || Value::Int(0x12_3456_78ab_cdef, 8);
+        assert_eq!(show(1, 'x', number()), "ef");
+        assert_eq!(show(2, 'x', number()), "cdef");
+        assert_eq!(show(8, 'x', number()), "12345678abcdef");
+        assert_eq!(show(1, 'd', Value::Uint(200, 8)), "-56");
+        assert_eq!(show(2, 'd', Value::Uint(0xffff, 2)), "-1");
+        assert_eq!(show(1, 'u', Value::Int(-1, 8)), "255");
+        assert_eq!(show(8, 'd', Value::Uint(-5i64 as u64, 8)), "-5");
+        assert_eq!(show(8, 'd', Value::Uint(u64::from(u32::MAX), 4)), "4294967295");
+        assert_eq!(show(8, 'u', Value::Int(-1, 4)), "18446744073709551615");
+        assert_eq!(show(8, 'x', Value::Int(-1, 4)), "ffffffffffffffff");
+    }
+
+    #[test]
+    fn an_int_is_the_lower_half_of_a_register() {
+        let show = |length, conversion, value| {
+            show(|d| (d.length, d.register) = (length, true), conversion, Value::Uint(value, 8))
+        };
+        let minus_one = u64::from(u32::MAX);
+        assert_eq!(show(0, 'd', minus_one), "-1");
+        assert_eq!(show(0, 'u', minus_one), "4294967295");
+        assert_eq!(show(0, 'x', minus_one), "ffffffff");
+        assert_eq!(show(8, 'd', minus_one), "4294967295");
+        assert_eq!(show(0, 'd', -5i64 as u64), "-5");
+        assert_eq!(show(0, 'x', -5i64 as u64), "fffffffb");
+        assert_eq!(show(0, 'd', 5_000_000_000), "5000000000");
+        assert_eq!(show(0, 'x', 0x7fff_1234_5678), "7fff12345678");
     }
 
     #[test]

@@ -79,6 +79,8 @@ fn directive(numbers: &mut Numbers) -> Piece {
         zero: numbers.below(4) == 0,
         width: numbers.below(40) as u32,
         precision: (numbers.below(3) == 0).then(|| numbers.below(40) as u32),
+        length: [0, 1, 2, 8][numbers.below(4) as usize],
+        register: numbers.below(4) == 0,
         conversion: conversions[numbers.below(conversions.len() as u64) as usize],
     })
 }

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::decode::{self, DecodeError, Value};
 use wire::map::{Agg, Keeps, Map, MapValue, SERIES_CLAIMED, SERIES_WORDS};
-use wire::types::Type;
+use wire::types::{Member, Type};
 
 /// Bytes of values that one batch may take.
 const BATCH_BYTES: usize = 1 << 20;
@@ -71,6 +71,19 @@ impl ScriptMap {
             }
         }
         Ok(Snapshot { map: index, entries, top, div })
+    }
+
+    /// What a map without keys reads as before something is put into it; none if it holds what has no zero.
+    pub fn unset(&self) -> Option<Cell> {
+        let zeros = vec![0; self.row_size()];
+        match &self.map.value {
+            _ if !self.map.key.is_empty() => None,
+            MapValue::Plain(
+                ty @ (Type::Bool | Type::Int { .. } | Type::Enum(_) | Type::Pointer | Type::Str(_)),
+            ) => decode::value(&zeros, self.map.value_offset() as usize, ty).ok().map(Cell::Plain),
+            MapValue::Plain(_) | MapValue::Agg(Agg::TSeries { .. }) => None,
+            MapValue::Agg(agg) => Some(merge(agg, &words(&zeros), self.cell_size() / 8)),
+        }
     }
 
     /// The cell of one key, if the key is there.
@@ -347,6 +360,11 @@ fn encode(value: &Value, ty: &Type, out: &mut [u8]) {
             let values: Vec<Value> = members.iter().map(|(_, value)| value.clone()).collect();
             encode_all(&values, types, out);
         }
+        (Value::Record(members), Type::Struct(def)) => {
+            for ((_, value), member) in members.iter().zip(&def.members) {
+                encode_member(value, member, &mut out[member.offset as usize..]);
+            }
+        }
         (Value::Array(elements), Type::Array(ty, _)) => {
             for (at, element) in elements.iter().enumerate() {
                 encode(element, ty, &mut out[at * ty.size() as usize..]);
@@ -358,6 +376,16 @@ fn encode(value: &Value, ty: &Type, out: &mut [u8]) {
         }
         (Value::Str(..) | Value::Tuple(_) | Value::Record(_) | Value::Array(_) | Value::Either(..), _) => {}
     }
+}
+
+/// A bit-field shares its bytes with others.
+fn encode_member(value: &Value, member: &Member, out: &mut [u8]) {
+    let Some((first, count)) = member.bits else { return encode(value, &member.ty, out) };
+    let mut unit = [0; 8];
+    encode(value, &member.ty, &mut unit);
+    let bits = u64::from_le_bytes(unit) & (u64::MAX >> (64 - u32::from(count).clamp(1, 64)));
+    let bits = bits.wrapping_shl(first.into()).to_le_bytes();
+    out.iter_mut().zip(&bits[..member.ty.size() as usize]).for_each(|(byte, bits)| *byte |= bits);
 }
 
 fn encode_all(values: &[Value], types: &[Type], out: &mut [u8]) {

@@ -27,7 +27,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::decode::{self, Header, Value};
 use wire::manifest::{Event, EventKind, Message, Piece, Place};
-use wire::map::MapValue;
 use wire::{CounterKind, Manifest};
 
 /// Records read before the other descriptors are looked at.
@@ -518,7 +517,7 @@ impl Reader<'_> {
         speaker: &mut Speaker<'_>,
         header: Header,
         event: &Event,
-        mut values: Vec<Value>,
+        values: Vec<Value>,
     ) -> Result<(), Failure> {
         let mut cell = None;
         speaker.from = is_output(&event.kind).then_some(event.place);
@@ -537,7 +536,7 @@ impl Reader<'_> {
                 return speaker.say_rows(self.manifest, header, *top, !none.is_empty());
             }
             EventKind::Message { .. } => {}
-            EventKind::PrintEntry { map } => cell = self.entry(*map, &mut values)?,
+            EventKind::PrintEntry { map } => cell = self.entry(*map, &values)?,
             EventKind::PrintMap { map, top, div } => return self.print_map(speaker, (*map, *top, *div)),
             EventKind::Clear { map } => return self.on_map(*map, |map| map.clear()),
             EventKind::Zero { map } => return self.on_map(*map, |map| map.zero()),
@@ -566,13 +565,10 @@ impl Reader<'_> {
         speaker.say(self.manifest, &Output::Fetched { what, text })
     }
 
-    /// The cell of a `print(@m[k])`: a plain value travels behind the key, an aggregation is looked up.
-    fn entry(&self, index: u32, values: &mut Vec<Value>) -> Result<Option<Cell>, Failure> {
+    /// The cell of a `print(@m[k])`.
+    fn entry(&self, index: u32, key: &[Value]) -> Result<Option<Cell>, Failure> {
         let Some(map) = self.scripts.get(index as usize) else { return Ok(None) };
-        match map.declared().value {
-            MapValue::Plain(_) => Ok(values.pop().map(Cell::Plain)),
-            MapValue::Agg(_) => map.lookup(values).map_err(Failure::Kernel),
-        }
+        map.lookup(key).map_err(Failure::Kernel)
     }
 
     fn print_map(
@@ -581,7 +577,10 @@ impl Reader<'_> {
         (index, top, div): (u32, u32, u32),
     ) -> Result<(), Failure> {
         let Some(map) = self.scripts.get(index as usize) else { return Ok(()) };
-        let snapshot = map.snapshot(index, top, div).map_err(Failure::Kernel)?;
+        let mut snapshot = map.snapshot(index, top, div).map_err(Failure::Kernel)?;
+        if snapshot.entries.is_empty() {
+            snapshot.entries.extend(map.unset().map(|cell| (Vec::new(), cell)));
+        }
         speaker.say(self.manifest, &Output::Map(snapshot))
     }
 

@@ -319,14 +319,10 @@ impl Session<'_> {
         named(value, manifest, &|map, id| stacks.get(map as usize)?.get(id as usize).cloned())
     }
 
-    /// `print(@m[k])`: of a plain map the value travels behind the key.
-    fn entry(&mut self, map: u32, mut values: Vec<outcome::Value>) -> Result<What, Failure> {
-        let declared = &self.manifest.maps[map as usize];
-        let cell = match declared.value {
-            MapValue::Plain(_) => values.pop().map(outcome::Cell::Plain),
-            MapValue::Agg(_) => self.contents(map)?.remove(&values),
-        };
-        Ok(What::PrintEntry(declared.name.clone(), values, cell))
+    /// `print(@m[k])` of a histogram or its like.
+    fn entry(&mut self, map: u32, values: Vec<outcome::Value>) -> Result<What, Failure> {
+        let cell = self.contents(map)?.remove(&values);
+        Ok(What::PrintEntry(self.name(map), values, cell))
     }
 
     fn exit(&mut self, values: &[outcome::Value]) -> What {

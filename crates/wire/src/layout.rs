@@ -59,6 +59,50 @@ pub fn tuple(parts: &[Type]) -> Offsets {
     Offsets { offsets, size: at.next_multiple_of(align), align }
 }
 
+/// The `(offset, length)` of bytes that belong to no member of the C structs in a type: equal values may differ there.
+pub fn gaps(ty: &Type) -> Vec<(u32, u32)> {
+    if !has_struct(ty) {
+        return Vec::new();
+    }
+    let mut covered = vec![false; ty.size() as usize];
+    cover(ty, 0, &mut covered);
+    let mut at = 0;
+    let runs = covered.chunk_by(|a, b| a == b).map(|run| {
+        let start = at;
+        at += run.len();
+        (!run[0]).then_some((start as u32, run.len() as u32))
+    });
+    runs.flatten().collect()
+}
+
+fn has_struct(ty: &Type) -> bool {
+    match ty {
+        Type::Struct(_) => true,
+        Type::Array(element, _) => has_struct(element),
+        Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().any(has_struct),
+        _ => false,
+    }
+}
+
+/// Marks the bytes that a value at `at` has.
+fn cover(ty: &Type, at: u32, covered: &mut [bool]) {
+    let mut mark = |at: u32, len: u32| covered[at as usize..(at + len) as usize].fill(true);
+    match ty {
+        Type::Struct(def) if !def.members.is_empty() => {
+            def.members.iter().for_each(|member| cover(&member.ty, at + member.offset, covered));
+        }
+        Type::Array(element, count) => {
+            (0..*count).for_each(|n| cover(element, at + n * element.size(), covered));
+        }
+        Type::Tuple(parts) | Type::Record(_, parts) => {
+            let layout = tuple(parts);
+            layout.padding(parts).into_iter().for_each(|(pad, len)| mark(at + pad, len));
+            parts.iter().zip(layout.offsets).for_each(|(part, offset)| cover(part, at + offset, covered));
+        }
+        ty => mark(at, ty.size()),
+    }
+}
+
 /// Layout of a map's key: its parts as a tuple. A scalar map has one key, a u32 0.
 pub fn key(parts: &[Type]) -> Offsets {
     if parts.is_empty() { Offsets { offsets: vec![], size: 4, align: 4 } } else { tuple(parts) }
@@ -128,6 +172,21 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use crate::types::{Member, Struct};
+
+    #[test]
+    fn gaps_are_between_members_and_behind_the_last() {
+        let int = |bytes| Type::Int { bytes, signed: true };
+        let member = |offset, ty| Member { name: String::new(), offset, ty, bits: None };
+        let def = |size, members| Type::Struct(Struct { size, align: 4, members });
+        let odd = def(12, vec![member(0, int(1)), member(4, int(4)), member(8, int(2))]);
+        assert_eq!(gaps(&odd), [(1, 3), (10, 2)]);
+        let union = def(12, vec![member(0, odd.clone()), member(0, int(8))]);
+        assert_eq!(gaps(&union), [(10, 2)]);
+        assert_eq!(gaps(&Type::Tuple(vec![int(1), odd])), [(5, 3), (14, 2)]);
+        assert_eq!(gaps(&Type::Tuple(vec![int(1), int(4)])), []);
+    }
+
     use super::*;
 
     const U32: Type = Type::Int { bytes: 4, signed: false };

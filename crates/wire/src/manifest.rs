@@ -16,7 +16,7 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
 /// Version of this format; a reader refuses another.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -335,7 +335,7 @@ pub enum EventKind {
     },
     /// `print(e)`: one value.
     Print,
-    /// `print(@m[k])`: the key's parts, then the value (aggregations: the reader looks the key up).
+    /// `print(@m[k])` of an aggregation without a single value: the key's parts. The reader looks the key up.
     PrintEntry {
         /// Map index.
         map: u32,
@@ -461,6 +461,10 @@ pub struct Directive {
     pub width: u32,
     /// Digits at least.
     pub precision: Option<u32>,
+    /// Bytes of the length (`hh`: 1, `h`: 2, others: 8); 0 without one.
+    pub length: u8,
+    /// The value is a register of unknown type: an `int` is its lower half.
+    pub register: bool,
     /// `d i u x X o c p s r`
     pub conversion: char,
 }

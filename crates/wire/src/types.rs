@@ -99,7 +99,7 @@ pub enum Lookup {
     CgroupPath,
     /// Six bytes of an Ethernet address, the first in the lowest: with colons.
     Mac,
-    /// Address in the kernel: symbol+offset.
+    /// Address in the kernel: its symbol.
     Ksym,
     /// Bytes, as people read them.
     Size,

@@ -25,10 +25,29 @@ impl Cx<'_> {
 pub(super) fn format(pieces: &[hir::Piece]) -> Vec<Piece> {
     let piece = |piece: &hir::Piece| match *piece {
         hir::Piece::Text(ref text) => Piece::Text(text.clone()),
-        hir::Piece::Directive { left, plus, space, alternate, zero, width, precision, conversion } => {
-            let directive = Directive { left, plus, space, alternate, zero, width, precision, conversion };
-            Piece::Directive(directive)
-        }
+        hir::Piece::Directive {
+            left,
+            plus,
+            space,
+            alternate,
+            zero,
+            width,
+            precision,
+            length,
+            register,
+            conversion,
+        } => Piece::Directive(Directive {
+            left,
+            plus,
+            space,
+            alternate,
+            zero,
+            width,
+            precision,
+            length,
+            register,
+            conversion,
+        }),
     };
     pieces.iter().map(piece).collect()
 }

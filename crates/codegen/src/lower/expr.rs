@@ -71,6 +71,7 @@ impl Body<'_, '_> {
             }
             ExprKind::Strftime(e) | ExprKind::Lookup(e) => self.scalar(e),
             ExprKind::StrFind { haystack, needle } => self.string_find(haystack, needle).into(),
+            ExprKind::StrSearch { haystack, needle } => self.string_search(haystack, needle).into(),
             ExprKind::StrLen(text) => self.string_length(text).into(),
             ExprKind::StrHash(text) => self.string_hash(text).into(),
             ExprKind::ByteSwap(e) => self.byte_swap(e).into(),
@@ -376,6 +377,11 @@ impl Body<'_, '_> {
                 self.store(to, Width::B32, i64::from(*capacity));
                 self.copy(to.plus(4), from, bytes);
                 self.zero(to.plus(4 + bytes), capacity.next_multiple_of(4) - bytes);
+            }
+            (Type::Buf(had), Type::Buf(has)) => {
+                let (old, new) = (had.next_multiple_of(4), has.next_multiple_of(4));
+                self.copy(to, from, 4 + old.min(new));
+                self.zero(to.plus(4 + old.min(new)), new - old.min(new));
             }
             (Type::Array(_, count), Type::Str(capacity)) => self.text_of_chars(from, *count, to, *capacity),
             (Type::Tuple(olds), Type::Tuple(news)) | (Type::Either(olds), Type::Either(news)) => {

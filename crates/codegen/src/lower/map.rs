@@ -236,7 +236,12 @@ impl Body<'_, '_> {
         match key {
             [] if self.cx.map(map).storage == Storage::Array => {}
             [] => self.store(place, Width::B32, 0),
-            _ => self.store_tuple(key, place),
+            _ => {
+                self.store_tuple(key, place);
+                for (at, len) in layout::gaps(&wire::Type::Tuple(parts)) {
+                    self.zero(place.plus(at), len);
+                }
+            }
         }
         place
     }

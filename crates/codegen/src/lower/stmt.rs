@@ -2,10 +2,10 @@
 
 use super::body::{Body, FRAME_LEFT};
 use super::event;
-use super::frame::{Base, Home, Place, is_scalar};
+use super::frame::{Base, Place};
 use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Width};
-use lang::hir::{Attach, Expr, ExprKind, MapValue, Stmt, StmtKind, VarId};
+use lang::hir::{Attach, Expr, ExprKind, Stmt, StmtKind};
 use wire::CounterKind;
 use wire::manifest::{CONTROL_EXITED, CONTROL_RETURNED, EXIT_SHIFT, EXITED, EventKind};
 
@@ -135,40 +135,9 @@ impl<'p> Body<'_, 'p> {
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UnsentSignal);
     }
 
-    /// `print(@m[k])`
+    /// `print(@m[k])` of a histogram or its like
     fn print_entry(&mut self, map: lang::hir::MapId, key: &[Expr]) {
-        let kind = EventKind::PrintEntry { map: map.0 };
-        let variables = self.homes.len();
-        let key: Vec<Expr> = key.iter().map(|part| self.kept(part)).collect();
-        let mut values: Vec<&Expr> = key.iter().collect();
-        let value = match &self.cx.program.maps[map.0 as usize].value {
-            MapValue::Plain(ty) => Some(Expr {
-                kind: ExprKind::MapGet { map, key: key.clone() },
-                ty: ty.clone(),
-                span: self.span,
-            }),
-            MapValue::Agg(_) => None,
-        };
-        values.extend(&value);
-        self.event(kind, &values);
-        self.homes.truncate(variables);
-    }
-
-    /// A value that is used twice and evaluated once: it is kept in a variable that this statement alone has.
-    fn kept(&mut self, value: &Expr) -> Expr {
-        if matches!(value.kind, ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_)) {
-            return value.clone();
-        }
-        let home = match is_scalar(&value.ty) {
-            true => Home::Reg(self.b().vreg()),
-            false => {
-                let size = self.cx.size(&value.ty);
-                Home::Memory(self.temp(size))
-            }
-        };
-        let var = VarId(self.homes.len() as u32);
-        self.homes.push(home);
-        self.set_variable(var, value);
-        Expr { kind: ExprKind::Var(var), ..value.clone() }
+        let values: Vec<&Expr> = key.iter().collect();
+        self.event(EventKind::PrintEntry { map: map.0 }, &values);
     }
 }

@@ -242,6 +242,76 @@ impl Body<'_, '_> {
         self.b().switch_to(nowhere);
     }
 
+    /// `strstr(haystack, needle)` of a needle that is no literal: the hash of the needle against that of each part of the
+    /// haystack that is as long (Rabin-Karp). Other parts have the same 64 bits by a chance that does not occur. There are
+    /// no branches, of which the verifier would follow each in every round.
+    pub(super) fn string_search(&mut self, haystack: &Expr, needle: &Expr) -> VReg {
+        let (room, most) = (self.cx.size(&haystack.ty), self.cx.size(&needle.ty));
+        let before = most.next_multiple_of(8);
+        // Zeros before the haystack leave the part when it has not been filled yet.
+        let text = self.temp(before + room);
+        self.zero(text, before);
+        self.store_value(haystack, text.plus(before));
+        let needle = self.place(needle);
+        let (hash, power, length) = self.needle_hash(needle, most);
+        let result = self.b().copy(0);
+        let after = self.b().block();
+        self.go_on_unless(Cmp::Eq, length, 0, after);
+        self.b().set(result, -1);
+        let (first, start) = (self.pointer(text), self.pointer(text.plus(before)));
+        let distance = self.b().copy(i64::from(before));
+        self.b().update(Bin::Sub, distance, length);
+        let leaves = self.b().bin(Bin::Add, first, distance);
+        let (part, missing, rounds) = (self.b().copy(0), self.b().copy(1), self.b().copy(0));
+        self.counted_loop(room, |body, index| {
+            let b = body.b();
+            let at = b.bin(Bin::Add, start, index);
+            let next = b.load(at, 0, Width::B8, false);
+            let at = b.bin(Bin::Add, leaves, index);
+            let last = b.load(at, 0, Width::B8, false);
+            let last = b.bin(Bin::Mul, last, power);
+            b.update(Bin::Mul, part, HASH_FACTOR as i64);
+            b.update(Bin::Add, part, next);
+            b.update(Bin::Sub, part, last);
+            // The sign of a number or of its negative is set unless it is 0.
+            let difference = b.bin(Bin::Xor, part, hash);
+            let negative = b.copy(0);
+            b.update(Bin::Sub, negative, difference);
+            b.update(Bin::Or, negative, difference);
+            b.update(Bin::Shr, negative, 63);
+            b.update(Bin::And, missing, negative);
+            b.update(Bin::Add, rounds, missing);
+        });
+        self.go_on_unless(Cmp::Ne, missing, 0, after);
+        let place = self.b().bin(Bin::Add, rounds, 1);
+        self.b().update(Bin::Sub, place, length);
+        self.b().set(result, place);
+        self.b().fall_into(after);
+        result
+    }
+
+    /// Hash of a text of so many bytes at most, the factor of a byte that is as far from the end as the text is long, and
+    /// its length.
+    fn needle_hash(&mut self, text: Place, most: u32) -> (VReg, VReg, VReg) {
+        let start = self.pointer(text);
+        let (hash, power, length) = (self.b().copy(0), self.b().copy(1), self.b().copy(0));
+        self.counted_loop(most, |body, index| {
+            let b = body.b();
+            let at = b.bin(Bin::Add, start, index);
+            let byte = b.load(at, 0, Width::B8, false);
+            // 1 before the NUL, 0 from there on: the factor is 1 there.
+            let counts = b.bin(Bin::Add, byte, 255);
+            b.update(Bin::Shr, counts, 8);
+            let factor = b.bin(Bin::Mul, counts, (HASH_FACTOR - 1) as i64);
+            b.update(Bin::Add, factor, 1);
+            b.update(Bin::Mul, hash, factor);
+            b.update(Bin::Add, hash, byte);
+            b.update(Bin::Mul, power, factor);
+            b.update(Bin::Add, length, counts);
+        });
+        (hash, power, length)
+    }
+
     /// `strlen(text)`: a copy says how long it is.
     pub(super) fn string_length(&mut self, text: &Expr) -> VReg {
         let capacity = self.cx.size(&text.ty);
@@ -402,17 +472,21 @@ impl Body<'_, '_> {
         let tail = self.tail(record, end);
         let read = self.b().call(text_reader(base.in_kernel()), &[tail.into(), size, address]);
         let (len, word) = (self.b().copy(0), self.b().copy(0));
-        let [some, failed, cut, fine, after] = [false, true, true, false, false]
-            .map(|cold| if cold { self.b().cold_block() } else { self.b().block() });
+        let [some, failed, after] =
+            [false, true, false].map(|cold| if cold { self.b().cold_block() } else { self.b().block() });
         self.b().branch(Cmp::Sgt, read, 0, some, failed);
         self.b().switch_to(some);
         let without_nul = self.b().bin(Bin::Sub, read, 1);
         self.b().set(len, without_nul);
         self.b().set(word, len);
-        self.b().branch(Cmp::Eq, read, i64::from(capacity), cut, fine);
-        self.b().switch_to(cut);
-        self.flag_if_longer(address, capacity, word, base.in_kernel());
-        self.b().fall_into(fine);
+        // What the script itself has cut by `str(p, n)` is as long as it should be.
+        if capacity == self.cx.program.config.max_strlen {
+            let [cut, fine] = [self.b().cold_block(), self.b().block()];
+            self.b().branch(Cmp::Eq, read, i64::from(capacity), cut, fine);
+            self.b().switch_to(cut);
+            self.flag_if_longer(address, capacity, word, base.in_kernel());
+            self.b().fall_into(fine);
+        }
         self.b().jump(after);
         self.b().switch_to(failed);
         self.count_if(Cmp::Slt, read, 0, CounterKind::UserRead);

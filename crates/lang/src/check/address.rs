@@ -140,7 +140,9 @@ impl Checker<'_> {
             args: vec![args[0].clone(), key.clone()],
         };
         let value = made(ast::ExprKind::Map { name: name.clone(), keys: Some(vec![key]) });
-        let is_set = self.scope.lookup(var).is_some_and(|id| self.scope.is_set(id));
+        // A variable of which nothing is known yet gets its type from the map.
+        let var_id = self.scope.lookup(var).filter(|id| self.scope.is_set(*id));
+        let is_set = var_id.is_some_and(|id| self.scope.var(id).slot.get().ty(&self.types).is_some());
         let value = match is_set {
             false => value,
             true => made(ast::ExprKind::Ternary {

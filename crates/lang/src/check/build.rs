@@ -1,6 +1,7 @@
 //! Small makers of checked expressions, and the conversions that the checker writes out.
 
 use crate::check::infer::literal;
+use crate::check::stmt::changes;
 use crate::check::types::{int_holds, places_of};
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::span::Span;
@@ -51,6 +52,13 @@ pub fn convert(value: Expr, ty: &Type) -> Expr {
     }
     let places = places_of(ty, &value.ty);
     match (value.kind, ty) {
+        // What changes something happens in the order in which it is written.
+        (ExprKind::Tuple(parts), Type::Record(..))
+            if places.as_ref().is_some_and(|places| !places.is_sorted()) && parts.iter().any(changes) =>
+        {
+            let inner = expr(ExprKind::Tuple(parts), value.ty, span);
+            expr(ExprKind::Cast(Box::new(inner)), ty.clone(), span)
+        }
         (ExprKind::Tuple(parts), Type::Record(_, types)) if places.is_some() => {
             let of = |(at, ty): (usize, &Type)| convert(parts[at].clone(), ty);
             let parts = places.into_iter().flatten().zip(&**types).map(of).collect();

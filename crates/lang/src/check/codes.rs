@@ -160,8 +160,8 @@ pub const TYPES: &[Code] = &[
         code: "E0223",
         title: "not supported yet",
         explanation: "Other tracers have it. The message says what to use.",
-        example: "BEGIN { print(leader_tid) }",
-        repaired: "BEGIN { print(tid) }",
+        example: "BEGIN { print(kaddr(\"jiffies\")) }",
+        repaired: "BEGIN { print(jiffies) }",
     },
     Code {
         code: "E0224",

@@ -105,7 +105,7 @@ impl Checker<'_> {
 
     /// A string that must be written out.
     pub fn text(&mut self, e: &ast::Expr, what: &str) -> Option<Vec<u8>> {
-        let value = self.expr(e);
+        let value = self.place(e);
         match value.kind {
             _ if is_unknown(&value) => None,
             ExprKind::Str(bytes) if matches!(value.ty, Type::Str(_)) => Some(bytes),
@@ -153,8 +153,10 @@ impl Checker<'_> {
     pub fn valued_block(&mut self, body: &ast::Block, value: Option<&ast::Expr>, span: Span) -> Expr {
         let Some(value) = value else { return unknown(span) };
         let outer = self.scope.enter_value();
-        let body = self.block(body);
+        let start = self.scope.enter_block();
+        let body = self.stmts(body);
         let value = self.expr(value);
+        self.scope.leave_block(start);
         self.scope.leave_value(outer);
         if is_unknown(&value) {
             return unknown(span);

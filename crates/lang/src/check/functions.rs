@@ -59,6 +59,10 @@ impl Checker<'_> {
             "uaddr" => self.uaddr(&args[0], span),
             "uptr" => self.expr(&args[0]),
             "kptr" => self.kptr(&args[0], span),
+            "is_err" => self.is_kernel_error(&args[0], span),
+            "default_str_length" => int(i64::from(self.config.max_strlen), Type::U64, span),
+            _ if name.starts_with("is_") && name != "is_error" => self.is_kind(name, &args[0], span),
+            "ppid" | "pcomm" => self.parent_of(name, &args[0], span),
             "username" if args.is_empty() => {
                 let uid = Box::new(convert(expr(ExprKind::Uid, Type::U32, span), &Type::I64));
                 expr(ExprKind::Lookup(uid), Type::Lookup(Lookup::User), span)
@@ -126,6 +130,34 @@ impl Checker<'_> {
             let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
             tests.reduce(both).unwrap_or_else(|| int(0, Type::Bool, span))
         })
+    }
+
+    /// `is_ptr(e)` and its like: what is known of an expression now.
+    fn is_kind(&mut self, function: &str, arg: &ast::Expr, span: Span) -> Expr {
+        let place = self.place(arg);
+        if is_unknown(&place) {
+            return unknown(span);
+        }
+        let holds = match function {
+            "is_ptr" => matches!(place.ty, Type::Pointer(_)),
+            "is_str" => matches!(place.ty, Type::Str(_)),
+            "is_array" => matches!(place.ty, Type::Array(..)),
+            "is_integer" => matches!(place.ty, Type::Int { .. }),
+            "is_unsigned_integer" => matches!(place.ty, Type::Int { signed: false, .. }),
+            _ => matches!(place.kind, ExprKind::Int(_) | ExprKind::Str(_)),
+        };
+        int(i64::from(holds), Type::Bool, span)
+    }
+
+    /// The last addresses are error numbers: IS_ERR of include/linux/err.h.
+    fn is_kernel_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        const MAX_ERRNO: i64 = 4095;
+        let pointer = self.number(arg, "what `is_err` takes");
+        if is_unknown(&pointer) {
+            return unknown(span);
+        }
+        let least = int(-MAX_ERRNO, Type::U64, span);
+        binary(BinaryOp::Ge, convert(pointer, &Type::U64), least, Type::Bool, span)
     }
 
     /// What it means, found when it is printed.
@@ -213,12 +245,17 @@ impl Checker<'_> {
     }
 
     fn strcontains(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        let haystack = self.string(&args[0]);
-        let needle = self.text(&args[1], "what `strcontains` looks for");
+        let (haystack, needle) = (self.string(&args[0]), self.readable(&args[1], "strcontains"));
         let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
+        let ExprKind::Str(needle) = needle.kind else {
+            if let Type::Name(_) = haystack.ty {
+                return self.name_against_value(span);
+            }
+            let found = search(haystack, needle, span);
+            return binary(BinaryOp::Ge, found, int(0, Type::I64, span), Type::Bool, span);
+        };
         if needle.is_empty() {
-            self.error("E0222", args[1].span, "what `strcontains` looks for is empty");
-            return unknown(span);
+            return int(1, Type::Bool, span);
         }
         if let Type::Name(_) = haystack.ty {
             let text = String::from_utf8_lossy(&needle).into_owned();
@@ -271,9 +308,9 @@ impl Checker<'_> {
     }
 
     fn strstr(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        let haystack = self.readable(&args[0], "strstr");
-        let needle = self.text(&args[1], "what `strstr` looks for");
+        let (haystack, needle) = (self.readable(&args[0], "strstr"), self.readable(&args[1], "strstr"));
         let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
+        let ExprKind::Str(needle) = needle.kind else { return search(haystack, needle, span) };
         if needle.is_empty() {
             return int(0, Type::I64, span);
         }
@@ -481,10 +518,14 @@ impl Checker<'_> {
                 _ => unknown(span),
             };
         }
-        match self.whole_map(arg, "len") {
-            Some(map) => expr(ExprKind::Len(map), Type::U64, span),
-            None => unknown(span),
+        let Some(map) = self.whole_map(arg, "len") else { return unknown(span) };
+        let state = &self.maps[map.0 as usize];
+        if state.key.get().as_ref().is_some_and(Vec::is_empty) {
+            let message = format!("`@{}` has no keys to count", state.name);
+            self.error("E0202", span, message).help("`len` takes a map with keys, or a stack");
+            return unknown(span);
         }
+        expr(ExprKind::Len(map), Type::U64, span)
     }
 
     fn has_key(&mut self, args: &[ast::Expr], span: Span) -> Expr {
@@ -539,6 +580,12 @@ impl Checker<'_> {
         let (map, key) = self.cell(name, keys.as_deref(), arg.span)?;
         Some(expr(ExprKind::Delete { map, key }, Type::Bool, arg.span))
     }
+}
+
+/// Where a text that is known when the body runs begins in another.
+fn search(haystack: Expr, needle: Expr, span: Span) -> Expr {
+    let kind = ExprKind::StrSearch { haystack: Box::new(haystack), needle: Box::new(needle) };
+    expr(kind, Type::I64, span)
 }
 
 /// A number that prints as a kernel's name.

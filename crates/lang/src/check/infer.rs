@@ -19,11 +19,13 @@ pub struct Slot {
     wide: bool,
     /// Declared, or that of a running program: does not widen.
     fixed: bool,
+    /// Some value is a register of unknown type; some value other than a literal is not.
+    registers: (bool, bool),
 }
 
 impl Shown for Slot {
     fn looks_like(&self, other: &Slot, types: &Types) -> bool {
-        self.ty(types) == other.ty(types)
+        self.ty(types) == other.ty(types) && self.is_register() == other.is_register()
     }
 }
 
@@ -43,6 +45,17 @@ impl Slot {
     /// Declared, or that of a running program.
     pub fn is_fixed(&self) -> bool {
         self.fixed
+    }
+
+    /// Notes whether a value that it takes is a register of unknown type.
+    pub fn note_register(&mut self, value: &Expr, register: bool) {
+        let (some, others) = self.registers;
+        self.registers = (some || register, others || !register && literal(value).is_none());
+    }
+
+    /// All values are registers of unknown type, or literals.
+    pub fn is_register(&self) -> bool {
+        self.registers == (true, false) && !self.wide && !self.fixed
     }
 
     /// Takes a value: widens, or says what does not fit.

@@ -57,7 +57,19 @@ impl Checker<'_> {
 /// `%s`
 fn plain() -> Piece {
     let (left, plus, space, alternate, zero) = (false, false, false, false, false);
-    Piece::Directive { left, plus, space, alternate, zero, width: 0, precision: None, conversion: 's' }
+    let (width, precision, length, register) = (0, None, 0, false);
+    Piece::Directive {
+        left,
+        plus,
+        space,
+        alternate,
+        zero,
+        width,
+        precision,
+        length,
+        register,
+        conversion: 's',
+    }
 }
 
 /// Makes parts of a script at one place.

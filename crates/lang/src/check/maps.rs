@@ -6,7 +6,7 @@ use crate::check::NEVER_SET;
 use crate::check::build::{convert, expr, int, is_unknown, unknown};
 use crate::check::expr::is_single;
 use crate::check::infer::{Mismatch, Slot, ValueState, agg_name, join_aggs, literal};
-use crate::check::types::{Types, has_struct};
+use crate::check::types::Types;
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
 use crate::operators::symbol;
 use crate::resolve::probes::did_you_mean;
@@ -69,11 +69,6 @@ impl Checker<'_> {
 
     /// Fits the parts of a key to a map.
     pub fn key_of(&mut self, map: MapId, parts: Vec<Expr>, span: Span) -> Option<Vec<Expr>> {
-        if let Some(part) = parts.iter().find(|part| has_struct(&part.ty)) {
-            let message = format!("a struct (`{}`) is no key", self.types.show(&part.ty));
-            self.error("E0202", part.span, message).help("name the members that tell one from another");
-            return None;
-        }
         let types = &self.types;
         let state = &mut self.maps[map.0 as usize];
         let taken = state.key.change(types, |slots| {
@@ -155,7 +150,11 @@ impl Checker<'_> {
         }
         let value = self.expr(value);
         let (map, key) = self.cell(name, keys, span)?;
-        self.widen_cells((map, name), &value, "a value", span, |slot, types| slot.take(&value, types))?;
+        let register = self.is_register(&value);
+        self.widen_cells((map, name), &value, "a value", span, |slot, types| {
+            slot.note_register(&value, register);
+            slot.take(&value, types)
+        })?;
         let ty = self.maps[map.0 as usize].read_type(&self.types)?;
         self.warn_sign(&value, &ty, &format!("@{name}"));
         self.warn_lost_names(std::slice::from_ref(&value), std::slice::from_ref(&ty));

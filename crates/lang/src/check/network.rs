@@ -9,7 +9,7 @@ use crate::check::Checker;
 use crate::check::address::pieces;
 use crate::check::build::{binary, convert, expr, int, is_unknown, unknown};
 use crate::check::infer::literal;
-use crate::check::types::U8;
+use crate::check::types::{CHAR, U8};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
 use crate::span::Span;
 use std::sync::Arc;
@@ -78,12 +78,16 @@ impl Checker<'_> {
 
     /// `macaddr(args.dev_addr)`
     pub fn macaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
-        let address = self.expr(arg);
+        let place = self.place(arg);
+        // `char mac[6]` is bytes here, and no text.
+        let is_chars = matches!(&place.ty, Type::Array(element, MAC_BYTES) if **element == CHAR);
+        let address = if is_chars { place } else { self.value_of(place) };
         if is_unknown(&address) {
             return unknown(span);
         }
         let fits = match &address.ty {
             Type::Pointer(_) => true,
+            _ if is_chars => true,
             ty => is_bytes(ty) && self.types.size(ty) == MAC_BYTES,
         };
         if !fits {

@@ -4,6 +4,7 @@ use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{convert, expr, int, is_unknown};
 use crate::check::floating::is_floating;
+use crate::check::infer::ValueState;
 use crate::check::types::is_scalar;
 use crate::format::parse_format;
 use crate::hir::{Expr, ExprKind, Message, Piece, StmtKind, Type};
@@ -49,7 +50,7 @@ impl Checker<'_> {
     ) -> Option<(Vec<Piece>, Vec<Expr>)> {
         let format = self.text(&args[0], &format!("the format of `{function}`"));
         let values: Vec<Expr> = args[1..].iter().map(|arg| self.expr(arg)).collect();
-        let pieces = match parse_format(&format?) {
+        let mut pieces = match parse_format(&format?) {
             Ok(pieces) => pieces,
             Err(error) => {
                 let span = self.in_format(args[0].span, error.offset);
@@ -62,6 +63,8 @@ impl Checker<'_> {
             self.wrong_number(wanted.len(), values.len(), span);
             return None;
         }
+        let registers: Vec<bool> = values.iter().map(|value| self.is_register(value)).collect();
+        mark_registers(&mut pieces, &registers);
         let values =
             values.into_iter().zip(wanted).map(|(value, conversion)| self.printed(value, conversion));
         let values: Vec<Expr> = values.collect();
@@ -132,14 +135,25 @@ impl Checker<'_> {
                 self.error("E0209", span, "only a whole map is printed with a number of keys and a divisor");
                 None
             }
-            ast::ExprKind::Map { name, keys } => {
-                let (map, key) = self.cell(name, keys.as_deref(), args[0].span)?;
-                Some(StmtKind::PrintEntry { map, key })
-            }
+            ast::ExprKind::Map { name, keys } => self.print_cell(name, keys.as_deref(), args[0].span),
             _ => {
                 let value = self.expr(&args[0]);
                 (!is_unknown(&value)).then(|| StmtKind::PrintValue(self.text_of(value)))
             }
+        }
+    }
+
+    /// `print(@m[k])`: the value, or the entry of a map whose cells have no single value.
+    fn print_cell(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Option<StmtKind> {
+        let (map, key) = self.cell(name, keys, span)?;
+        let state = &self.maps[map.0 as usize];
+        match (state.value.get(), state.read_type(&self.types)) {
+            (_, Some(ty)) => {
+                let value = expr(ExprKind::MapGet { map, key }, ty, span);
+                Some(StmtKind::PrintValue(self.text_of(value)))
+            }
+            (ValueState::Agg(_), None) => Some(StmtKind::PrintEntry { map, key }),
+            (ValueState::Plain(_), None) => None,
         }
     }
 
@@ -176,6 +190,15 @@ impl Checker<'_> {
         let format = self.text(arg, "the format of `time`")?;
         Some(StmtKind::Time(String::from_utf8_lossy(&format).into_owned()))
     }
+}
+
+/// Notes in each directive whether its value is a register of unknown type.
+fn mark_registers(pieces: &mut [Piece], registers: &[bool]) {
+    let marks = pieces.iter_mut().filter_map(|piece| match piece {
+        Piece::Directive { register, .. } => Some(register),
+        Piece::Text(_) => None,
+    });
+    marks.zip(registers).for_each(|(mark, register)| *mark = *register);
 }
 
 fn conversions(pieces: &[Piece]) -> Vec<char> {

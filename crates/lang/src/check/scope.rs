@@ -17,7 +17,7 @@ use cuda::operations::Operation;
 #[derive(Clone, Debug)]
 pub(crate) struct VarState {
     pub name: String,
-    /// Start of the loop that declares it; 0 for those of the clause.
+    /// Start of the loop or `let` that declares it; 0 for those of the clause.
     pub declared_at: u32,
     pub slot: Watched<Slot>,
     pub span: Span,
@@ -87,8 +87,10 @@ pub(crate) struct Scope {
     vars: Vec<VarState>,
     /// The variables in sight of each name, the innermost last.
     visible: FxHashMap<String, Vec<VarId>>,
-    /// The variables of loops, by name and place.
-    of_loops: FxHashMap<(String, u32), VarId>,
+    /// The variables of loops and those that `let` declares, by name and place.
+    declared: FxHashMap<(String, u32), VarId>,
+    /// Names that `let` has declared in the blocks around this point.
+    of_blocks: Vec<String>,
     /// By variable: set on all paths to here.
     assigned: Vec<bool>,
     /// Those that are, in order: what a path sets is taken back where it ends, at a price that does not grow with the clause.
@@ -151,7 +153,7 @@ impl Scope {
         let var = &self.vars[id.0 as usize];
         match var.declared_at {
             0 => self.visible.entry(var.name.clone()).or_default().push(id),
-            at => drop(self.of_loops.insert((var.name.clone(), at), id)),
+            at => drop(self.declared.insert((var.name.clone(), at), id)),
         }
     }
 
@@ -189,13 +191,37 @@ impl Scope {
 
     /// Brings a loop's own variable into sight until [`Scope::leave_loop`].
     pub fn enter_loop(&mut self, name: &str, span: Span) -> VarId {
+        let id = self.declare(name, span);
+        self.loops += 1;
+        id
+    }
+
+    /// Brings a new variable into sight.
+    fn declare(&mut self, name: &str, span: Span) -> VarId {
         let at = span.start.max(1);
-        let known = self.of_loops.get(&(name.to_string(), at)).copied();
+        let known = self.declared.get(&(name.to_string(), at)).copied();
         let id = known.unwrap_or_else(|| self.add(name, at, span));
         self.visible.entry(name.to_string()).or_default().push(id);
         self.set(id);
-        self.loops += 1;
         id
+    }
+
+    /// `let $x`: a new variable, in sight until [`Scope::leave_block`].
+    pub fn declare_in_block(&mut self, name: &str, span: Span) -> VarId {
+        self.of_blocks.push(name.to_string());
+        self.declare(name, span)
+    }
+
+    /// Where a block begins.
+    pub fn enter_block(&self) -> usize {
+        self.of_blocks.len()
+    }
+
+    /// Takes the variables of the block that began there out of sight.
+    pub fn leave_block(&mut self, start: usize) {
+        for name in self.of_blocks.split_off(start) {
+            self.visible.get_mut(&name).map(Vec::pop);
+        }
     }
 
     pub fn leave_loop(&mut self, name: &str) {

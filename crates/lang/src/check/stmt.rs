@@ -4,7 +4,7 @@ use crate::ast::{self, Block, ExprKind as Ast, StmtKind as AstStmt};
 use crate::builtin::{self, Kind};
 use crate::check::Checker;
 use crate::check::assertion::truth;
-use crate::check::build::{convert, is_unknown};
+use crate::check::build::{convert, expr, is_unknown};
 use crate::check::infer::Slot;
 use crate::check::limits;
 use crate::hir::{BinaryOp, Export, Expr, ExprKind, MapId, Message, Stmt, StmtKind, Type, VarId, Yields};
@@ -12,8 +12,16 @@ use crate::hir_visit::visit_expr;
 use crate::span::Span;
 
 impl Checker<'_> {
-    /// A block's statements. What follows a `return` is checked too, and said to be unreachable.
+    /// A block, at whose end the variables that it declares are out of sight.
     pub fn block(&mut self, block: &Block) -> Vec<Stmt> {
+        let start = self.scope.enter_block();
+        let stmts = self.stmts(block);
+        self.scope.leave_block(start);
+        stmts
+    }
+
+    /// A block's statements. What follows a `return` is checked too, and said to be unreachable.
+    pub fn stmts(&mut self, block: &Block) -> Vec<Stmt> {
         let mut out = Vec::new();
         self.scope.ended = false;
         let mut warned = false;
@@ -37,7 +45,10 @@ impl Checker<'_> {
         }
         let kind = match &stmt.kind {
             AstStmt::Expr(e) => return self.expr_stmt(e, span, out),
-            AstStmt::Let { name, ty, value } => self.let_stmt(name, ty.as_ref(), value.as_ref()),
+            AstStmt::Let { name, ty, value } => self.let_stmt(name, ty.as_ref(), value.as_ref(), span),
+            AstStmt::Assign { target, op: None, value } if self.ends_in_aggregation(value) => {
+                return self.aggregate_behind(target, value, span, out);
+            }
             AstStmt::Assign { target, op, value } => self.assign(target, *op, value, span),
             AstStmt::If { cond, then, otherwise } => Some(self.if_stmt(cond, then, otherwise.as_ref())),
             AstStmt::While { cond, body } => Some(self.while_stmt(cond, body)),
@@ -179,9 +190,10 @@ impl Checker<'_> {
         name: &ast::Name,
         ty: Option<&ast::TypeName>,
         value: Option<&ast::Expr>,
+        span: Span,
     ) -> Option<StmtKind> {
         let value = value.map(|value| self.expr(value));
-        let id = self.scope.lookup_or_add(&name.node, name.span);
+        let id = self.scope.declare_in_block(&name.node, name.span);
         if let Some(ty) = ty {
             let ty = if ty.name == "string" && ty.pointers == 0 {
                 Some(Type::Str(self.config.max_strlen))
@@ -192,11 +204,31 @@ impl Checker<'_> {
         }
         match value {
             Some(value) => self.set_var(id, value),
-            None => {
-                self.scope.set(id);
-                None
-            }
+            None => self.zeroed(id, span),
         }
+    }
+
+    /// `let $x;` is zero whenever it is passed; outside of loops variables are zero anyway.
+    fn zeroed(&mut self, var: VarId, span: Span) -> Option<StmtKind> {
+        let is_repeated = self.scope.loops > 0 || self.scope.in_value;
+        let ty = self.scope.var(var).slot.get().ty(&self.types).filter(|_| is_repeated)?;
+        Some(StmtKind::SetVar { var, value: expr(ExprKind::Zero, ty, span) })
+    }
+
+    /// `{ let $n = 100; avg($n) }`
+    fn ends_in_aggregation(&self, value: &ast::Expr) -> bool {
+        let Ast::Block { value: Some(last), .. } = &value.kind else { return false };
+        matches!(&last.kind, Ast::Call { name, .. } if is_kind(&name.node, Kind::Aggregation))
+    }
+
+    /// `@m = { let $n = 100; avg($n) }`: the statements, and then `@m = avg($n)`.
+    fn aggregate_behind(&mut self, target: &ast::Expr, value: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
+        let Ast::Block { body, value: Some(last) } = &value.kind else { return };
+        let start = self.scope.enter_block();
+        out.extend(self.stmts(body));
+        let kind = self.assign(target, None, last, span);
+        self.scope.leave_block(start);
+        out.extend(kind.map(|kind| Stmt { kind, span }));
     }
 
     /// `target = value`, `target += value`
@@ -240,8 +272,12 @@ impl Checker<'_> {
 
     fn set_var(&mut self, id: VarId, value: Expr) -> Option<StmtKind> {
         self.scope.set(id);
+        let register = self.is_register(&value);
         let types = &self.types;
-        let taken = self.scope.var(id).slot.change(types, |slot| slot.take(&value, types));
+        let taken = self.scope.var(id).slot.change(types, |slot| {
+            slot.note_register(&value, register);
+            slot.take(&value, types)
+        });
         if let Err(mismatch) = taken {
             let name = format!("${}", self.scope.var(id).name);
             self.value_mismatch(&name, "E0201", &mismatch.has, &value);

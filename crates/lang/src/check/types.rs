@@ -312,6 +312,7 @@ impl<'c> Types<'c> {
             (Pointer(_), Pointer(_)) => Pointer(Arc::new(Void)),
             (Pointer(_), Int { .. }) | (Int { .. }, Pointer(_)) => Type::U64,
             (Str(x), Str(y)) => Str(*x.max(y)),
+            (Buf(x), Buf(y)) => Buf(*x.max(y)),
             (Tuple(x), Tuple(y)) if x.len() == y.len() => {
                 Tuple(x.iter().zip(&**y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
             }
@@ -478,16 +479,6 @@ pub fn leaves(ty: &Type) -> usize {
     match ty {
         Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().map(leaves).sum::<usize>().max(1),
         _ => 1,
-    }
-}
-
-/// Holds a struct by value: its gaps make equal values different bytes.
-pub fn has_struct(ty: &Type) -> bool {
-    match ty {
-        Type::Struct(_) => true,
-        Type::Array(element, _) => has_struct(element),
-        Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().any(has_struct),
-        _ => false,
     }
 }
 

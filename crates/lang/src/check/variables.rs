@@ -2,12 +2,15 @@
 
 use crate::ast;
 use crate::builtin::{self, Builtin, Kind, Where};
+use crate::catalog::KERNEL;
 use crate::check::Checker;
-use crate::check::build::{address, binary, convert, expr, int, unknown};
+use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::check::config::{STACK_MODES, stack_mode};
+use crate::check::infer::ValueState;
 use crate::check::limits;
 use crate::check::memory::with_names;
 use crate::check::scope::At;
+use crate::check::types::is_scalar;
 use crate::forms::walk::Measure;
 use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, StackMode, Type};
 use crate::parse::MAX_DEPTH;
@@ -200,8 +203,11 @@ impl<'a> Checker<'a> {
         if !of_record && !self.allowed(builtin, name, span) {
             return unknown(span);
         }
-        if name == "curtask" {
-            return this_task(span);
+        match name {
+            "curtask" => return self.this_task(span),
+            "leader_tid" => return self.ident("pid", span),
+            "leader_comm" => return self.process_comm(span),
+            _ => {}
         }
         if let Some((kind, ty)) = simple(name) {
             return expr(kind, ty, span);
@@ -222,7 +228,7 @@ impl<'a> Checker<'a> {
                 let child = expr(ExprKind::Fact(Fact::ChildPid), Type::U32, span);
                 binary(BinaryOp::Ne, child, int(0, Type::U32, span), Type::Bool, span)
             }
-            "ppid" | "pcomm" => self.parent_process(name, span),
+            "ppid" | "pcomm" => self.parent_process(name, this_task(span), span),
             "ustack" | "dw_ustack" | "kstack" => self.stack(name, &[], span),
             "args" => self.all_args(span),
             _ => match arg_number(name).or_else(|| Some(stack_arg_number(name)? + argument_registers())) {
@@ -269,6 +275,31 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// The value is a whole register of which nobody has declared the type: `arg0`, `retval`, `reg("ax")`, or what was
+    /// assigned from one. Of an `int` only its lower half counts.
+    pub fn is_register(&self, value: &Expr) -> bool {
+        match &value.kind {
+            ExprKind::Retval => self.scope.signature.is_none(),
+            ExprKind::Arg(number) => !self.is_wide_argument(*number),
+            ExprKind::Reg(_) => true,
+            ExprKind::Var(id) => self.scope.vars()[id.0 as usize].slot.get().is_register(),
+            ExprKind::MapGet { map, .. } => match self.maps[map.0 as usize].value.get() {
+                ValueState::Plain(slot) => slot.is_register(),
+                ValueState::Agg(_) => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// The signature has a value of 64 bits in the n-th register.
+    fn is_wide_argument(&self, number: u32) -> bool {
+        let params = self.scope.signature.as_ref().map_or(&[][..], |signature| &signature.params);
+        let number = number as usize;
+        let mut before = params.iter().take(number);
+        before.all(|param| !param.float && is_scalar(&param.ty))
+            && params.get(number).is_some_and(|param| !param.float && self.types.size(&param.ty) == 8)
+    }
+
     /// The name of the call around this one; one without any has the empty name.
     fn parent_func(&mut self, span: Span) -> Expr {
         let none = self.names.intern(NameKind::Func, "");
@@ -290,10 +321,32 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// `ppid`, `pcomm`: of the process that started this one, as the kernel's structs have it.
-    fn parent_process(&mut self, name: &str, span: Span) -> Expr {
+    /// `curtask`: a pointer to the kernel's struct, where its BTF tells what is in it.
+    fn this_task(&mut self, span: Span) -> Expr {
+        let sight = self.types.sight.clone();
+        self.types.sight = vec![KERNEL];
+        let task = self.types.declared_named("task_struct");
+        self.types.sight = sight;
+        match task {
+            Some(task) => convert(this_task(span), &Type::Pointer(Arc::new(task))),
+            None => this_task(span),
+        }
+    }
+
+    /// `ppid(task)`, `pcomm(task)`
+    pub fn parent_of(&mut self, name: &str, task: &ast::Expr, span: Span) -> Expr {
+        let address = self.number(task, &format!("the task of `{name}`"));
+        if is_unknown(&address) {
+            return unknown(span);
+        }
+        let task = expr(ExprKind::Kernel(Box::new(convert(address, &Type::U64))), Type::U64, span);
+        self.parent_process(name, task, span)
+    }
+
+    /// `ppid`, `pcomm`: of the process that started a task's, as the kernel's structs have it.
+    fn parent_process(&mut self, name: &str, task: Expr, span: Span) -> Expr {
         let wanted = if name == "ppid" { "tgid" } else { "comm" };
-        let Some((parent, field)) = self.of_task("real_parent", wanted, span) else {
+        let Some((parent, field)) = self.of_task(task, "real_parent", wanted, span) else {
             let error =
                 self.error("E0223", span, format!("`{name}` needs the kernel's BTF, which is not there"));
             error
@@ -308,16 +361,16 @@ impl<'a> Checker<'a> {
 
     /// `comm(process)`; where the kernel does not say how its structs are laid out, the name of the thread.
     fn process_comm(&mut self, span: Span) -> Expr {
-        match self.of_task("group_leader", "comm", span) {
+        match self.of_task(this_task(span), "group_leader", "comm", span) {
             Some((leader, field)) => comm_at(address(leader, field.into()), span),
             None => self.ident("comm", span),
         }
     }
 
-    /// The task that a field of this thread's leads to, and where that has another field.
-    fn of_task(&mut self, link: &str, wanted: &str, span: Span) -> Option<(Expr, u32)> {
+    /// The task that a field of another's leads to, and where that has another field.
+    fn of_task(&mut self, task: Expr, link: &str, wanted: &str, span: Span) -> Option<(Expr, u32)> {
         let [link, field] = [link, wanted].map(|field| self.catalog.kernel_field("task_struct", field));
-        let base = Box::new(this_task(span));
+        let base = Box::new(task);
         let task = expr(ExprKind::Load { base, offset: link?.into() }, Type::U64, span);
         Some((task, field?))
     }
@@ -512,7 +565,7 @@ pub fn has_mode(name: &str, word: &ast::Expr) -> bool {
     matches!(&word.kind, ast::ExprKind::Ident(word) if MODES.iter().any(|(of, known, _)| *of == name && known == word))
 }
 
-/// `curtask`
+/// The address of the kernel's struct of this thread.
 fn this_task(span: Span) -> Expr {
     expr(ExprKind::Kernel(Box::new(expr(ExprKind::Task, Type::U64, span))), Type::U64, span)
 }

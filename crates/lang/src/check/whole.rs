@@ -63,6 +63,7 @@ impl Checker<'_> {
             }
             Type::Array(..) if is_passed(&place) => self.passed_value(place),
             Type::Array(..) => self.sized(place),
+            Type::Str(_) => up_to_nul(place),
             _ => place,
         }
     }
@@ -346,7 +347,8 @@ impl Checker<'_> {
                 at,
             ) => {
                 let address = self.address_of(expr(kind, base.ty, base.span));
-                let checked = at.is_none() && count > 0;
+                // So are those of one element, as structs without a length were written before there was `[]`.
+                let checked = at.is_none() && count > 1;
                 let address = if checked { in_bounds(address, &index, count) } else { address };
                 self.element(address, element, index, span)
             }
@@ -386,6 +388,15 @@ impl Checker<'_> {
         };
         expr(ExprKind::Load { base: Box::new(base), offset }, element.clone(), span)
     }
+}
+
+/// A text that is written out ends at its first NUL, as all others do.
+fn up_to_nul(mut text: Expr) -> Expr {
+    if let ExprKind::Str(bytes) = &mut text.kind {
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        bytes.truncate(end);
+    }
+    text
 }
 
 /// The address of an array if the index lies in it, else one that nothing can be read from, which is counted. An index

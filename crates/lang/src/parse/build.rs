@@ -7,6 +7,7 @@
 use super::literal::{self, Problem};
 use super::{MAX_DEPTH, Pair, Rule, nesting, position};
 use crate::ast::*;
+use crate::builtin;
 use crate::diagnostic::Diagnostics;
 use crate::operators;
 use crate::span::{Span, Spanned};
@@ -714,7 +715,7 @@ impl<'a> Builder<'a> {
             Rule::number => self.number(text, span),
             Rule::string => ExprKind::Str(self.unescape(&text[1..text.len() - 1], span)),
             Rule::boolean => ExprKind::Bool(text == "true"),
-            Rule::ident => ExprKind::Ident(text.to_owned()),
+            Rule::ident => ExprKind::Ident(builtin::without_prefix(text).to_owned()),
             Rule::var => ExprKind::Var(text[1..].to_owned()),
             Rule::map_name => ExprKind::Map { name: text[1..].to_owned(), keys: None },
             Rule::positional => self.positional(text, span),
@@ -796,7 +797,8 @@ impl<'a> Builder<'a> {
 
     fn name_or_call(&mut self, pair: Pair) -> Expr {
         let mut parts = pair.into_inner();
-        let name = self.name(&inner!(parts, "a name"));
+        let mut name = self.name(&inner!(parts, "a name"));
+        name.node = builtin::without_prefix(&name.node).to_owned();
         let Some(args) = parts.next() else {
             return Expr { span: name.span, kind: ExprKind::Ident(name.node) };
         };
@@ -976,6 +978,9 @@ const KNOWN_HEADERS: &[&str] = &[
     "inttypes.h",
     "stddef.h",
     "stdbool.h",
+    "syscall.h",
+    "sys/syscall.h",
+    "asm/unistd.h",
 ];
 
 /// Headers whose types the CUDA tables have.

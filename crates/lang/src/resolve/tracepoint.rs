@@ -55,9 +55,11 @@ pub fn of_event(catalog: &dyn Catalog, event: &str, diags: &Diagnostics) -> Vec<
 
 /// The record as parameters, and where they lie in it. Text whose length only the record knows is `Str(0)`.
 pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
+    let text = || Type::Pointer(Arc::new(Type::Int { bytes: 1, signed: true }));
     let ty = |kind: &RecordKind| match kind {
         RecordKind::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
-        RecordKind::Pointer { text: true } => Type::Pointer(Arc::new(Type::Int { bytes: 1, signed: true })),
+        RecordKind::Pointer { text: true } => text(),
+        RecordKind::Texts => Type::Pointer(Arc::new(text())),
         RecordKind::Pointer { text: false } | RecordKind::PointerTo(_) => Type::Pointer(Arc::new(Type::Void)),
         RecordKind::Text(bytes) => Type::Str(*bytes),
         RecordKind::LocatedText => Type::Str(0),

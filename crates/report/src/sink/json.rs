@@ -32,6 +32,7 @@ use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
 pub struct JsonSink<W> {
     out: W,
     quiet: bool,
+    hides_warnings: bool,
     /// `"script": "kernels", ` where there are several.
     script: String,
 }
@@ -39,7 +40,12 @@ pub struct JsonSink<W> {
 impl<W: Write> JsonSink<W> {
     /// `quiet` leaves out how many probes were attached.
     pub fn new(out: W, quiet: bool) -> JsonSink<W> {
-        JsonSink { out, quiet, script: String::new() }
+        JsonSink { out, quiet, hides_warnings: false, script: String::new() }
+    }
+
+    /// Leaves out what `warnf` prints, or not.
+    pub fn hide_warnings(self, hides_warnings: bool) -> JsonSink<W> {
+        JsonSink { hides_warnings, ..self }
     }
 
     fn line(&mut self, kind: &str, data: &str) -> io::Result<()> {
@@ -63,6 +69,7 @@ impl<W: Write> JsonSink<W> {
                 let text = printf(format, values.get(1..).unwrap_or_default(), context);
                 self.line("printf", &string(&text))
             }
+            EventKind::Message { what: Message::Warning, .. } if self.hides_warnings => Ok(()),
             EventKind::Message { what, format, .. } => {
                 let kind = if *what == Message::Error { "errorf" } else { "warnf" };
                 let msg = string(&printf(format, values, context));

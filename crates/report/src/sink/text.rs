@@ -29,13 +29,19 @@ pub struct TextSink<W, N> {
     out: Lines<W>,
     notices: N,
     quiet: bool,
+    hides_warnings: bool,
     trials: Table,
 }
 
 impl<W: Write, N: Write> TextSink<W, N> {
     /// `quiet` leaves out how many probes were attached; losses are told all the same.
     pub fn new(out: W, notices: N, quiet: bool) -> TextSink<W, N> {
-        TextSink { out: Lines::new(out), notices, quiet, trials: Table::default() }
+        TextSink { out: Lines::new(out), notices, quiet, hides_warnings: false, trials: Table::default() }
+    }
+
+    /// Leaves out what `warnf` prints, or not.
+    pub fn hide_warnings(self, hides_warnings: bool) -> TextSink<W, N> {
+        TextSink { hides_warnings, ..self }
     }
 
     fn event(
@@ -61,6 +67,7 @@ impl<W: Write, N: Write> TextSink<W, N> {
                 let more: Vec<String> = values.iter().map(|value| context.text(value)).collect();
                 writeln!(self.out, "... {} more", more.join(" "))
             }
+            EventKind::Message { what: Message::Warning, .. } if self.hides_warnings => Ok(()),
             EventKind::Message { what, end_column, format } => {
                 let text = printf(format, values, context);
                 let Place { line, column, .. } = event.place;

@@ -59,6 +59,7 @@ const INT: Table = Table {
         (1, "v", "(int64)strlen($long)"),
         (1, "v", "(int64)strstr(`s1`, \"`a 100 xpy main`\")"),
         (1, "v", "(int64)strstr(`s1`, \"\")"),
+        (1, "v", "(int64)strstr(`m`, `s0`)"),
         (1, "v", "(int64)strncmp(`s0`, `s0`, `1..10`)"),
         (1, "v", "(int64)strcontains(`s1`, \"`i ma zz`\")"),
         (1, "v", "(int64)strcap(`s0`)"),
@@ -80,6 +81,10 @@ const INT: Table = Table {
         (1, "v", "(typeof($a))`u`"),
         (1, "v", "(int64)getopt(\"depth\", 7, \"how deep\")"),
         (1, "v", "(int64)cgroupid(\"/sys/fs/cgroup\")"),
+        (1, "v", "(int64)`is_integer is_unsigned_integer is_literal is_err`(`i`)"),
+        (1, "v", "(int64)`is_ptr is_str is_array`(`s0`)"),
+        (1, "v", "(int64)default_str_length()"),
+        (1, "v", "(int64)leader_tid"),
     ],
 };
 
@@ -103,6 +108,7 @@ const STRING: Table = Table {
     letter: 's',
     leaves: &[
         (3, "", "comm"),
+        (1, "", "leader_comm"),
         (1, "", "\"\""),
         (3, "", "\"`x main100 saxpy`\""),
         (1, "", "\"fifteen letters\""),
@@ -155,6 +161,7 @@ const CONDITION: Table = Table {
         (1, "", "!(`c`)"),
         (1, "", "has_key(@i, `k`)"),
         (1, "v", "find(@i, `k`, $f)"),
+        (1, "v", "strcontains(`s1`, str(`p`, `1..3`))"),
         (1, "v", "`e` == `e`"),
         (1, "v", "is_error((CUresult)`i`)"),
         (1, "v", "is_error((cudaError_t)`i`)"),
@@ -251,6 +258,8 @@ const FLAT: Table = Table {
         (1, "", "$a <<= `0..64`;"),
         (1, "", "$u >>= `0..64`;"),
         (2, "", "swap($a, $b);"),
+        (2, "", "let $a: int64 = `i`;"),
+        (1, "", "let $b: int64; let $k: int16;"),
         // Structs, records and tuples.
         (1, "", "$p = *(struct point *)`p`;"),
         (1, "", "$p = ((struct shape *)`p`)->corners[`i1` & 1];"),
@@ -290,6 +299,8 @@ const FLAT: Table = Table {
         (2, "", "@ph[`k`] = sum(`u2`);"),
         (2, "", "@e[`e`] = count();"),
         (2, "", "@made[`m`] = count();"),
+        (2, "", "@at[$p] = count();"),
+        (1, "", "@odd[*(struct odd *)`p`, `k`] = hist(`i1`); print(@odd[*(struct odd *)`p`, 1]);"),
         (2, "", "@last = tseries(`i2`, 300us, 4);"),
         (2, "", "@total[`k`] = tseries(`u2`, 200us, 3, \"sum\");"),
         (1, "", "@least = tseries(`i2`, 400us, 6, \"min\");"),

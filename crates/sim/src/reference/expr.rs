@@ -169,6 +169,12 @@ impl Meaning<'_> {
                 let found = haystack.text().windows(needle.len()).position(|w| w == needle);
                 found.map_or(-1, |at| at as i64)
             }
+            K::StrSearch { haystack, needle } => {
+                let (haystack, needle) = (self.eval(run, haystack), self.eval(run, needle));
+                let (text, part) = (haystack.text(), needle.text());
+                let starts = 0..=text.len() as i64 - part.len() as i64;
+                starts.into_iter().find(|&at| text[at as usize..].starts_with(part)).unwrap_or(-1)
+            }
             K::StrHash(text) => {
                 let capacity = match text.ty {
                     Type::Str(capacity) => capacity,
@@ -240,7 +246,7 @@ impl Meaning<'_> {
                 let size = abi::size(ty, &self.program.structs) as usize;
                 Val::Bytes(n.to_le_bytes()[..size].to_vec())
             }
-            (Val::Bytes(bytes), Type::Buf(_)) => Val::Buf(bytes),
+            (Val::Bytes(bytes), Type::Buf(_)) | (Val::Buf(bytes), Type::Buf(_)) => Val::Buf(bytes),
             (Val::Bytes(bytes), Type::Str(_)) => {
                 Val::Str(bytes.into_iter().take_while(|byte| *byte != 0).collect())
             }

@@ -2,9 +2,9 @@
 
 use super::value::Val;
 use super::{Later, Meaning, Run};
-use crate::outcome::{Cell, Signal, Trouble, Value, What};
+use crate::outcome::{Signal, Trouble, Value, What};
 use crate::world::Moment;
-use lang::hir::{Expr, ExprKind, MapId, MapValue, Piece, Stmt, StmtKind, VarId};
+use lang::hir::{Expr, ExprKind, MapId, Piece, Stmt, StmtKind, VarId};
 use wire::manifest;
 
 /// Where control goes next.
@@ -95,7 +95,10 @@ impl Meaning<'_> {
                 let values = values.iter().map(|(value, ty)| self.said(value, ty)).collect();
                 run.queue.push(Later::Say(What::Export(what.function(), values)));
             }
-            StmtKind::PrintEntry { map, key } => self.print_entry(run, *map, key),
+            StmtKind::PrintEntry { map, key } => {
+                let key = self.values(run, key);
+                run.queue.push(Later::PrintEntry(*map, key));
+            }
             StmtKind::PrintMap { map, top, div } => run.queue.push(Later::PrintMap(*map, *top, *div)),
             StmtKind::Clear(map) => run.queue.push(Later::Clear(*map)),
             StmtKind::Zero(map) => run.queue.push(Later::Zero(*map)),
@@ -116,20 +119,6 @@ impl Meaning<'_> {
         {
             self.trouble(Trouble::MissingKey(self.program.maps[map.0 as usize].name.clone()));
         }
-    }
-
-    /// Of a plain map the value is that of now, of an aggregation that of when the reader comes by.
-    fn print_entry(&mut self, run: &mut Run, map: MapId, key: &[Expr]) {
-        let types: Vec<_> = key.iter().map(|k| k.ty.clone()).collect();
-        let key = self.values(run, key);
-        let declared = &self.program.maps[map.0 as usize];
-        run.queue.push(match &declared.value {
-            MapValue::Agg(_) => Later::PrintEntry(map, key),
-            MapValue::Plain(ty) => {
-                let cell = Cell::Plain(self.said(&self.get(map, &key), ty));
-                Later::Say(What::PrintEntry(declared.name.clone(), self.said_all(&key, &types), Some(cell)))
-            }
-        });
     }
 
     fn while_loop(&mut self, run: &mut Run, cond: &Expr, body: &[Stmt]) -> Flow {
@@ -202,18 +191,29 @@ fn message(what: lang::hir::Message) -> manifest::Message {
 fn pieces(format: &[Piece]) -> Vec<manifest::Piece> {
     let piece = |piece: &Piece| match piece.clone() {
         Piece::Text(text) => manifest::Piece::Text(text),
-        Piece::Directive { left, plus, space, alternate, zero, width, precision, conversion } => {
-            manifest::Piece::Directive(manifest::Directive {
-                left,
-                plus,
-                space,
-                alternate,
-                zero,
-                width,
-                precision,
-                conversion,
-            })
-        }
+        Piece::Directive {
+            left,
+            plus,
+            space,
+            alternate,
+            zero,
+            width,
+            precision,
+            length,
+            register,
+            conversion,
+        } => manifest::Piece::Directive(manifest::Directive {
+            left,
+            plus,
+            space,
+            alternate,
+            zero,
+            width,
+            precision,
+            length,
+            register,
+            conversion,
+        }),
     };
     format.iter().map(piece).collect()
 }

@@ -126,7 +126,7 @@ impl Meaning<'_> {
     }
 
     fn key(&self, map: MapId, key: &[Val]) -> Vec<u8> {
-        key_bytes(key, self.key_types(map))
+        key_bytes(key, self.key_types(map), &self.program.structs)
     }
 
     /// What a key holds; an aggregation without samples counts as absent.

@@ -100,7 +100,8 @@ pub fn fit(bits: i64, ty: &Type, program: &Program) -> i64 {
 }
 
 /// The layout's view of a type.
-fn wire_type(ty: &Type) -> wire::Type {
+fn wire_type(ty: &Type, structs: &[hir::Struct]) -> wire::Type {
+    let wire_type = |ty: &Type| wire_type(ty, structs);
     match ty {
         Type::Bool => wire::Type::Bool,
         Type::Int { bytes, signed } => wire::Type::Int { bytes: *bytes, signed: *signed },
@@ -111,6 +112,20 @@ fn wire_type(ty: &Type) -> wire::Type {
         Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
             wire::Type::Tuple(parts.iter().map(wire_type).collect())
         }
+        Type::Struct(id) => {
+            let def = &structs[id.0 as usize];
+            let members = def.fields.iter().map(|field| wire::types::Member {
+                name: field.name.clone(),
+                offset: field.offset,
+                ty: wire_type(&field.ty),
+                bits: None,
+            });
+            wire::Type::Struct(wire::types::Struct {
+                size: def.size,
+                align: def.align.min(8),
+                members: members.collect(),
+            })
+        }
         Type::Inet => wire::Type::Tuple(vec![wire_type(&Type::U32); 5]),
         Type::Array(element, count) => wire::Type::Array(Box::new(wire_type(element)), *count),
         Type::Name(_) => wire::Type::Name(wire::NameKind::Func),
@@ -119,17 +134,20 @@ fn wire_type(ty: &Type) -> wire::Type {
         Type::Timestamp(format) => wire::Type::Timestamp(format.clone()),
         Type::Lookup(what) => wire::Type::Lookup(wire_lookup(*what)),
         Type::Buf(capacity) => wire::Type::Buf(*capacity),
-        Type::Void | Type::Struct(_) => panic!("the checker keeps {ty:?} out of keys"),
+        Type::Void => panic!("the checker keeps {ty:?} out of keys"),
     }
 }
 
 /// Bytes of a key, which order it among the others.
-pub fn key_bytes(parts: &[Val], types: &[Type]) -> Vec<u8> {
-    let types: Vec<_> = types.iter().map(wire_type).collect();
+pub fn key_bytes(parts: &[Val], types: &[Type], structs: &[hir::Struct]) -> Vec<u8> {
+    let types: Vec<_> = types.iter().map(|ty| wire_type(ty, structs)).collect();
     let layout = layout::key(&types);
     let mut bytes = vec![0; layout.size as usize];
     for ((part, ty), offset) in parts.iter().zip(&types).zip(layout.offsets) {
         write(part, ty, &mut bytes[offset as usize..]);
+    }
+    for (at, len) in layout::gaps(&wire::Type::Tuple(types)) {
+        bytes[at as usize..(at + len) as usize].fill(0);
     }
     bytes
 }
