@@ -64,7 +64,8 @@ impl Table {
         let title = title(&self.rows[0][at].0);
         let widths = texts.iter().map(|row| row[at].chars().count());
         let width = widths.chain([title.chars().count()]).max().unwrap_or(0);
-        let right = self.rows.iter().all(|row| is_quantity(&row[at].1));
+        let mut values = self.rows.iter().map(|row| &row[at].1).filter(|value| !is_nothing(value)).peekable();
+        let right = values.peek().is_some() && values.all(is_quantity);
         Column { at, title, width, right }
     }
 }
@@ -92,7 +93,11 @@ fn title(name: &str) -> String {
 
 /// Whether a cell is nothing: there is no such value.
 pub fn is_nothing(value: &Value) -> bool {
-    matches!(value, Value::Str(bytes, _) if bytes == b"-")
+    match value {
+        Value::Str(bytes, _) => bytes == b"-",
+        Value::Either(_, value) => is_nothing(value),
+        _ => false,
+    }
 }
 
 fn is_quantity(value: &Value) -> bool {
@@ -102,7 +107,7 @@ fn is_quantity(value: &Value) -> bool {
             matches!(what, Lookup::Size | Lookup::Time | Lookup::Float | Lookup::Double)
         }
         Value::Either(_, value) => is_quantity(value),
-        other => is_nothing(other),
+        _ => false,
     }
 }
 

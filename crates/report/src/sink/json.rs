@@ -270,11 +270,12 @@ fn kind(map: &Map) -> &'static str {
     }
 }
 
-/// Sizes are bytes and times ns; a cell without a value is null.
+/// Sizes are bytes, times ns, and results their names; a cell without a value is null.
 fn cell_of_table(context: Context, value: &Value) -> String {
     match value {
         Value::Lookup(Lookup::Size | Lookup::Time, number_of) => number(i128::from(*number_of)),
         Value::Either(_, value) => cell_of_table(context, value),
+        Value::Enum(..) => string(context.text(value).as_bytes()),
         nothing if table::is_nothing(nothing) => "null".into(),
         other => value_json(context, other),
     }

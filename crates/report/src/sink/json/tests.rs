@@ -154,6 +154,7 @@ fn kernels_whose_short_names_are_the_same_are_members_of_their_own() {
 fn a_table_is_an_array_of_objects() {
     let cells = [
         ("calls", int(3)),
+        ("result", Value::Enum(0, 2)),
         ("took", Value::Lookup(Lookup::Time, 950)),
         ("mean", Value::Either(0, Box::new(Value::Str(b"-".into(), false)))),
     ];
@@ -161,6 +162,6 @@ fn a_table_is_an_array_of_objects() {
     let header = Header { event: 0, cpu: 0, time_ns: 7, tgid: 1, tid: 1 };
     assert_eq!(
         written(&manifest(), Output::Table(header, table)),
-        "{\"type\": \"table\", \"data\": [{\"calls\": 3, \"took\": 950, \"mean\": null}]}"
+        "{\"type\": \"table\", \"data\": [{\"calls\": 3, \"result\": \"CUDA_ERROR_OUT_OF_MEMORY\", \"took\": 950, \"mean\": null}]}"
     );
 }
