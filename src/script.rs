@@ -92,12 +92,23 @@ pub fn load(cli: &Cli, messages: &Messages) -> Result<Script> {
 /// It cannot be had.
 pub fn import(mut script: Script, cli: &Cli, messages: &Messages) -> Result<Script> {
     let mut diags = Diagnostics::default();
+    if let Some(version) = kernel_version() {
+        script.source.set_kernel(version);
+    }
     import::load(&mut script.source, &Disk(cli), &mut diags);
     messages.diagnostics(&diags, &script.source);
     match diags.has_errors() {
         true => bail!("the script cannot be read"),
         false => Ok(script),
     }
+}
+
+/// Major, minor and patch of the running kernel, as its headers have them.
+fn kernel_version() -> Option<(u8, u8, u8)> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(u8::MAX));
+    Some((numbers.next()?, numbers.next()?, numbers.next()?))
 }
 
 /// All scripts that the command line names. Behind the first one other embedded scripts and files of scripts may stand, and

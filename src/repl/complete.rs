@@ -252,7 +252,7 @@ fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<Str
     let builtins = BUILTINS.iter().filter(|builtin| builtin.name != "argN").map(written);
     let constants = cuda::constants().map(|(name, ..)| name.to_owned());
     let macros = cuda::macro_constants().map(|(name, _)| name.to_owned());
-    let macros = macros.chain(posix::constant_names().map(str::to_owned));
+    let macros = macros.chain(posix::constant_names().chain(lang::constants::names()).map(str::to_owned));
     let keywords = KEYWORDS.iter().map(|word| format!("{word} "));
     candidates(before, word, builtins.chain(keywords).chain(constants).chain(macros))
 }

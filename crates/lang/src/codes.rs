@@ -117,10 +117,10 @@ pub const SYNTAX: &[Code] = &[
     Code {
         code: "E0011",
         title: "not part of this language",
-        explanation: "Preprocessor conditions and the macros of C are not supported. `struct`, `union`, `enum` and \
-                      `typedef` declare types, `#define NAME literal` names a constant, and `macro` what stands for \
-                      more.",
-        example: "#ifdef DEBUG",
+        explanation: "Of C's preprocessor there are `#include`, `#define NAME literal`, `#undef` and conditions such as \
+                      `#ifdef`. `struct`, `union`, `enum` and `typedef` declare types, and `macro` names what stands for \
+                      more than a literal.",
+        example: "#import \"x.h\"",
         repaired: "#define LIMIT 4096\nuprobe:libcuda:cuMemAlloc / args.bytesize > LIMIT / { @ = count() }",
     },
     Code {
@@ -139,27 +139,38 @@ pub const SYNTAX: &[Code] = &[
         repaired: "BEGIN < $x = 3; $y = ($x > 2); print($y); >",
     },
     Code {
-        code: "E0014",
-        title: "a definition without a literal value",
-        explanation: "`#define` gives a name to a literal: `#define LIMIT 4096`. Macros with parameters are not \
-                      supported.",
+        code: "W0051",
+        title: "an unknown header",
+        explanation: "Headers are not read. What CUDA's headers and the usual headers of C and of the kernel's interface \
+                      define is built in, and the kernel's own types come from its BTF: including those headers is \
+                      accepted. What another header defines is unknown.",
+        example: "#include <zlib.h>\nBEGIN { print(1); }",
+        repaired: "#include <linux/sched.h>\nBEGIN { print(1); }",
+    },
+    Code {
+        code: "W0052",
+        title: "a definition that has no effect",
+        explanation: "`#define` names a literal: `#define LIMIT 4096`. A name without a value serves conditions such as \
+                      `#ifdef` only; macros with parameters and values of another kind are not expanded. Where such a \
+                      name is used it is unknown.",
         example: "#define TWICE(x) x + x\nBEGIN { print(1); }",
         repaired: "#define TWO 2\nBEGIN { print(TWO); }",
     },
     Code {
-        code: "W0051",
-        title: "an unknown header",
-        explanation: "What CUDA's headers, `errno.h`, `signal.h` and `stdint.h` define is built in, and including them is \
-                      accepted. Other headers are not read, so what they define is unknown.",
-        example: "#include <linux/sched.h>\nBEGIN { print(1); }",
-        repaired: "#include <cuda.h>\nBEGIN { print(1); }",
+        code: "E0041",
+        title: "a condition of the preprocessor is wrong",
+        explanation: "`#if`, `#ifdef` and `#ifndef` are closed by `#endif`; `#elif` and `#else` belong to one of them. \
+                      Conditions have integers, operators, `defined(NAME)` and names of `#define`. `#error` in lines that \
+                      are taken refuses the script.",
+        example: "#ifdef DEBUG\nBEGIN { print(1); }",
+        repaired: "#ifdef DEBUG\nBEGIN { print(1); }\n#endif\nEND { print(2); }",
     },
     Code {
-        code: "W0052",
-        title: "a definition without a value",
-        explanation: "A name without a value stands for nothing: where it is used it is unknown.",
-        example: "#define LIMIT\nBEGIN { print(1); }",
-        repaired: "#define LIMIT 10\nBEGIN { print(LIMIT); }",
+        code: "W0053",
+        title: "the script warns",
+        explanation: "A `#warning` in lines that are taken.",
+        example: "#warning old\nBEGIN { print(1); }",
+        repaired: "#if 0\n#warning old\n#endif\nBEGIN { print(1); }",
     },
     Code {
         code: "E0016",

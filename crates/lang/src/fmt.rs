@@ -187,7 +187,7 @@ impl<'a> Writer<'a> {
             }
             self.apart &= comment.newlines == 0 && !self.out.is_empty();
             self.out.push_str(comment.text);
-            forced = comment.text.starts_with("//");
+            forced = comment.text.starts_with("//") || comment.is_directive();
         }
         forced || !self.tokens.gaps[at].comments.is_empty() && self.tokens.gaps[at].newlines > 0
     }

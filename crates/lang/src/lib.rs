@@ -10,6 +10,7 @@ pub mod catalog;
 pub mod check;
 pub mod codes;
 pub mod compile;
+pub mod constants;
 pub mod debug;
 pub mod diagnostic;
 pub mod fmt;

@@ -7,6 +7,8 @@
 //! Time is linear in the length of the script, and nesting is limited rather than the stack exhausted.
 
 mod build;
+mod condition;
+pub(crate) mod conditionals;
 mod explain;
 mod habits;
 mod literal;
@@ -83,7 +85,7 @@ fn read<'d>(src: &Source, params: &[String], diags: &'d mut Diagnostics) -> (Scr
 /// The items of one file of the source.
 pub(crate) fn parse_file(src: &Source, file: usize, params: &[String], diags: &mut Diagnostics) -> Vec<Item> {
     let (start, end) = (src.files()[file].start, src.files()[file].end);
-    let text = &src.text[..end];
+    let text = &conditionals::apply(&src.text[..end], start, src.kernel(), diags);
     let items = nesting::with_room(text, || read_all(text, start, params, diags));
     if file > 0 {
         refuse_settings(&items, diags);

@@ -42,6 +42,7 @@ pub struct Source {
     /// Where bytes lie that are not the first of their character.
     continued: Vec<u32>,
     files: Vec<SourceFile>,
+    kernel: Option<(u8, u8, u8)>,
 }
 
 /// One file of a source.
@@ -70,7 +71,17 @@ impl Source {
         let (name, text) = (name.into(), text.into());
         let (line_starts, continued) = (line_starts(&text), continued(&text));
         let files = vec![SourceFile { name: name.clone(), start: 0, end: text.len() }];
-        Source { name, text, line_starts, continued, files }
+        Source { name, text, line_starts, continued, files, kernel: None }
+    }
+
+    /// Sets the version of the kernel that the script is for: `LINUX_VERSION_CODE` in its conditions.
+    pub fn set_kernel(&mut self, version: (u8, u8, u8)) {
+        self.kernel = Some(version);
+    }
+
+    /// The version of the kernel that the script is for, if it is known.
+    pub fn kernel(&self) -> Option<(u8, u8, u8)> {
+        self.kernel
     }
 
     /// The script itself, then those that it imports.

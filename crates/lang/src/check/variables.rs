@@ -11,6 +11,7 @@ use crate::check::limits;
 use crate::check::memory::with_names;
 use crate::check::scope::At;
 use crate::check::types::is_scalar;
+use crate::constants;
 use crate::forms::walk::Measure;
 use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, StackMode, Type};
 use crate::parse::MAX_DEPTH;
@@ -109,7 +110,7 @@ impl<'a> Checker<'a> {
         if let Some((id, value)) = self.types.declared_constant(name) {
             return int(value, Type::Enum(id), span);
         }
-        if let Some(value) = posix::constant(name) {
+        if let Some(value) = posix::constant(name).or_else(|| constants::constant(name)) {
             return int(value, Type::I64, span);
         }
         self.unknown_ident(name, span)
@@ -157,7 +158,8 @@ impl<'a> Checker<'a> {
         let own = self.defines.keys().map(String::as_str).chain(self.types.constant_names());
         let own = own.chain(self.types.declared_constants());
         let is_loud = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
-        let numbers = posix::constant_names().filter(|_| is_loud).map(|name| name as &str);
+        let numbers =
+            posix::constant_names().chain(constants::names()).filter(|_| is_loud).map(|name| name as &str);
         let near = self.diags.similar(name, builtins.chain(constants).chain(numbers).chain(own));
         let argument = self.argument_like(name);
         let has_var = self.scope.lookup(name).is_some();

@@ -4,8 +4,10 @@
 //! dot) are found between the leaves.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
-use crate::parse::{self, Pair, Rule};
+use crate::diagnostic::Diagnostics;
+use crate::parse::{self, Pair, Rule, conditionals};
 
 /// A word or mark.
 #[derive(Clone, Debug)]
@@ -40,7 +42,12 @@ pub struct Comment<'a> {
 impl Comment<'_> {
     /// It lasts until the end of the line.
     pub fn is_line(&self) -> bool {
-        self.text.starts_with("//") || self.text.contains('\n')
+        self.text.starts_with("//") || self.is_directive() || self.text.contains('\n')
+    }
+
+    /// A line of the preprocessor, with the lines that it leaves out.
+    pub fn is_directive(&self) -> bool {
+        self.text.starts_with('#')
     }
 }
 
@@ -71,6 +78,8 @@ pub struct Tokens<'a> {
     pub list: Vec<Token<'a>>,
     /// Before each token, and one behind the last.
     pub gaps: Vec<Gap<'a>>,
+    /// Lines of the preprocessor, and lines that they leave out.
+    blanked: Vec<Range<usize>>,
 }
 
 /// Rules that are taken as they are, blanks included.
@@ -179,11 +188,16 @@ impl<'a> Tokens<'a> {
     /// The words of a script; `None` if the grammar cannot read it.
     pub fn of(text: &'a str) -> Option<Tokens<'a>> {
         let mut marks = Marks::default();
-        for item in parse::items(text)? {
+        let applied = conditionals::apply(text, 0, None, &mut Diagnostics::default());
+        for item in parse::items(&applied)? {
             marks.entries.insert(item.as_span().start());
             marks.walk(item, Rule::items);
         }
-        let mut tokens = Tokens { list: Vec::new(), gaps: vec![Gap::default()] };
+        let mut tokens = Tokens {
+            list: Vec::new(),
+            gaps: vec![Gap::default()],
+            blanked: conditionals::blanked(text, None),
+        };
         let mut at = 0;
         for &(start, end, rule) in &marks.leaves {
             tokens.between(text, at..start, &marks);
@@ -194,7 +208,7 @@ impl<'a> Tokens<'a> {
         Some(tokens)
     }
 
-    fn push(&mut self, text: &'a str, place: std::ops::Range<usize>, rule: Option<Rule>, marks: &Marks) {
+    fn push(&mut self, text: &'a str, place: Range<usize>, rule: Option<Rule>, marks: &Marks) {
         let word = &text[place.clone()];
         // Braces of a form that is unknown here are blocks too.
         let (bare_open, bare_close) = (rule.is_none() && word == "{", rule.is_none() && word == "}");
@@ -213,18 +227,20 @@ impl<'a> Tokens<'a> {
     }
 
     /// Blanks, comments and bare text between two leaves.
-    fn between(&mut self, text: &'a str, place: std::ops::Range<usize>, marks: &Marks) {
+    fn between(&mut self, text: &'a str, place: Range<usize>, marks: &Marks) {
         let mut at = place.start;
         while at < place.end {
             let rest = &text[at..place.end];
+            let directive = self.blanked.iter().find(|range| range.start == at);
             let length = match rest.chars().next() {
                 None => break,
+                _ if directive.is_some() => self.comment(rest, directive.map(Range::len)),
                 Some(c) if c.is_whitespace() || c == '\u{feff}' => {
                     let gap = self.gaps.last_mut().expect("one from the start");
                     gap.newlines += usize::from(c == '\n');
                     c.len_utf8()
                 }
-                Some(_) if rest.starts_with("//") || rest.starts_with("/*") => self.comment(rest),
+                Some(_) if rest.starts_with("//") || rest.starts_with("/*") => self.comment(rest, None),
                 Some(_) => {
                     let length = parse::word_length(rest);
                     self.push(text, at..at + length, None, marks);
@@ -235,14 +251,15 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    fn comment(&mut self, rest: &'a str) -> usize {
-        let length = match rest.starts_with("//") {
+    /// Takes a comment of the length that is known, or as long as its marks say.
+    fn comment(&mut self, rest: &'a str, length: Option<usize>) -> usize {
+        let length = length.unwrap_or_else(|| match rest.starts_with("//") {
             true => rest.find('\n').unwrap_or(rest.len()),
             false => rest.find("*/").map_or(rest.len(), |at| at + 2),
-        };
+        });
         let gap = self.gaps.last_mut().expect("one from the start");
         let newlines = std::mem::take(&mut gap.newlines);
-        gap.comments.push(Comment { text: rest[..length].trim_end(), newlines });
+        gap.comments.push(Comment { text: rest[..length].trim(), newlines });
         length
     }
 

@@ -8,6 +8,7 @@ use super::literal::{self, Problem};
 use super::{MAX_DEPTH, Pair, Rule, nesting, position};
 use crate::ast::*;
 use crate::builtin;
+use crate::constants;
 use crate::diagnostic::Diagnostics;
 use crate::operators;
 use crate::span::{Span, Spanned};
@@ -104,10 +105,11 @@ impl<'a> Builder<'a> {
     fn include(&mut self, pair: Pair) -> Option<Item> {
         let header = inner!(pair.into_inner(), "a header");
         let path = header.as_str().trim_matches(['<', '>', '"']);
-        if !is_cuda_header(path) && !KNOWN_HEADERS.contains(&path) {
-            let message = format!("`{path}` is not read: CUDA's headers and a few of C are known");
+        if !constants::has_header(path) {
             let span = self.span(&header);
-            self.diags.warning("W0051", span, message).label("what it defines is unknown here");
+            self.diags
+                .warning("W0051", span, format!("`{path}` is not read"))
+                .label("what it defines is unknown here");
         }
         None
     }
@@ -117,14 +119,14 @@ impl<'a> Builder<'a> {
         let mut parts = pair.into_inner();
         let name = self.name(&inner!(parts, "a name"));
         let rest = inner!(parts, "the rest of the line");
-        let text = rest.as_str();
+        let text = rest.as_str().replace("\\\r\n", "   ").replace("\\\n", "  ");
         if text.starts_with('(') {
-            let message = format!("`{}` has parameters; macros are not supported", name.node);
-            self.diags.error("E0014", whole, message).help("`#define NAME literal` names a constant");
+            let message = format!("`{}` has parameters and is not expanded", name.node);
+            self.without_effect(whole, message, "`macro` declares what has parameters");
             return None;
         }
         let start = self.base + rest.as_span().start();
-        match nesting::parse(Rule::defined_value, text) {
+        match nesting::parse(Rule::defined_value, &text) {
             Ok(pairs) => {
                 let base = std::mem::replace(&mut self.base, start);
                 let value = pairs.flat_map(Pair::into_inner).find(|pair| pair.as_rule() == Rule::expr);
@@ -134,17 +136,22 @@ impl<'a> Builder<'a> {
             }
             Err(_) if text.trim().is_empty() => {
                 let message = format!("`{}` is defined without a value and has no effect", name.node);
-                self.diags.warning("W0052", whole, message).help("give it a literal, or leave it out");
+                self.without_effect(whole, message, "give it a literal, or leave it out");
                 None
             }
             Err(error) => {
                 let end = text.trim_end().len();
                 let span = Span::new(start + position(&error).min(end), start + end);
-                let message = format!("the value of `{}` is not a literal", name.node);
-                self.diags.error("E0014", span, message).help("`#define NAME literal` names a constant");
+                let message = format!("the value of `{}` is not a literal: it has no effect", name.node);
+                self.without_effect(span, message, "`#define NAME literal` names a constant");
                 None
             }
         }
+    }
+
+    /// A definition that C has and a script does not need, unless it uses the name.
+    fn without_effect(&mut self, span: Span, message: String, help: &str) {
+        self.diags.warning("W0052", span, message).help(help);
     }
 
     fn config(&mut self, pair: Pair) -> Vec<ConfigEntry> {
@@ -965,33 +972,4 @@ fn last_stmt<'p>(block: &Pair<'p>) -> Option<Pair<'p>> {
 
 fn block_of(stmt: Stmt) -> Block {
     Block { span: stmt.span, stmts: vec![stmt] }
-}
-
-/// Headers of C whose types and constants are built in.
-const KNOWN_HEADERS: &[&str] = &[
-    "errno.h",
-    "linux/errno.h",
-    "asm/errno.h",
-    "signal.h",
-    "linux/signal.h",
-    "stdint.h",
-    "inttypes.h",
-    "stddef.h",
-    "stdbool.h",
-    "syscall.h",
-    "sys/syscall.h",
-    "asm/unistd.h",
-];
-
-/// Headers whose types the CUDA tables have.
-fn is_cuda_header(path: &str) -> bool {
-    const STEMS: &[&str] = &[
-        "cuda", "cudnn", "cublas", "cufft", "curand", "cusparse", "cusolver", "nccl", "nvrtc", "nvml",
-        "nvtx", "cupti",
-    ];
-    const OTHERS: &[&str] =
-        &["driver_types.h", "vector_types.h", "builtin_types.h", "device_types.h", "library_types.h"];
-    let file = path.rsplit('/').next().unwrap_or(path);
-    let lower = file.to_ascii_lowercase();
-    OTHERS.contains(&file) || STEMS.iter().any(|stem| lower.starts_with(stem))
 }

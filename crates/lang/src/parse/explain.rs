@@ -11,7 +11,8 @@ use crate::diagnostic::Diagnostics;
 use crate::span::Span;
 
 /// What begins an item in other dialects, and what to do here instead.
-pub(super) const FOREIGN: &[(&str, &str)] = &[("#", "only `#define NAME literal` and `#include` are known")];
+pub(super) const FOREIGN: &[(&str, &str)] =
+    &[("#", "`#include`, `#define NAME literal`, `#undef` and conditions such as `#ifdef` are known")];
 
 /// An item with a mistake, perhaps after others have been taken out of it.
 pub(super) struct Broken {
