@@ -9,12 +9,12 @@
 //!
 //! Behind the script a long option that is none of ours is the script's; before it, it is a mistake that clap names.
 
-use crate::cli::{self, Cli, FmtOptions, RecordOptions, ReportOptions, Subcommand, Word};
+use crate::cli::{self, Cli, FmtOptions, Mode, RecordOptions, ReportOptions, Stage, Subcommand, Word};
 use crate::commands::script_help;
 use crate::embedded;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{Arg, Args, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 use lang::forms::getopt::Given;
 use std::ffi::OsString;
 
@@ -36,6 +36,18 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         refuse_others(subcommand, &split.given, &matches, command)?;
     }
     let mut cli = Cli::from_arg_matches(&matches)?;
+    cli.without_effect = WITHOUT_EFFECT.iter().filter_map(|option| option.note(&matches)).collect();
+    if cli.debug.contains(&Stage::Verifier) {
+        cli.without_effect.push(
+            "`-d verifier` has no effect: the verifier's log is shown when it refuses a program".into(),
+        );
+    }
+    match cli.mode {
+        Some(Mode::Test) => cli.test = Some("*".into()),
+        Some(Mode::Bench) => cli.bench = Some("*".into()),
+        Some(Mode::Format) => cli.print_formatted = true,
+        None => {}
+    }
     match subcommand {
         Some(Subcommand::Record) => cli.record = RecordOptions::from_arg_matches(&matches)?,
         Some(Subcommand::Report) => cli.report = ReportOptions::from_arg_matches(&matches)?,
@@ -47,26 +59,55 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
 }
 
 /// Options of bpftrace that are not here, and what there is.
-const ABSENT: &[(&str, &str)] = &[
-    ("--aot", "`--emit FILE` writes the BPF object"),
-    ("--btf", "what the kernel says of its types is read anyway: leave it out"),
-    ("--debuginfo", "debug information is found by the files that are traced: leave it out"),
-    ("--dwarf-pid", "stacks of all processes are walked by their unwind tables: leave it out"),
-    ("--emit-elf", "`--emit FILE` writes the BPF object"),
-    ("--emit-llvm", "`-d ir` and `-d bpf` show what a script becomes"),
-    ("--fmt", "`cudatrace fmt FILE` formats scripts, `cudatrace fmt -` what comes on standard input"),
-    ("--include", "CUDA's types are built in; declare others in the script, or `import` a script that does"),
-    ("-I", "CUDA's types are built in; declare others in the script, or `import` a script that does"),
-    (
-        "--probe-filter",
-        "name the functions by a pattern or a regular expression: `uprobe:libcuda:/cu(Mem|Stream).*/`",
-    ),
-    (
-        "--traceable-functions",
-        "functions of the kernel cannot be probed: `-l 'tracepoint:*'` lists what can be",
-    ),
-    ("--usdt-file-activation", "markers are always switched on through their files: leave it out"),
+const ABSENT: &[(&str, &str)] =
+    &[("--aot", "`--emit FILE` writes the BPF object, which is not a program of its own")];
+
+/// An option of bpftrace that changes nothing here.
+struct WithoutEffect {
+    name: &'static str,
+    short: Option<char>,
+    valued: bool,
+    why: &'static str,
+}
+
+const fn without_effect(name: &'static str, valued: bool, why: &'static str) -> WithoutEffect {
+    WithoutEffect { name, short: None, valued, why }
+}
+
+const HEADERS: &str = "headers are not read; what CUDA's and the kernel's define is known";
+
+/// They are accepted, so that command lines for bpftrace work, and reported.
+const WITHOUT_EFFECT: &[WithoutEffect] = &[
+    WithoutEffect { name: "I", short: Some('I'), valued: true, why: HEADERS },
+    without_effect("include", true, HEADERS),
+    WithoutEffect {
+        name: "btf",
+        short: Some('b'),
+        valued: false,
+        why: "the kernel's BTF is read where a script needs it",
+    },
+    without_effect("debuginfo", true, "debug information is found by the files that are traced"),
+    without_effect("dwarf-pid", true, "stacks of all processes are walked by their unwind tables"),
+    without_effect("emit-llvm", true, "there is no LLVM; `-d ir` and `-d bpf` show what a script becomes"),
+    without_effect("traceable-functions", true, "functions of the kernel are not probed"),
+    without_effect("usdt-file-activation", false, "markers are always switched on through their files"),
+    without_effect("verify-llvm-ir", false, "there is no LLVM; the compiler checks its own stages"),
 ];
+
+impl WithoutEffect {
+    fn arg(&self) -> Arg {
+        let action = if self.valued { ArgAction::Append } else { ArgAction::Count };
+        let arg = Arg::new(self.name).short(self.short).hide(true).action(action);
+        if self.name.len() > 1 { arg.long(self.name) } else { arg }
+    }
+
+    /// What to say if the command line has it.
+    fn note(&self, matches: &ArgMatches) -> Option<String> {
+        let given = matches.value_source(self.name) == Some(ValueSource::CommandLine);
+        let dashes = if self.name.len() > 1 { "--" } else { "-" };
+        given.then(|| format!("`{dashes}{}` has no effect: {}", self.name, self.why))
+    }
+}
 
 /// A message that says all: without how the command line looks in general.
 fn plain(kind: ErrorKind, said: &str) -> clap::Error {
@@ -118,7 +159,7 @@ fn refuse_others(
 
 /// Our options, with those that a subcommand has besides.
 pub fn command(subcommand: Option<Subcommand>) -> Command {
-    let command = Cli::command();
+    let command = Cli::command().args(WITHOUT_EFFECT.iter().map(WithoutEffect::arg));
     let mut command = match subcommand {
         Some(Subcommand::Record) => RecordOptions::augment_args(command),
         Some(Subcommand::Report) => ReportOptions::augment_args(command),
@@ -176,7 +217,7 @@ impl Split {
     fn word(&mut self, command: &Command, word: OsString) -> bool {
         let text = word.to_string_lossy().into_owned();
         let known = match text.strip_prefix("--") {
-            Some(long) => command.get_arguments().find(|arg| arg.get_long() == long.split('=').next()),
+            Some(long) => named(command, long.split('=').next().unwrap_or(long)),
             None => return self.short(command, word),
         };
         if self.script && text == "--help" {
@@ -184,6 +225,8 @@ impl Split {
             return false;
         }
         self.last = None;
+        // An embedded script's own option wins over one of bpftrace that has no effect.
+        let known = known.filter(|arg| !(self.script && is_without_effect(arg) && is_of_script(&text)));
         match known {
             None if self.script => {
                 self.last = Some(self.given.len()).filter(|_| !text.contains('='));
@@ -238,6 +281,23 @@ impl Split {
             self.ours.extend(args);
         }
     }
+}
+
+/// Our option of a long name.
+fn named<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
+    let is_named = |arg: &&Arg| {
+        arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+    };
+    command.get_arguments().find(is_named)
+}
+
+fn is_without_effect(arg: &Arg) -> bool {
+    WITHOUT_EFFECT.iter().any(|option| arg.get_id() == option.name)
+}
+
+/// `--top=5`, and some embedded script has `top`.
+fn is_of_script(written: &str) -> bool {
+    embedded::has_option(written.trim_start_matches('-').split('=').next().unwrap_or_default())
 }
 
 /// Its value may be the next word.
@@ -333,8 +393,24 @@ mod tests {
         for (name, instead) in ABSENT {
             assert!(said(&format!("cudatrace {name} x a.ct")).contains(instead), "{name}");
         }
-        assert!(said("cudatrace --emit-elf=x.o x.bt").contains("`--emit FILE`"));
-        assert!(said("cudatrace -I/usr/include x.bt").contains("built in"));
+    }
+
+    #[test]
+    fn command_lines_of_bpftrace_are_accepted() {
+        let cli = read(
+            "cudatrace -I /usr/include --include x.h --btf --debuginfo /d --dwarf-pid 3 --emit-llvm x \
+             --traceable-functions f --usdt-file-activation --verify-llvm-ir -d verifier x.bt 7 --debuginfo /e",
+        );
+        assert_eq!((cli.without_effect.len(), cli.words), (10, vec!["x.bt".into(), "7".into()]));
+        assert!(cli.without_effect[0].starts_with("`-I` has no effect: headers are not read"));
+        let cli = read(
+            "cudatrace -vv -kk --warnings -q -q --cmd ./a --emit-elf x.o -d all,dis -e 1 -e 'BEGIN { }'",
+        );
+        assert_eq!((cli.execute.as_deref(), cli.command.as_deref()), (Some("BEGIN { }"), Some("./a")));
+        assert_eq!((cli.emit, cli.debug), (Some("x.o".into()), vec![Stage::All, Stage::Bpf]));
+        assert!(cli.without_effect.is_empty());
+        assert_eq!(read("cudatrace --mode test x.bt").test.as_deref(), Some("*"));
+        assert_eq!(given("cudatrace x.ct --mode=bench --include=a.h --own=3"), ["own=3"]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct Cli {
     pub words: Vec<String>,
 
     /// The script itself
-    #[arg(short = 'e', long = "execute", value_name = "PROGRAM")]
+    #[arg(short = 'e', long = "execute", value_name = "PROGRAM", overrides_with = "execute")]
     pub execute: Option<String>,
 
     /// Type clauses and commands at a prompt while they run; a script that is given is loaded first. The same without a script
@@ -42,7 +42,14 @@ pub struct Cli {
     pub interactive: bool,
 
     /// Trace this command (one string, quoted as for a shell)
-    #[arg(short = 'c', long = "command", value_name = "COMMAND", conflicts_with = "argv")]
+    #[arg(
+        short = 'c',
+        long = "command",
+        alias = "cmd",
+        value_name = "COMMAND",
+        conflicts_with = "argv",
+        overrides_with = "command"
+    )]
     pub command: Option<String>,
 
     /// Trace this process and its children; may be given several times; ends when all of them have ended
@@ -66,11 +73,17 @@ pub struct Cli {
     pub list: bool,
 
     /// How to print
-    #[arg(short = 'f', long = "format", value_name = "FORMAT", default_value = "text")]
+    #[arg(
+        short = 'f',
+        long = "format",
+        value_name = "FORMAT",
+        default_value = "text",
+        overrides_with = "format"
+    )]
     pub format: Format,
 
     /// Write the output to a file
-    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    #[arg(short = 'o', long = "output", value_name = "FILE", overrides_with = "output")]
     pub output: Option<PathBuf>,
 
     /// Send what the script says elsewhere too; may be given several times: jsonl=FILE, chrome=FILE, perfetto=FILE, folded=FILE, otlp=URL,
@@ -83,15 +96,15 @@ pub struct Cli {
     pub rotate: Option<u64>,
 
     /// No messages but errors
-    #[arg(short = 'q', long)]
+    #[arg(short = 'q', long, overrides_with = "quiet")]
     pub quiet: bool,
 
-    /// No warnings about the script
+    /// No warnings about the script, and none that it prints by warnf()
     #[arg(long)]
     pub no_warnings: bool,
 
     /// Say which files are taken and why, and how long each step took
-    #[arg(short = 'v', long)]
+    #[arg(short = 'v', long, overrides_with = "verbose")]
     pub verbose: bool,
 
     /// Print the version
@@ -99,7 +112,7 @@ pub struct Cli {
     pub version: bool,
 
     /// Print a stage of the compiler and go on; may be given several times
-    #[arg(short = 'd', long = "debug", value_name = "STAGE")]
+    #[arg(short = 'd', long = "debug", value_name = "STAGE", value_delimiter = ',')]
     pub debug: Vec<Stage>,
 
     /// Explain the code of a message, such as E0105
@@ -125,7 +138,7 @@ pub struct Cli {
     pub dry_run: bool,
 
     /// Write the BPF object to a file and stop; of several scripts each to its own, x.NAME.o
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "emit-elf", value_name = "FILE")]
     pub emit: Option<PathBuf>,
 
     /// As bpftrace's: output is written as soon as nothing more waits to be printed, whatever is asked for
@@ -133,8 +146,20 @@ pub struct Cli {
     pub buffering: Option<String>,
 
     /// As bpftrace's: reads that fail are always reported
-    #[arg(short = 'k', action = ArgAction::Count, hide = true)]
+    #[arg(short = 'k', long = "warnings", action = ArgAction::Count, hide = true)]
     pub read_errors: u8,
+
+    /// As bpftrace's: `--test`, `--bench` or `--fmt` by another name
+    #[arg(long, value_name = "MODE", hide = true)]
+    pub mode: Option<Mode>,
+
+    /// As bpftrace's: print the script formatted
+    #[arg(long = "fmt", hide = true)]
+    pub print_formatted: bool,
+
+    /// Of the attach points, take those alone whose name matches this regular expression
+    #[arg(long, value_name = "REGEX", value_parser = parse_regex)]
+    pub probe_filter: Option<String>,
 
     /// As bpftrace's: the same as `doctor`
     #[arg(long, hide = true)]
@@ -159,6 +184,10 @@ pub struct Cli {
     /// Colour messages
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
+
+    /// What to say of options that bpftrace has and that change nothing here.
+    #[arg(skip)]
+    pub without_effect: Vec<String>,
 
     /// Options of the script: what `arguments` took out of the command line.
     #[arg(skip)]
@@ -254,6 +283,17 @@ pub enum Format {
     Json,
 }
 
+/// What bpftrace's `--mode` means.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// `--test`
+    Test,
+    /// `--bench`
+    Bench,
+    /// `--fmt`
+    Format,
+}
+
 /// When to colour.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
@@ -269,17 +309,27 @@ pub enum Color {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Stage {
     /// The script as parsed.
+    #[value(alias = "parse")]
     Ast,
     /// Resolved and typed.
+    #[value(alias = "types")]
     Hir,
     /// As lowered.
+    #[value(alias = "codegen")]
     Ir,
     /// After optimisation.
+    #[value(alias = "codegen-opt")]
     Opt,
     /// Instructions, with the script's lines and their number.
+    #[value(alias = "dis")]
     Bpf,
     /// What the reader gets beside the object.
     Manifest,
+    /// All of these.
+    All,
+    /// What libbpf and the verifier print in bpftrace: here they print when they refuse a program.
+    #[value(hide = true, alias = "libbpf")]
+    Verifier,
 }
 
 /// What the first word of the command line names.
@@ -357,6 +407,10 @@ fn parse_pid(text: &str) -> Result<u32, String> {
         true => format!("each process follows its own -p: `-p {}`", text.replace(',', " -p ")),
         false => "expected the number of a process, as in `-p 4242`".into(),
     })
+}
+
+fn parse_regex(text: &str) -> Result<String, String> {
+    regex::Regex::new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn parse_lib(text: &str) -> Result<(String, PathBuf), String> {

@@ -70,6 +70,7 @@ fn version() -> String {
 }
 
 fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
+    cli.without_effect.iter().for_each(|said| messages.note(said));
     if cli.version {
         println!("cudatrace {}", version());
         return Ok(0);
@@ -79,6 +80,9 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     }
     if cli.info {
         return commands::doctor::run(cli.format).map_err(Failure::wrong);
+    }
+    if cli.print_formatted {
+        return commands::fmt::print(cli, messages).map_err(Failure::wrong);
     }
     if cli.list {
         return commands::list::run(cli).map_err(Failure::wrong);

@@ -2,17 +2,19 @@
 
 mod lookup;
 
+use crate::messages::Messages;
 use report::{Frame, Names};
 use runtime::StackStore;
 use runtime::clock::Epoch;
 use runtime::process::{Mapping, Place};
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use target::Symbols;
 use wire::Manifest;
 use wire::types::Lookup;
+use wire::unwind::Stop;
 
 /// What the sinks ask.
 pub struct MachineNames {
@@ -26,6 +28,8 @@ pub struct MachineNames {
     kernels: RefCell<HashMap<(Lookup, i64), String>>,
     /// Threads that we kept waiting, and the boot-clock times between which.
     waits: RefCell<Vec<(u32, Range<u64>)>>,
+    /// Stacks that were printed and do not go on to their start, by the reason.
+    cut: RefCell<BTreeMap<&'static str, u64>>,
 }
 
 impl MachineNames {
@@ -39,6 +43,7 @@ impl MachineNames {
             programs: RefCell::default(),
             kernels: RefCell::default(),
             waits: RefCell::default(),
+            cut: RefCell::default(),
         }
     }
 
@@ -75,6 +80,18 @@ fn program(pid: u32) -> Option<Arc<str>> {
 }
 
 impl MachineNames {
+    /// Reports the stacks that were printed and do not go on to their start.
+    pub fn say_cut(&self, messages: &Messages) {
+        for (why, count) in self.cut.borrow().iter() {
+            let (stacks, last) = if *count == 1 {
+                ("stack is", "its last frame")
+            } else {
+                ("stacks are", "their last frames")
+            };
+            messages.note(&format!("{count} printed {stacks} cut at {last}: {why}"));
+        }
+    }
+
     /// The name of a kernel by its number, in a form.
     fn kernel(&self, what: Lookup, number: i64, form: impl Fn(&str) -> String) -> String {
         if let Some(known) = self.kernels.borrow().get(&(what, number)) {
@@ -156,7 +173,11 @@ impl Names for MachineNames {
     }
 
     fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64> {
-        self.stacks.addresses(map, id)
+        let addresses = self.stacks.addresses(map, id);
+        if let Some(stop) = addresses.last().and_then(|&last| Stop::of(last)) {
+            *self.cut.borrow_mut().entry(stop.words()).or_default() += 1;
+        }
+        addresses
     }
 
     fn wall_clock_ns(&self, boot_ns: u64) -> i128 {

@@ -355,3 +355,44 @@ fn what_cannot_be_shown_is_said_and_not_left_out() {
         assert!(!stderr(&output).contains("did you mean"), "{args:?}: {}", stderr(&output));
     }
 }
+
+#[test]
+fn a_backlog_of_commands_does_not_delay_the_end() {
+    if !can_trace() {
+        return;
+    }
+    let target = hammer();
+    let script =
+        "uprobe:libhammer:hammer_push { system(\"sleep 0.1\"); @ = count() } END { system(\"echo ended\") }";
+    let mut command = cudatrace();
+    command.args(["--unsafe", "-p", &target.pid().to_string(), "-e", script]);
+    let mut trace = Running::start(&mut command);
+    trace.wait_for_line("Attached ");
+    std::thread::sleep(Duration::from_millis(300));
+    trace.signal(libc::SIGINT);
+    let (status, took) = trace.ended();
+    let said = trace.lines().join("\n");
+    assert!(status.success() && took < Duration::from_secs(10), "{status} after {took:?}: {said}");
+    for wanted in ["ended", "@: ", "commands of system() were still queued"] {
+        assert!(said.contains(wanted), "no `{wanted}` in {said}");
+    }
+}
+
+#[test]
+fn the_number_of_probes_is_printed_before_the_mark_that_callers_wait_for() {
+    if !can_trace() {
+        return;
+    }
+    let mut command = cudatrace();
+    command.env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1").args(["-e", "interval:ms:300 { exit() }"]);
+    // Both outputs into one pipe show their order.
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    command.stderr(writer.try_clone().expect("a descriptor")).stdout(writer);
+    let mut child = command.spawn().expect("it starts");
+    drop(command);
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut said).expect("text");
+    assert!(child.wait().expect("it ends").success(), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[..2], ["Attached 1 probe", "__BPFTRACE_NOTIFY_PROBES_ATTACHED"], "{said}");
+}

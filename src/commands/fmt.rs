@@ -1,5 +1,6 @@
 //! `cudatrace fmt FILE...`: formats scripts where they lie; `-` is standard input to standard output. `--check` and `--diff` only look.
 
+use crate::cli::Cli;
 use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
 use lang::fmt::{Failure, format};
@@ -39,6 +40,26 @@ pub fn run(files: &[String], mode: Mode, messages: &Messages) -> Result<u8> {
         }
     }
     Ok(status)
+}
+
+/// Prints the script of the command line, formatted, to standard output or the file of `-o`.
+///
+/// # Errors
+/// There is no script, or it cannot be read, or the output cannot be written.
+pub fn print(cli: &Cli, messages: &Messages) -> Result<u8> {
+    let source = match (&cli.execute, cli.words.first()) {
+        (Some(text), _) => Source::new("stdin", text.as_str()),
+        (None, Some(file)) => read(file)?,
+        (None, None) => bail!("no script to format: give -e 'PROGRAM' or a file"),
+    };
+    let Some(text) = formatted(&source, messages) else { return Ok(1) };
+    match &cli.output {
+        Some(path) => {
+            std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))?
+        }
+        None => std::io::stdout().write_all(text.as_bytes()).context("standard output")?,
+    }
+    Ok(0)
 }
 
 fn read(file: &str) -> Result<Source> {

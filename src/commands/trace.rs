@@ -146,6 +146,11 @@ fn beside(path: &Path, heading: &str) -> PathBuf {
 /// Who runs bpftrace and sets this waits for a line that says the same, once the probes are attached.
 const NOTIFY: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
 
+/// Callers that read both outputs find the number of probes before the line that they wait for.
+fn notify() {
+    println!("{NOTIFY}");
+}
+
 struct Job<'a> {
     cli: &'a Cli,
     messages: &'a Messages,
@@ -201,6 +206,7 @@ impl<'a> Job<'a> {
         if self.cli.dry_run {
             let count = session.attached();
             self.messages.note(&format!("Attached {count} probe{}", if count == 1 { "" } else { "s" }));
+            std::env::var_os(NOTIFY).inspect(|_| notify());
             return Ok(0);
         }
         let servers = std::mem::take(&mut outputs.servers);
@@ -218,12 +224,20 @@ impl<'a> Job<'a> {
         }
         let Outputs { signals, mut sink, .. } = outputs;
         let on_interrupt = io::stderr().is_terminal().then_some(end_line as fn());
-        let control =
-            Control { signals: Some(&signals), on_interrupt, targets, watches, ..Control::default() };
+        let on_attached: Option<&dyn Fn()> = std::env::var_os(NOTIFY).map(|_| &notify as &dyn Fn());
+        let control = Control {
+            signals: Some(&signals),
+            on_interrupt,
+            on_attached,
+            targets,
+            watches,
+            ..Control::default()
+        };
         let ending = session.run(&mut sink, &names, control);
         if let Some(exported) = &exported {
             exported.finish(&session);
         }
+        names.say_cut(self.messages);
         ending::say_survivors(&ending, &session, self.messages);
         drop(session);
         sink.close(self.messages);
@@ -354,9 +368,6 @@ impl<'a> Job<'a> {
     }
 
     fn attached(&self, session: &Session) {
-        if std::env::var_os(NOTIFY).is_some() {
-            println!("{NOTIFY}");
-        }
         session.failures().iter().for_each(|failure| self.messages.not_attached(failure));
         self.messages.detail(|| format!("attached after {:?}", self.start.elapsed()));
     }

@@ -208,6 +208,7 @@ impl<'a> Compiler<'a> {
             given,
             environment,
             run: self.cli.run(),
+            probe_filter: self.cli.probe_filter.clone(),
         }
     }
 
@@ -245,7 +246,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn wants(&self, stage: Stage) -> bool {
-        self.cli.debug.contains(&stage)
+        self.cli.debug.contains(&stage) || self.cli.debug.contains(&Stage::All)
     }
 
     fn files_taken(&self) {

@@ -38,6 +38,12 @@ pub fn status(
     if ending.after_exit > 0 {
         messages.lost(&format!("{} events came after exit() and were not printed", ending.after_exit));
     }
+    if ending.commands_skipped > 0 {
+        messages.lost(&format!(
+            "{} commands of system() were still queued at the end and were not run",
+            ending.commands_skipped
+        ));
+    }
     match &ending.reason {
         Reason::Exit(code) => Ok(*code as u8),
         Reason::Sink(error) if error.kind() == io::ErrorKind::BrokenPipe => {

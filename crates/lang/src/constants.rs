@@ -1,13 +1,10 @@
-//! Numbers that C's headers and the kernel's give names to by `#define`: sockets, files, memory, processes, system calls.
+//! Numbers that C's headers and the kernel's give names to by `#define`: sockets, files, memory, processes.
 //!
 //! ```text
-//! args.family == AF_INET          args.flags & O_CREAT          args.id == __NR_openat
+//! args.family == AF_INET          args.flags & O_CREAT
 //! ```
 //!
-//! BTF has types and enums but no `#define`, and headers are not read. Not here: errors and signals (`posix`).
-
-use std::str::FromStr;
-use syscalls::Sysno;
+//! BTF has types and enums but no `#define`, and headers are not read. Not here: errors, signals and system calls (`posix`).
 
 /// Names and numbers that are the same on x86-64 and aarch64.
 static NUMBERS: &[(&str, i64)] = &[
@@ -166,15 +163,12 @@ static OF_ARCHITECTURE: &[(&str, i64)] =
 static OF_ARCHITECTURE: &[(&str, i64)] =
     &[("O_DIRECT", 0x10000), ("O_DIRECTORY", 0x4000), ("O_NOFOLLOW", 0x8000), ("O_TMPFILE", 0x404000)];
 
-/// `AF_INET`, `__NR_openat`, `SYS_openat`
+/// `AF_INET`
 pub fn constant(name: &str) -> Option<i64> {
-    if let Some(call) = name.strip_prefix("__NR_").or_else(|| name.strip_prefix("SYS_")) {
-        return Sysno::from_str(call).ok().map(|call| i64::from(call.id()));
-    }
     all().find(|(known, _)| *known == name).map(|(_, number)| number)
 }
 
-/// The names that [`constant`] knows, without those of system calls.
+/// The names that [`constant`] knows.
 pub fn names() -> impl Iterator<Item = &'static str> {
     all().map(|(name, _)| name)
 }
@@ -256,10 +250,7 @@ mod tests {
         {
             assert_eq!(constant(name), Some(number), "{name}");
         }
-        if cfg!(target_arch = "x86_64") {
-            assert_eq!((constant("__NR_nanosleep"), constant("SYS_openat")), (Some(35), Some(257)));
-        }
-        assert_eq!((constant("__NR_nothing"), constant("AF_NOTHING")), (None, None));
+        assert_eq!(constant("AF_NOTHING"), None);
     }
 
     #[test]

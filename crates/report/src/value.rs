@@ -23,18 +23,12 @@ pub struct Context<'a> {
     pub names: &'a dyn Names,
 }
 
-/// Blanks before a frame of a stack that is a value.
-const VALUE_INDENT: usize = 8;
-/// Blanks before a frame of a stack that is part of a key.
-const KEY_INDENT: usize = 4;
+/// Before a frame with a name; addresses alone are not indented.
+const INDENT: &str = "        ";
 
 impl Context<'_> {
     /// The text of a value.
     pub fn text(&self, value: &Value) -> String {
-        self.indented(value, VALUE_INDENT)
-    }
-
-    fn indented(&self, value: &Value, indent: usize) -> String {
         match value {
             Value::Bool(value) => value.to_string(),
             Value::Int(value, _) => value.to_string(),
@@ -44,19 +38,19 @@ impl Context<'_> {
             }
             Value::Pointer(address) => format!("{address:#x}"),
             Value::Str(bytes, cut) => self.string(bytes, *cut),
-            Value::Tuple(parts) => self.tuple(parts, indent),
-            Value::Record(members) => self.record(members, indent),
-            Value::Array(elements) => self.array(elements, indent),
+            Value::Tuple(parts) => self.tuple(parts),
+            Value::Record(members) => self.record(members),
+            Value::Array(elements) => self.array(elements),
             Value::Name(kind, id) => match self.manifest.names.get(*kind, *id) {
                 Some(name) => escape(name.as_bytes()),
                 None => format!("{id:#x}"),
             },
             Value::Usym { address, tgid } => escape(self.names.user_symbol(*tgid, *address).as_bytes()),
-            Value::Stack { map, id, tgid, mode } => self.stack(*map, *id, *tgid, *mode, indent),
+            Value::Stack { map, id, tgid, mode } => self.stack(*map, *id, *tgid, *mode),
             Value::Lookup(what, number) => escape(self.names.lookup(*what, *number).as_bytes()),
             Value::Buf(bytes) => visible(bytes),
             Value::Inet(family, bytes) => host(*family, bytes),
-            Value::Either(_, value) => self.indented(value, indent),
+            Value::Either(_, value) => self.text(value),
             Value::Timestamp(ns, format) => self.names.strftime(format, self.names.wall_clock_ns(*ns)),
         }
     }
@@ -75,20 +69,20 @@ impl Context<'_> {
     }
 
     /// `(1, x)`, `(1,)`
-    fn tuple(&self, parts: &[Value], indent: usize) -> String {
-        let texts: Vec<String> = parts.iter().map(|part| self.indented(part, indent)).collect();
+    fn tuple(&self, parts: &[Value]) -> String {
+        let texts: Vec<String> = parts.iter().map(|part| self.text(part)).collect();
         format!("({}{})", texts.join(", "), if texts.len() == 1 { "," } else { "" })
     }
 
     /// `{ .a = 1, .b = x }`
-    fn record(&self, members: &[(String, Value)], indent: usize) -> String {
-        let text = |(name, value): &(String, Value)| format!(".{name} = {}", self.indented(value, indent));
+    fn record(&self, members: &[(String, Value)]) -> String {
+        let text = |(name, value): &(String, Value)| format!(".{name} = {}", self.text(value));
         format!("{{ {} }}", members.iter().map(text).collect::<Vec<_>>().join(", "))
     }
 
     /// `[4,3,2,1]`
-    fn array(&self, elements: &[Value], indent: usize) -> String {
-        let texts: Vec<String> = elements.iter().map(|element| self.indented(element, indent)).collect();
+    fn array(&self, elements: &[Value]) -> String {
+        let texts: Vec<String> = elements.iter().map(|element| self.text(element)).collect();
         format!("[{}]", texts.join(","))
     }
 
@@ -97,7 +91,7 @@ impl Context<'_> {
         if key.is_empty() {
             return format!("@{map}");
         }
-        let texts: Vec<String> = key_parts(key).iter().map(|part| self.indented(part, KEY_INDENT)).collect();
+        let texts: Vec<String> = key_parts(key).iter().map(|part| self.text(part)).collect();
         format!("@{map}[{}]", texts.join(", "))
     }
 
@@ -115,8 +109,12 @@ impl Context<'_> {
     }
 
     /// A newline, then one frame a line.
-    fn stack(&self, map: u32, id: u32, tgid: u32, mode: StackMode, indent: usize) -> String {
-        let addresses = if id == u32::MAX { Vec::new() } else { self.names.stack_addresses(map, id) };
+    fn stack(&self, map: u32, id: u32, tgid: u32, mode: StackMode) -> String {
+        let mut addresses = if id == u32::MAX { Vec::new() } else { self.names.stack_addresses(map, id) };
+        if mode != StackMode::Folded {
+            // Readers of the text take each line for a frame. That stacks were cut is reported at the end.
+            addresses.retain(|&address| Stop::of(address).is_none());
+        }
         let user = self.manifest.stacks.get(map as usize).is_none_or(|stack| stack.user);
         let frames = match mode {
             StackMode::Raw | StackMode::BuildId => {
@@ -128,8 +126,8 @@ impl Context<'_> {
             return folded(&frames);
         }
         let frame_line = |frame: &Frame| match mode {
-            StackMode::BuildId => self.place_line(tgid, frame, indent),
-            _ => frame_line(frame, mode, indent),
+            StackMode::BuildId => self.place_line(tgid, frame),
+            _ => frame_line(frame, mode),
         };
         let mut text = String::from("\n");
         for frame in &frames {
@@ -140,10 +138,10 @@ impl Context<'_> {
     }
 
     /// Build id and place in the file, as far as they are known.
-    fn place_line(&self, tgid: u32, frame: &Frame, indent: usize) -> String {
+    fn place_line(&self, tgid: u32, frame: &Frame) -> String {
         match self.names.file_place(tgid, frame.address) {
-            Some((build_id, offset)) => format!("{}{build_id} {offset:#x}", " ".repeat(indent)),
-            None => frame_line(frame, StackMode::BuildId, indent),
+            Some((build_id, offset)) => format!("{build_id} {offset:#x}"),
+            None => frame_line(frame, StackMode::BuildId),
         }
     }
 }
@@ -184,14 +182,10 @@ fn folded(frames: &[Frame]) -> String {
     names.join(";")
 }
 
-fn frame_line(frame: &Frame, mode: StackMode, indent: usize) -> String {
-    let blanks = " ".repeat(indent);
-    if let Some(stop) = Stop::of(frame.address) {
-        return format!("{blanks}[stack cut: {}]", stop.words());
-    }
+fn frame_line(frame: &Frame, mode: StackMode) -> String {
     match mode {
-        StackMode::Raw | StackMode::BuildId => format!("{blanks}{:x}", frame.address),
-        StackMode::Bpftrace | StackMode::Folded => format!("{blanks}{}", frame_name(frame)),
+        StackMode::Raw | StackMode::BuildId => format!("{:x}", frame.address),
+        StackMode::Bpftrace | StackMode::Folded => format!("{INDENT}{}", frame_name(frame)),
         StackMode::Perf => {
             let module = frame.module.as_deref().unwrap_or("[unknown]");
             format!("\t{:x} {} ({})", frame.address, frame_name(frame), escape(module.as_bytes()))
@@ -299,7 +293,7 @@ mod tests {
     fn a_frame_without_a_name_has_a_place_in_its_file() {
         let module = Some("/lib/libc.so.6".to_owned());
         let frame = Frame { address: 0x7f00_0002_724a, offset: 0x2724a, module, ..Frame::default() };
-        assert_eq!(frame_line(&frame, StackMode::Bpftrace, 4), "    libc.so.6+0x2724a");
+        assert_eq!(frame_line(&frame, StackMode::Bpftrace), "        libc.so.6+0x2724a");
         assert_eq!(folded(&[frame]), "[libc.so.6]");
         let vdso = Frame { module: Some("[vdso]".into()), ..Frame::default() };
         assert_eq!(folded(&[vdso, Frame { address: 5, ..Frame::default() }]), "0x5;[vdso]");
@@ -317,19 +311,16 @@ mod tests {
             "\n\t10 main+16@a.c:3 (/bin/a)\n\t20 [inlined] f ([unknown])\n\tff 0xff ([unknown])\n"
         );
         assert_eq!(text(stack(StackMode::Folded)), "0xff;f;main");
-        assert_eq!(text(stack(StackMode::Raw)), "\n        10\n        20\n        ff\n");
-        assert_eq!(
-            text(stack(StackMode::BuildId)),
-            "\n        abcd 0x1010\n        abcd 0x1020\n        ff\n"
-        );
-        let cut = Frame { address: Stop::NoTable.mark(), ..Frame::default() };
-        let line = frame_line(&cut, StackMode::Raw, 4);
-        assert_eq!(line, "    [stack cut: no unwind table or frame pointer here]");
+        assert_eq!(text(stack(StackMode::Raw)), "\n10\n20\nff\n");
+        assert_eq!(text(stack(StackMode::BuildId)), "\nabcd 0x1010\nabcd 0x1020\nff\n");
         let none = Value::Stack { map: 0, id: u32::MAX, tgid: 7, mode: StackMode::Raw };
         assert_eq!(text(none), "\n");
         let manifest = manifest();
         let context = Context { manifest: &manifest, names: &Fake };
         let key = [stack(StackMode::Bpftrace), Value::Str("sh".into(), false)];
-        assert_eq!(context.entry_name("", &key), "@[\n    main+16@a.c:3\n    [inlined] f\n    0xff\n, sh]");
+        assert_eq!(
+            context.entry_name("", &key),
+            "@[\n        main+16@a.c:3\n        [inlined] f\n        0xff\n, sh]"
+        );
     }
 }

@@ -74,6 +74,8 @@ pub struct Control<'a> {
     pub watches: Vec<Box<dyn Watch + 'a>>,
     /// Those that join while it runs.
     pub joining: Joining<'a>,
+    /// Called once the sink has been given the number of probes.
+    pub on_attached: Option<&'a dyn Fn()>,
 }
 
 /// Where a watch puts further ones, to be looked at from then on.
@@ -108,6 +110,8 @@ pub struct Ending {
     pub reason: Reason,
     /// Records that were queued behind that of `exit()`: written by other threads at the same moment, not printed.
     pub after_exit: u64,
+    /// Commands of `system()` that were queued when a signal ended the run, and were not run.
+    pub commands_skipped: u64,
     /// Records with an unknown id or too short; 0 unless there is a bug.
     pub unknown: u64,
     /// How the probes were taken away.
@@ -118,6 +122,7 @@ impl Session {
     /// Reads until the end, then ends. Detaches in any case.
     pub fn run(&mut self, sink: &mut dyn Sink, names: &dyn Names, mut control: Control<'_>) -> Ending {
         let mut speaker = Speaker::new(sink, names);
+        speaker.signals = control.signals;
         let read = match self.trials.is_empty() {
             true => self.read(&mut speaker, &mut control),
             false => self.try_all(&mut speaker, &control),
@@ -128,7 +133,10 @@ impl Session {
         };
         let ended_ns = SystemClock.boot_ns();
         let detaching = self.detach();
-        let mut ending = Ending { reason, after_exit: 0, unknown: 0, detached: Detached::default() };
+        speaker.interrupted |= matches!(reason, Reason::Signal(_));
+        let (after_exit, commands_skipped, unknown) = (0, 0, 0);
+        let mut ending =
+            Ending { reason, after_exit, commands_skipped, unknown, detached: Detached::default() };
         // A sink that has failed once is not written to again.
         if !matches!(ending.reason, Reason::Sink(_))
             && let Err(failure) = self.finish(&mut speaker, &mut ending, detaching, ended_ns)
@@ -136,6 +144,7 @@ impl Session {
             ending.reason = failure.reason();
         }
         ending.unknown = speaker.unknown;
+        ending.commands_skipped = speaker.commands_skipped;
         ending
     }
 
@@ -156,6 +165,10 @@ impl Session {
         control: &mut Control<'_>,
     ) -> Result<Reason, Failure> {
         speaker.say(&self.core.manifest, &Output::Attached { probes: self.attached() })?;
+        if let Some(on_attached) = control.on_attached {
+            speaker.sink.flush().map_err(Failure::Sink)?;
+            on_attached();
+        }
         let mut flushed = Instant::now();
         loop {
             let drained = self.core.drain(speaker, BATCH)?;
@@ -247,6 +260,8 @@ impl Session {
         self.drain_queue(speaker, ending)?;
         self.core.ring.release(false);
         self.core.stop_clock_at(ended_ns).map_err(Failure::Kernel)?;
+        // The commands of END are run, whatever ended the run.
+        (speaker.signals, speaker.interrupted) = (None, false);
         for end in std::mem::take(&mut self.ends) {
             attach::run_once(&end.program).map_err(Failure::Kernel)?;
             self.core.drain(speaker, usize::MAX)?;
@@ -362,12 +377,37 @@ struct Speaker<'a> {
     from: Option<Place>,
     /// The script that spoke last.
     script: String,
+    /// Signals that end the run.
+    signals: Option<&'a StopSignals>,
+    /// One came: queued commands are not run, as each takes its time.
+    interrupted: bool,
+    /// Commands that were not run.
+    commands_skipped: u64,
 }
 
 impl<'a> Speaker<'a> {
     fn new(sink: &'a mut dyn Sink, names: &'a dyn Names) -> Speaker<'a> {
         let (rows, script) = (Rows::default(), String::new());
-        Speaker { sink, names, unknown: 0, exit: None, rows, from: None, script }
+        let (signals, interrupted, commands_skipped) = (None, false, 0);
+        Speaker {
+            sink,
+            names,
+            unknown: 0,
+            exit: None,
+            rows,
+            from: None,
+            script,
+            signals,
+            interrupted,
+            commands_skipped,
+        }
+    }
+
+    /// Whether a command may be run now; one that may not is counted.
+    fn may_run(&mut self) -> bool {
+        self.interrupted |= self.signals.is_some_and(StopSignals::is_waiting);
+        self.commands_skipped += u64::from(self.interrupted);
+        !self.interrupted
     }
 
     fn say(&mut self, manifest: &Manifest, output: &Output) -> Result<(), Failure> {
@@ -526,6 +566,7 @@ impl Reader<'_> {
             | EventKind::Print
             | EventKind::Time { .. }
             | EventKind::Export { .. } => {}
+            EventKind::Message { what: Message::System, .. } if !speaker.may_run() => return Ok(()),
             EventKind::Message { what: what @ (Message::Cat | Message::System), format, .. } => {
                 return self.fetch(speaker, *what, format, &values);
             }

@@ -453,7 +453,15 @@ impl Catalog for Machine {
                 ids
             }
         };
-        Ok(ids.into_iter().map(|id| self.describe(id)).collect())
+        let mut files: Vec<File> = ids.into_iter().map(|id| self.describe(id)).collect();
+        // One file that was named by a path keeps the path as it was written.
+        if let [file] = &mut files[..]
+            && target.contains('/')
+            && (!target.contains(['*', '?', '[']) || Path::new(target).exists())
+        {
+            file.path = target.to_owned();
+        }
+        Ok(files)
     }
 
     fn files_among(&self, target: &str, among: &[FileId]) -> Vec<File> {

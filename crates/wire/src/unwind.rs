@@ -194,7 +194,7 @@ impl Stop {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
-            Stop::NoTable => "no unwind table or frame pointer here",
+            Stop::NoTable => "no unwind table or frame pointer there",
             Stop::Unsupported => "unwind rule not supported",
             Stop::Unreadable => "stack not readable",
             Stop::Backwards => "stack does not go on",

@@ -85,6 +85,8 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
     /// Which clauses run.
     pub run: Run,
+    /// A regular expression: attach points whose names it does not match are left out.
+    pub probe_filter: Option<String>,
 }
 
 /// Lists of a running program, whose ids and types stay.
@@ -155,6 +157,7 @@ fn check_in(
     let setting = Setting {
         catalog,
         only_files: options.only_files.as_deref(),
+        probe_filter: options.probe_filter.as_deref().and_then(|filter| regex::Regex::new(filter).ok()),
         missing: config.missing_probes,
         most: config.max_probes,
         run: &options.run,

@@ -9,7 +9,9 @@ use crate::ast::{ProbeSpec, SpecPart};
 use crate::catalog::{File, FileId, Marker, Place, TargetError};
 use crate::hir::{NameKind, Site};
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
-use crate::resolve::probes::{Call, Finder, Miss, Spot, Spots, did_you_mean, finding, malformed, text};
+use crate::resolve::probes::{
+    Call, EVERYTHING, Finder, Miss, Spot, Spots, did_you_mean, finding, malformed, text,
+};
 use crate::resolve::providers::Provider;
 use crate::similar::similar;
 use crate::span::Span;
@@ -44,6 +46,7 @@ impl Finder<'_, '_> {
             [target, provider, name] => (target, Some(provider), name),
             _ => return malformed(spec.span, "expected a target, a provider and a name".into(), row),
         };
+        let provider = provider.filter(|part| !text(&part.node).is_empty());
         let Some(wanted) = pattern(&name.node) else {
             return malformed(name.span, "the name of a marker has no version and no offset".into(), row);
         };
@@ -58,7 +61,7 @@ impl Finder<'_, '_> {
             provider: of_provider,
             name: wanted,
             written: format!("{written}{}", text(&name.node)),
-            target: text(&target.node),
+            target: if text(&target.node).is_empty() { EVERYTHING } else { text(&target.node) },
             span: Span { end: name.span.end, ..provider.map_or(name.span, |part| part.span) },
         };
         match self.files(asked.target) {

@@ -181,6 +181,8 @@ pub struct Setting<'a> {
     pub most: Option<u32>,
     /// Which clauses run.
     pub run: &'a Run,
+    /// Attach points whose names it does not match are left out.
+    pub probe_filter: Option<regex::Regex>,
 }
 
 /// Finds the sites of all clauses and groups them.

@@ -24,7 +24,7 @@ use crate::similar::similar;
 use crate::span::Span;
 
 /// All programs and libraries that the traced processes run.
-const EVERYTHING: &str = "*";
+pub(super) const EVERYTHING: &str = "*";
 
 /// What one attach point yields.
 #[derive(Debug)]
@@ -174,7 +174,14 @@ impl<'a, 'b> Finder<'a, 'b> {
         }
         self.report_absent(!spots.is_empty());
         self.need(&spots);
+        spots.retain(|spot| self.passes_filter(spot));
         once_each(spots)
+    }
+
+    fn passes_filter(&self, spot: &Spot) -> bool {
+        let Some(filter) = &self.setting.probe_filter else { return true };
+        let (Spot::Timed { name, .. } | Spot::Call(Call { site: Site { probe: name, .. }, .. })) = spot;
+        filter.is_match(&self.names.names().probes[name.0 as usize])
     }
 
     /// The script asks for no more attach points than `most`, and with this clause it has more.
