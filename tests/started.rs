@@ -1,4 +1,5 @@
-//! Programs that cudatrace starts run as they do without it: they are neither broken nor ended, and nothing holds them for long.
+//! Programs that cudatrace starts run as they do without it: they are neither broken nor ended, and nothing holds them for long. All
+//! their calls are seen.
 
 mod common;
 
@@ -234,5 +235,159 @@ fn a_program_that_uses_seccomp_itself_works_or_the_refusal_is_explained() {
         let output = run(mode);
         let (said, problems) = (stdout(&output), stderr(&output));
         assert!(problems.contains(name) && said.contains("@: 10"), "{mode}: {said}{problems}");
+    }
+}
+
+/// Shell text that runs a program once for each of these arguments.
+fn each(program: &Path, arguments: impl Iterator<Item = impl std::fmt::Display>) -> String {
+    let runs: Vec<String> =
+        arguments.map(|argument| format!("{} {argument} || exit 1", text(program))).collect();
+    runs.join("; ")
+}
+
+fn has_lines(output: &Output, lines: &[String]) {
+    let printed = stdout(output);
+    for line in lines {
+        assert!(printed.lines().any(|found| found == line), "`{line}`: {printed}{}", stderr(output));
+    }
+    assert!(output.status.success(), "{printed}{}", stderr(output));
+}
+
+#[test]
+fn all_calls_are_seen_however_processes_and_threads_come_and_go() {
+    let (true, Some(exact)) = (can_trace(), program("exact.c", &[])) else { return };
+    // By mode, as `exact.c` lists them: calls that return, and calls that do not.
+    const RETURN: [u32; 12] = [64000, 2000, 20, 100, 10, 0, 0, 200, 600, 0, 100, 100];
+    const LEAVE: [u32; 12] = [0, 0, 0, 0, 0, 20, 100, 0, 0, 20, 0, 0];
+    let path = text(&exact);
+    let script = format!(
+        "uprobe:{path}:traced_call {{ @in[arg0] = count() }} uretprobe:{path}:traced_call {{ @out = count() }} \
+         uprobe:{path}:traced_leave {{ @left[arg0] = count() }}"
+    );
+    let output = trace(&["-q", "-e", &script], &["sh", "-c", &each(&exact, 0..RETURN.len())]);
+    let of = |map: &str, counts: [u32; 12]| {
+        let called = (0..).zip(counts).filter(|(_, count)| *count > 0);
+        called.map(|(mode, count)| format!("@{map}[{mode}]: {count}")).collect::<Vec<_>>()
+    };
+    let out = format!("@out: {}", RETURN.iter().sum::<u32>());
+    has_lines(&output, &[of("in", RETURN), of("left", LEAVE), vec![out]].concat());
+}
+
+#[test]
+fn all_calls_are_seen_however_a_program_was_linked() {
+    if !can_trace() {
+        return;
+    }
+    let ways: [&[&str]; 5] =
+        [&["-static"], &["-static-pie"], &["-no-pie"], &["-s", "-rdynamic"], &["-Wl,-z,noseparate-code"]];
+    for way in ways {
+        let Some(exact) = program("exact.c", way) else { continue };
+        let script = format!("uprobe:{}:traced_call {{ @in[arg0] = count() }}", text(&exact));
+        let output = trace(&["-q", "-e", &script], &["sh", "-c", &each(&exact, [0, 1, 4].iter())]);
+        has_lines(&output, &["@in[0]: 64000".into(), "@in[1]: 2000".into(), "@in[4]: 10".into()]);
+    }
+    let Some(throws) = program("throws.cpp", &[]) else { return };
+    let script = format!("uprobe:{}:traced_call {{ @ = count() }}", text(&throws));
+    has_lines(&trace(&["-q", "-e", &script], &[text(&throws)]), &["@: 100".into()]);
+}
+
+#[test]
+fn all_calls_into_libraries_that_come_and_go_are_seen() {
+    let shared = ["-shared", "-fPIC"];
+    let (true, Some(user), Some(one), Some(other)) = (
+        can_trace(),
+        program("libraries.c", &[]),
+        program("work.c", &shared),
+        program("work.c", &["-shared", "-fPIC", "-DMOVED"]),
+    ) else {
+        return;
+    };
+    let cases = [
+        ("again", 1, 1000),
+        ("all", 5, 500),
+        ("deleted", 1, 100),
+        ("renamed", 1, 200),
+        ("overwritten", 1, 200),
+        ("threads", 10, 10000),
+    ];
+    for (mode, copies, calls) in cases {
+        let folder = tempfile::tempdir().expect("a directory");
+        let copy = |source: &Path, number: u32| {
+            let place = folder.path().join(number.to_string());
+            std::fs::create_dir(&place).expect("made");
+            let path = place.join("libwork.so");
+            std::fs::copy(source, &path).expect("copied");
+            text(&path).to_owned()
+        };
+        let mut paths: Vec<String> = (0..copies).map(|number| copy(&one, number)).collect();
+        if copies == 1 {
+            paths.push(copy(&other, 1));
+        }
+        let run: Vec<&str> =
+            [text(&user), mode].into_iter().chain(paths.iter().map(String::as_str)).collect();
+        let output = trace(&["-q", "-e", "uprobe:libwork:traced_work { @ = count() }"], &run);
+        has_lines(&output, &[format!("@: {calls}")]);
+    }
+}
+
+#[test]
+fn programs_that_trace_isolate_or_change_users_work_as_without_us() {
+    if !can_trace() {
+        return;
+    }
+    let recurse = example("recurse");
+    let debugged = format!(
+        "gdb -batch -ex run -ex 'print 7*6' --args {recurse} 3 0 2>&1 | grep -cE '= 42|exited normally'"
+    );
+    let commands = [
+        ("strace", "strace -f -e trace=execve,mmap -o /dev/null sh -c '/bin/true; echo hi'"),
+        ("gdb", debugged.as_str()),
+        ("unshare", "unshare -Ur id -u; unshare -mpf sh -c 'echo $$'"),
+        ("su", "su nobody -s /bin/sh -c 'id -un'"),
+        ("node", "node -e 'let s = 0; for (let i = 0; i < 1e6; i++) s += i % 7; console.log(s)'"),
+        ("python3", "python3 -c 'import multiprocessing as m; print(m.Pool(2).map(abs, [-1, -2]))'"),
+        (
+            "script",
+            "script -qec \"bash -ic 'set -m; sleep 0.1 & fg; (exit 3) & wait \\$!; echo status \\$?'\" /dev/null | grep status",
+        ),
+    ];
+    for (tool, command) in commands {
+        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output().expect("sh");
+        if !found.status.success() {
+            missing(&format!("there is no {tool}"));
+            continue;
+        }
+        let alone = Command::new("sh").args(["-c", command]).stdin(Stdio::null()).output().expect("sh");
+        let traced = trace(&["-q", "-e", COUNT], &["sh", "-c", command]);
+        let (expected, printed) = (stdout(&alone), stdout(&traced));
+        assert!(!expected.is_empty() && printed.starts_with(&expected), "{command}: {expected} {printed}");
+        assert_eq!(traced.status.code(), alone.status.code(), "{command}: {}", stderr(&traced));
+    }
+}
+
+#[test]
+fn a_tracer_that_waits_for_the_reader_of_its_output_ends_at_the_first_signal() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let export = format!("jsonl={}", pipe.display());
+    for output in [["-o", text(&pipe)], ["--export", &export]] {
+        let mut command = cudatrace();
+        let mut tracer = Running::start(command.args(output).args(["-e", COUNT, "--", "true"]));
+        let opens = || {
+            let call = std::fs::read_to_string(format!("/proc/{}/wchan", tracer.pid())).unwrap_or_default();
+            let threads = std::fs::read_dir(format!("/proc/{}/task", tracer.pid())).expect("it runs");
+            let in_open = |task: std::fs::DirEntry| {
+                std::fs::read_to_string(task.path().join("wchan")).is_ok_and(|at| at == "wait_for_partner")
+            };
+            call == "wait_for_partner" || threads.flatten().any(in_open)
+        };
+        wait_for("open(2)", opens);
+        tracer.signal(libc::SIGTERM);
+        let (status, _) = tracer.ended();
+        assert!(!status.success(), "{output:?}");
     }
 }

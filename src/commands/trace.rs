@@ -255,7 +255,8 @@ impl<'a> Job<'a> {
             .map_err(Failure::loading)?;
         let epoch = Epoch::new(&SystemClock);
         let asked = recording.as_ref().map_or(&self.cli.export[..], |recording| &recording.exports);
-        let mut sink = self.sink(&epoch, manifest, asked, recording.is_some()).map_err(Failure::wrong)?;
+        let open = || self.sink(&epoch, manifest, asked, recording.is_some());
+        let mut sink = signals.while_opening(open).map_err(Failure::wrong)?;
         let live = recording.map(|recording| {
             sink.observe(recording.observer);
             (recording.live)(sink.summaries())

@@ -117,6 +117,7 @@ impl<'a> Asked<'a> {
         let when = format!("about to be mapped by thread {}", mapping.tid);
         let (start, before) = (SystemClock.boot_ns(), session.attached());
         self.extender.hear_of(mapping.identity());
+        self.extender.scripts.leave_overwritten(session, &mapping.open, &mapping.shown);
         self.extender.scripts.extend(session, &mapping.open, &mapping.shown, &when);
         let more = session.attached().saturating_sub(before);
         if more > 0 {
@@ -135,6 +136,7 @@ impl<'a> Asked<'a> {
     fn consider_program(&self, program: &Mapping, session: &mut Session) {
         let when = format!("about to be executed by thread {}", program.tid);
         self.extender.hear_of(program.identity());
+        self.extender.scripts.leave_overwritten(session, &program.open, &program.shown);
         self.extender.scripts.extend_program(session, &program.open, &program.shown, &when);
     }
 

@@ -9,10 +9,13 @@ use runtime::{AttachOptions, Module, ModuleId, Part, Session};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use target::Machine;
 use wire::Features;
 use wire::manifest::Compiled;
+
+/// How long the kernel may take to remove probes from a file that was overwritten. A thread waits meanwhile.
+const OVERWRITTEN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The scripts that are attached, and what they know of each other.
 pub struct Scripts<'a> {
@@ -179,6 +182,15 @@ impl<'a> Scripts<'a> {
     pub fn extend_program(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
         if self.attached.borrow().values().any(|script| script.compiler.may_want_program(shown)) {
             self.extend_by_content(session, open, shown, when);
+        }
+    }
+
+    /// Takes the probes out of a file into which something else was written: they would be put into the middle of other code when
+    /// it is mapped again. Then it is a file that appears.
+    pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) {
+        if let Some(file) = self.machine.overwritten(open) {
+            session.drop_file(file.0).wait(OVERWRITTEN_PATIENCE);
+            self.messages.detail(|| format!("{}: overwritten, its probes were taken out", shown.display()));
         }
     }
 

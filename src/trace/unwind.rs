@@ -221,6 +221,11 @@ impl Inner {
         }
         let file = std::fs::File::open(&mapping.open)?;
         let Some(key) = mapped_key(&file) else { return Ok(None) };
+        if self.keys.keys().any(|known| known.identity == mapping.state.identity) {
+            // It was overwritten.
+            self.files.remove(&key);
+            self.processes.values_mut().for_each(|process| process.areas.retain(|_, area| area.file != key));
+        }
         self.add(key, Source::of_file(&file), &mapping.shown.display().to_string(), messages)?;
         self.keys.insert(mapping.state, key);
         Ok(Some(key))

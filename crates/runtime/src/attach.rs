@@ -68,6 +68,8 @@ pub struct Link {
     pub module: ModuleId,
     /// Clause of the script.
     pub clause: u32,
+    /// The file whose functions are probed.
+    pub file: Option<u32>,
     // Fields drop in this order: the link before the event that it is on.
     pub(crate) link: OwnedFd,
     pub(crate) event: Option<OwnedFd>,
@@ -140,8 +142,9 @@ impl Attacher<'_> {
     ) -> Result<Links, AttachError> {
         let mut made = Links::default();
         for of_file in by_file(sites) {
-            let path = (self.options.files)(of_file[0].file);
-            let batch = Batch { attacher: self, clause: program.clause, loaded, side, path: &path };
+            let file = of_file[0].file;
+            let path = (self.options.files)(file);
+            let batch = Batch { attacher: self, clause: program.clause, loaded, side, file, path: &path };
             if loaded.attach_type == 0 {
                 batch.single(&of_file, &mut made)
             } else {
@@ -196,6 +199,7 @@ struct Batch<'a> {
     clause: u32,
     loaded: &'a LoadedProgram,
     side: Side,
+    file: u32,
     path: &'a Path,
 }
 
@@ -205,7 +209,7 @@ impl Batch<'_> {
         match self.link(sites) {
             Ok(link) => {
                 made.attached += sites.len();
-                made.links.push(Link { module: ModuleId::default(), clause: self.clause, link, event: None });
+                made.links.push(self.made(link, None));
             }
             Err(errno) if sites.len() == 1 || concerns_file(&errno) => self.fail(sites, &errno, made),
             Err(_) => {
@@ -263,7 +267,11 @@ impl Batch<'_> {
         let event = pmu.open(self.path, site, self.side == Side::Return, pid)?;
         let event = sys::out_of_the_way(event);
         let link = sys::out_of_the_way(link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?);
-        Ok(Link { module: ModuleId::default(), clause: self.clause, link, event: Some(event) })
+        Ok(self.made(link, Some(event)))
+    }
+
+    fn made(&self, link: OwnedFd, event: Option<OwnedFd>) -> Link {
+        Link { module: ModuleId::default(), clause: self.clause, file: Some(self.file), link, event }
     }
 
     fn fail(&self, sites: &[&Site], errno: &io::Error, made: &mut Links) {
@@ -385,12 +393,12 @@ fn raw_tracepoint(clause: u32, loaded: &LoadedProgram, event: &str) -> io::Resul
     // SAFETY: a C string and a descriptor that live across the call.
     let link =
         sys::owned_libbpf(unsafe { bpf::bpf_raw_tracepoint_open(name.as_ptr(), loaded.fd.as_raw_fd()) })?;
-    Ok(Link { module: ModuleId::default(), clause, link, event: None })
+    Ok(Link { module: ModuleId::default(), clause, file: None, link, event: None })
 }
 
 fn on_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {
     let link = link_perf_event(loaded.fd.as_raw_fd(), &event, 0)?;
-    Ok(Link { module: ModuleId::default(), clause, link, event: Some(event) })
+    Ok(Link { module: ModuleId::default(), clause, file: None, link, event: Some(event) })
 }
 
 /// Runs a raw tracepoint program once, here and now: BEGIN, END, at signals, and trials.

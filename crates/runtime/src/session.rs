@@ -224,6 +224,14 @@ impl Session {
         detach::behind(dropped)
     }
 
+    /// Takes the probes out of a file, by its id. They are gone when the result was waited for.
+    pub fn drop_file(&mut self, file: u32) -> Detaching {
+        let (dropped, kept) =
+            std::mem::take(&mut self.links).into_iter().partition(|link: &Link| link.file == Some(file));
+        self.links = kept;
+        detach::behind(dropped)
+    }
+
     /// Runs the END programs now, and not at the end again.
     pub fn run_ends(&mut self, part: Part) -> io::Result<()> {
         let (now, later) = std::mem::take(&mut self.ends)

@@ -8,7 +8,8 @@ use signal_hook::SigId;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
@@ -21,6 +22,8 @@ const ONCE: Duration = Duration::from_millis(300);
 pub struct StopSignals {
     /// Their numbers, a byte each.
     told: PipeReader,
+    /// Files are being opened, which may take for ever.
+    opening: Arc<AtomicBool>,
 }
 
 impl StopSignals {
@@ -58,13 +61,23 @@ impl StopSignals {
         let (told, tell) = io::pipe()?;
         // Whoever forks finds it waiting, and not at what a thread does when it starts.
         let (begin, begun) = mpsc::channel();
+        let opening = Arc::<AtomicBool>::default();
+        let is_opening = opening.clone();
         let listen = move || {
             let _ = begin.send(());
-            listen(&arrive, &set, tell);
+            listen(&arrive, &set, tell, &is_opening);
         };
         std::thread::Builder::new().name("signals".into()).spawn(listen)?;
         let _ = begun.recv();
-        Ok(StopSignals { told })
+        Ok(StopSignals { told, opening })
+    }
+
+    /// Opens files. A signal that comes meanwhile ends the process if it goes on for long: open(2) waits for the reader of a pipe.
+    pub fn while_opening<T>(&self, open: impl FnOnce() -> T) -> T {
+        self.opening.store(true, Ordering::Relaxed);
+        let opened = open();
+        self.opening.store(false, Ordering::Relaxed);
+        opened
     }
 
     /// Readable once a signal came.
@@ -87,7 +100,7 @@ impl StopSignals {
 
 /// Tells of the first signal; soon after it they have their default effect, so that the next one ends us whatever we wait for: a
 /// reader of our output that does not read, above all.
-fn listen(arrive: &OwnedFd, set: &libc::sigset_t, mut tell: PipeWriter) {
+fn listen(arrive: &OwnedFd, set: &libc::sigset_t, mut tell: PipeWriter, is_opening: &AtomicBool) {
     let signal = loop {
         let heard = sys::poll(&mut [sys::readable(arrive.as_raw_fd())], -1).ok();
         if let Some(signal) = heard.and_then(|_| read(arrive.as_raw_fd())) {
@@ -104,6 +117,9 @@ fn listen(arrive: &OwnedFd, set: &libc::sigset_t, mut tell: PipeWriter) {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
         }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set, std::ptr::null_mut());
+        if is_opening.load(Ordering::Relaxed) {
+            libc::kill(libc::getpid(), signal);
+        }
     }
     // The one thread that takes them: it stays.
     loop {

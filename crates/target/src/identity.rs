@@ -84,6 +84,14 @@ fn file_system(path: &CString) -> io::Result<i64> {
     Ok(unsafe { stat.assume_init() }.f_type)
 }
 
+impl Identity {
+    /// The same file was this one before something else was written into it.
+    pub fn is_older_content_of(&self, now: &Identity) -> bool {
+        let content = |identity: &Identity| (identity.content.size, identity.content.times[0]);
+        (self.device, self.inode) == (now.device, now.inode) && content(self) != content(now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

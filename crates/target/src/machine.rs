@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use cuda::Library;
@@ -95,6 +96,8 @@ struct Taken {
     shown: PathBuf,
     reason: String,
     identity: Identity,
+    /// Something else was written into it since.
+    is_overwritten: AtomicBool,
     elf: ElfFile,
     library: OnceLock<Option<(Library, u32)>>,
     functions: OnceLock<Functions>,
@@ -103,6 +106,10 @@ struct Taken {
 }
 
 impl Taken {
+    fn is_current(&self) -> bool {
+        !self.is_overwritten.load(Ordering::Relaxed)
+    }
+
     fn library(&self) -> Option<(Library, u32)> {
         *self.library.get_or_init(|| locate::known_library(&self.shown, &self.elf))
     }
@@ -254,6 +261,19 @@ impl Machine {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// The id of a file that was taken and into which something else was written since. It is taken anew the next time.
+    pub fn overwritten(&self, open_path: &Path) -> Option<FileId> {
+        let now = Identity::of(open_path).ok()?;
+        let is_it = |at: &usize| {
+            self.files
+                .get(*at)
+                .is_some_and(|file| file.is_current() && file.identity.is_older_content_of(&now))
+        };
+        let index = (0..self.files.len()).find(is_it)?;
+        self.files.get(index)?.is_overwritten.store(true, Ordering::Relaxed);
+        Some(FileId(index as u32))
+    }
+
     /// Takes a file, unless the same is taken already: then that one's id is returned.
     pub fn add_file(&self, open_path: &Path, shown_path: &Path, reason: &str) -> Result<FileId, ElfError> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,8 +281,9 @@ impl Machine {
             std::io::ErrorKind::NotFound => ElfError::NotFound { path: shown_path.into() },
             _ => ElfError::Unreadable { path: shown_path.into(), source },
         })?;
-        let known = (0..self.files.len())
-            .find(|&at| self.files.get(at).is_some_and(|f| f.identity.is_same_file(&identity)));
+        let known = (0..self.files.len()).find(|&at| {
+            self.files.get(at).is_some_and(|f| f.is_current() && f.identity.is_same_file(&identity))
+        });
         if let Some(index) = known {
             return Ok(FileId(index as u32));
         }
@@ -272,6 +293,7 @@ impl Machine {
             shown: shown_path.into(),
             reason: reason.into(),
             identity,
+            is_overwritten: AtomicBool::new(false),
             elf,
             library: OnceLock::new(),
             functions: OnceLock::new(),

@@ -1,0 +1,12 @@
+// A library with one function; with -DMOVED it lies elsewhere, and other code lies where it was.
+#ifdef MOVED
+__asm__(".text\nbefore: .rept 64\nmovabs $0x1111111111111111, %rax\n.endr\nret\n");
+long before(void);
+#endif
+
+__attribute__((noinline)) long traced_work(long value) {
+#ifdef MOVED
+    if (before() != 0x1111111111111111) return -1;
+#endif
+    return value + 1;
+}
