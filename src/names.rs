@@ -1,6 +1,7 @@
 //! Ids to text: symbols, stacks, times, users and more of this machine, for the sinks.
 
 mod lookup;
+pub mod processes;
 
 use crate::messages::Messages;
 use report::{Frame, Names};
@@ -26,6 +27,8 @@ pub struct MachineNames {
     programs: RefCell<HashMap<u32, Option<Arc<str>>>>,
     /// Names of kernels in the forms that were asked for: taking one apart costs more than the rest of a launch.
     kernels: RefCell<HashMap<(Lookup, i64), String>>,
+    /// Those that keys of maps name.
+    pub processes: processes::Processes,
     /// Threads that we kept waiting, and the boot-clock times between which.
     waits: RefCell<Vec<(u32, Range<u64>)>>,
     /// Stacks that were printed and do not go on to their start, by the reason.
@@ -42,6 +45,7 @@ impl MachineNames {
             zone: jiff::tz::TimeZone::system(),
             programs: RefCell::default(),
             kernels: RefCell::default(),
+            processes: processes::Processes::default(),
             waits: RefCell::default(),
             cut: RefCell::default(),
         }
@@ -170,6 +174,14 @@ impl Names for MachineNames {
 
     fn program(&self, pid: u32) -> Option<Arc<str>> {
         self.programs.borrow_mut().entry(pid).or_insert_with(|| program(pid)).clone()
+    }
+
+    fn process(&self, pid: u32) -> report::metric::Process {
+        self.processes.process(pid)
+    }
+
+    fn device(&self, pid: u32, number: u32) -> report::metric::Device {
+        self.processes.device(pid, number)
     }
 
     fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64> {

@@ -21,13 +21,18 @@ struct Traced {
 }
 
 impl Traced {
+    /// The workload has ended, and the shell that started it goes on, so that the run can be asked.
     fn start(arguments: &[&str]) -> Traced {
+        let workload = format!("{} --threads 2 --leak 12345; sleep 40", example("workload_driver"));
+        Traced::run(arguments, &workload, "== end ==")
+    }
+
+    /// Traces a command of a shell, which has printed a line.
+    fn run(arguments: &[&str], shell: &str, line: &str) -> Traced {
         let mut command = cudatrace();
-        command.args(arguments).args(["--export", "openmetrics=0", "--", "sh", "-c"]);
-        // It goes on living when it has counted, so that it can be asked.
-        command.arg(format!("{} --threads 2 --leak 12345; sleep 40", example("workload_driver")));
+        command.args(arguments).args(["--export", "openmetrics=0", "--", "sh", "-c", shell]);
         let mut trace = Running::start(&mut command);
-        trace.wait_for_line("== end ==");
+        trace.wait_for_line(line);
         let lines = trace.heard().to_vec();
         let port = lines.iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
         let port = port.and_then(|rest| rest.strip_suffix("/metrics")).expect("the address is said");
@@ -70,7 +75,7 @@ fn has(program: &str, arguments: &[&str]) -> bool {
     there
 }
 
-const SCRIPT: &[&str] = &["metrics", "--kernels"];
+const SCRIPT: &[&str] = &["metrics", "--kernels", "--devices"];
 
 #[test]
 fn text_is_what_the_reader_accepts() {
@@ -137,10 +142,14 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    fn scraping(port: u16) -> Prometheus {
+    /// Scrapes these ports of this machine every second, and has the alerts of the examples.
+    fn scraping(ports: &[u16]) -> Prometheus {
         let data = tempfile::tempdir().expect("a directory");
+        let targets: Vec<String> = ports.iter().map(|port| format!("'127.0.0.1:{port}'")).collect();
         let config = format!(
-            "global: {{scrape_interval: 1s}}\nscrape_configs:\n  - job_name: cudatrace\n    static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n"
+            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: ['{}/alerts.yml']\nscrape_configs:\n  - job_name: cudatrace\n    static_configs: [{{targets: [{}]}}]\n",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/examples/observability"),
+            targets.join(", ")
         );
         std::fs::write(data.path().join("prometheus.yml"), config).expect("written");
         let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
@@ -151,9 +160,16 @@ impl Prometheus {
         let mut running = Running::start(&mut command);
         running.wait_for_line("Server is ready to receive web requests");
         let prometheus = Prometheus { _running: running, _data: data, port: free.port() };
-        wait_for("two scrapes", || prometheus.value("count_over_time(up[1m])") >= Some(2.0));
-        assert_eq!(prometheus.value("up"), Some(1.0), "it cannot scrape");
+        wait_for("two scrapes", || prometheus.value("min(count_over_time(up[1m]))") >= Some(2.0));
+        assert_eq!(prometheus.value("min(up)"), Some(1.0), "it cannot scrape");
         prometheus
+    }
+
+    /// Waits until a query has this value.
+    fn wait_for_value(&self, query: &str, value: f64) {
+        wait_for(&format!("{query} to be {value}, found {}", self.query(query)), || {
+            self.value(query) == Some(value)
+        });
     }
 
     fn query(&self, query: &str) -> Value {
@@ -182,19 +198,19 @@ fn prometheus_answers_with_the_counts_of_the_workload() {
         return;
     }
     let mut traced = Traced::start(SCRIPT);
-    let prometheus = Prometheus::scraping(traced.port);
+    let prometheus = Prometheus::scraping(&[traced.port]);
     let is = |query: &str, truth: f64| assert_eq!(prometheus.value(query), Some(truth), "{query}");
     let kernels = ["vector_add", "saxpy", "fill", "scale", "reduce_sum"];
     let launches: f64 = kernels.iter().map(|kernel| traced.truth(&format!("launches {kernel}"))).sum();
     is("sum(gpu_cuda_kernel_launch_calls_total)", launches);
     for kernel in kernels {
-        let query = format!("gpu_cuda_kernel_launch_calls_by_kernel_total{{cuda_kernel_name=\"{kernel}\"}}");
+        let query = format!("gpu_cuda_kernel_launches_total{{cuda_kernel_name=\"{kernel}\"}}");
         is(&query, traced.truth(&format!("launches {kernel}")));
     }
     let device = "{cuda_memory_kind=\"device\", process_executable_name=\"workload_driver\"}";
-    is(&format!("gpu_cuda_memory_allocations_bytes_total{device}"), traced.truth("bytes allocated"));
-    is(&format!("gpu_cuda_memory_free_bytes_total{device}"), traced.truth("bytes freed"));
-    is(&format!("gpu_cuda_memory_live_bytes{device}"), traced.truth("bytes leaked"));
+    is(&format!("gpu_cuda_memory_allocated_bytes_total{device}"), traced.truth("bytes allocated"));
+    is(&format!("gpu_cuda_memory_freed_bytes_total{device}"), traced.truth("bytes freed"));
+    assert_eq!(prometheus.value("gpu_cuda_memory_live_bytes"), None, "its process has ended");
     for (direction, truth) in [("HtoD", "h2d"), ("DtoH", "d2h"), ("DtoD", "d2d")] {
         let sum = format!("gpu_cuda_memory_copies_bytes_sum{{cuda_memcpy_kind=\"{direction}\"}}");
         is(&sum, traced.truth(&format!("bytes {truth}")));
@@ -217,13 +233,26 @@ fn prometheus_answers_with_the_counts_of_the_workload() {
         prometheus.value("cudatrace_probe_hits_total{probe=\"cuda:launch\"}").expect("the kernel counts");
     assert!(hits >= launched, "{hits} runs for {launched} launches");
     assert!(prometheus.value("sum(cudatrace_probe_overhead_seconds_total)") > Some(0.0));
-    dashboard_has_answers(&prometheus);
     traced.trace.signal(libc::SIGINT);
     traced.trace.ended();
 }
 
-/// Each query of the dashboard, with Grafana's variables filled in.
-fn dashboard_has_answers(prometheus: &Prometheus) {
+/// Each query of the dashboard, with Grafana's variables filled in, while a program runs.
+#[test]
+fn the_dashboard_has_answers() {
+    if !can_trace() || !has("prometheus", &["--version"]) {
+        return;
+    }
+    let workload = example("workload_driver");
+    let shell = format!("{workload} --threads 2; {workload} --leak 12345 --linger 60000");
+    let mut traced = Traced::run(SCRIPT, &shell, "== end ==");
+    let prometheus = Prometheus::scraping(&[traced.port]);
+    let live = "gpu_cuda_memory_live_bytes{cuda_memory_kind=\"device\", process_executable_name=\"workload_driver\"}";
+    prometheus.wait_for_value(live, 12345.0);
+    prometheus.wait_for_value(
+        "gpu_cuda_device_memory_live_bytes{cuda_device_index=\"0\", cuda_device_model!=\"\"}",
+        12345.0,
+    );
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/observability/grafana-dashboard.json");
     let dashboard: Value =
         serde_json::from_str(&std::fs::read_to_string(path).expect("there")).expect("JSON");
@@ -232,13 +261,138 @@ fn dashboard_has_answers(prometheus: &Prometheus) {
     let queries: Vec<&str> = targets.filter_map(|target| target["expr"].as_str()).collect();
     assert!(queries.len() >= 20, "{queries:?}");
     for query in queries {
-        let filled =
-            query.replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$function", ".*");
+        let filled = ["$instance", "$function", "$namespace", "$pod", "$program", "$device"]
+            .iter()
+            .fold(query.replace("$__rate_interval", "1m"), |query, name| query.replace(name, ".*"));
         let answer = prometheus.query(&filled);
         assert_eq!(answer["status"], "success", "{filled}: {answer}");
         let results = answer["data"]["result"].as_array().expect("a list");
         assert!(!results.is_empty(), "no answer: {filled}");
     }
+    traced.trace.signal(libc::SIGINT);
+    traced.trace.ended();
+}
+
+/// More processes than any map has keys, one after the other, and one that lives beside them.
+#[test]
+fn processes_that_end_leave_true_sums_and_no_series() {
+    if !can_trace() || !has("prometheus", &["--version"]) {
+        return;
+    }
+    const SHORT: u32 = 200;
+    let script = r#"
+        let @small = hash(150);
+        let @blocks = processhash(150);
+        metric @small = { name = "test.calls"; labels = "process, process.executable.name" }
+        metric @by_pid = { name = "test.pids"; labels = "process.pid, process.executable.name" }
+        uretprobe:libcuda:cuInit {
+            @small[pid, comm(process)] = count();
+            @by_pid[pid, comm(process)] = count();
+            @blocks[pid] = 1;
+        }"#;
+    let workload = example("workload_driver");
+    // The short ones wait until somebody scrapes.
+    let shell = format!(
+        "{workload} --no-errors --leak 7000000 --linger 60000 & echo started; sleep 4; i=0; \
+         while [ $i -lt {SHORT} ]; do {workload} --no-errors --leak 1000 >/dev/null; sleep 0.01; i=$((i+1)); done; \
+         echo all have ended; sleep 60"
+    );
+    let mut traced = Traced::run(&["metrics", "-e", script], &shell, "started");
+    let prometheus = Prometheus::scraping(&[traced.port]);
+    traced.trace.wait_for_line("all have ended");
+    let processes = f64::from(SHORT) + 1.0;
+    prometheus.wait_for_value("sum(test_calls_total)", processes);
+    // Each launches 8 times 5 kernels.
+    prometheus.wait_for_value("sum(gpu_cuda_kernel_launch_calls_total)", 40.0 * processes);
+    let begin = "min_over_time(sum(gpu_cuda_kernel_launch_calls_total)[5m:1s])";
+    let counted = prometheus.value(&format!("sum(gpu_cuda_kernel_launch_calls_total) - {begin}"));
+    assert_eq!(counted, Some(40.0 * processes), "the increase of the sum");
+    assert_eq!(
+        prometheus.value("sum(resets(gpu_cuda_kernel_launch_calls_total[5m]))"),
+        Some(0.0),
+        "it never fell"
+    );
+    assert_eq!(prometheus.value("sum(resets(test_calls_total[5m]))"), Some(0.0));
+    let live = "gpu_cuda_memory_live_bytes{process_executable_name=\"workload_driver\", cuda_memory_kind=\"device\"}";
+    prometheus.wait_for_value(&format!("count({live})"), 1.0);
+    prometheus.wait_for_value(&format!("sum({live})"), 7_000_000.0);
+    prometheus.wait_for_value("count(test_pids_total)", 1.0);
+    assert_eq!(
+        prometheus.value("sum(cudatrace_problems_total{kind=\"map_full\"})"),
+        Some(0.0),
+        "a map was full"
+    );
+    traced.trace.signal(libc::SIGINT);
+    traced.trace.ended();
+}
+
+#[test]
+fn the_first_failure_fires_its_alert() {
+    if !can_trace() || !has("prometheus", &["--version"]) {
+        return;
+    }
+    let shell = format!("sleep 4; {} >/dev/null; echo failed; sleep 60", example("workload_driver"));
+    let mut command = cudatrace();
+    command.args(["metrics", "--export", "openmetrics=0", "--", "sh", "-c", &shell]);
+    let mut trace = Running::start(&mut command);
+    trace.wait_for_line("metrics at");
+    let address = trace.heard().iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
+    let port = address.and_then(|rest| rest.strip_suffix("/metrics")).and_then(|port| port.parse().ok());
+    let prometheus = Prometheus::scraping(&[port.expect("a port")]);
+    trace.wait_for_line("failed");
+    prometheus.wait_for_value("count(ALERTS{alertname=\"CudaOutOfMemory\", alertstate=\"firing\"})", 1.0);
+    trace.signal(libc::SIGINT);
+    trace.ended();
+}
+
+/// Of a thousand calls on two machines 20 take 20 ms, all on the second machine: so does the 990th.
+#[test]
+fn histograms_of_two_tracers_can_be_added() {
+    if !can_trace() || !has("prometheus", &["--version"]) {
+        return;
+    }
+    let start = |samples: &str| {
+        let script = format!(
+            "metric @d = {{ name = \"test.duration\"; unit = \"s\"; divisor = 1000000000 }} BEGIN {{ {samples} }} interval:s:60 {{ exit() }}"
+        );
+        let mut trace = Running::start(cudatrace().args(["-e", &script, "--export", "openmetrics=0"]));
+        trace.wait_for_line("metrics at");
+        let address = trace.heard().iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
+        let port = address.and_then(|rest| rest.strip_suffix("/metrics")).and_then(|port| port.parse().ok());
+        (port.expect("a port"), trace)
+    };
+    let (quick, _quick) = start("for $i : 0..980 { @d = hist(5000) }");
+    let (slow, _slow) = start("for $i : 0..20 { @d = hist(20000000) }");
+    let prometheus = Prometheus::scraping(&[quick, slow]);
+    prometheus.wait_for_value("sum(test_duration_seconds_count)", 1000.0);
+    let p99 = prometheus.value("histogram_quantile(0.99, sum by (le) (test_duration_seconds_bucket))");
+    assert!(p99 > Some(0.0167) && p99 < Some(0.0336), "{p99:?}");
+    let buckets = prometheus.query("sum by (le) (test_duration_seconds_bucket)");
+    let bucket = |result: &Value| -> Option<(f64, f64)> {
+        let number = |value: &Value| value.as_str()?.replace("+Inf", "inf").parse().ok();
+        Some((number(&result["metric"]["le"])?, number(&result["value"][1])?))
+    };
+    let mut up_to: Vec<(f64, f64)> =
+        buckets["data"]["result"].as_array().expect("a list").iter().filter_map(bucket).collect();
+    up_to.sort_by(|one, next| one.0.total_cmp(&next.0));
+    assert!(up_to.len() > 20 && up_to.is_sorted_by(|one, next| one.1 <= next.1), "{up_to:?}");
+}
+
+#[test]
+fn idle_connections_delay_no_scrape() {
+    if !can_trace() {
+        return;
+    }
+    let traced = Traced::start(&["metrics"]);
+    let idle: Vec<TcpStream> =
+        (0..200).map(|_| TcpStream::connect(("127.0.0.1", traced.port)).expect("accepted")).collect();
+    let start = std::time::Instant::now();
+    assert!(traced.get("/metrics", "*/*").0.starts_with("HTTP/1.1 200"));
+    // An idle connection is closed after 5 s: nobody waited for that.
+    assert!(start.elapsed() < std::time::Duration::from_secs(4), "{:?}", start.elapsed());
+    drop(idle);
+    let (head, _) = request(traced.port, "GET /metrics HTTP/1.1\r\nHost: rebound.example\r\n");
+    assert!(head.starts_with("HTTP/1.1 421"), "{head}");
 }
 
 #[test]

@@ -210,13 +210,16 @@ impl<'a> Job<'a> {
             return Ok(0);
         }
         let servers = std::mem::take(&mut outputs.servers);
-        let mut exported = metrics::Exported::new(servers, &outputs.sink, &names);
+        let mut exported = metrics::Exported::new(servers, &outputs.sink, &names, &scripts);
         let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(self.messages));
         let mut watches = measuring.map_err(Failure::loading)?;
         watches.extend(outputs.watches().map_err(Failure::loading)?);
         session.restart_clock();
         self.release(child.as_mut(), &extender)?;
         watches.extend(self.watches(child.as_mut(), &extender));
+        if !all.by_process.is_empty() {
+            watches.push(Box::new(trace::EndedProcesses::new().map_err(Failure::loading)?));
+        }
         // From here on we hear of what is mapped.
         let unmapped = Unmapped::new(self.machine, modules, &self.pids);
         if targets.is_empty() && does_nothing_more(modules) && !scripts.are_waiting() {

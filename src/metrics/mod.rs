@@ -5,6 +5,8 @@
 //! GET /metrics -> Asker -> (event descriptor) -> Answers, a watch of the run -> families -> text
 //! ```
 
+mod devices;
+mod own;
 pub mod server;
 
 use crate::cli::Cli;
@@ -12,6 +14,8 @@ use crate::export::{self, Exports, MetricsQueue};
 use crate::messages::Messages;
 use crate::names::MachineNames;
 use crate::timer::Timer;
+use crate::trace::scripts::Scripts;
+use report::Snapshot;
 use report::metric::{self, Family, Health, Metrics};
 use runtime::Session;
 use runtime::clock::{Clock, SystemClock};
@@ -30,6 +34,9 @@ use tokio::sync::oneshot;
 /// Maps are read no more often than this, whoever asks.
 const FRESH: Duration = Duration::from_millis(100);
 
+/// Keys of processes that have ended are deleted this often.
+const SWEEP: Duration = Duration::from_secs(1);
+
 /// OpenTelemetry's time between two exports of metrics.
 const INTERVAL: Duration = Duration::from_secs(60);
 
@@ -43,11 +50,14 @@ pub struct Reading {
     pub families: Arc<Vec<Family>>,
     /// Why there are none of the maps.
     pub error: Option<Arc<str>>,
+    /// Why not everything is traced that should be.
+    pub unhealthy: Option<Arc<str>>,
 }
 
 /// Makes families of a session's maps.
 pub struct Gatherer<'a> {
     names: &'a MachineNames,
+    scripts: &'a Scripts<'a>,
     metrics: Metrics,
     dropped: Dropped,
     /// The kernel counts the programs' runs as long as this is there.
@@ -56,8 +66,9 @@ pub struct Gatherer<'a> {
 
 impl<'a> Gatherer<'a> {
     /// Begins to count the programs' runs, if the kernel lets us.
-    pub fn new(names: &'a MachineNames, dropped: Dropped) -> Gatherer<'a> {
-        Gatherer { names, metrics: Metrics::default(), dropped, counting: Counting::start().ok() }
+    pub fn new(names: &'a MachineNames, scripts: &'a Scripts<'a>, dropped: Dropped) -> Gatherer<'a> {
+        names.processes.track();
+        Gatherer { names, scripts, metrics: Metrics::default(), dropped, counting: Counting::start().ok() }
     }
 
     /// The families now.
@@ -66,15 +77,44 @@ impl<'a> Gatherer<'a> {
             Ok(families) => (families, None),
             Err(error) => (Vec::new(), Some(error.to_string().into())),
         };
-        families.extend(self.health(session).families(session.manifest()));
-        Reading { families: Arc::new(families), error }
+        let health = self.health(session);
+        families.extend(health.families(session.manifest()));
+        let unhealthy = self.unhealthy(session, &health).map(Arc::from);
+        Reading { families: Arc::new(families), error, unhealthy }
+    }
+
+    /// A file that should be traced is not, or nothing is. That no process has mapped a library yet is no fault.
+    fn unhealthy(&self, session: &Session, health: &Health) -> Option<String> {
+        if let Some((path, why)) = self.scripts.untraced().first() {
+            return Some(format!("{}: not traced: {why}", path.display()));
+        }
+        let nothing = health.attached == 0 && !health.waiting && !session.manifest().programs.is_empty();
+        nothing.then(|| format!("no probe is attached, {} attach points were refused", health.failed))
     }
 
     fn maps(&mut self, session: &Session) -> io::Result<Vec<Family>> {
         let manifest = session.manifest();
-        let maps = metric::exported(manifest);
+        let snapshots = self.settled(session, metric::exported(manifest))?;
+        self.names.processes.learn_devices(devices::learnt(session, self.names)?);
+        Ok(self.metrics.families(manifest, self.names, &snapshots))
+    }
+
+    /// Deletes the keys of processes that have ended, so that maps do not fill up while nobody asks for families.
+    pub fn sweep(&mut self, session: &Session) -> io::Result<()> {
+        self.settled(session, metric::by_process(session.manifest())).map(drop)
+    }
+
+    /// The contents of maps, without keys of processes that have ended: those are deleted.
+    fn settled(&mut self, session: &Session, maps: Vec<u32>) -> io::Result<Vec<Snapshot>> {
+        self.names.processes.look_again();
         let snapshots: io::Result<Vec<_>> = maps.into_iter().map(|map| session.snapshot(map, 0, 0)).collect();
-        Ok(self.metrics.families(manifest, self.names, &snapshots?))
+        let mut snapshots = snapshots?;
+        for snapshot in &mut snapshots {
+            let keys = self.metrics.settle(session.manifest(), self.names, snapshot);
+            session.delete(snapshot.map, &keys)?;
+        }
+        self.names.processes.forget_settled();
+        Ok(snapshots)
     }
 
     fn health(&self, session: &Session) -> Health {
@@ -86,6 +126,8 @@ impl<'a> Gatherer<'a> {
             version: env!("CARGO_PKG_VERSION").into(),
             attached: session.attached(),
             failed: session.failures().len(),
+            untraced: self.scripts.untraced().len(),
+            waiting: self.scripts.are_waiting(),
             runs: runs.into_iter().map(|runs| (runs.probe, runs.hits, runs.ns)).collect(),
             troubles: session.troubles().unwrap_or_default(),
             dropped: (self.dropped)(),
@@ -193,6 +235,25 @@ impl Watch for Pusher<'_> {
     }
 }
 
+/// Deletes keys of processes that have ended.
+struct Sweeper<'a> {
+    timer: Timer,
+    gatherer: Rc<RefCell<Gatherer<'a>>>,
+}
+
+impl Watch for Sweeper<'_> {
+    fn fd(&self) -> RawFd {
+        self.timer.fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        self.timer.take();
+        // An error of the maps is reported when they are read for families.
+        let _ = self.gatherer.borrow_mut().sweep(session);
+        Next::Continue
+    }
+}
+
 /// All that a run exports as metrics.
 pub struct Exported<'a> {
     gatherer: Rc<RefCell<Gatherer<'a>>>,
@@ -211,7 +272,12 @@ pub fn bind(cli: &Cli) -> anyhow::Result<Vec<Server>> {
 
 impl<'a> Exported<'a> {
     /// What `servers` serve and `exports` send; none if nobody wants metrics.
-    pub fn new(servers: Vec<Server>, exports: &Exports, names: &'a MachineNames) -> Option<Exported<'a>> {
+    pub fn new(
+        servers: Vec<Server>,
+        exports: &Exports,
+        names: &'a MachineNames,
+        scripts: &'a Scripts<'a>,
+    ) -> Option<Exported<'a>> {
         let queues = exports.metrics();
         if servers.is_empty() && queues.is_empty() {
             return None;
@@ -219,11 +285,11 @@ impl<'a> Exported<'a> {
         let summaries = exports.summaries();
         let lost = move || {
             let of = |summary: &Arc<export::Summary>| {
-                (summary.what.clone(), summary.dropped() + summary.lost().count)
+                (without_credentials(&summary.what), summary.dropped() + summary.lost().count)
             };
             summaries.iter().map(of).collect()
         };
-        let gatherer = Rc::new(RefCell::new(Gatherer::new(names, Box::new(lost))));
+        let gatherer = Rc::new(RefCell::new(Gatherer::new(names, scripts, Box::new(lost))));
         Some(Exported { gatherer, queues: Rc::new(queues), servers })
     }
 
@@ -233,6 +299,8 @@ impl<'a> Exported<'a> {
     /// The kernel has no descriptor left.
     pub fn watches(&mut self, messages: &Messages) -> io::Result<Vec<Box<dyn Watch + 'a>>> {
         let mut watches: Vec<Box<dyn Watch + 'a>> = Vec::new();
+        let gatherer = self.gatherer.clone();
+        watches.push(Box::new(Sweeper { timer: Timer::new(SWEEP, SWEEP)?, gatherer }));
         for server in std::mem::take(&mut self.servers) {
             let (asker, questions) = questions()?;
             messages.note(&format!("metrics at http://{}/metrics", server.address));
@@ -256,6 +324,32 @@ impl<'a> Exported<'a> {
             let reading = self.gatherer.borrow_mut().gather(session);
             let now = SystemClock.boot_ns();
             self.queues.iter().for_each(|queue| queue.send_last(&reading.families, now));
+        }
+    }
+}
+
+/// A destination whose URL names no user: `otlp=http://user:secret@host` is `otlp=http://host`.
+fn without_credentials(what: &str) -> String {
+    let Some((scheme, rest)) = what.split_once("://") else { return what.to_owned() };
+    let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..authority].rfind('@') {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => what.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_no_passwords() {
+        assert_eq!(
+            without_credentials("otlp=http://user:s3c@ret@host:4318/v1@2"),
+            "otlp=http://host:4318/v1@2"
+        );
+        for plain in ["jsonl=/tmp/a@b", "otlp=grpc://host:4317", "otlp=http://host/x@y"] {
+            assert_eq!(without_credentials(plain), plain);
         }
     }
 }

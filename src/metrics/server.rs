@@ -2,33 +2,44 @@
 //!
 //! ```text
 //! GET /metrics    OpenMetrics or Prometheus' text form, by the Accept header
-//! GET /healthz    200 while the run answers, 503 when it does not
+//! GET /healthz    200 while all is traced that should be, 503 and the reason when it is not
 //! ```
 //!
-//! On loopback unless another address is given; nothing is ever changed by a request. Few connections at a time, and no
-//! patience with those that say nothing.
+//! It listens on loopback unless another address is given, and there it answers only requests for this machine: a page of the
+//! web whose name was made to lead here reads nothing. Requests change nothing. Connections that send no request give way to
+//! newer ones, so that they delay no scrape.
 
-use super::{Asker, Reading};
+use super::{Asker, Reading, own};
 use anyhow::{Context, Result};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE};
+use hyper::header::{
+    ACCEPT, ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, VARY,
+};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use report::metric::{Births, Family};
 use report::sink::openmetrics::{Form, render};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::Semaphore;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::task::AbortHandle;
 
 /// OpenTelemetry's port for Prometheus exporters.
 const PORT: u16 = 9464;
-/// Connections at a time; more wait.
-const CONNECTIONS: usize = 16;
-/// So long a connection may take for the head of its request, and the run for an answer.
+/// Connections at a time; for one more another is closed.
+const CONNECTIONS: usize = 64;
+/// A connection may take this long for the head of its request, and the run for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Prometheus forgets a series after this long without a scrape.
+const RECENT: Duration = Duration::from_secs(300);
+/// Prometheus and its like send it with each scrape.
+const SCRAPE: &str = "x-prometheus-scrape-timeout-seconds";
 
 /// A listening socket.
 #[derive(Debug)]
@@ -56,36 +67,59 @@ impl Server {
     pub fn start(self, asker: Asker) {
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            // Without a runtime there is nobody to tell: the socket closes, and a scrape says that it is refused.
+            // Without a runtime the socket closes, and a scrape reports that it is refused.
             if let Ok(runtime) = runtime {
-                runtime.block_on(self.serve(asker));
+                tokio::task::LocalSet::new().block_on(&runtime, self.serve(asker));
             }
         });
     }
 
     async fn serve(self, asker: Asker) {
+        let local = self.address.ip().is_loopback();
         let Ok(listener) = tokio::net::TcpListener::from_std(self.listener) else { return };
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let service = Rc::new(Service { asker, local, scrapes: RefCell::default() });
+        let mut connections = Connections::default();
         loop {
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
             let Ok((stream, _)) = listener.accept().await else {
                 // Too many files, for the moment.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let asker = asker.clone();
-            tokio::spawn(async move {
-                let answer = service_fn(|request| answer(request, &asker));
+            let (service, has_asked) = (Rc::clone(&service), Rc::new(Cell::new(false)));
+            let asks = Rc::clone(&has_asked);
+            let task = tokio::task::spawn_local(async move {
+                let answer = service_fn(|request| {
+                    asks.set(true);
+                    service.answer(request)
+                });
                 let served = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(PATIENCE)
                     .keep_alive(false)
                     .serve_connection(TokioIo::new(stream), answer);
-                // A client that takes nothing gives its place up.
+                // A client that reads nothing is left.
                 let _ = tokio::time::timeout(4 * PATIENCE, served).await;
-                drop(place);
             });
+            connections.add(task.abort_handle(), has_asked);
         }
+    }
+}
+
+/// The connections that are open, oldest first, and whether each has sent a request.
+#[derive(Default)]
+struct Connections(VecDeque<(AbortHandle, Rc<Cell<bool>>)>);
+
+impl Connections {
+    /// Makes room for one more: the oldest that has not sent a request is closed, else the oldest.
+    fn add(&mut self, task: AbortHandle, has_asked: Rc<Cell<bool>>) {
+        self.0.retain(|(task, _)| !task.is_finished());
+        if self.0.len() >= CONNECTIONS {
+            let silent = self.0.iter().position(|(_, has_asked)| !has_asked.get());
+            if let Some((oldest, _)) = self.0.remove(silent.unwrap_or(0)) {
+                oldest.abort();
+            }
+        }
+        self.0.push_back((task, has_asked));
     }
 }
 
@@ -106,41 +140,121 @@ fn parse(address: &str) -> Result<Vec<SocketAddr>> {
 
 type Answer = Response<Full<Bytes>>;
 
-async fn answer(request: Request<Incoming>, asker: &Asker) -> Result<Answer, Infallible> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".into());
-        refused.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
-        return Ok(refused);
+/// What requests are answered from.
+struct Service {
+    asker: Asker,
+    /// It listens on loopback.
+    local: bool,
+    scrapes: RefCell<Scrapes>,
+}
+
+/// What scrapers have been shown.
+struct Scrapes {
+    births: Births,
+    /// When, or when the run began.
+    last: Instant,
+}
+
+impl Default for Scrapes {
+    fn default() -> Scrapes {
+        Scrapes { births: Births::default(), last: Instant::now() }
     }
-    Ok(match request.uri().path() {
-        "/metrics" => metrics(&request, read(asker).await),
-        "/healthz" => match read(asker).await {
-            Some(Reading { error: None, .. }) => text(StatusCode::OK, "ok\n".into()),
-            Some(Reading { error: Some(error), .. }) => unavailable(&error),
-            None => unavailable("the run does not answer"),
-        },
-        "/" => text(StatusCode::OK, "cudatrace: /metrics, /healthz\n".into()),
-        _ => text(StatusCode::NOT_FOUND, "there are /metrics and /healthz\n".into()),
+}
+
+impl Service {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".into());
+            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return Ok(refused);
+        }
+        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+        if self.local && !host.is_none_or(is_local) {
+            let why = "this address is for this machine alone: ask for localhost or 127.0.0.1\n";
+            return Ok(text(StatusCode::MISDIRECTED_REQUEST, why.into()));
+        }
+        Ok(match request.uri().path() {
+            "/metrics" => self.metrics(request.headers(), self.read().await),
+            "/healthz" => match self.read().await {
+                Some(Reading { error: Some(why), .. } | Reading { unhealthy: Some(why), .. }) => {
+                    unavailable(&why)
+                }
+                Some(_) => text(StatusCode::OK, "ok\n".into()),
+                None => unavailable("the run does not answer"),
+            },
+            "/" => text(StatusCode::OK, "cudatrace: /metrics, /healthz\n".into()),
+            _ => text(StatusCode::NOT_FOUND, "there are /metrics and /healthz\n".into()),
+        })
+    }
+
+    async fn read(&self) -> Option<Reading> {
+        tokio::time::timeout(PATIENCE, self.asker.ask()).await.ok()?
+    }
+
+    fn metrics(&self, headers: &HeaderMap, reading: Option<Reading>) -> Answer {
+        let reading = match reading {
+            None => return unavailable("the run does not answer"),
+            Some(Reading { error: Some(error), .. }) => return unavailable(&error),
+            Some(reading) => reading,
+        };
+        let mut families = match headers.contains_key(SCRAPE) {
+            true => self.scrapes.borrow_mut().shown(&reading),
+            false => reading.families.to_vec(),
+        };
+        families.extend(own::families());
+        let form = Form::accepted(&listed(headers, ACCEPT));
+        let body = render(&families, form).into_bytes();
+        let is_packed = accepts_gzip(&listed(headers, ACCEPT_ENCODING));
+        let mut answer = Response::new(Full::new(Bytes::from(if is_packed { packed(&body) } else { body })));
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(form.content_type()));
+        headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
+        if is_packed {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        answer
+    }
+}
+
+impl Scrapes {
+    /// The families as a scraper is shown them.
+    fn shown(&mut self, reading: &Reading) -> Vec<Family> {
+        let recent = self.last.elapsed() < RECENT;
+        self.last = Instant::now();
+        self.births.shown(&reading.families, recent)
+    }
+}
+
+/// All values of a header, as one list.
+fn listed(headers: &HeaderMap, name: hyper::header::HeaderName) -> String {
+    let values: Vec<&str> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+    values.join(",")
+}
+
+fn accepts_gzip(list: &str) -> bool {
+    let mut codings = list.split(',').map(|coding| coding.split(';').map(str::trim));
+    codings.any(|mut coding| {
+        coding.next() == Some("gzip")
+            && !coding.any(|weight| matches!(weight, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
     })
 }
 
-async fn read(asker: &Asker) -> Option<Reading> {
-    tokio::time::timeout(PATIENCE, asker.ask()).await.ok()?
+fn packed(body: &[u8]) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    // Writing to memory does not fail.
+    let _ = out.write_all(body);
+    out.finish().unwrap_or_default()
 }
 
-fn metrics(request: &Request<Incoming>, reading: Option<Reading>) -> Answer {
-    let reading = match reading {
-        None => return unavailable("the run does not answer"),
-        Some(Reading { error: Some(error), .. }) => return unavailable(&error),
-        Some(reading) => reading,
+/// A Host header that names this machine by its loopback.
+fn is_local(host: &str) -> bool {
+    let is_port = |text: &str| text.parse::<u16>().is_ok();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if is_port(port) => name,
+        _ => host,
     };
-    let accepted: Vec<&str> =
-        request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    let form = Form::accepted(&accepted.join(","));
-    let mut answer = Response::new(Full::new(Bytes::from(render(&reading.families, form))));
-    let content = hyper::header::HeaderValue::from_static(form.content_type());
-    answer.headers_mut().insert(CONTENT_TYPE, content);
-    answer
+    let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 fn unavailable(why: &str) -> Answer {
@@ -150,7 +264,7 @@ fn unavailable(why: &str) -> Answer {
 fn text(status: StatusCode, body: String) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(body)));
     *answer.status_mut() = status;
-    let plain = hyper::header::HeaderValue::from_static("text/plain; charset=utf-8");
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     answer.headers_mut().insert(CONTENT_TYPE, plain);
     answer
 }
@@ -170,5 +284,29 @@ mod tests {
         assert_eq!(first("[::]:1"), "[::]:1");
         assert_eq!(first("::1"), "[::1]:9464");
         assert!(parse("no.such.host.invalid:99999").is_err());
+    }
+
+    #[test]
+    fn names_of_this_machine_are_local() {
+        for host in
+            ["localhost", "LOCALHOST:9464", "127.0.0.1:9464", "127.1.2.3", "[::1]:9464", "[::1]", "::1"]
+        {
+            assert!(is_local(host), "{host}");
+        }
+        for host in
+            ["evil.example:9464", "localhost.evil.example", "10.0.0.1", "", "127.0.0.1.evil.example:9464"]
+        {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn gzip_is_for_clients_that_take_it() {
+        for list in ["gzip", "deflate, gzip;q=0.5", "br,gzip"] {
+            assert!(accepts_gzip(list), "{list}");
+        }
+        for list in ["", "identity", "gzip;q=0, br", "gzip; q=0", "x-gzip"] {
+            assert!(!accepts_gzip(list), "{list}");
+        }
     }
 }

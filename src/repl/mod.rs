@@ -136,7 +136,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let mut sink =
         Exports::open(&cli.export, cli.rotate, &Arc::new(recorded), shown).map_err(Failure::wrong)?;
     let servers = metrics::bind(cli).map_err(Failure::wrong)?;
-    let mut exported = metrics::Exported::new(servers, &sink, &names);
+    let mut exported = metrics::Exported::new(servers, &sink, &names, &scripts);
     let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(messages));
     let joining = Joining::default();
     let repl = Rc::new(Repl {
@@ -162,6 +162,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     repl.begin(&mut session);
     let mut watches: Vec<Box<dyn Watch>> = vec![Box::new(Prompt(Rc::clone(&repl)))];
     watches.extend(measuring.map_err(Failure::loading)?);
+    watches.push(Box::new(crate::trace::EndedProcesses::new().map_err(Failure::loading)?));
     let control = Control { signals: Some(&signals), watches, joining, ..Control::default() };
     let ending = session.run(&mut sink, &names, control);
     if let Some(exported) = &exported {

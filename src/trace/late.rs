@@ -230,6 +230,9 @@ impl<'a> Heard<'a> {
     fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
         let any = self.hears_all();
         self.extender.hear_of(mapped.identity);
+        if self.extender.scripts.may_want(&mapped.path) {
+            self.extender.names.processes.meet(mapped.pid);
+        }
         self.see_code(mapped, session, any);
         if !any && !session.is_traced(mapped.pid) || self.seen.contains(&mapped.identity) {
             return;

@@ -2,12 +2,15 @@
 //! and the tables by which stacks are walked.
 
 pub mod compiler;
+pub mod ended;
 pub mod ending;
 pub mod late;
 pub mod scripts;
 pub mod setup;
 pub mod unmapped;
 pub mod unwind;
+
+pub use ended::EndedProcesses;
 
 use anyhow::{Result, bail};
 use runtime::Session;

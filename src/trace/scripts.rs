@@ -8,7 +8,7 @@ use lang::catalog::FileId;
 use runtime::{AttachOptions, Module, ModuleId, Part, Session};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use target::Machine;
 use wire::Features;
@@ -26,6 +26,8 @@ pub struct Scripts<'a> {
     link_pid: Option<u32>,
     attached: RefCell<BTreeMap<u32, Attached<'a>>>,
     known: RefCell<Known>,
+    /// Files that could not be traced, and why.
+    untraced: RefCell<BTreeMap<PathBuf, String>>,
 }
 
 struct Attached<'a> {
@@ -45,7 +47,8 @@ impl<'a> Scripts<'a> {
         let known = RefCell::new(first.known());
         let first = Attached { compiler: first, modules: vec![ModuleId::default()] };
         let attached = RefCell::new(BTreeMap::from([(0, first)]));
-        Scripts { machine, messages, features, link_pid, attached, known }
+        let untraced = RefCell::default();
+        Scripts { machine, messages, features, link_pid, attached, known, untraced }
     }
 
     /// What a further script must know.
@@ -173,9 +176,14 @@ impl<'a> Scripts<'a> {
     /// Attaches what the scripts probe in a file that appeared, if they may have to do with it by its name; says how it went.
     /// `open` is where we can open it now.
     pub fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
-        if self.attached.borrow().values().any(|script| script.compiler.may_want(shown)) {
+        if self.may_want(shown) {
             self.extend_by_content(session, open, shown, when);
         }
+    }
+
+    /// Whether a script may have something to probe in a file, by its name.
+    pub fn may_want(&self, shown: &Path) -> bool {
+        self.attached.borrow().values().any(|script| script.compiler.may_want(shown))
     }
 
     /// The same for a program, which may also have the CUDA runtime linked in.
@@ -192,6 +200,11 @@ impl<'a> Scripts<'a> {
             session.drop_file(file.0).wait(OVERWRITTEN_PATIENCE);
             self.messages.detail(|| format!("{}: overwritten, its probes were taken out", shown.display()));
         }
+    }
+
+    /// Files that could not be traced, and why.
+    pub fn untraced(&self) -> Vec<(PathBuf, String)> {
+        self.untraced.borrow().clone().into_iter().collect()
     }
 
     /// Whether a script has nothing to probe before some library comes.
@@ -225,12 +238,18 @@ impl<'a> Scripts<'a> {
             Ok(file) => self.extend_all(session, file, open),
             Err(error) => Err(error.into()),
         };
+        if matches!(added, Ok(1..)) {
+            self.untraced.borrow_mut().remove(shown);
+        }
         match added {
             Ok(0) => {}
             Ok(attached) => self.messages.detail(|| {
                 format!("{}: {when}; {attached} probes attached in {:?}", shown.display(), start.elapsed())
             }),
-            Err(error) => self.messages.warning(&format!("{}: not traced: {error:#}", shown.display())),
+            Err(error) => {
+                self.messages.warning(&format!("{}: not traced: {error:#}", shown.display()));
+                self.untraced.borrow_mut().insert(shown.to_owned(), format!("{error:#}"));
+            }
         }
     }
 

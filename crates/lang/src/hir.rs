@@ -327,6 +327,8 @@ pub struct Map {
     pub max_entries: u32,
     /// `lruhash`: where there is no room, a new key takes the place of one that was not used for long.
     pub evicts: bool,
+    /// `processhash`: the key begins with a process id, and is deleted when that process has ended.
+    pub by_process: bool,
     /// How it is exported as a metric.
     pub metric: Metric,
     /// First use.
@@ -357,6 +359,8 @@ pub struct Metric {
 pub enum MetricKind {
     /// They never fall.
     Counter,
+    /// They rise and fall, and sums of them mean something.
+    UpDownCounter,
     /// They rise and fall.
     Gauge,
 }

@@ -50,7 +50,11 @@ impl<'a> Printer<'a> {
                 MapValue::Plain(ty) => self.ty(ty),
                 MapValue::Agg(agg) => aggregation(agg),
             };
-            let evicts = if map.evicts { " lru" } else { "" };
+            let evicts = match (map.evicts, map.by_process) {
+                (true, _) => " lru",
+                (_, true) => " by process",
+                _ => "",
+            };
             self.line(0, format!("map {id} @{}{key}: {value} max {}{evicts}", map.name, map.max_entries));
             if map.metric.declared {
                 self.line(1, metric(&map.metric));

@@ -156,6 +156,14 @@ pub trait Names {
     fn program(&self, _pid: u32) -> Option<Arc<str>> {
         None
     }
+    /// What a process is known by, as long as its keys are in a map, and whether it still runs.
+    fn process(&self, _pid: u32) -> metric::Process {
+        metric::Process::default()
+    }
+    /// What a process calls one of its CUDA devices.
+    fn device(&self, _pid: u32, _number: u32) -> metric::Device {
+        metric::Device::default()
+    }
     /// How long the tracer has kept a thread waiting between two boot-clock times.
     fn waited_ns(&self, _tid: u32, _from_ns: u64, _to_ns: u64) -> u64 {
         0

@@ -10,18 +10,24 @@
 //! A name may be written as OpenTelemetry does, `gpu.cuda.memory.copies` with unit `By`; Prometheus' form is made from it by
 //! OpenTelemetry's own rule, `gpu_cuda_memory_copies_bytes`.
 //!
-//! Each family has a limit of series. Who came first stays, so that no counter ever falls; the others are summed in one
-//! series whose labels all are [`OTHER`].
+//! Keys by process (`processes`) and the number of series (`limit`) are bounded without a counter that falls. The bounds of
+//! histograms depend on the map and its unit alone, so that those of several tracers can be added.
 
+mod births;
 mod health;
+mod histogram;
+mod limit;
+mod processes;
 pub mod prometheus;
 
+pub use births::Births;
 pub use health::Health;
+pub use processes::{Device, Life, Process, by_process};
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use wire::manifest::{Metric, MetricKind};
-use wire::map::{Agg, Map, MapValue, hist_range};
+use wire::map::{Agg, Map, MapValue};
 use wire::{Manifest, Value};
 
 use crate::hist;
@@ -33,9 +39,6 @@ use crate::{Cell, Names, Snapshot};
 pub const OTHER: &str = "other";
 /// Series of a family, if nothing else is asked for.
 pub const SERIES: usize = 1000;
-/// Bounds in a power of two are no more than 2 to this; finer histograms are joined, which is exact.
-const FINEST_BITS: u8 = 2;
-
 /// Label or attribute, and its value.
 pub type Labels = Vec<(String, String)>;
 
@@ -59,6 +62,8 @@ pub struct Family {
 pub enum Kind {
     /// Never falls while the run lasts.
     Counter,
+    /// Rises and falls; the sum over all series means something.
+    UpDownCounter,
     /// Rises and falls.
     Gauge,
     /// Samples by size.
@@ -130,12 +135,39 @@ impl std::fmt::Display for Number {
     }
 }
 
-/// Makes families of maps, again and again during a run.
+/// Makes families of maps, repeatedly during a run.
 #[derive(Debug)]
 pub struct Metrics {
     limit: usize,
-    /// Of each map: series that were seen, and whether they stand for themselves.
-    seen: HashMap<u32, HashMap<Labels, bool>>,
+    /// How often [`Metrics::families`] was called.
+    reads: u64,
+    /// By map: what is kept between two readings.
+    kept: HashMap<u32, Kept>,
+}
+
+/// What is kept of a map between two readings.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The series of the last reading, and whether they stand for themselves.
+    seen: HashMap<Labels, bool>,
+    /// What processes counted that have ended; their keys have been deleted.
+    ended: HashMap<Labels, Ended>,
+}
+
+/// The share of ended processes in a series.
+#[derive(Clone, Debug, Default)]
+struct Ended {
+    tally: Tally,
+    /// The reading at which the last of its processes was there.
+    read: u64,
+}
+
+/// A series before it is written.
+struct Series {
+    labels: Labels,
+    tally: Tally,
+    /// Something can still happen to it: it is not what ended processes left alone.
+    live: bool,
 }
 
 impl Default for Metrics {
@@ -156,9 +188,9 @@ pub fn exported(manifest: &Manifest) -> Vec<u32> {
 }
 
 impl Metrics {
-    /// So many series of a family at most, and one for the rest.
+    /// At most this many series in a family, and one for the rest.
     pub fn new(limit: usize) -> Metrics {
-        Metrics { limit, seen: HashMap::new() }
+        Metrics { limit, reads: 0, kept: HashMap::new() }
     }
 
     /// The families of maps; `snapshots` has all that [`exported`] lists. Families without a series are left out.
@@ -168,75 +200,65 @@ impl Metrics {
         names: &dyn Names,
         snapshots: &[Snapshot],
     ) -> Vec<Family> {
+        self.reads += 1;
         let context = Context { manifest, names };
         let of = |map: u32| snapshots.iter().find(|snapshot| snapshot.map == map);
-        let mut families = Vec::new();
-        for map in exported(manifest) {
-            let metric = manifest.metrics.get(map as usize);
-            let (Some(declared), Some(snapshot)) = (manifest.maps.get(map as usize), of(map)) else {
-                continue;
-            };
-            families.extend(self.family(context, declared, metric, snapshot));
-        }
+        let exported = exported(manifest);
+        let mut families: Vec<Family> =
+            exported.into_iter().filter_map(|map| self.family(context, of(map)?)).collect();
         distinct(&mut families);
         families
     }
 
-    fn family(
-        &mut self,
-        context: Context<'_>,
-        map: &Map,
-        metric: Option<&Metric>,
-        snapshot: &Snapshot,
-    ) -> Option<Family> {
-        let unnamed = Metric::default();
-        let metric = metric.unwrap_or(&unnamed);
-        let shape = Shape { map, kind: kind(map, metric)?, divisor: metric.divisor.max(1) };
-        let labels = |key: &[Value]| labels(context, metric, key);
-        let series: Vec<(Labels, Tally)> = snapshot
-            .entries
-            .iter()
-            .filter_map(|(key, cell)| Some((labels(key), shape.tally(cell)?)))
-            .collect();
-        let series = self.limited(snapshot.map, series, &shape);
-        let filled = series.iter().filter_map(|(_, tally)| tally.filled());
-        let filled = filled.reduce(|one, more| (one.0.min(more.0), one.1.max(more.1)));
-        let point = |(labels, tally)| Point { labels, value: shape.reading(tally, filled) };
+    fn family(&mut self, context: Context<'_>, snapshot: &Snapshot) -> Option<Family> {
+        let (shape, metric) = shape(context.manifest, snapshot.map)?;
+        let kept = self.kept.entry(snapshot.map).or_default();
+        let rows = snapshot.entries.iter().filter_map(|(key, cell)| {
+            let (labels, life) = labels(context, &metric, key);
+            let is_over = shape.kind.is_now() && life != Life::Alive;
+            (!is_over).then_some(Series { labels, tally: shape.tally(cell)?, live: life == Life::Alive })
+        });
+        let series = kept.with_ended(joined(rows, &shape), self.reads, &shape);
+        let series = kept.limited(series, self.limit, &shape);
+        let point = |(labels, tally)| Point { labels, value: shape.reading(tally) };
         let points: Vec<Point> = series.into_iter().map(point).collect();
         (!points.is_empty()).then(|| Family {
-            name: family_name(map, metric),
+            name: family_name(shape.map, &metric),
             unit: metric.unit.clone(),
-            help: help(map, metric),
+            help: help(shape.map, &metric),
             kind: shape.kind,
             points,
         })
     }
-
-    /// Joins series with the same labels, and those beyond the limit; by labels.
-    fn limited(&mut self, map: u32, series: Vec<(Labels, Tally)>, shape: &Shape<'_>) -> Vec<(Labels, Tally)> {
-        let before = self.seen.remove(&map).unwrap_or_default();
-        let mut now = HashMap::new();
-        let mut own = before.values().filter(|stays| **stays).count();
-        let mut joined: BTreeMap<(bool, Labels), Tally> = BTreeMap::new();
-        for (labels, tally) in series {
-            let stays = *now.entry(labels.clone()).or_insert_with(|| {
-                before.get(&labels).copied().unwrap_or_else(|| {
-                    let room = own < self.limit;
-                    own += usize::from(room);
-                    room
-                })
-            });
-            let labels = if stays { labels } else { others(labels) };
-            let at = joined.entry((!stays, labels)).or_default();
-            at.join(tally, shape);
-        }
-        self.seen.insert(map, now);
-        joined.into_iter().map(|((_, labels), tally)| (labels, tally)).collect()
-    }
 }
 
-fn others(labels: Labels) -> Labels {
-    labels.into_iter().map(|(name, _)| (name, OTHER.to_owned())).collect()
+/// How a map is exported; none if it is no metric.
+fn shape(manifest: &Manifest, map: u32) -> Option<(Shape<'_>, Metric)> {
+    let declared = manifest.maps.get(map as usize)?;
+    let metric = manifest.metrics.get(map as usize).cloned().unwrap_or_default();
+    let kind = kind(declared, &metric)?;
+    let divisor = metric.divisor.max(1);
+    let bounds = histogram::bounds(&declared.value, &metric.unit, divisor);
+    Some((Shape { map: declared, kind, divisor, bounds }, metric))
+}
+
+/// Series with the same labels are one.
+fn joined(rows: impl Iterator<Item = Series>, shape: &Shape<'_>) -> HashMap<Labels, Series> {
+    let mut all: HashMap<Labels, Series> = HashMap::new();
+    for Series { labels, tally, live } in rows {
+        let empty = || Series { labels: labels.clone(), tally: Tally::default(), live: false };
+        let series = all.entry(labels.clone()).or_insert_with(empty);
+        series.tally.join(tally, shape);
+        series.live |= live;
+    }
+    all
+}
+
+impl Kind {
+    /// Its values say how things are now, and not what happened so far.
+    fn is_now(self) -> bool {
+        matches!(self, Kind::Gauge | Kind::UpDownCounter)
+    }
 }
 
 /// How the cells of a map are read.
@@ -244,6 +266,8 @@ struct Shape<'a> {
     map: &'a Map,
     kind: Kind,
     divisor: u64,
+    /// Of a histogram: the buckets that have an upper bound, and what that is.
+    bounds: Vec<(usize, i128)>,
 }
 
 /// A cell, or several that are joined, as plain numbers.
@@ -257,10 +281,9 @@ struct Tally {
 }
 
 impl Tally {
-    /// The lowest and the highest bucket that hold something.
-    fn filled(&self) -> Option<(usize, usize)> {
-        let is_filled = |count: &u64| *count > 0;
-        Some((self.buckets.iter().position(is_filled)?, self.buckets.iter().rposition(is_filled)?))
+    /// How much it is, to be compared with others of its family.
+    fn magnitude(&self) -> i128 {
+        self.number.abs() + i128::from(self.count) + i128::from(self.buckets.iter().sum::<u64>())
     }
 
     fn join(&mut self, other: Tally, shape: &Shape<'_>) {
@@ -305,74 +328,31 @@ impl Shape<'_> {
         Number { whole, divisor: self.divisor }
     }
 
-    /// `filled`: the lowest and the highest bucket that any series of the family has filled; they all have the same bounds.
-    fn reading(&self, tally: Tally, filled: Option<(usize, usize)>) -> Reading {
+    fn reading(&self, tally: Tally) -> Reading {
         match self.kind {
-            Kind::Counter | Kind::Gauge => Reading::Number(self.number(tally.number)),
+            Kind::Counter | Kind::Gauge | Kind::UpDownCounter => Reading::Number(self.number(tally.number)),
             Kind::Summary => Reading::Summary { count: tally.count, sum: self.number(tally.number) },
             Kind::Histogram => {
-                let buckets = self.buckets(&tally.buckets, filled);
                 let count = tally.buckets.iter().sum();
-                let sum =
-                    tally.sum.filter(|_| !filled.is_some_and(|(lowest, _)| self.may_be_negative(lowest)));
+                let sum = tally.sum.filter(|_| !self.has_negative(&tally.buckets));
+                let buckets = self.buckets(&tally.buckets);
                 Reading::Histogram { buckets, count, sum: sum.map(|sum| self.number(sum)) }
             }
         }
     }
 
-    /// Whether a bucket may have negative samples. Sums of those fall, so that both OpenMetrics and OTLP want none.
-    fn may_be_negative(&self, bucket: usize) -> bool {
-        match &self.map.value {
-            MapValue::Agg(agg) => hist::range(agg, bucket).and_then(|(low, _)| low).is_none_or(|low| low < 0),
-            MapValue::Plain(_) => false,
-        }
+    /// Whether samples may be negative. Sums of those fall, so that both OpenMetrics and OTLP have none.
+    fn has_negative(&self, counts: &[u64]) -> bool {
+        let MapValue::Agg(agg) = &self.map.value else { return false };
+        let Some(lowest) = counts.iter().position(|count| *count > 0) else { return false };
+        hist::range(agg, lowest).and_then(|(low, _)| low).is_none_or(|low| low < 0)
     }
 
-    /// Upper bounds and the samples up to each. A bucket without upper bound is in the count alone.
-    fn buckets(&self, counts: &[u64], filled: Option<(usize, usize)>) -> Vec<(Number, u64)> {
-        let (MapValue::Agg(agg), Some((lowest, highest))) = (&self.map.value, filled) else {
-            return Vec::new();
-        };
-        let mut bounds = Vec::new();
-        let mut up_to = 0;
-        for (at, count) in counts.iter().enumerate() {
-            up_to += count;
-            // Below all samples one bound is enough, and a negative one there says nothing.
-            let is_wanted = |bound: &i128| at >= lowest || at + 1 == lowest && *bound >= 0;
-            if let Some(bound) = bound(agg, at, counts.len()).filter(is_wanted) {
-                bounds.push((self.number(bound), up_to));
-                if at >= highest {
-                    break;
-                }
-            }
-        }
-        bounds
+    /// Upper bounds and the samples up to each.
+    fn buckets(&self, counts: &[u64]) -> Vec<(Number, u64)> {
+        let up_to = |bucket: usize| counts.iter().take(bucket + 1).sum();
+        self.bounds.iter().map(|&(bucket, bound)| (self.number(bound), up_to(bucket))).collect()
     }
-}
-
-/// The largest sample in a bucket, if there is one and the bound is wanted.
-fn bound(agg: &Agg, at: usize, buckets: usize) -> Option<i128> {
-    match *agg {
-        Agg::Hist { bits, .. } => {
-            let high = i128::from(hist_range(at as u32, bits).1?);
-            is_coarse(high, bits).then_some(high - 1)
-        }
-        Agg::LHist { .. } if at + 1 == buckets => None,
-        Agg::LHist { min, max, step, .. } => {
-            let high = i128::from(min) + i128::from(step) * at as i128;
-            Some(high.min(max.into()) - 1)
-        }
-        _ => None,
-    }
-}
-
-/// Whether a bucket of [`FINEST_BITS`] ends here too.
-fn is_coarse(high: i128, bits: u8) -> bool {
-    if bits <= FINEST_BITS || high < 1 << (FINEST_BITS + 1) {
-        return true;
-    }
-    let shift = 127 - high.leading_zeros() - u32::from(FINEST_BITS);
-    high.trailing_zeros() >= shift
 }
 
 fn plain(cell: &Cell) -> Option<i128> {
@@ -402,6 +382,7 @@ fn kind(map: &Map, metric: &Metric) -> Option<Kind> {
     };
     Some(match (natural, metric.kind) {
         (Kind::Counter | Kind::Gauge, Some(MetricKind::Counter)) => Kind::Counter,
+        (Kind::Counter | Kind::Gauge, Some(MetricKind::UpDownCounter)) => Kind::UpDownCounter,
         (Kind::Counter | Kind::Gauge, Some(MetricKind::Gauge)) => Kind::Gauge,
         (natural, _) => natural,
     })
@@ -419,23 +400,12 @@ fn help(map: &Map, metric: &Metric) -> String {
     if metric.help.is_empty() { format!("map @{} of the script", map.name) } else { metric.help.clone() }
 }
 
-fn labels(context: Context<'_>, metric: &Metric, key: &[Value]) -> Labels {
+/// The labels of a key, and what has become of the process that it names.
+fn labels(context: Context<'_>, metric: &Metric, key: &[Value]) -> (Labels, Life) {
     let name = |at: usize| metric.labels.get(at).cloned().unwrap_or_else(|| format!("key{at}"));
     let parts = crate::value::key_parts(key);
-    let labels = parts.iter().enumerate().map(|(at, part)| (name(at), label_text(context, part)));
-    with_program(context, labels.collect())
-}
-
-/// Puts the program of the process where a label says so, as scripts know the name of the thread alone: `comm`.
-fn with_program(context: Context<'_>, mut labels: Labels) -> Labels {
-    let pid = labels.iter().find(|(name, _)| name == "process.pid").and_then(|(_, pid)| pid.parse().ok());
-    let executable = labels.iter_mut().find(|(name, _)| name == "process.executable.name");
-    if let (Some(pid), Some((_, executable))) = (pid, executable)
-        && let Some(program) = context.names.program(pid)
-    {
-        *executable = escape(program.as_bytes());
-    }
-    labels
+    let parts = parts.iter().enumerate().map(|(at, part)| (name(at), part));
+    processes::labels(context, parts.collect())
 }
 
 fn label_text(context: Context<'_>, part: &Value) -> String {

@@ -113,6 +113,21 @@ impl ScriptMap {
         Ok(())
     }
 
+    /// Deletes keys; those that are not there any more are no error.
+    pub fn delete(&self, keys: &[Vec<Value>]) -> io::Result<()> {
+        keys.iter().try_for_each(|key| ignore_missing(delete(&self.fd, &self.encode_key(key))))
+    }
+
+    /// Deletes the keys whose process has ended. A key begins with the process id.
+    pub fn delete_ended(&self, ended: &mut dyn FnMut(u32) -> bool) -> io::Result<()> {
+        let rows = self.rows()?;
+        let gone = rows.keys.chunks_exact(self.key_size()).filter(|key| {
+            let id = key.first_chunk().map_or(0, |id| u32::from_le_bytes(*id));
+            ended(id)
+        });
+        gone.into_iter().try_for_each(|key| ignore_missing(delete(&self.fd, key)))
+    }
+
     /// `clear(@m)`, and no `zero(@m)` behind it.
     pub fn is_cleared(&self) -> bool {
         self.cleared.load(Ordering::Relaxed)

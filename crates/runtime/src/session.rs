@@ -246,6 +246,17 @@ impl Session {
         self.core.script_map(map)?.clear()
     }
 
+    /// Deletes keys of a map, by its index in the manifest.
+    pub fn delete(&self, map: u32, keys: &[Vec<wire::Value>]) -> io::Result<()> {
+        self.core.script_map(map)?.delete(keys)
+    }
+
+    /// Deletes the keys of processes that have ended from all maps that the script declared so (`processhash`).
+    pub fn delete_ended(&self, ended: &mut dyn FnMut(u32) -> bool) -> io::Result<()> {
+        let maps = self.core.manifest.by_process.iter();
+        maps.map(|map| self.core.script_map(*map)).try_for_each(|map| map?.delete_ended(ended))
+    }
+
     /// Traces a process.
     pub fn trace_pid(&self, tgid: u32) -> io::Result<()> {
         self.core.trace(tgid, manifest::UNCOUNTED)

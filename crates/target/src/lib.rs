@@ -18,6 +18,7 @@ pub mod locate;
 pub mod machine;
 pub mod marker;
 mod perf_map;
+pub mod place;
 pub mod process;
 pub mod prologue;
 pub mod search;

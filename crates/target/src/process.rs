@@ -145,6 +145,14 @@ pub fn is_alive(pid: u32) -> bool {
     stat_fields(pid).is_some_and(|fields| !matches!(fields.state, 'Z' | 'X'))
 }
 
+/// When a process began, in clock ticks since boot; none if it has ended, even if its parent has not waited for it.
+pub fn started(pid: u32) -> Option<u64> {
+    let fields = stat_fields(pid)?;
+    // The first thread may end before the others: then it waits for them as a zombie.
+    let has_ended = matches!(fields.state, 'Z' | 'X') && fields.threads <= 1;
+    (!has_ended).then_some(fields.started)
+}
+
 /// It is the kernel's own, and runs no program.
 pub fn is_of_kernel(pid: u32) -> bool {
     stat_fields(pid).is_some_and(|fields| fields.flags & KERNEL_THREAD != 0)
@@ -180,6 +188,8 @@ struct StatFields {
     state: char,
     parent: u32,
     flags: u32,
+    threads: u32,
+    started: u64,
     start_code: u64,
 }
 
@@ -191,12 +201,14 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let behind = memchr::memrchr(b')', &text)?;
     let mut fields = std::str::from_utf8(text.get(behind + 1..)?).ok()?.split_ascii_whitespace();
-    // proc(5): state is field 3, the parent 4, flags 9, the start of the code 26.
+    // proc(5): state is field 3, the parent 4, flags 9, threads 20, the start 22, the start of the code 26.
     Some(StatFields {
         state: fields.next()?.chars().next()?,
         parent: fields.next()?.parse().ok()?,
         flags: fields.nth(4)?.parse().ok()?,
-        start_code: fields.nth(16)?.parse().ok()?,
+        threads: fields.nth(10)?.parse().ok()?,
+        started: fields.nth(1)?.parse().ok()?,
+        start_code: fields.nth(3)?.parse().ok()?,
     })
 }
 

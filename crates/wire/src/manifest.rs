@@ -96,6 +96,9 @@ pub struct Manifest {
     /// How each of the maps is exported as a metric; fewer than there are maps: the others have no wishes.
     #[serde(default)]
     pub metrics: Vec<Metric>,
+    /// Maps whose keys begin with a process id, and are to be deleted when that process has ended.
+    #[serde(default)]
+    pub by_process: Vec<u32>,
     /// Programs drop calls of processes that are not in [`PIDS_MAP`].
     pub pid_filter: bool,
     /// Print the maps at the end.
@@ -516,6 +519,8 @@ pub struct Metric {
 pub enum MetricKind {
     /// They never fall.
     Counter,
+    /// They rise and fall, and sums of them mean something.
+    UpDownCounter,
     /// They rise and fall.
     Gauge,
 }

@@ -374,6 +374,8 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
         probes: names.probes.clone(),
     };
     manifest.metrics = program.maps.iter().map(metric).collect();
+    let by_process = (0u32..).zip(&program.maps).filter(|(_, map)| map.by_process);
+    manifest.by_process = by_process.map(|(at, _)| at).collect();
     manifest.pid_filter = options.pid_filter;
     let known = options.base.as_ref().map_or(0, |base| base.maps.len());
     manifest.print_maps_on_exit |= program.config.print_maps_on_exit;
@@ -392,6 +394,7 @@ fn metric(map: &hir::Map) -> manifest::Metric {
     let hir::Metric { declared, name, unit, help, labels, kind, divisor } = map.metric.clone();
     let kind = kind.map(|kind| match kind {
         hir::MetricKind::Counter => manifest::MetricKind::Counter,
+        hir::MetricKind::UpDownCounter => manifest::MetricKind::UpDownCounter,
         hir::MetricKind::Gauge => manifest::MetricKind::Gauge,
     });
     manifest::Metric { declared, name, unit, help, labels, kind, divisor }

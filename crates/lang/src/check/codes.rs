@@ -220,9 +220,9 @@ pub const TYPES: &[Code] = &[
         title: "a map is no such metric",
         explanation: "`metric @m = { ... }` says how a map of the script is exported: `name` and `unit` as \
                       OpenTelemetry writes them (the unit is UCUM: `By`, `s`), `help` in words, `labels` a list of \
-                      names separated by commas, one for each part of the key, `kind` (`counter` or `gauge`) of plain \
-                      values and sums, and `divisor` that values are divided by. Text, pointers and stacks are no \
-                      metrics.",
+                      names separated by commas, one for each part of the key, `kind` (`counter`, `updowncounter` or `gauge`) of \
+                      plain values and sums, and `divisor` that values are divided by. The labels `process` and \
+                      `process.pid` of a `pid` stand for what is known of the process. Text, pointers and stacks are no metrics.",
         example: "metric @n = { labels = \"function, process\"; } uprobe:libcuda:cuInit { @n[func] = count() }",
         repaired: "metric @n = { labels = \"function\"; } uprobe:libcuda:cuInit { @n[func] = count() }",
     },

@@ -177,6 +177,8 @@ pub struct MapState {
     pub max_entries: Option<u32>,
     /// New keys take the place of old ones.
     pub evicts: bool,
+    /// Keys are deleted when their process has ended.
+    pub by_process: bool,
     /// How it is exported.
     pub metric: Metric,
     /// First use.
@@ -216,7 +218,8 @@ impl MapState {
     pub fn new(name: &str, span: Span) -> MapState {
         let (key, value) = (Watched::default(), Watched::new(ValueState::Plain(Slot::default())));
         let metric = Metric::default();
-        MapState { name: name.into(), key, value, max_entries: None, evicts: false, metric, span }
+        let (evicts, by_process) = (false, false);
+        MapState { name: name.into(), key, value, max_entries: None, evicts, by_process, metric, span }
     }
 
     /// A map of a running program.
@@ -231,6 +234,7 @@ impl MapState {
             value: Watched::new(value),
             max_entries: Some(map.max_entries),
             evicts: map.evicts,
+            by_process: map.by_process,
             metric: map.metric.clone(),
             span: map.span,
         }

@@ -27,7 +27,8 @@ static PROPERTIES: &[(&str, Set)] = &[
         d.metric.kind = Some(match &e.kind {
             ExprKind::Ident(word) if word == "counter" => MetricKind::Counter,
             ExprKind::Ident(word) if word == "gauge" => MetricKind::Gauge,
-            _ => return Err("`counter` or `gauge`"),
+            ExprKind::Ident(word) if word == "updowncounter" => MetricKind::UpDownCounter,
+            _ => return Err("`counter`, `updowncounter` or `gauge`"),
         });
         Ok(())
     }),

@@ -202,13 +202,16 @@ struct MapForm {
     evicts: bool,
     /// For aggregations alone.
     per_cpu: bool,
+    /// Keys begin with a process id, and are deleted when the process has ended.
+    by_process: bool,
 }
 
 static MAP_FORMS: &[MapForm] = &[
-    MapForm { name: "hash", evicts: false, per_cpu: false },
-    MapForm { name: "lruhash", evicts: true, per_cpu: false },
-    MapForm { name: "percpuhash", evicts: false, per_cpu: true },
-    MapForm { name: "percpulruhash", evicts: true, per_cpu: true },
+    MapForm { name: "hash", evicts: false, per_cpu: false, by_process: false },
+    MapForm { name: "lruhash", evicts: true, per_cpu: false, by_process: false },
+    MapForm { name: "percpuhash", evicts: false, per_cpu: true, by_process: false },
+    MapForm { name: "percpulruhash", evicts: true, per_cpu: true, by_process: false },
+    MapForm { name: "processhash", evicts: false, per_cpu: false, by_process: true },
 ];
 
 /// `let @m = hash(N)`
@@ -550,6 +553,11 @@ impl<'a> Checker<'a> {
             let message = format!("`@{}` is assigned to, and a `{kind}` holds aggregations", map.name);
             self.diags.error("E0110", declared.span, message).help(format!("write `{shared}`"));
         }
+        let first = map.key_types(&self.types).and_then(|key| key.into_iter().next());
+        if declared.form.by_process && !matches!(first, Some(hir::Type::Int { .. })) {
+            let message = format!("the key of `@{}` does not begin with a process id", map.name);
+            self.diags.error("E0110", declared.span, message).help("write `@m[pid, ...]`");
+        }
     }
 
     fn finish(self, probes: Vec<Probe>, resolved: Resolved) -> Checked {
@@ -563,6 +571,8 @@ impl<'a> Checker<'a> {
             },
             max_entries: self.max_entries(state),
             evicts: state.evicts || self.declared.get(&state.name).is_some_and(|map| map.form.evicts),
+            by_process: state.by_process
+                || self.declared.get(&state.name).is_some_and(|map| map.form.by_process),
             metric: state.metric.clone(),
             span: state.span,
         });

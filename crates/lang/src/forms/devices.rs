@@ -101,12 +101,15 @@ static VARIABLES: &[Variable] = &[
 const CONTEXT: &str = "{ let $context = @__device_at[tid, @__device_depth[tid]]; SAID }";
 const DEVICE: &str = "let $device = $context < 4096 ? (int64)$context - 1 : @__device_of[pid, $context] - 1;";
 
-/// Threads and contexts that are gone make room by themselves.
+/// Threads, contexts and processes that are gone make room by themselves.
 const KEPT: &str = "
 let @__device_before = lruhash(16384);
 let @__device_depth = lruhash(16384);
 let @__device_at = lruhash(16384);
 let @__device_of = lruhash(16384);
+let @__device_name = processhash(4096);
+let @__device_uuid = processhash(4096);
+let @__device_place = processhash(4096);
 BEGIN {
     @__device_before[(uint32)0] = (uint64)0;
     @__device_depth[(uint32)0] = (uint64)0;
@@ -300,11 +303,27 @@ pub(super) fn expand(script: &mut Script) {
     if asked.count == 0 {
         return;
     }
+    if has_device_labels(script) {
+        asked.names.extend(["device_uuid", "device_name"]);
+    }
     let variables = || VARIABLES.iter().filter(|variable| asked.names.contains(&variable.name));
     script.items.extend(kept(variables().map(|variable| variable.first)));
     let heard: BTreeSet<Heard> = variables().flat_map(|variable| variable.heard).copied().collect();
     let listeners = CONTEXTS.iter().chain(heard.iter().flat_map(|heard| heard.listeners()));
     script.items.extend(listeners.flat_map(|listener| listener.clauses("device")));
+}
+
+/// The exporter writes out what a label `cuda.device` is known by.
+fn has_device_labels(script: &Script) -> bool {
+    let entries = script.items.iter().filter_map(|item| match item {
+        Item::Metric { entries, .. } => Some(entries),
+        _ => None,
+    });
+    entries.flatten().any(|entry| {
+        let ExprKind::Str(text) = &entry.value.kind else { return false };
+        let mut labels = text.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        entry.key.node == "labels" && labels.any(|label| label == b"cuda.device")
+    })
 }
 
 fn kept<'a>(first: impl Iterator<Item = &'a str>) -> Vec<Item> {
@@ -359,7 +378,7 @@ mod tests {
 
     #[test]
     fn what_is_put_in_can_be_read() {
-        assert_eq!(kept(VARIABLES.iter().map(|variable| variable.first)).len(), 5);
+        assert_eq!(kept(VARIABLES.iter().map(|variable| variable.first)).len(), 8);
         for variable in VARIABLES {
             expression(&variable.lookup(), Span::default());
         }

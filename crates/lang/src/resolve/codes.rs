@@ -81,7 +81,8 @@ pub const PROBES: &[Code] = &[
         code: "E0110",
         title: "a map is not declared rightly",
         explanation: "`let @m = hash(1000);` makes room for 1000 keys; in an `lruhash` a new key takes the place of one that \
-                      was not used for long. `percpuhash` and `percpulruhash` are for aggregations.",
+                      was not used for long. `percpuhash` and `percpulruhash` are for aggregations. The keys of a `processhash` begin \
+                      with `pid`, and are deleted when that process has ended.",
         example: "let @m = heap(10); BEGIN { @m = 1 }",
         repaired: "let @m = hash(10); BEGIN { @m[1] = 1 }",
     },

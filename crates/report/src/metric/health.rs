@@ -14,6 +14,10 @@ pub struct Health {
     pub attached: usize,
     /// Attach points that did not.
     pub failed: usize,
+    /// Files that were found and could not be traced.
+    pub untraced: usize,
+    /// A script has nothing to probe until some process maps its library.
+    pub waiting: bool,
     /// Of each clause: its probes, how often its programs ran, and ns in them. Nothing where the kernel does not count.
     pub runs: Vec<(String, u64, u64)>,
     /// What was lost or went wrong so far.
@@ -56,6 +60,20 @@ static FAMILIES: &[Row] = &[
         kind: Kind::Gauge,
         help: "Attach points that the kernel refused",
         points: |health, _| one(health.failed as u64),
+    },
+    Row {
+        name: "cudatrace.files.failed",
+        unit: "",
+        kind: Kind::Gauge,
+        help: "Files with functions to probe that could not be traced",
+        points: |health, _| one(health.untraced as u64),
+    },
+    Row {
+        name: "cudatrace.waiting",
+        unit: "",
+        kind: Kind::Gauge,
+        help: "1 as long as no process has mapped a library that a script probes",
+        points: |health, _| one(health.waiting.into()),
     },
     Row {
         name: "cudatrace.probe.hits",
@@ -103,7 +121,7 @@ static FAMILIES: &[Row] = &[
     },
 ];
 
-/// Troubles told apart: some are families of their own.
+/// Troubles by family: some have one of their own. What can go wrong and has not is 0.
 #[derive(Default)]
 struct Troubles {
     lost: u64,
@@ -113,15 +131,17 @@ struct Troubles {
 
 impl Troubles {
     fn of(troubles: &[Trouble], manifest: &Manifest) -> Troubles {
-        let mut told = Troubles::default();
-        for trouble in troubles {
-            match &trouble.kind {
-                CounterKind::LostEvent(_) => told.lost += trouble.count,
-                CounterKind::Entered(_) => told.open += trouble.count,
-                kind => add(&mut told.others, word(manifest, kind), trouble.count),
+        let mut sums = Troubles::default();
+        let possible = manifest.counters.iter().map(|counter| (&counter.kind, 0));
+        for (kind, count) in possible.chain(troubles.iter().map(|trouble| (&trouble.kind, trouble.count))) {
+            match kind {
+                CounterKind::LostEvent(_) => sums.lost += count,
+                CounterKind::Entered(_) => sums.open += count,
+                CounterKind::Returned(_) => {}
+                kind => add(&mut sums.others, labels(manifest, kind), count),
             }
         }
-        told
+        sums
     }
 }
 
@@ -169,24 +189,29 @@ fn add(points: &mut Vec<Point>, labels: Labels, count: u64) {
     }
 }
 
-fn word(manifest: &Manifest, kind: &CounterKind) -> Labels {
-    let map = |id: u32| manifest.maps.get(id as usize).map_or("@".into(), |map| format!("@{}", map.name));
-    let (word, map) = match kind {
-        CounterKind::MapFull(id) => ("map_full", map(*id)),
-        CounterKind::MissingKey(id) => ("missing_key", map(*id)),
-        CounterKind::UserRead => ("user_read", String::new()),
-        CounterKind::DivisionByZero => ("division_by_zero", String::new()),
-        CounterKind::LoopLimit => ("loop_limit", String::new()),
-        CounterKind::LostStack => ("lost_stack", String::new()),
-        CounterKind::NoUnwindTable => ("no_unwind_table", String::new()),
-        CounterKind::NoScratch => ("no_scratch", String::new()),
-        CounterKind::NoCallSlot => ("no_call_slot", String::new()),
-        CounterKind::NoRoomAround => ("no_room_around", String::new()),
-        CounterKind::NoEntry(_) => ("return_without_entry", String::new()),
-        CounterKind::UnsentSignal => ("unsent_signal", String::new()),
-        CounterKind::LostEvent(_) | CounterKind::Entered(_) | CounterKind::Returned(_) => {
-            ("other", String::new())
-        }
-    };
-    vec![("kind".to_owned(), word.to_owned()), ("map".to_owned(), map)]
+fn labels(manifest: &Manifest, kind: &CounterKind) -> Labels {
+    let mut labels = label("kind", word(kind));
+    if let CounterKind::MapFull(id) | CounterKind::MissingKey(id) = kind {
+        let name = manifest.maps.get(*id as usize).map_or("", |map| map.name.as_str());
+        labels.extend(label("map", &format!("@{name}")));
+    }
+    labels
+}
+
+fn word(kind: &CounterKind) -> &'static str {
+    match kind {
+        CounterKind::MapFull(_) => "map_full",
+        CounterKind::MissingKey(_) => "missing_key",
+        CounterKind::UserRead => "user_read",
+        CounterKind::DivisionByZero => "division_by_zero",
+        CounterKind::LoopLimit => "loop_limit",
+        CounterKind::LostStack => "lost_stack",
+        CounterKind::NoUnwindTable => "no_unwind_table",
+        CounterKind::NoScratch => "no_scratch",
+        CounterKind::NoCallSlot => "no_call_slot",
+        CounterKind::NoRoomAround => "no_room_around",
+        CounterKind::NoEntry(_) => "return_without_entry",
+        CounterKind::UnsentSignal => "unsent_signal",
+        CounterKind::LostEvent(_) | CounterKind::Entered(_) | CounterKind::Returned(_) => "other",
+    }
 }

@@ -18,7 +18,7 @@ const UNITS: &[(&str, &str)] = &[
 pub fn unit(family: &Family) -> String {
     match family.unit.as_str() {
         "" => String::new(),
-        "1" if family.kind != Kind::Gauge => String::new(),
+        "1" if !matches!(family.kind, Kind::Gauge | Kind::UpDownCounter) => String::new(),
         unit if unit.starts_with('{') => String::new(),
         unit => {
             let known = UNITS.iter().find(|(ucum, _)| *ucum == unit);
@@ -50,7 +50,7 @@ pub fn sample_names(family: &Family) -> Vec<String> {
     let name = name(family);
     let suffixes: &[&str] = match family.kind {
         Kind::Counter => &["", "_total"],
-        Kind::Gauge => &[""],
+        Kind::Gauge | Kind::UpDownCounter => &[""],
         Kind::Histogram => &["", "_bucket", "_count", "_sum"],
         Kind::Summary => &["", "_count", "_sum"],
     };

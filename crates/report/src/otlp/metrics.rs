@@ -38,6 +38,11 @@ fn metric(family: &Family, period: Period) -> Metric {
             aggregation_temporality: cumulative,
             is_monotonic: true,
         }),
+        Kind::UpDownCounter => metric::Data::Sum(Sum {
+            data_points: points().filter_map(|point| number(point, period)).collect(),
+            aggregation_temporality: cumulative,
+            is_monotonic: false,
+        }),
         Kind::Gauge => metric::Data::Gauge(Gauge {
             data_points: points().filter_map(|point| number(point, period)).collect(),
         }),

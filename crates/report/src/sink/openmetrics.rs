@@ -163,7 +163,7 @@ fn distinct(mut labels: Vec<(String, String)>) -> Vec<(String, String)> {
 fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
+        Kind::UpDownCounter | Kind::Gauge => "gauge",
         Kind::Histogram => "histogram",
         Kind::Summary => "summary",
     }

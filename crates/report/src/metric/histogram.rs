@@ -1,0 +1,63 @@
+//! The bounds of exported histograms. They follow from the map and its unit, never from the samples: two tracers have the same
+//! ones, and one has the same ones for its whole life, so that buckets can be added and subtracted.
+//!
+//! ```text
+//! hist(bytes)                       0, 1, 3, 7 ... 2^40 - 1
+//! hist(duration), seconds of ns     1023, 2047 ... 2^37 - 1 ns: from a microsecond to two minutes
+//! lhist(n, 100, 200, 10)            99, 109 ... 199
+//! ```
+//!
+//! A bound is the largest integer of its bucket, so that it is exact.
+
+use std::ops::RangeInclusive;
+
+use wire::map::{Agg, MapValue, hist_range};
+
+/// Bounds in a power of two are no more than 2 to this; finer histograms are joined, which is exact.
+const FINEST_BITS: u8 = 2;
+/// Bounds of an `lhist` at most; several of more steps are joined.
+const STEPS: usize = 128;
+
+/// The buckets that have an upper bound, and the largest sample in each; none of what is no histogram.
+pub fn bounds(value: &MapValue, unit: &str, divisor: u64) -> Vec<(usize, i128)> {
+    match *value {
+        MapValue::Agg(Agg::Hist { bits, .. }) => powers(bits, exponents(unit, divisor)),
+        MapValue::Agg(ref agg @ Agg::LHist { min, max, step, .. }) => {
+            // The first bucket has what is below `min`, the last what is from `max` on.
+            let steps = agg.buckets() as usize - 2;
+            let joined = steps.div_ceil(STEPS);
+            let end = |at: usize| (i128::from(min) + i128::from(step) * at as i128).min(max.into());
+            let ends = (1..=steps).filter(|at| at % joined == 0 || *at == steps);
+            // Only negative samples could lie up to a bound below 0, and those say nothing here.
+            let below = (min > 0).then_some(0);
+            below.into_iter().chain(ends).map(|at| (at, end(at) - 1)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Powers of two that bounds reach from and to. Seconds: from about a microsecond to some minutes, whatever they are counted in.
+fn exponents(unit: &str, divisor: u64) -> RangeInclusive<u32> {
+    match (unit, divisor.ilog2()) {
+        ("s", parts @ 1..) => parts.saturating_sub(19)..=parts + 8,
+        _ => 0..=40,
+    }
+}
+
+fn powers(bits: u8, exponents: RangeInclusive<u32>) -> Vec<(usize, i128)> {
+    let (lowest, highest) = (1i128 << exponents.start(), 1i128 << exponents.end());
+    let buckets =
+        (0u32..).map_while(|bucket| Some((bucket as usize, i128::from(hist_range(bucket, bits).1?))));
+    let is_bound = |&(_, high): &(usize, i128)| high >= lowest && is_coarse(high, bits);
+    let to_the_end = buckets.take_while(|&(_, high)| high <= highest);
+    to_the_end.filter(is_bound).map(|(bucket, high)| (bucket, high - 1)).collect()
+}
+
+/// Whether a bucket of [`FINEST_BITS`] ends here too.
+fn is_coarse(high: i128, bits: u8) -> bool {
+    if bits <= FINEST_BITS || high < 1 << (FINEST_BITS + 1) {
+        return true;
+    }
+    let shift = 127 - high.leading_zeros() - u32::from(FINEST_BITS);
+    high.trailing_zeros() >= shift
+}

@@ -1,0 +1,166 @@
+//! Where a process runs: its container and its pod, as far as the machine itself knows them.
+//!
+//! The path of a cgroup has the container's id and the pod's UID. The pod's namespace lies in a file of its service account, and
+//! its name is its host name, or in the environment if the pod's author put it there. Only the API server knows the container's
+//! name, labels and owners; nobody is asked for those.
+//!
+//! Files of the process are not trusted: of a regular file inside its own root the first bytes are read, and nothing else.
+
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Bytes that are read of a file at most.
+const LIMIT: u64 = 64 << 10;
+/// Hexadecimal digits of a container's id.
+const ID: usize = 64;
+/// Digits of a UUID's parts.
+const UUID: [usize; 5] = [8, 4, 4, 4, 12];
+
+/// A process's container and pod; what is not known is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// 64 hexadecimal digits.
+    pub container: Option<String>,
+    /// The pod's UID.
+    pub pod: Option<String>,
+    /// The pod's name.
+    pub pod_name: Option<String>,
+    /// The pod's namespace.
+    pub namespace: Option<String>,
+}
+
+/// Where a process runs.
+pub fn of(pid: u32) -> Place {
+    let cgroups = read(File::open(format!("/proc/{pid}/cgroup")).ok());
+    let mut place = from_cgroups(&cgroups);
+    if place.pod.is_some() {
+        let environment = read(File::open(format!("/proc/{pid}/environ")).ok());
+        let variable = |names: &[&str]| {
+            let mut pairs = environment.split('\0').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(name, _)| names.contains(name)).and_then(|(_, value)| word(value))
+        };
+        let of_account = || word(&inside(pid, c"/var/run/secrets/kubernetes.io/serviceaccount/namespace"));
+        place.namespace = variable(&["POD_NAMESPACE", "K8S_NAMESPACE"]).or_else(of_account);
+        // A pod in the machine's network has the machine's host name.
+        let has_own_name =
+            || fs::read_link(format!("/proc/{pid}/ns/uts")).ok() != fs::read_link("/proc/1/ns/uts").ok();
+        let host_name = || word(&inside(pid, c"/etc/hostname")).filter(|_| has_own_name());
+        place.pod_name = variable(&["POD_NAME", "K8S_POD_NAME"]).or_else(host_name);
+    }
+    place
+}
+
+/// Of `/proc/PID/cgroup`: a line for each hierarchy.
+fn from_cgroups(text: &str) -> Place {
+    let mut place = Place::default();
+    for segment in text.split(['/', '\n']) {
+        if let Some(pod) = pod(segment) {
+            place.pod = Some(pod);
+        }
+        let mut words = segment.split(|c: char| !c.is_ascii_alphanumeric());
+        if let Some(id) = words.find(|word| word.len() == ID && word.bytes().all(is_hex)) {
+            place.container = Some(id.to_owned());
+        }
+    }
+    place
+}
+
+fn is_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// `pod0a1b2c3d-...` of the kubelet, or `kubepods-burstable-pod0a1b2c3d_....slice` of its systemd driver. The UID of a pod that
+/// the machine itself configures has no dashes.
+fn pod(segment: &str) -> Option<String> {
+    let (_, behind) = segment.rsplit_once("pod")?;
+    let uid = behind.split('.').next()?.replace('_', "-");
+    let is_uuid = uid.split('-').map(str::len).eq(UUID);
+    let is_plain = uid.len() == UUID.iter().sum();
+    let is_uid = (is_uuid || is_plain) && uid.bytes().all(|byte| is_hex(byte) || byte == b'-');
+    is_uid.then_some(uid)
+}
+
+/// A name as Kubernetes allows it.
+fn word(text: &str) -> Option<String> {
+    let text = text.trim();
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    (!text.is_empty() && text.len() <= 253 && text.bytes().all(is_word)).then(|| text.to_owned())
+}
+
+/// The start of a regular file in the process's root. Links lead nowhere else.
+fn inside(pid: u32, path: &CStr) -> String {
+    read(open_inside(pid, path))
+}
+
+fn open_inside(pid: u32, path: &CStr) -> Option<File> {
+    let root = File::open(format!("/proc/{pid}/root")).ok()?;
+    // SAFETY: all zeros is a valid `open_how`.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
+    // SAFETY: the path ends with a zero byte, `how` has the size that is given, and the descriptor lives.
+    let found = unsafe {
+        libc::syscall(libc::SYS_openat2, root.as_raw_fd(), path.as_ptr(), &raw const how, size_of_val(&how))
+    };
+    let found = i32::try_from(found).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: new, and owned by nobody else.
+    let found = File::from(unsafe { OwnedFd::from_raw_fd(found) });
+    found.metadata().ok().filter(fs::Metadata::is_file)?;
+    File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).ok()
+}
+
+fn read(file: Option<File>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(file) = file {
+        // What was read before an error counts.
+        let _ = file.take(LIMIT).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTAINER: &str = "7c1fd8f1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d";
+    const POD: &str = "0a1b2c3d-1111-2222-3333-444455556666";
+
+    #[test]
+    fn cgroups_name_containers_and_pods() {
+        let systemd = POD.replace('-', "_");
+        for (text, pod) in [
+            (
+                format!(
+                    "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{systemd}.slice/cri-containerd-{CONTAINER}.scope\n"
+                ),
+                Some(POD),
+            ),
+            (format!("0::/../../kubepods-pod{systemd}.slice/crio-{CONTAINER}.scope/container\n"), Some(POD)),
+            (format!("11:memory:/kubepods/besteffort/pod{POD}/{CONTAINER}\n0::/\n"), Some(POD)),
+            (format!("0::/system.slice/docker-{CONTAINER}.scope\n"), None),
+            (format!("0::/machine.slice/libpod-{CONTAINER}.scope/container\n"), None),
+        ] {
+            let expected =
+                Place { container: Some(CONTAINER.into()), pod: pod.map(str::to_owned), ..Place::default() };
+            assert_eq!(from_cgroups(&text), expected, "{text}");
+        }
+        assert_eq!(from_cgroups("0::/user.slice/user-1000.slice/session-2.scope\n"), Place::default());
+    }
+
+    #[test]
+    fn only_regular_files_of_the_process_are_read() {
+        let own = std::process::id();
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("name"), "train\n").expect("written");
+        let fifo = std::ffi::CString::new(path("fifo").to_str().expect("UTF-8")).expect("no zero");
+        // SAFETY: the path ends with a zero byte.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        let name = std::ffi::CString::new(path("name").to_str().expect("UTF-8")).expect("no zero");
+        assert_eq!(inside(own, &name), "train\n");
+        assert_eq!(inside(own, &fifo), "", "it would wait for a writer");
+        assert_eq!(inside(own, c"/dev/zero"), "");
+    }
+}
