@@ -13,7 +13,7 @@ Examples:
       sizes and results of a program's allocations
   cudatrace latency -p 4242
       an embedded script, on a running process
-  cudatrace record -- python3 train.py, then cudatrace report traces/trace_*.jsonl --html trace.html
+  cudatrace record -- python3 train.py, then cudatrace report, or cudatrace report --html trace.html
       every call of a program, and a page to look through them
   cudatrace
       a prompt: clauses are attached as they are typed, `:help` says what else there is
@@ -94,6 +94,15 @@ pub struct Cli {
     /// Begin another file after this size, for exports to files: 512MiB, 1GiB
     #[arg(long, value_name = "SIZE", value_parser = crate::export::rotate)]
     pub rotate: Option<u64>,
+
+    /// When `--export otlp` begins another trace for a process: after this time (10s, 500ms), at an `event("NAME")` of the script
+    /// (event:NAME), or never (process)
+    #[arg(long, value_name = "TIME|event:NAME|process", value_parser = crate::otlp::traces::parse)]
+    pub trace_per: Option<report::otlp::traces::Per>,
+
+    /// Exit with status 3 instead of 0 if an export does not have all records
+    #[arg(long)]
+    pub fail_on_loss: bool,
 
     /// No messages but errors
     #[arg(short = 'q', long, overrides_with = "quiet")]
@@ -244,7 +253,7 @@ pub struct RecordOptions {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of report")]
 pub struct ReportOptions {
-    /// The recording as Chrome's trace events, for Perfetto and PyTorch's tools
+    /// The recording as Chrome's trace events, for Perfetto, chrome://tracing and readers of PyTorch's traces; it has no rows of the GPU
     #[arg(long, value_name = "FILE")]
     pub chrome: Option<String>,
 
@@ -263,6 +272,14 @@ pub struct ReportOptions {
     /// A page that needs nothing else, with timeline, histograms, kernels, memory and errors
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+
+    /// Open the page in a browser; without --html it is written beside the recording
+    #[arg(long)]
+    pub open: bool,
+
+    /// Print one table as comma-separated values: functions, kernels, ioctls, copies, memory or errors; `-f json` prints all of them
+    #[arg(long, value_name = "TABLE")]
+    pub csv: Option<String>,
 }
 
 /// Options that only `fmt` has.

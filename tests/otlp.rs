@@ -24,6 +24,11 @@ struct Receiver {
 impl Receiver {
     /// The first so many requests of each kind are refused; with TLS if there is a certificate and its key.
     fn start(refusals: u32, tls: &[&str]) -> Option<Receiver> {
+        Receiver::start_at(0, refusals, tls)
+    }
+
+    /// With a port for HTTP; 0 is any.
+    fn start_at(port: u16, refusals: u32, tls: &[&str]) -> Option<Receiver> {
         let needs = "import grpc, opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc";
         let has = Command::new("python3").args(["-c", needs]).stderr(Stdio::null()).status();
         if !has.is_ok_and(|status| status.success()) {
@@ -34,7 +39,7 @@ impl Receiver {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/otlp_receiver.py");
         let mut command = Command::new("python3");
         command.arg(program).arg(folder.path().join("got")).arg(refusals.to_string()).args(tls);
-        let mut running = Running::start(&mut command);
+        let mut running = Running::start(command.env("OTLP_HTTP_PORT", port.to_string()));
         running.wait_for_line(" ");
         let ports = running.heard()[0].split_once(' ').expect("two ports");
         let (grpc, http) = (ports.0.parse().expect("a port"), ports.1.parse().expect("a port"));
@@ -66,8 +71,18 @@ fn trace(exports: &[&str], environment: &[(&str, &str)]) -> String {
     common::stdout(&output) + &common::stderr(&output)
 }
 
-/// All spans of requests, with their resource.
+/// All spans of calls in requests, with their resource.
 fn spans(bodies: &[Value]) -> Vec<(Value, Value)> {
+    all_spans(bodies).into_iter().filter(|(_, span)| !is_root(span)).collect()
+}
+
+/// Whether a span is the root of a trace.
+fn is_root(span: &Value) -> bool {
+    attribute(span, "cudatrace.spans").is_some()
+}
+
+/// All spans of requests, with their resource.
+fn all_spans(bodies: &[Value]) -> Vec<(Value, Value)> {
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let mut all = Vec::new();
     for of_resource in bodies.iter().flat_map(|body| list(body, "resourceSpans")) {
@@ -183,7 +198,7 @@ fn a_report_says_what_did_not_arrive() {
     let begun = std::time::Instant::now();
     let output = command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "1500").output().expect("runs");
     let said = common::stderr(&output);
-    assert!(said.contains("otlp=http://127.0.0.1:9: 2000 spans or series were not delivered"), "{said}");
+    assert!(said.contains("otlp=http://127.0.0.1:9: 2001 spans or series were not delivered"), "{said}");
     assert!(!output.status.success() && !said.contains("wrote"));
     assert!(begun.elapsed() < std::time::Duration::from_millis(4500), "{:?}", begun.elapsed());
 }
@@ -408,7 +423,17 @@ fn a_file_has_a_request_a_line() {
     check_spans(&spans, &said);
     check_metrics(&metrics);
     assert!(spans.iter().all(|(_, span)| span["traceId"] == "0af7651916cd43dd8448eb211c80319c"));
-    assert!(spans.iter().any(|(_, span)| span["parentSpanId"] == "b7ad6b7169203331"));
+    let all = all_spans(&traces);
+    let roots: Vec<&Value> = all.iter().map(|(_, span)| span).filter(|span| is_root(span)).collect();
+    let [root] = &roots[..] else { panic!("one root, found {roots:?}") };
+    assert_eq!(root["parentSpanId"], "b7ad6b7169203331");
+    assert!(spans.iter().any(|(_, span)| span["parentSpanId"] == root["spanId"]));
+    let resource = &all[0].0;
+    for key in
+        ["service.instance.id", "telemetry.sdk.name", "process.executable.path", "process.command_args"]
+    {
+        assert!(attribute(resource, key).is_some(), "{key} in {resource}");
+    }
     assert!(spans.iter().all(|(_, span)| span["kind"] == 1));
 }
 
@@ -424,4 +449,163 @@ fn what_nobody_takes_is_counted_and_keeps_nobody_waiting() {
     let said = trace(&[&format!("otlp=http://{free}")], &environment);
     assert!(said.contains("were not delivered") && said.contains("refused"), "{said}");
     assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
+/// The workload under an export to a file, with more of an environment: what is said, and the requests.
+fn to_file(more: &[&str], environment: &[(&str, &str)]) -> (String, Vec<Value>) {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("trace.json");
+    let mut command = cudatrace();
+    command
+        .args(["-e", "uretprobe:libcuda:cu* { span() } uprobe:libcuda:cuLaunchKernel { event(\"step\") }"]);
+    command.args(["--export", &format!("otlp=file:{}", path.display())]).args(more);
+    command.envs(environment.iter().copied()).arg("--").arg(example("workload_driver"));
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", common::stderr(&output));
+    (common::stderr(&output), lines(&path))
+}
+
+#[test]
+fn what_is_not_sampled_is_not_sent() {
+    if !can_trace() {
+        return;
+    }
+    let unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+    for (environment, sent) in [
+        (&[("OTEL_TRACES_SAMPLER", "always_off")][..], false),
+        (&[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "1.0")], true),
+        (&[("TRACEPARENT", unsampled)], false),
+        (&[("TRACEPARENT", unsampled), ("OTEL_TRACES_SAMPLER", "always_on")], true),
+    ] {
+        let (said, requests) = to_file(&[], environment);
+        assert_eq!(spans(&requests).len() > 50, sent, "{environment:?}");
+        assert!(sent || spans(&requests).is_empty(), "{environment:?}");
+        assert!(!said.contains("delivered") && !said.contains("dropped"), "{said}");
+    }
+    let (said, requests) = to_file(&[], &[("OTEL_SDK_DISABLED", "true")]);
+    assert!(said.contains("nothing was sent: OTEL_SDK_DISABLED is true") && requests.is_empty(), "{said}");
+}
+
+#[test]
+fn a_marker_begins_a_trace_that_links_to_the_one_before() {
+    if !can_trace() {
+        return;
+    }
+    let (_, requests) = to_file(&["--trace-per", "event:step"], &[]);
+    let (roots, spans): (Vec<_>, Vec<_>) =
+        all_spans(&requests).into_iter().map(|(_, span)| span).partition(is_root);
+    let traces: HashMap<&str, &Value> =
+        roots.iter().map(|root| (root["traceId"].as_str().expect("an id"), root)).collect();
+    let steps = spans.iter().filter(|span| span["name"] == "step").count();
+    assert!(
+        roots.len() > 4 && roots.len() <= steps + 1 && traces.len() == roots.len(),
+        "{} {steps}",
+        roots.len()
+    );
+    for span in &spans {
+        let root = traces[span["traceId"].as_str().expect("an id")];
+        assert!(span["parentSpanId"].as_str().is_some_and(|id| !id.is_empty()), "{span}");
+        assert_eq!(root["traceId"], span["traceId"]);
+    }
+    let linked = roots.iter().filter(|root| {
+        let link = &root["links"][0];
+        link["traceId"]
+            .as_str()
+            .and_then(|id| traces.get(id))
+            .is_some_and(|before| before["spanId"] == link["spanId"])
+    });
+    assert_eq!(linked.count(), roots.len() - 1, "all but the first");
+}
+
+/// Makes calls at a pace, so many in all.
+const PACED: &str = "
+import ctypes, sys, time
+driver = ctypes.CDLL(sys.argv[1])
+for at in range(int(sys.argv[2])):
+    driver.cuInit(0)
+    time.sleep(0.001)";
+
+fn paced(export: &str, calls: u32) -> Command {
+    let mut command = cudatrace();
+    command.args(["-e", "uretprobe:libcuda:cuInit { span() }", "--export", export, "--"]);
+    command.args(["python3", "-c", PACED, &example("libcuda.so.1"), &calls.to_string()]);
+    command
+}
+
+#[test]
+fn a_receiver_that_comes_late_gets_everything() {
+    if !can_trace() {
+        return;
+    }
+    let free =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let mut command = paced(&format!("otlp=http://{free}"), 3000);
+    let trace = Running::start(&mut command);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    let Some(receiver) = Receiver::start_at(free.port(), 0, &[]) else { return };
+    let said = trace.lines().join("\n");
+    assert!(!said.contains("delivered") && !said.contains("dropped"), "{said}");
+    let bodies: Vec<Value> =
+        receiver.got("traces", "http/protobuf").iter().map(|line| line["body"].clone()).collect();
+    assert_eq!(spans(&bodies).len(), 3000);
+    drop(receiver.running);
+}
+
+/// Accepts connections and never answers.
+fn black_hole() -> std::net::SocketAddr {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("it is bound");
+    std::thread::spawn(move || socket.incoming().collect::<Vec<_>>());
+    address
+}
+
+#[test]
+fn a_receiver_that_never_answers_holds_the_end_up_once() {
+    if !can_trace() {
+        return;
+    }
+    let mut command = paced(&format!("otlp=http://{}", black_hole()), 4000);
+    command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
+    let begun = std::time::Instant::now();
+    let output = command.output().expect("it runs");
+    let said = common::stderr(&output);
+    // Eight requests, and metrics: each would take two seconds.
+    let lost =
+        said.split(" spans or series were not delivered").next().and_then(|said| said.split(' ').next_back());
+    let lost: u32 = lost.and_then(|count| count.parse().ok()).unwrap_or(0);
+    assert!(lost > 4000 && said.contains("no answer"), "{said}");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(25), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn sigterm_ends_the_wait_for_a_receiver() {
+    if !can_trace() {
+        return;
+    }
+    let mut command = paced(&format!("otlp=http://{}", black_hole()), 10);
+    command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "60000");
+    let trace = Running::start(&mut command);
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    let begun = std::time::Instant::now();
+    trace.signal(libc::SIGTERM);
+    let said = trace.lines().join("\n");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(said.contains("spans or series were not delivered: no answer"), "{said}");
+}
+
+#[test]
+fn what_did_not_arrive_may_be_the_exit_status() {
+    if !can_trace() {
+        return;
+    }
+    let mut command = cudatrace();
+    command.args([
+        "--fail-on-loss",
+        "-e",
+        "uretprobe:libcuda:cuInit { span() }",
+        "--export",
+        "jsonl=/dev/full",
+    ]);
+    let output = command.arg("--").arg(example("workload_driver")).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(3), "{}", common::stderr(&output));
 }

@@ -93,15 +93,28 @@ fn a_call_says_how_long_it_waited_for_the_tracer() {
         return;
     }
     let lines = lines(&file);
-    let waited = |line: &Value| line["args"]["cudatrace_wait_ns"].as_u64();
     let calls: Vec<&Value> = lines.iter().filter(|line| waited(line).is_some()).collect();
     let [call] = &calls[..] else { panic!("one call, found {calls:?}") };
     let (ns, waited) = (call["dur"].as_u64().unwrap(), waited(call).unwrap());
-    assert!(call["func"].as_str().unwrap().starts_with("cuda") && 0 < waited && waited < ns, "{call}");
+    assert!(call["func"].as_str().unwrap().starts_with("cuda") && 0 < waited && 0 < ns, "{call}");
+    // The wait is before the call; what lies in it comes after.
+    let inner = lines.iter().filter(|line| line["parent"] == call["id"]);
+    let starts: Vec<u64> = inner.map(|line| line["ts"].as_u64().unwrap()).collect();
+    assert!(!starts.is_empty() && starts.iter().all(|ts| *ts >= call["ts"].as_u64().unwrap()), "{call}");
     let report = text(&cudatrace(&["report", file.to_str().unwrap()]).stdout);
     let slowest = report.split("SLOWEST CALLS").nth(1).unwrap();
     let row = slowest.lines().find(|line| line.contains("cudatrace_wait_ns")).expect("it is named");
-    assert!(!row.contains(&report::summary::time(ns)), "its time is its own: {row}");
+    assert!(row.contains(&report::summary::time(ns)), "its time is its own: {row}");
+    let spans = lines.iter().filter(|line| line["type"] == "span");
+    let ends = spans.clone().map(|line| line["ts"].as_u64().unwrap() + line["dur"].as_u64().unwrap());
+    let first =
+        spans.map(|line| line["ts"].as_u64().unwrap() - self::waited(line).unwrap_or(0)).min().unwrap();
+    let length = ends.max().unwrap() - first - waited;
+    assert!(report.contains(&format!("time          {}", report::summary::time(length))), "{report}");
+}
+
+fn waited(line: &Value) -> Option<u64> {
+    line["args"]["cudatrace_wait_ns"].as_u64()
 }
 
 #[test]
@@ -115,9 +128,10 @@ fn a_recording_is_reported_as_tables_chrome_trace_and_page() {
     let path = |name: &str| out.path().join(name).to_str().unwrap().to_owned();
     let (chrome, page) = (path("t.json"), path("t.html"));
     let args = ["report", file.to_str().unwrap(), "--chrome", &chrome, "--html", &page];
-    let report = cudatrace(&args);
-    assert!(report.status.success(), "{}", text(&report.stderr));
-    let said = text(&report.stdout);
+    let made = cudatrace(&args);
+    assert!(made.status.success() && made.stdout.is_empty(), "{}", text(&made.stderr));
+    assert_eq!(text(&made.stderr), format!("wrote {chrome}\nwrote {page}\n"));
+    let said = text(&cudatrace(&["report", file.to_str().unwrap()]).stdout);
     for part in ["API calls", "FUNCTION", "KERNEL", "SLOWEST CALLS", "TIMELINE", "CUDA_ERROR_OUT_OF_MEMORY"] {
         assert!(said.contains(part), "{part} in {said}");
     }
@@ -149,7 +163,14 @@ fn drive(page: &str, spans: usize) {
         "comparable",
         "helped",
         "led",
+        "filtered",
         "nested",
+        "named",
+        "marked",
+        "collapsed",
+        "in sight",
+        "kernels",
+        "recalled",
     ] {
         assert_eq!(log[step], "true", "{step}");
     }
@@ -189,7 +210,14 @@ fn browse(page: &str, steps: &str) -> Option<HashMap<String, String>> {
         .unwrap()
         .replace("</body>", &format!("<script>{steps}</script></body>"));
     std::fs::write(page, html).unwrap();
-    let options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"];
+    let options = [
+        "--headless",
+        "--no-sandbox",
+        "--window-size=1400,700",
+        "--disable-gpu",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+    ];
     let output = Command::new(browser).args(options).arg(format!("file://{page}")).output().unwrap();
     let dom = text(&output.stdout);
     let log = dom.split_once("<pre id=\"log\">").and_then(|(_, rest)| rest.split_once("</pre>"));
@@ -331,8 +359,174 @@ fn a_report_moves_no_cursor_whatever_its_names_are() {
     let report = cudatrace(&["report", file.to_str().unwrap()]);
     let said = text(&report.stdout);
     assert!(said.contains("SLOWEST CALLS") && said.contains("\\x1b[2J"), "{said}");
-    let slowest = said.split("SLOWEST CALLS\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+    let slowest = said
+        .split("SLOWEST CALLS (by their own time)\n")
+        .nth(1)
+        .and_then(|rest| rest.split("\n\n").next())
+        .unwrap();
     assert_eq!(slowest.lines().count(), 2, "a head and a row: {slowest}");
     let moves = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
     assert!(!said.contains(moves), "{said:?}");
+}
+
+/// A recording of calls: function, start and ns, id and that of the call around, and more members.
+fn made(file: &Path, calls: &[(&str, u64, u64, u64, u64, &str)]) {
+    let mut lines = String::from("{\"type\":\"run\",\"format\":1,\"boot_ns\":0,\"wall_ns\":\"0\"}\n");
+    lines += "{\"type\":\"schema\",\"id\":0,\"fields\":[[\"kernel\",\"string\"],[\"bytes\",\"uint64\"],[\"ptr\",\"handle\"],[\"kind\",\"string\"]]}\n";
+    for (func, ts, dur, id, parent, more) in calls {
+        let api = func.trim_end_matches("_v2");
+        lines += &format!(
+            "{{\"type\":\"span\",\"ts\":{ts},\"dur\":{dur},\"pid\":1,\"tid\":1,\"comm\":\"a\",\"name\":\"{func}\",\"func\":\"{func}\",\
+             \"api\":\"{api}\",\"id\":\"{id:#x}\",\"parent\":\"{parent:#x}\"{more}}}\n"
+        );
+    }
+    std::fs::write(file, lines + "{\"type\":\"end\",\"dropped\":0}\n").unwrap();
+}
+
+const OK: &str = ",\"status\":\"ok\"";
+
+fn failed(ty: &str, name: &str) -> String {
+    format!(",\"status\":\"error\",\"result\":{{\"enum\":\"{ty}\",\"name\":\"{name}\",\"value\":2}}")
+}
+
+#[test]
+fn a_failure_counts_once_and_time_is_that_of_the_call_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.jsonl");
+    let (inner, outer) =
+        (failed("CUresult", "CUDA_ERROR_OUT_OF_MEMORY"), failed("cudaError_t", "cudaErrorMemoryAllocation"));
+    let launch = format!("{inner},\"schema\":0,\"args\":{{\"kernel\":\"fill\"}}");
+    let graph = format!("{OK},\"schema\":0,\"args\":{{\"kernel\":\"<no kernel>\"}}");
+    let alloc = format!("{OK},\"schema\":0,\"args\":{{\"bytes\":4096,\"ptr\":\"0x10\",\"kind\":\"device\"}}");
+    let host = alloc.replace("4096", "1024").replace("device", "pinned").replace("0x10", "0x20");
+    made(
+        &file,
+        &[
+            ("cuMemAlloc_v2", 1_000_010, 1_798_678, 2, 1, &inner),
+            ("cudaMalloc", 1_000_000, 1_998_678, 1, 0, &outer),
+            ("cuLaunchKernel", 4_000_000, 9_992, 3, 0, &launch),
+            ("cuGraphLaunch", 4_100_000, 1_000, 4, 0, &graph),
+            ("cuMemAlloc_v2", 4_200_000, 1_000, 5, 0, &alloc),
+            ("cuMemHostAlloc", 4_300_000, 1_000, 6, 0, &host),
+        ],
+    );
+    let path = file.to_str().unwrap();
+    let said = text(&cudatrace(&["report", path]).stdout);
+    let row = |name: &str| {
+        let line =
+            said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"));
+        line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    assert!(said.contains("\nerrors        2\n"), "{said}");
+    assert!(
+        said.contains("cudaErrorMemoryAllocation")
+            && said.contains("launches      0 of 1 kernel; 1 of a graph"),
+        "{said}"
+    );
+    assert_eq!(row("cudaMalloc"), "1 9.9 2.0 ms 200.0 us 2.0 ms 2.0 ms 2.0 ms 2.0 ms 1");
+    assert_eq!(row("fill"), "1 100.0 10.0 us 10.0 us 10.0 us 10.0 us 10.0 us 10.0 us 1");
+    assert!(said.contains("device 4.0 KiB in 1 (at most 4.0 KiB at a time), pinned 1.0 KiB in 1"), "{said}");
+    // The one inside is listed, with the call around it, at its time since the first call.
+    let slowest = said.split("SLOWEST CALLS").nth(1).unwrap().lines().nth(2).unwrap();
+    let words: Vec<&str> = slowest.split_whitespace().collect();
+    assert_eq!(words[..7].join(" "), "10 ns 1.8 ms 1/1 cuMemAlloc_v2 CUDA_ERROR_OUT_OF_MEMORY", "{slowest}");
+    assert!(slowest.contains("in cudaMalloc"), "{slowest}");
+
+    let json: Value = serde_json::from_slice(&cudatrace(&["report", "-f", "json", path]).stdout).unwrap();
+    assert_eq!(
+        (&json["failures"], &json["graph_launches"], &json["length_ns"]),
+        (&2.into(), &1.into(), &3_301_000.into())
+    );
+    let alloc =
+        json["functions"].as_array().unwrap().iter().find(|row| row["name"] == "cuMemAlloc_v2").unwrap();
+    assert_eq!(
+        (&alloc["min_ns"], &alloc["max_ns"], &alloc["stddev_ns"]),
+        (&1000.into(), &1_798_678.into(), &1_271_150.into())
+    );
+    let csv = text(&cudatrace(&["report", "--csv", "memory", path]).stdout);
+    assert_eq!(
+        csv,
+        "kind,allocations,bytes,total_ns,peak_bytes,bytes_left\ndevice,1,4096,1000,4096,4096\npinned,1,1024,1000,1024,1024\n"
+    );
+    let wrong = cudatrace(&["report", "--csv", "functionz", path]);
+    assert!(
+        !wrong.status.success() && text(&wrong.stderr).contains("functions, kernels"),
+        "{}",
+        text(&wrong.stderr)
+    );
+}
+
+#[test]
+fn without_a_file_the_newest_recording_is_read_and_parts_are_one() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("traces")).unwrap();
+    let path = |name: &str| folder.path().join("traces").join(name);
+    let call = |id| [("cuInit", id, 1, id, 0, OK)];
+    made(&path("old.jsonl"), &call(1));
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    std::fs::File::options().append(true).open(path("old.jsonl")).unwrap().set_modified(old).unwrap();
+    made(&path("new.jsonl"), &call(2));
+    made(&path("new.1.jsonl"), &call(3));
+    let other = |name: &str| {
+        let text = std::fs::read_to_string(path(name)).unwrap();
+        std::fs::write(path(name), text.replace("\"format\":1", "\"format\":1,\"id\":\"7\"")).unwrap();
+    };
+    ["new.jsonl", "new.1.jsonl"].into_iter().for_each(other);
+    let report = |files: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
+        command.arg("report").args(files).current_dir(folder.path()).output().unwrap()
+    };
+    let (newest, both) = (report(&[]), report(&["traces/old.jsonl", "traces/new.jsonl"]));
+    assert!(text(&newest.stderr).contains("reading the newest, traces/new."), "{}", text(&newest.stderr));
+    assert!(text(&newest.stdout).contains("2 driver"), "{}", text(&newest.stdout));
+    assert!(
+        text(&both.stderr).contains("2 recordings: reading the newest, traces/new.jsonl"),
+        "{}",
+        text(&both.stderr)
+    );
+    assert!(text(&report(&["traces/new.jsonl"]).stdout).contains("2 driver"), "its later parts are read");
+    let missing = text(&report(&["traces/none.jsonl"]).stderr);
+    assert!(missing.contains("No such file") && missing.contains("there are traces/old.jsonl"), "{missing}");
+}
+
+/// Ctrl-C in a terminal goes to both ends of `record | report -`.
+#[test]
+fn a_report_of_a_pipe_is_made_when_its_recording_is_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.jsonl");
+    made(&file, &[("cuInit", 1, 1, 1, 0, OK)]);
+    let mut command = common::cudatrace();
+    command.args(["report", "-"]).stdin(std::process::Stdio::piped());
+    command.stdout(std::process::Stdio::piped());
+    let mut report = command.spawn().unwrap();
+    let mut pipe = report.stdin.take().unwrap();
+    std::io::Write::write_all(&mut pipe, &std::fs::read(&file).unwrap()).unwrap();
+    let status = format!("/proc/{}/status", report.id());
+    common::wait_for("SIGINT is ignored", || {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap_or("0");
+        u64::from_str_radix(ignored, 16).unwrap() & (1 << (libc::SIGINT - 1)) != 0
+    });
+    // SAFETY: a signal to a child of ours that was not waited for.
+    unsafe { libc::kill(report.id() as i32, libc::SIGINT) };
+    drop(pipe);
+    let output = report.wait_with_output().unwrap();
+    assert!(output.status.success() && text(&output.stdout).contains("1 driver"), "{output:?}");
+}
+
+#[test]
+fn a_recording_and_a_trace_know_their_rank() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = common::cudatrace();
+    command.args(["record", "-q", "--out"]).arg(folder.path()).args(["--", &example("workload_driver")]);
+    assert!(command.env("RANK", "5").output().unwrap().status.success());
+    let files: Vec<PathBuf> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("one recording, found {files:?}") };
+    assert!(file.to_str().unwrap().ends_with("_rank5.jsonl"), "{file:?}");
+    let made = cudatrace(&["report", file.to_str().unwrap(), "--chrome", "-"]);
+    assert!(text(&made.stdout).contains("\"distributedInfo\": {\"rank\": 5}"));
 }

@@ -126,6 +126,8 @@ fn help(subcommand: Subcommand) -> Help {
                 "wait",
                 "export",
                 "rotate",
+                "trace_per",
+                "fail_on_loss",
                 "quiet",
                 "verbose",
                 "user",
@@ -134,13 +136,13 @@ fn help(subcommand: Subcommand) -> Help {
             ],
             examples: "Examples:\n  cudatrace record -- python3 train.py\n  cudatrace record --kernel -p 4242\n  \
                        cudatrace record --export perfetto=trace.pftrace -- python3 train.py\n\
-                       Then: cudatrace report traces/trace_*.jsonl --html trace.html",
+                       Then: cudatrace report --html trace.html",
         },
         Subcommand::Report => Help {
             about: "Tables, the slowest calls and a timeline of a recording, or of any `jsonl` export; other formats of it",
-            usage: "cudatrace report FILE [--html PAGE] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
-            options: &["quiet"],
-            examples: "`-` is standard input as a recording, and standard output as a file.",
+            usage: "cudatrace report [FILE...] [--html PAGE] [--open] [-f json | --csv TABLE] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
+            options: &["quiet", "format"],
+            examples: "Without a file, the newest recording in `traces`. `-` is standard input as a recording, and standard output as a file.",
         },
     }
 }

@@ -151,6 +151,9 @@ fn notify() {
     println!("{NOTIFY}");
 }
 
+/// Exit status with `--fail-on-loss` if an export does not have all records.
+const LOST: u8 = 3;
+
 struct Job<'a> {
     cli: &'a Cli,
     messages: &'a Messages,
@@ -243,10 +246,11 @@ impl<'a> Job<'a> {
         names.say_cut(self.messages);
         ending::say_survivors(&ending, &session, self.messages);
         drop(session);
-        sink.close(self.messages);
+        let lost = sink.close(self.messages, &|| signals.is_waiting());
         scripts.say_missing();
         unmapped.say(&ending, child.as_ref(), &extender, self.messages);
-        ending::status(&ending, child.map(|child| (child, &signals)), self.messages)
+        let status = ending::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
+        Ok(if status == 0 && lost && self.cli.fail_on_loss { LOST } else { status })
     }
 
     /// Opens all that hears of the run: what cannot be opened is said before anything is traced.
@@ -329,9 +333,9 @@ impl<'a> Job<'a> {
         let out: Box<dyn io::Write> = if recorded { Box::new(io::sink()) } else { Box::new(io::stdout()) };
         let inner = setup::sink(self.cli, out, Box::new(io::stderr()), self.cli.quiet || recorded)?;
         let argv = self.argv.as_deref().unwrap_or_default();
-        let run = export::run(epoch, &manifest.scripts().join(" "), argv);
+        let run = export::run(epoch, &manifest.scripts().join(" "), argv, &self.pids);
         let asked = if self.cli.dry_run { &[][..] } else { asked };
-        Exports::open(asked, self.cli.rotate, &Arc::new(run), inner)
+        Exports::open(asked, &export::Options::of(self.cli), &Arc::new(run), inner)
     }
 
     /// Scripts that are nothing but metrics print none of them.

@@ -3,15 +3,21 @@
 use super::at;
 use anyhow::Result;
 use flate2::Compression;
+use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use report::otlp::traces::Per;
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 const BUFFER: usize = 256 << 10;
+/// Different remarks of a receiver that are kept.
+const REMARKS: usize = 8;
 /// Standard output as a destination.
 const STDOUT: &str = "-";
 
@@ -34,10 +40,26 @@ pub struct Destination {
     offered: Arc<AtomicU64>,
     /// So many of them are in the file.
     arrived: Arc<AtomicU64>,
-    /// What could not be delivered.
-    lost: Arc<Mutex<Lost>>,
-    /// The run has ended.
-    closing: Arc<AtomicBool>,
+    /// When another trace begins, where the format has traces.
+    trace_per: Per,
+    /// What is sent is read from a recording: it is still there if it does not arrive.
+    recorded: bool,
+    /// How far what is sent gets.
+    delivery: Arc<Delivery>,
+}
+
+/// What a server makes of what is sent to it.
+#[derive(Debug, Default)]
+struct Delivery {
+    lost: Mutex<Lost>,
+    /// Why what waits has not been taken yet.
+    obstacle: Mutex<Option<String>>,
+    /// What the server says though it takes all.
+    remarks: Mutex<BTreeSet<String>>,
+    /// When the run ended.
+    closing: OnceLock<Instant>,
+    /// Nobody waits for the end any more.
+    abandoned: AtomicBool,
 }
 
 /// What could not be delivered, and why the last of it.
@@ -68,36 +90,93 @@ impl Destination {
             total: Arc::default(),
             offered: Arc::default(),
             arrived: Arc::default(),
-            lost: Arc::default(),
-            closing: Arc::default(),
+            trace_per: Per::default(),
+            recorded: false,
+            delivery: Arc::default(),
         }
+    }
+
+    /// For what is read from a recording.
+    pub fn of_a_recording(self) -> Destination {
+        Destination { recorded: true, ..self }
+    }
+
+    /// With another rule for when a trace begins.
+    pub fn with_traces(self, per: Option<Per>) -> Destination {
+        Destination { trace_per: per.unwrap_or_default(), ..self }
+    }
+
+    /// When another trace begins.
+    pub fn trace_per(&self) -> &Per {
+        &self.trace_per
+    }
+
+    /// Whether what is sent is read from a recording.
+    pub fn is_recorded(&self) -> bool {
+        self.recorded
     }
 
     /// Counts what could not be delivered.
     pub fn lose(&self, count: u64, reason: String) {
-        if let Ok(mut lost) = self.lost.lock() {
+        if let Ok(mut lost) = self.delivery.lost.lock() {
             *lost = Lost { count: lost.count + count, reason };
         }
     }
 
     /// Whether anything could not be delivered so far.
     pub fn has_lost(&self) -> bool {
-        self.lost.lock().is_ok_and(|lost| lost.count > 0)
+        self.lost().count > 0
     }
 
     /// What could not be delivered so far.
     pub fn lost(&self) -> Lost {
-        self.lost.lock().map(|lost| lost.clone()).unwrap_or_default()
+        self.delivery.lost.lock().map(|lost| lost.clone()).unwrap_or_default()
     }
 
-    /// The run has ended: nothing is worth waiting for any more.
+    /// Why what waits has not been taken yet; nothing once the receiver takes something.
+    pub fn set_obstacle(&self, reason: Option<String>) {
+        if let Ok(mut obstacle) = self.delivery.obstacle.lock() {
+            *obstacle = reason;
+        }
+    }
+
+    /// Why what waits has not been taken yet.
+    pub fn obstacle(&self) -> Option<String> {
+        self.delivery.obstacle.lock().ok()?.clone()
+    }
+
+    /// The receiver took all, and says something about it.
+    pub fn remark(&self, text: String) {
+        if let Ok(mut remarks) = self.delivery.remarks.lock()
+            && remarks.len() < REMARKS
+        {
+            remarks.insert(text);
+        }
+    }
+
+    /// What the receiver said.
+    pub fn remarks(&self) -> Vec<String> {
+        self.delivery.remarks.lock().map(|remarks| remarks.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The run has ended: from now on there is one deadline for all that waits.
     pub fn close(&self) {
-        self.closing.store(true, Ordering::Relaxed);
+        self.delivery.closing.get_or_init(Instant::now);
     }
 
-    /// Whether the run has ended.
-    pub fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Relaxed)
+    /// When the run ended.
+    pub fn closed_at(&self) -> Option<Instant> {
+        self.delivery.closing.get().copied()
+    }
+
+    /// What waits is given up at once.
+    pub fn abandon(&self) {
+        self.delivery.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody waits any more.
+    pub fn is_abandoned(&self) -> bool {
+        self.delivery.abandoned.load(Ordering::Relaxed)
     }
 
     /// As it was given.
@@ -150,6 +229,21 @@ impl Destination {
     /// Bytes that were to be written to the file in hand, and how many of them are in it.
     pub fn progress(&self) -> (u64, u64) {
         (self.offered.load(Ordering::Relaxed), self.arrived.load(Ordering::Relaxed))
+    }
+
+    /// Looks how much of a compressed file that could not be written further can be read.
+    pub fn settle_compressed(&self) {
+        let path = self.path();
+        if !self.is_compressed() || !path.is_file() {
+            return;
+        }
+        let Ok(file) = File::open(path) else { return };
+        let (mut decoder, mut part, mut readable) =
+            (MultiGzDecoder::new(BufReader::new(file)), [0; 1 << 16], 0);
+        while let Ok(read @ 1..) = decoder.read(&mut part) {
+            readable += read as u64;
+        }
+        self.arrived.store(readable, Ordering::Relaxed);
     }
 
     /// Small beside the size at which files rotate: that is looked at in the file.

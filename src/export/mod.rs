@@ -8,14 +8,17 @@
 //! The reader never waits: a batch for which a queue has no room is dropped there and counted. What fails, a full disk say, ends
 //! that export with a message and nothing else. A new kind is a row in [`KINDS`].
 
+mod channel;
 mod file;
 mod queue;
 mod signals;
 
+use crate::cli::Cli;
 use crate::messages::Messages;
 use anyhow::{Context as _, Result, anyhow, bail};
 use queue::Queue;
 use report::export::{Exporter, Record, Recorder, Run};
+use report::otlp::traces::Per;
 use report::value::Context;
 use report::{Names, Output, Sink};
 use std::io;
@@ -90,7 +93,7 @@ pub static KINDS: &[Kind] = &[
     Kind {
         name: "chrome",
         dest: "FILE.json[.gz]",
-        doc: "trace events for Perfetto, chrome://tracing and PyTorch's tools",
+        doc: "trace events for Perfetto, chrome://tracing and readers of PyTorch's traces; no rows of the GPU",
         open: Some(|dest, run| {
             Ok(Box::new(report::export::chrome::Chrome::new(dest.create()?, run.clone())?))
         }),
@@ -148,6 +151,26 @@ pub fn parse(text: &str) -> Result<Asked, String> {
     Ok(Asked { kind, dest: dest.into() })
 }
 
+/// What the command line says about all exports.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Bytes of a file after which the next one begins.
+    pub rotate: Option<u64>,
+    /// When another trace begins, where the format has traces.
+    pub trace_per: Option<Per>,
+}
+
+impl Options {
+    /// As the command line says.
+    pub fn of(cli: &Cli) -> Options {
+        Options { rotate: cli.rotate, trace_per: cli.trace_per.clone() }
+    }
+
+    fn destination(&self, dest: &str) -> Destination {
+        Destination::new(dest, self.rotate).with_traces(self.trace_per.clone())
+    }
+}
+
 /// Who looks at records as they come: quick, as the events wait.
 pub type Observer = Box<dyn FnMut(&Record)>;
 
@@ -167,19 +190,14 @@ pub struct Exports {
 
 impl Exports {
     /// Opens all that was asked for. What cannot be opened is a mistake before anything is traced.
-    pub fn open(
-        asked: &[Asked],
-        rotate: Option<u64>,
-        run: &Arc<Run>,
-        inner: Box<dyn Sink>,
-    ) -> Result<Exports> {
+    pub fn open(asked: &[Asked], options: &Options, run: &Arc<Run>, inner: Box<dyn Sink>) -> Result<Exports> {
         let mut queues = Vec::new();
         for Asked { kind, dest } in asked {
             if queues.iter().any(|queue: &Queue| queue.dest() == dest) {
                 bail!("--export: two exports go to `{dest}`");
             }
             let Some(open) = kind.open else { continue };
-            let queue = Queue::start(kind, open, Destination::new(dest, rotate), run.clone());
+            let queue = Queue::start(kind, open, options.destination(dest), run.clone());
             queues.push(queue.with_context(|| format!("--export {}", kind.with(dest)))?);
         }
         let flush_asked = Arc::default();
@@ -218,11 +236,17 @@ impl Exports {
         }
     }
 
-    /// Waits until all is written. Says what was lost, and what failed.
-    pub fn close(mut self, messages: &Messages) {
+    /// Waits until all is written, or `stop` says that what waits for a server is to be given up. Reports what was lost, and
+    /// what failed; returns whether anything was.
+    pub fn close(mut self, messages: &Messages, stop: &dyn Fn() -> bool) -> bool {
         self.send();
-        let closed: Vec<_> = std::mem::take(&mut self.queues).into_iter().map(Queue::close).collect();
-        closed.iter().flat_map(|summary| summary.losses()).for_each(|loss| messages.lost(&loss));
+        self.queues.iter().for_each(Queue::begin_end);
+        let queues = std::mem::take(&mut self.queues);
+        let closed: Vec<_> = queues.into_iter().map(|queue| queue.close(stop)).collect();
+        closed.iter().flat_map(|summary| summary.remarks()).for_each(|remark| messages.warning(&remark));
+        let losses: Vec<String> = closed.iter().flat_map(|summary| summary.losses()).collect();
+        losses.iter().for_each(|loss| messages.lost(loss));
+        !losses.is_empty()
     }
 }
 
@@ -234,6 +258,7 @@ impl Sink for Exports {
         if matches!(output, Output::End) {
             self.send();
             self.ending = true;
+            self.queues.iter().for_each(Queue::begin_end);
         }
         let (batch, observer) = (&mut self.batch, &mut self.observer);
         self.recorder.records(Context { manifest, names }, output, &mut |record| {
@@ -268,7 +293,7 @@ fn is_exported(manifest: &Manifest, output: &Output) -> bool {
 }
 
 /// A run that begins now, on this machine.
-pub fn run(clock: &runtime::clock::Epoch, script: &str, command: &[std::ffi::OsString]) -> Run {
+pub fn run(clock: &runtime::clock::Epoch, script: &str, command: &[std::ffi::OsString], pids: &[u32]) -> Run {
     use runtime::clock::{Clock, SystemClock};
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let random = read("/proc/sys/kernel/random/uuid");
@@ -282,6 +307,8 @@ pub fn run(clock: &runtime::clock::Epoch, script: &str, command: &[std::ffi::OsS
         host: read("/proc/sys/kernel/hostname").trim().to_owned(),
         command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         script: script.to_owned(),
+        // A command that we start has our own environment.
+        rank: crate::otlp::process::rank(pids.first().copied().filter(|_| command.is_empty())),
     }
 }
 

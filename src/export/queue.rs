@@ -1,5 +1,6 @@
 //! A bounded queue and the thread behind it that writes one export.
 
+use super::channel::{Channel, Message};
 use super::file::Lost;
 use super::{Destination, Kind, Open};
 use anyhow::Result;
@@ -8,25 +9,17 @@ use report::metric::Family;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Batches that wait at most: 256 records each, so some 30 MB of them at the worst.
-const WAITING: usize = 256;
 /// What is written comes out of our buffers so long after the last of it.
 const QUIET: Duration = Duration::from_millis(250);
-
-/// What the thread hears.
-enum Message {
-    Records(Arc<Vec<Record>>),
-    /// As they were at a time of the boot clock.
-    Metrics(Arc<Vec<Family>>, u64),
-    Flush,
-    /// Nothing more comes.
-    End,
-}
+/// Of a compressed file so many bytes, as they are before, are written out together: what a full disk or a crash leaves can be read
+/// up to there.
+const COMPRESSED_PART: u64 = 4 << 20;
+/// Between two looks whether the end is still waited for.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What has gone through an export.
 #[derive(Debug)]
@@ -37,6 +30,8 @@ pub struct Summary {
     written: AtomicU64,
     dropped: AtomicU64,
     failure: Mutex<Option<String>>,
+    /// Why there was no room for the last record that was dropped.
+    obstacle: Mutex<Option<String>>,
 }
 
 impl Summary {
@@ -69,7 +64,7 @@ impl Summary {
 /// See the module.
 pub struct Queue {
     kind: &'static Kind,
-    sender: SyncSender<Message>,
+    channel: Arc<Channel>,
     thread: JoinHandle<()>,
     summary: Arc<Summary>,
 }
@@ -84,15 +79,19 @@ impl Queue {
             written: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             failure: Mutex::default(),
+            obstacle: Mutex::default(),
         });
-        let (sender, receiver) = sync_channel(WAITING);
+        let channel = Arc::new(Channel::default());
+        let receiver = channel.clone();
         let ledger = Ledger::default();
         let writer =
             Writer { open, run, summary: summary.clone(), exporter: Some(exporter), dirty: false, ledger };
-        let thread = std::thread::Builder::new()
-            .name(format!("ct-{}", kind.name))
-            .spawn(move || writer.run(&receiver))?;
-        Ok(Queue { kind, sender, thread, summary })
+        let thread = std::thread::Builder::new().name(format!("ct-{}", kind.name)).spawn(move || {
+            // However it ends: nobody may wait for it then.
+            let _ends = Ends(&receiver);
+            writer.run(&receiver);
+        })?;
+        Ok(Queue { kind, channel, thread, summary })
     }
 
     /// As it was given.
@@ -107,23 +106,26 @@ impl Queue {
 
     /// Takes a batch, or counts it as dropped: never waits.
     pub fn send(&self, batch: &Arc<Vec<Record>>) {
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
-            self.sender.try_send(Message::Records(batch.clone()))
-        {
-            self.summary.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        if !self.channel.try_send(Message::Records(batch.clone())) {
+            self.summary.drop_batch(batch.len());
         }
+    }
+
+    /// The run has ended: what comes now is its last.
+    pub fn begin_end(&self) {
+        self.summary.dest.close();
     }
 
     /// Takes the last batches of a run, which are worth waiting for: nothing comes behind them.
     pub fn send_last(&self, batch: &Arc<Vec<Record>>) {
-        if self.sender.send(Message::Records(batch.clone())).is_err() {
-            self.summary.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        if !self.channel.send(batch) {
+            self.summary.drop_batch(batch.len());
         }
     }
 
     /// Asks for everything to be written out. A full queue is being written anyway.
     pub fn flush(&self) {
-        let _ = self.sender.try_send(Message::Flush);
+        self.channel.try_send(Message::Flush);
     }
 
     /// Whether it wants metrics.
@@ -133,14 +135,18 @@ impl Queue {
 
     /// A way for metrics, beside that of records.
     pub fn metrics(&self) -> MetricsQueue {
-        MetricsQueue(self.sender.clone())
+        MetricsQueue(self.channel.clone())
     }
 
-    /// Lets the thread write what waits, and ends it.
-    pub fn close(self) -> Arc<Summary> {
+    /// Lets the thread write what waits, and ends it. What waits for a server is given up once `stop` says so.
+    pub fn close(self, stop: &dyn Fn() -> bool) -> Arc<Summary> {
         self.summary.dest.close();
-        // Here there is nobody left to be kept waiting.
-        let _ = self.sender.send(Message::End);
+        self.channel.try_send(Message::End);
+        while !self.channel.wait_for_end(LOOK) {
+            if stop() {
+                self.summary.dest.abandon();
+            }
+        }
         if self.thread.join().is_err() {
             self.summary.fail("its thread died; this is a bug in cudatrace".into());
         }
@@ -149,17 +155,21 @@ impl Queue {
 }
 
 /// Takes metrics to an export.
-pub struct MetricsQueue(SyncSender<Message>);
+pub struct MetricsQueue(Arc<Channel>);
 
 impl MetricsQueue {
     /// Sends metrics as they were at a time of the boot clock; never waits. The next ones have all that these have.
     pub fn send(&self, families: &Arc<Vec<Family>>, boot_ns: u64) {
-        let _ = self.0.try_send(Message::Metrics(families.clone(), boot_ns));
+        self.0.try_send(Message::Metrics(families.clone(), boot_ns));
     }
+}
 
-    /// Sends the last metrics of a run, which are worth waiting for.
-    pub fn send_last(&self, families: &Arc<Vec<Family>>, boot_ns: u64) {
-        let _ = self.0.send(Message::Metrics(families.clone(), boot_ns));
+/// Says when it goes that a thread has ended.
+struct Ends<'c>(&'c Channel);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -173,15 +183,31 @@ impl Summary {
             Some(error) => {
                 losses.push(format!("export {what} ended: {error}; {written} of {all} records are in it"));
             }
-            None if dropped > 0 => losses.push(format!(
-                "export {what}: {dropped} of {all} records were dropped, as it was slower than the events"
-            )),
+            None if dropped > 0 => {
+                let obstacle = self.obstacle.lock().ok().and_then(|obstacle| obstacle.clone());
+                let reason = obstacle.map_or("it was slower than the events".into(), |obstacle| {
+                    format!("the receiver took nothing for too long: {obstacle}")
+                });
+                losses.push(format!("export {what}: {dropped} of {all} records were dropped, as {reason}"));
+            }
             None => {}
         }
         if undelivered.count > 0 {
             losses.push(format!("export {what}: {}", undelivered.words()));
         }
         losses
+    }
+
+    /// What a receiver said though it took all.
+    pub fn remarks(&self) -> Vec<String> {
+        self.dest.remarks().into_iter().map(|remark| format!("export {}: {remark}", self.what)).collect()
+    }
+
+    fn drop_batch(&self, records: usize) {
+        self.dropped.fetch_add(records as u64, Ordering::Relaxed);
+        if let Ok(mut obstacle) = self.obstacle.lock() {
+            *obstacle = self.dest.obstacle();
+        }
     }
 
     fn fail(&self, error: String) {
@@ -223,8 +249,7 @@ impl Ledger {
         self.taken += 1;
         let (records, (bytes, _)) = (self.taken.saturating_sub(pending), dest.progress());
         match self.marks.back_mut() {
-            // What is compressed arrives as a whole.
-            Some(last) if last.1 == bytes || dest.is_compressed() => *last = (records, bytes),
+            Some(last) if last.1 == bytes => *last = (records, bytes),
             _ => self.marks.push_back((records, bytes)),
         }
     }
@@ -248,7 +273,7 @@ impl Ledger {
 }
 
 impl Writer {
-    fn run(mut self, receiver: &Receiver<Message>) {
+    fn run(mut self, receiver: &Channel) {
         match self.write_all(receiver) {
             Ok(()) => {
                 if let Err(error) = self.finish(false) {
@@ -259,27 +284,27 @@ impl Writer {
             Err(error) => self.fail(&error),
         }
         // The trace goes on without us; what we do not write is counted.
-        while let Ok(message) = receiver.recv() {
-            match message {
-                Message::Records(batch) => {
+        loop {
+            match receiver.receive(QUIET) {
+                Some(Message::Records(batch)) => {
                     self.summary.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 }
-                Message::Metrics(..) | Message::Flush => {}
-                Message::End => return,
+                Some(Message::Metrics(..) | Message::Flush) | None => {}
+                Some(Message::End) => return,
             }
         }
     }
 
     /// Writes what comes, up to the end.
-    fn write_all(&mut self, receiver: &Receiver<Message>) -> io::Result<()> {
+    fn write_all(&mut self, receiver: &Channel) -> io::Result<()> {
         loop {
-            match receiver.recv_timeout(QUIET) {
-                Ok(Message::Records(batch)) => self.write(&batch)?,
-                Ok(Message::Metrics(families, boot_ns)) => self.exporter()?.metrics(&families, boot_ns)?,
-                Ok(Message::Flush) => self.flush()?,
-                Err(RecvTimeoutError::Timeout) if self.dirty => self.flush()?,
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            match receiver.receive(QUIET) {
+                Some(Message::Records(batch)) => self.write(&batch)?,
+                Some(Message::Metrics(families, boot_ns)) => self.exporter()?.metrics(&families, boot_ns)?,
+                Some(Message::Flush) => self.flush()?,
+                None if self.dirty => self.flush()?,
+                None => {}
+                Some(Message::End) => return Ok(()),
             }
         }
     }
@@ -293,6 +318,10 @@ impl Writer {
             self.ledger.take(exporter.pending(), &self.summary.dest);
         }
         self.dirty = true;
+        let (offered, arrived) = self.summary.dest.progress();
+        if self.summary.dest.is_compressed() && offered - arrived >= COMPRESSED_PART {
+            self.flush()?;
+        }
         self.settle();
         if self.summary.dest.is_full() { self.rotate() } else { Ok(()) }
     }
@@ -332,6 +361,7 @@ impl Writer {
         self.summary.fail(error.to_string());
         // Buffers are written once more when they go.
         self.exporter = None;
+        self.summary.dest.settle_compressed();
         self.settle();
         let taken = self.ledger.taken - self.ledger.arrived;
         self.summary.dropped.fetch_add(taken, Ordering::Relaxed);

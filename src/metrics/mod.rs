@@ -323,7 +323,7 @@ impl<'a> Exported<'a> {
         if !self.queues.is_empty() {
             let reading = self.gatherer.borrow_mut().gather(session);
             let now = SystemClock.boot_ns();
-            self.queues.iter().for_each(|queue| queue.send_last(&reading.families, now));
+            self.queues.iter().for_each(|queue| queue.send(&reading.families, now));
         }
     }
 }

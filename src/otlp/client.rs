@@ -25,8 +25,8 @@ use tokio::time::Instant;
 
 /// Pause before the second try; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// Longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Longest pause, unless the receiver asks for a longer one.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How a message of gRPC is compressed.
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 /// Bytes of an answer that are read at most.
@@ -83,13 +83,13 @@ impl Client {
         Client { target, connection: None }
     }
 
-    /// How requests have to be encoded.
-    pub fn encoding(&self) -> otlp::Encoding {
-        self.target.protocol.encoding()
-    }
-
-    /// Sends a request, again and again until `patience` is over.
-    pub async fn send(&mut self, request: &otlp::Request, patience: Duration) -> Sent {
+    /// Sends a request, again and again until `patience` is over. `fails` gets the reason of each try that failed.
+    pub async fn send(
+        &mut self,
+        request: &otlp::Request,
+        patience: Duration,
+        fails: &(dyn Fn(String) + Sync),
+    ) -> Sent {
         let deadline = Instant::now() + patience;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -100,6 +100,7 @@ impl Client {
                 Err(_) => Failure::passing(format!("no answer after {timeout:?}")),
             };
             self.connection = None;
+            fails(format!("{}: {}", self.target.uri, failure.reason));
             // Not all senders at the same moment.
             let jitter = pause.mul_f64(f64::from(std::process::id() % 64) / 128.0);
             let next = failure.again.map(|least| Instant::now() + least.max(pause + jitter));
@@ -124,7 +125,7 @@ impl Client {
         let answer = answer.map_err(Failure::passing)?;
         match self.target.protocol {
             Protocol::Grpc => grpc_answer(answer, request.signal).await,
-            _ => http_answer(answer, request.signal, self.encoding()).await,
+            _ => http_answer(answer, request.signal, self.target.protocol.encoding()).await,
         }
     }
 
@@ -235,9 +236,15 @@ async fn http_answer(
     }
 }
 
+/// Seconds, or a date.
 fn retry_after(headers: &HeaderMap) -> Duration {
-    let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(0))
+    let value = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let until = |date: &str| {
+        let at = jiff::fmt::rfc2822::parse(date).ok()?.timestamp();
+        Duration::try_from(at.duration_since(jiff::Timestamp::now())).ok()
+    };
+    let pause = value.and_then(|value| value.parse().map(Duration::from_secs).ok().or_else(|| until(value)));
+    pause.unwrap_or_default()
 }
 
 /// Text of an answer for a message, as far as it is text.
@@ -254,8 +261,10 @@ async fn collect(body: Incoming) -> Result<(Bytes, HeaderMap), String> {
     Ok((collected.to_bytes(), trailers))
 }
 
-/// Codes of gRPC that OTLP calls worth another try. RESOURCE_EXHAUSTED is only with a hint when, which we do not read.
+/// Codes of gRPC that OTLP calls worth another try.
 const RETRIED: [u32; 6] = [1, 4, 10, 11, 14, 15];
+/// Worth another try only if the receiver says when.
+const RESOURCE_EXHAUSTED: u32 = 8;
 
 async fn grpc_answer(answer: Response<Incoming>, signal: otlp::Signal) -> Result<(u64, String), Failure> {
     if !answer.status().is_success() {
@@ -276,11 +285,117 @@ async fn grpc_answer(answer: Response<Incoming>, signal: otlp::Signal) -> Result
         Some(code) => {
             let reason =
                 format!("gRPC status {code}{}", said(field("grpc-message").unwrap_or_default().as_bytes()));
-            match RETRIED.contains(&code) {
-                true => Err(Failure::passing(reason)),
-                false => Err(Failure::lasting(reason)),
-            }
+            let pause = field("grpc-status-details-bin").and_then(|details| retry_info(&details));
+            let again = RETRIED.contains(&code).then(|| pause.unwrap_or_default());
+            Err(Failure { again: again.or(pause.filter(|_| code == RESOURCE_EXHAUSTED)), reason })
         }
         None => Err(Failure::passing("an answer without gRPC status")),
+    }
+}
+
+/// google.rpc.Status, as far as it is read.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RpcStatus {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<RpcDetail>,
+}
+
+/// google.protobuf.Any
+#[derive(Clone, PartialEq, prost::Message)]
+struct RpcDetail {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// google.rpc.RetryInfo
+#[derive(Clone, PartialEq, prost::Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<RpcDuration>,
+}
+
+/// google.protobuf.Duration
+#[derive(Clone, PartialEq, prost::Message)]
+struct RpcDuration {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+/// The pause that a receiver asks for in `grpc-status-details-bin`.
+fn retry_info(details: &str) -> Option<Duration> {
+    use prost::Message;
+    let status = RpcStatus::decode(&*unbase64(details)?).ok()?;
+    let detail = status.details.iter().find(|detail| detail.type_url.ends_with("/google.rpc.RetryInfo"))?;
+    let delay = RetryInfo::decode(&*detail.value).ok()?.retry_delay?;
+    Some(Duration::new(u64::try_from(delay.seconds).ok()?, u32::try_from(delay.nanos).ok()?))
+}
+
+/// Base64, with or without padding.
+fn unbase64(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| {
+        Some(match c {
+            b'A'..=b'Z' => c - b'A',
+            b'a'..=b'z' => c - b'a' + 26,
+            b'0'..=b'9' => c - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        })
+    };
+    let digits: Vec<u8> = text.trim_end_matches('=').bytes().map(digit).collect::<Option<_>>()?;
+    let bytes = digits.chunks(4).flat_map(|four| {
+        let bits =
+            four.iter().fold(0u32, |bits, digit| bits << 6 | u32::from(*digit)) << (6 * (4 - four.len()));
+        bits.to_be_bytes()[1..four.len().max(1)].to_vec()
+    });
+    Some(bytes.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+
+    fn base64(bytes: &[u8]) -> String {
+        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let mut text = String::new();
+        for three in bytes.chunks(3) {
+            let mut word = [0; 4];
+            word[1..=three.len()].copy_from_slice(three);
+            let bits = u32::from_be_bytes(word);
+            (0..=three.len()).for_each(|at| text.push(DIGITS[(bits >> (18 - 6 * at)) as usize & 63] as char));
+        }
+        text
+    }
+
+    #[test]
+    fn a_receiver_says_when_to_try_again() {
+        let info = RetryInfo { retry_delay: Some(RpcDuration { seconds: 2, nanos: 500_000_000 }) };
+        let detail = |name: &str| RpcDetail {
+            type_url: format!("type.googleapis.com/google.rpc.{name}"),
+            value: info.encode_to_vec(),
+        };
+        let status = RpcStatus { details: vec![detail("Help"), detail("RetryInfo")] };
+        let details = base64(&status.encode_to_vec());
+        assert_eq!(retry_info(&details), Some(Duration::from_millis(2500)));
+        assert_eq!(retry_info(&(details + "==")), Some(Duration::from_millis(2500)));
+        let help = RpcStatus { details: vec![detail("Help")] };
+        assert_eq!(retry_info(&base64(&help.encode_to_vec())), None);
+        assert_eq!(retry_info("%"), None);
+    }
+
+    #[test]
+    fn a_pause_in_seconds_or_until_a_date() {
+        let pause = |value: &str| {
+            retry_after(&HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_str(value).unwrap())]))
+        };
+        assert_eq!(pause("7"), Duration::from_secs(7));
+        assert_eq!(pause("Thu, 01 Jan 1970 00:00:00 GMT"), Duration::ZERO);
+        assert!(pause("Fri, 31 Dec 2199 23:59:59 GMT") > Duration::from_secs(1_000_000));
+        assert_eq!(pause("soon"), Duration::ZERO);
     }
 }

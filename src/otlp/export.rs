@@ -1,20 +1,19 @@
 //! Spans and metrics on their way to a receiver, or to a file of JSON lines.
-//!
-//! A request that could not be delivered in its time is given up and counted; those behind it get theirs. When the run has ended
-//! all that is left has no more time than one request otherwise, so that a receiver that is gone keeps nobody waiting.
 
-use super::client::{Client, Sent};
-use super::target::{self, Destination, Target, environment};
+use super::outbox::Outbox;
+use super::target::{self, Destination, environment};
+use super::{process, traces};
 use crate::export;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use report::export::{End, Exporter, Record, Run};
 use report::metric::Family;
-use report::otlp::spans::{Batch, Parent};
-use report::otlp::{self, Attributes, Encoding, Request, Signal, metrics};
+use report::otlp::spans::{Batch, Settings};
+use report::otlp::traces::Parent;
+use report::otlp::{Attributes, Encoding, Request, Signal, metrics};
+use runtime::clock::{Clock, SystemClock};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
 
 /// Spans of a request.
 const SPANS: u64 = 512;
@@ -32,13 +31,22 @@ pub struct Otlp {
     run: Arc<Run>,
     given: Attributes,
     dest: export::Destination,
-    /// What is left of the time after the end of the run.
-    left: Option<Duration>,
 }
 
 enum Way {
-    Server { runtime: Runtime, traces: Box<Client>, metrics: Box<Client>, patience: [Duration; 2] },
+    Server(Outbox),
     File(Box<dyn Write + Send>),
+    /// `OTEL_SDK_DISABLED`
+    Disabled,
+}
+
+impl Way {
+    fn encoding(&self, signal: Signal) -> Encoding {
+        match self {
+            Way::Server(outbox) => outbox.encoding(signal),
+            Way::File(_) | Way::Disabled => Encoding::Json,
+        }
+    }
 }
 
 /// Opens what `otlp=` names.
@@ -46,28 +54,35 @@ enum Way {
 /// # Errors
 /// It names nothing that can be sent to, or a file that cannot be written.
 pub fn open(dest: &export::Destination, run: &Arc<Run>) -> Result<Box<dyn Exporter>> {
+    let disabled = environment("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let way = match Destination::new(dest.text(), &environment)? {
+        _ if disabled => {
+            dest.remark("nothing was sent: OTEL_SDK_DISABLED is true".into());
+            Way::Disabled
+        }
         Destination::File => Way::File(dest.create()?),
-        Destination::Server { traces, metrics } => server(*traces, *metrics)?,
+        Destination::Server { traces, metrics } => {
+            Way::Server(Outbox::start(dest.clone(), *traces, *metrics)?)
+        }
     };
-    let encoding = match &way {
-        Way::Server { traces, .. } => traces.encoding(),
-        Way::File(_) => Encoding::Json,
+    let mut given = target::resource(&environment);
+    // Processes of a recording are not those of today.
+    let live = !dest.is_recorded();
+    if live {
+        let named = |key: &str| given.iter().any(|(known, _)| known == key);
+        let host: Vec<_> = process::host().into_iter().filter(|(key, _)| !named(key)).collect();
+        given.extend(host);
+    }
+    let settings = Settings {
+        given: given.clone(),
+        encoding: way.encoding(Signal::Traces),
+        per: dest.trace_per().clone(),
+        sampler: traces::sampler(&environment)?,
+        parent: environment("TRACEPARENT").as_deref().and_then(Parent::parse),
+        describe: live.then_some(process::describe),
     };
-    let given = target::resource(&environment);
-    let parent = environment("TRACEPARENT").as_deref().and_then(Parent::parse);
-    let batch = Batch::new(run.clone(), given.clone(), parent, encoding);
-    Ok(Box::new(Otlp { way, batch, since: None, run: run.clone(), given, dest: dest.clone(), left: None }))
-}
-
-fn server(traces: Target, metrics: Target) -> Result<Way> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("no event loop for the network")?;
-    let patience = [traces.timeout, metrics.timeout];
-    let (traces, metrics) = (Box::new(Client::new(traces)), Box::new(Client::new(metrics)));
-    Ok(Way::Server { runtime, traces, metrics, patience })
+    let batch = Batch::new(run.clone(), settings);
+    Ok(Box::new(Otlp { way, batch, since: None, run: run.clone(), given, dest: dest.clone() }))
 }
 
 impl Otlp {
@@ -77,39 +92,26 @@ impl Otlp {
             return Ok(());
         }
         let request = self.batch.take();
-        self.send(&request)
+        self.send(request)
     }
 
-    fn send(&mut self, request: &Request) -> io::Result<()> {
-        let (runtime, client, patience) = match &mut self.way {
+    fn send(&mut self, request: Request) -> io::Result<()> {
+        match &mut self.way {
             Way::File(file) => {
                 file.write_all(&request.body)?;
-                return file.write_all(b"\n");
+                file.write_all(b"\n")
             }
-            Way::Server { runtime, traces, metrics, patience } => match request.signal {
-                Signal::Traces => (runtime, traces, patience[0]),
-                Signal::Metrics => (runtime, metrics, patience[1]),
-            },
-        };
-        if self.left.is_none() && self.dest.is_closing() {
-            self.left = Some(patience);
+            Way::Server(outbox) => outbox.send(request),
+            Way::Disabled => Ok(()),
         }
-        let begun = Instant::now();
-        let sent = runtime.block_on(client.send(request, self.left.unwrap_or(patience)));
-        self.left = self.left.map(|left| left.saturating_sub(begun.elapsed()));
-        match sent {
-            Sent::Taken { refused: 0, .. } => {}
-            Sent::Taken { refused, message } => {
-                self.dest.lose(refused, format!("the receiver refused some: {}", message.escape_debug()));
-            }
-            Sent::Failed(reason) => self.dest.lose(request.items, reason),
-        }
-        Ok(())
     }
 }
 
 impl Exporter for Otlp {
     fn record(&mut self, record: &Record) -> io::Result<()> {
+        if matches!(self.way, Way::Disabled) {
+            return Ok(());
+        }
         self.batch.add(record);
         if self.batch.is_empty() {
             return Ok(());
@@ -124,35 +126,33 @@ impl Exporter for Otlp {
     fn metrics(&mut self, families: &[Family], boot_ns: u64) -> io::Result<()> {
         let wall = |boot_ns| self.run.wall_ns(boot_ns).max(0) as u64;
         let period = metrics::Period { start_ns: wall(self.run.start_ns), end_ns: wall(boot_ns) };
-        let mut of = self.given.clone();
-        let mut say = |key: &str, value: &str| {
-            if !of.iter().any(|(known, _)| known == key) {
-                of.push((key.to_owned(), value.to_owned()));
-            }
-        };
-        say("service.name", otlp::SCOPE);
-        say("host.name", &self.run.host);
-        let encoding = match &self.way {
-            Way::Server { metrics, .. } => metrics.encoding(),
-            Way::File(_) => Encoding::Json,
-        };
-        self.send(&metrics::request(families, period, &of, encoding))?;
+        let encoding = self.way.encoding(Signal::Metrics);
+        self.send(metrics::request(families, period, &self.run, &self.given, encoding))?;
         self.flush()
     }
 
     fn pending(&self) -> u64 {
-        self.batch.len()
+        let on_their_way = if let Way::Server(outbox) = &self.way { outbox.pending() } else { 0 };
+        self.batch.len() + on_their_way
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if !self.dest.is_recorded() {
+            self.batch.end_traces(SystemClock.boot_ns());
+        }
         self.send_spans()?;
         match &mut self.way {
             Way::File(file) => file.flush(),
-            Way::Server { .. } => Ok(()),
+            Way::Server(_) | Way::Disabled => Ok(()),
         }
     }
 
     fn finish(&mut self, _: &End) -> io::Result<()> {
-        self.flush()
+        self.batch.end_traces(u64::MAX);
+        self.flush()?;
+        if let Way::Server(outbox) = &mut self.way {
+            outbox.finish();
+        }
+        Ok(())
     }
 }

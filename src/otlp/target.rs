@@ -1,7 +1,7 @@
 //! Where telemetry goes: from `otlp=DEST` and the variables that OpenTelemetry's exporters know.
 //!
 //! ```text
-//! otlp=http://host:4318         a base: /v1/traces and /v1/metrics are appended
+//! otlp=http://host:4318         a base: /v1/traces and /v1/metrics are appended, unless it ends in the one of a signal
 //! otlp=grpc://host:4317         gRPC; so is http://host:4317, OpenTelemetry's port for it
 //! otlp=https://host:4318        either with TLS; grpcs://host:4317
 //! otlp=file:trace.json          a request a line; so is what looks like a path, `trace.json`, `./trace`
@@ -14,6 +14,7 @@ use super::tls;
 use anyhow::{Context, Result, anyhow, bail};
 use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
+use report::export::Data;
 use report::otlp::{Attributes, Encoding, Signal};
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,7 +164,7 @@ fn target(dest: &str, signal: Signal, variables: Variables<'_>) -> Result<Target
     let uri = match protocol {
         Protocol::Grpc => with_path(&uri, signal.grpc_path())?,
         _ if is_whole => uri,
-        _ => with_path(&uri, &format!("{}{}", uri.path().trim_end_matches('/'), signal.http_path()))?,
+        _ => with_path(&uri, &format!("{}{}", base(uri.path()), signal.http_path()))?,
     };
     let headers = variable(variables, signal, "HEADERS").map_or(Ok(Vec::new()), |text| headers(&text))?;
     let timeout = variable(variables, signal, "TIMEOUT").map_or(Ok(10_000), |ms| {
@@ -202,6 +203,13 @@ fn parse(written: &str) -> Result<(Uri, Option<Protocol>)> {
         bail!("`{written}` names no host");
     }
     Ok((uri, protocol))
+}
+
+/// A path without that of a signal, which many write behind the base.
+fn base(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    let signals = [Signal::Traces, Signal::Metrics];
+    signals.iter().find_map(|signal| path.strip_suffix(signal.http_path())).unwrap_or(path)
 }
 
 fn with_path(uri: &Uri, path: &str) -> Result<Uri> {
@@ -251,10 +259,11 @@ fn headers(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>> {
 /// What is said of this run in all that is sent, by `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`.
 pub fn resource(variables: Variables<'_>) -> Attributes {
     let given = variables("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-    let mut attributes: Attributes = pairs(&given).collect();
+    let text = |text: String| Data::Text(text.into());
+    let mut attributes: Attributes = pairs(&given).map(|(key, value)| (key, text(value))).collect();
     if let Some(name) = variables("OTEL_SERVICE_NAME") {
         attributes.retain(|(key, _)| key != "service.name");
-        attributes.push(("service.name".into(), name));
+        attributes.push(("service.name".into(), text(name)));
     }
     attributes
 }
@@ -284,6 +293,7 @@ mod tests {
         assert_eq!(uris("http://localhost:4318/", &[]), http);
         assert_eq!(uris("localhost:4318", &[]), http);
         assert_eq!(uris("http://c/otel", &[])[0], "http://c/otel/v1/traces");
+        assert_eq!(uris("http://localhost:4318/v1/traces", &[]), http, "a base that has the path already");
         let own = [
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t:1/x"),
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b"),
@@ -337,6 +347,6 @@ mod tests {
             _ => None,
         };
         let expected = [("deployment.environment.name", "x,y"), ("service.name", "b")];
-        assert_eq!(resource(&set), expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        assert_eq!(resource(&set), expected.map(|(key, value)| (key.to_owned(), Data::Text(value.into()))));
     }
 }

@@ -132,9 +132,9 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let (inputs, mouth) =
         if terminal { on_terminal(facts, messages) } else { on_pipe() }.map_err(Failure::wrong)?;
     let shown = setup::sink(cli, mouth.out(), mouth.notices(), true).map_err(Failure::wrong)?;
-    let recorded = export::run(&epoch, "repl", argv.as_deref().unwrap_or_default());
-    let mut sink =
-        Exports::open(&cli.export, cli.rotate, &Arc::new(recorded), shown).map_err(Failure::wrong)?;
+    let recorded = export::run(&epoch, "repl", argv.as_deref().unwrap_or_default(), &cli.pids);
+    let mut sink = Exports::open(&cli.export, &crate::export::Options::of(cli), &Arc::new(recorded), shown)
+        .map_err(Failure::wrong)?;
     let servers = metrics::bind(cli).map_err(Failure::wrong)?;
     let mut exported = metrics::Exported::new(servers, &sink, &names, &scripts);
     let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(messages));
@@ -169,7 +169,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         exported.finish(&session);
     }
     drop(session);
-    sink.close(messages);
+    sink.close(messages, &|| false);
     let status = ending::status(&ending, None, messages);
     repl.mouth.end();
     status.map(|status| if status == 0 && repl.failed.get() && !terminal { crate::WRONG } else { status })

@@ -4,11 +4,12 @@ Usage: otlp_receiver.py OUT [REFUSALS [CERTIFICATE KEY [CLIENTS]]]
 
 Prints the ports of gRPC and HTTP, then writes a JSON line for each request to OUT. The first REFUSALS requests of each kind are
 answered with "unavailable", as a receiver does that is overloaded. With a certificate both ports speak TLS, and with certificates of
-clients nobody else may connect.
+clients nobody else may connect. OTLP_HTTP_PORT is the port of HTTP, if it is to be a certain one.
 """
 
 import gzip
 import json
+import os
 import ssl
 import sys
 import threading
@@ -88,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
 server = grpc.server(futures.ThreadPoolExecutor(4))
 traces_grpc.add_TraceServiceServicer_to_server(Service("traces", traces.ExportTraceServiceResponse), server)
 metrics_grpc.add_MetricsServiceServicer_to_server(Service("metrics", metrics.ExportMetricsServiceResponse), server)
-web = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+web = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("OTLP_HTTP_PORT", "0"))), Handler)
 if len(sys.argv) > 4:
     certificate, key = (open(path, "rb").read() for path in sys.argv[3:5])
     clients = open(sys.argv[5], "rb").read() if len(sys.argv) > 5 else None

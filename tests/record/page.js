@@ -49,7 +49,12 @@ setTimeout(() => {
     say("helped", !document.getElementById("keys").hidden);
     press("5");
     document.querySelector("#errors button.link").click();
-    say("led", !document.getElementById("timeline").hidden && details().includes("took") && document.querySelector("#details .failed") !== null || details().includes(search.value));
+    const failures = () => DATA.spans.filter((span) => span[4] >= 8).length;
+    say("led", !document.getElementById("timeline").hidden && details().includes("took") && document.querySelector("#details .failed") !== null);
+    const found = (text) => { search.value = text; search.dispatchEvent(new Event("input")); return parseInt(document.getElementById("found").textContent); };
+    say("filtered", found("failed") === failures() && failures() > 0
+      && found(">0ns") === DATA.spans.length && found("^cuMem") === DATA.spans.filter((span) => /^cuMem/i.test(DATA.names[span[3]])).length
+      && found("/cuMem(Alloc|Free)_v2/") > 0 && found("nothing like this") === 0);
     press("Escape", search);
     press("0");
     press("n");
@@ -72,8 +77,32 @@ setTimeout(() => {
     const canvas = document.getElementById("canvas"), box = canvas.getBoundingClientRect();
     canvas.setPointerCapture = () => {};
     for (const kind of ["pointerdown", "pointerup"])
-      canvas.dispatchEvent(new PointerEvent(kind, { clientX: box.left + box.width / 2, clientY: box.top + 22 + 18 + 6, bubbles: true, pointerId: 1 }));
+      canvas.dispatchEvent(new PointerEvent(kind, { clientX: box.left + box.width / 2, clientY: box.top + 22 + 20 + 18 + 6, bubbles: true, pointerId: 1 }));
     say("clicked", details().includes(" took ") && details() === name);
+    // What the pointer is on has a name; a marked part of the time has a table; a process hides its threads.
+    const at = (kind, x, y, more) => canvas.dispatchEvent(new PointerEvent(kind, { clientX: box.left + x, clientY: box.top + y, bubbles: true, pointerId: 1, ...more }));
+    at("pointermove", box.width / 2, 22 + 20 + 18 + 6);
+    say("named", !document.getElementById("tip").hidden && document.getElementById("tip").textContent.length > 4);
+    press("0");
+    at("pointerdown", 0, 100, { shiftKey: true });
+    at("pointermove", box.width, 100, { shiftKey: true });
+    at("pointerup", box.width, 100, { shiftKey: true });
+    const rows = [...document.querySelectorAll("#details .area tbody tr")].map((row) => Number(row.cells[1].textContent.replaceAll(",", "")));
+    say("marked", rows.reduce((sum, n) => sum + n, 0) === DATA.spans.length);
+    press("Escape");
+    const tall = document.getElementById("rows").offsetHeight;
+    at("pointerdown", 10, 22 + 10);
+    at("pointerup", 10, 22 + 10);
+    say("collapsed", document.getElementById("rows").offsetHeight < tall);
+    at("pointerdown", 10, 22 + 10);
+    at("pointerup", 10, 22 + 10);
+    const box2 = document.getElementById("details").getBoundingClientRect();
+    say("in sight", box2.top < innerHeight - 30);
+    const launch = DATA.spans.find((span) => span[6] !== undefined);
+    say("kernels", launch !== undefined && label(launch) !== DATA.names[launch[3]]);
+    location.hash = "#view=memory&q=cuMem";
+    recall();
+    say("recalled", !document.getElementById("memory").hidden && search.value === "cuMem");
   } catch (error) {
     say("error", error.stack);
   }

@@ -13,7 +13,7 @@ use report::export::jsonl::Jsonl;
 use report::export::perfetto::Perfetto;
 use report::export::{End, Exporter, Record, Recorder, Run};
 use report::otlp::Encoding;
-use report::otlp::spans::Batch;
+use report::otlp::spans::{Batch, Settings};
 use report::value::Context;
 use report::{Frame, Names, Output};
 use std::hint::black_box;
@@ -231,7 +231,7 @@ fn writing<E: Exporter>(script: &Script, make: impl Fn(&Arc<Run>) -> io::Result<
 fn requests(script: &Script, encoding: Encoding) -> Duration {
     let records = records(script);
     best(|| {
-        let mut batch = Batch::new(run(), Vec::new(), None, encoding);
+        let mut batch = Batch::new(run(), Settings { encoding, ..Settings::default() });
         let begun = Instant::now();
         for part in records.chunks(BATCH) {
             part.iter().for_each(|record| batch.add(record));

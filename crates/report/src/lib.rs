@@ -13,6 +13,7 @@ pub mod recording;
 pub mod series;
 pub mod sink;
 pub mod summary;
+pub mod summary_tables;
 pub mod table;
 #[cfg(test)]
 mod testing;

@@ -128,6 +128,7 @@ fn first_line(line: &[u8]) -> Result<Run, NoRecording> {
         host: text("host").into(),
         command: words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect(),
         script: text("script").into(),
+        rank: json["rank"].as_u64().and_then(|rank| rank.try_into().ok()),
     })
 }
 

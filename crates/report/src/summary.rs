@@ -19,15 +19,22 @@ pub struct Stat {
     pub count: u64,
     /// ns of all.
     pub total_ns: u64,
+    /// ns of all without the calls in them.
+    pub self_ns: u64,
     /// ns of the shortest.
     pub min_ns: u64,
     /// ns of the longest.
     pub max_ns: u64,
     /// Those that failed.
     pub errors: u64,
+    /// Sum of the squares of all ns.
+    squares: u128,
     /// By the ns: [`PARTS`] for each power of two.
     buckets: Vec<u32>,
 }
+
+/// The event by which `record` says that a process has ended.
+pub const PROCESS_END: &str = "process end";
 
 /// Kinds of error that are told at the end of a run.
 const ERRORS: usize = 10;
@@ -50,14 +57,25 @@ fn bucket_end(at: usize) -> u64 {
 
 impl Default for Stat {
     fn default() -> Stat {
-        Stat { count: 0, total_ns: 0, min_ns: u64::MAX, max_ns: 0, errors: 0, buckets: Vec::new() }
+        Stat {
+            count: 0,
+            total_ns: 0,
+            self_ns: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
+            errors: 0,
+            squares: 0,
+            buckets: Vec::new(),
+        }
     }
 }
 
 impl Stat {
-    fn add(&mut self, ns: u64, failed: bool) {
+    fn add(&mut self, Took { ns, self_ns, failed }: Took) {
         self.count += 1;
         self.total_ns += ns;
+        self.self_ns += self_ns;
+        self.squares = self.squares.saturating_add(u128::from(ns).pow(2));
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
         self.errors += u64::from(failed);
@@ -81,6 +99,21 @@ impl Stat {
         self.max_ns
     }
 
+    /// The mean, ns.
+    pub fn mean_ns(&self) -> u64 {
+        self.total_ns / self.count.max(1)
+    }
+
+    /// The standard deviation of a sample, ns; 0 of fewer than two calls.
+    pub fn deviation_ns(&self) -> u64 {
+        let n = u128::from(self.count);
+        if n < 2 {
+            return 0;
+        }
+        let around = self.squares.saturating_sub(u128::from(self.total_ns).pow(2) / n);
+        (around / (n - 1)).isqrt() as u64
+    }
+
     /// Calls by power of two of their ns, the last one not empty.
     pub fn powers(&self) -> Vec<u64> {
         let mut powers = vec![0; self.max_ns.max(1).ilog2() as usize + 1];
@@ -89,6 +122,26 @@ impl Stat {
         }
         powers
     }
+}
+
+/// What one call took.
+#[derive(Copy, Clone, Debug)]
+struct Took {
+    ns: u64,
+    /// Without the calls in it.
+    self_ns: u64,
+    failed: bool,
+}
+
+/// What a thread's calls that have ended amount to within a call that has not.
+#[derive(Clone, Debug, Default)]
+struct Inside {
+    /// The id of that call.
+    id: u64,
+    /// ns of the calls in it.
+    ns: u64,
+    /// The last of them that failed: name and result.
+    failure: Option<(Arc<str>, Arc<str>)>,
 }
 
 /// Bytes that went one way.
@@ -102,6 +155,23 @@ pub struct Moved {
     pub ns: u64,
 }
 
+/// Memory of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Allocations that worked.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// ns in the calls.
+    pub ns: u64,
+    /// Bytes that are allocated and not freed, of processes that have not ended.
+    pub live: u64,
+    /// The most of them at a time.
+    pub peak: u64,
+    /// Bytes that were never freed, of processes that have ended too.
+    pub left: u64,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
@@ -109,9 +179,11 @@ pub struct Summary {
     pub functions: HashMap<Arc<str>, Stat>,
     /// Launches by kernel.
     pub kernels: HashMap<Arc<str>, Stat>,
+    /// Launches of graphs, which stand for no single kernel.
+    pub graph_launches: Stat,
     /// Copies by direction.
     pub copies: BTreeMap<Arc<str>, Moved>,
-    /// Failed calls by function and result.
+    /// Failures by function and result. A call that fails as a call in it did is one failure: that of the outer call.
     pub errors: BTreeMap<(Arc<str>, Arc<str>), u64>,
     /// Spans of the kernel side by name.
     pub ioctls: BTreeMap<Arc<str>, Stat>,
@@ -119,14 +191,14 @@ pub struct Summary {
     pub threads: HashMap<(u32, u32), Arc<str>>,
     /// Calls of the runtime and of the driver.
     pub calls: (u64, u64),
-    /// Allocations that worked, and their bytes.
-    pub allocations: Moved,
+    /// Memory by kind: device, pinned, managed ...
+    pub memory: BTreeMap<Arc<str>, Memory>,
     /// Frees that worked.
     pub frees: u64,
-    /// Bytes that are allocated and not freed, and the most there were.
-    pub live: (u64, u64),
-    /// Blocks that are allocated: by process and address.
-    blocks: HashMap<(u32, u64), u64>,
+    /// Blocks that are allocated: by process and address, their bytes and kind.
+    blocks: HashMap<(u32, u64), (u64, Arc<str>)>,
+    /// Blocks that were allocated when their process ended.
+    ended_with: u64,
     /// All records.
     pub records: u64,
     /// Spans.
@@ -135,6 +207,10 @@ pub struct Summary {
     pub window: Option<(u64, u64)>,
     /// What was lost or went wrong, as it was told.
     pub troubles: Vec<String>,
+    /// By process and thread: one for each call that has calls in it and has not ended itself.
+    inside: HashMap<(u32, u32), Vec<Inside>>,
+    /// Boot-clock times in which the tracer kept a thread waiting.
+    waits: Vec<(u64, u64)>,
 }
 
 /// What a call of the driver is, for people: kinds by which time and colour are told apart.
@@ -204,6 +280,11 @@ fn operation(api: &str) -> Option<&'static str> {
     BY_API.with(|known| known.get(api).copied())
 }
 
+/// Whether a launch is one of a graph.
+pub fn is_graph(record: &Record) -> bool {
+    record.site.api.contains("GraphLaunch")
+}
+
 /// What a span is for people.
 pub fn class_of(record: &Record) -> Class {
     if matches!(record.field("category"), Some(Data::Text(category)) if category.starts_with("nvidia")) {
@@ -220,17 +301,19 @@ pub fn class_of(record: &Record) -> Class {
 }
 
 impl Summary {
-    /// Counts a record.
-    pub fn add(&mut self, record: &Record) {
+    /// Counts a record. Returns the ns of a call without the calls in it, and 0 of what is no call.
+    pub fn add(&mut self, record: &Record) -> u64 {
         self.records += 1;
         match &record.kind {
-            Kind::Span(span) => self.span(record, span),
+            Kind::Span(span) => return self.span(record, span),
+            Kind::Instant { .. } if &*record.name == PROCESS_END => self.end_process(record),
             Kind::Text(Text::Trouble(_), text) => self.troubles.push(text.clone()),
             _ => {}
         }
+        0
     }
 
-    fn span(&mut self, record: &Record, span: &Span) {
+    fn span(&mut self, record: &Record, span: &Span) -> u64 {
         self.spans += 1;
         let (first, last) = self.window.unwrap_or((u64::MAX, 0));
         let end = record.time_ns + span.duration_ns;
@@ -241,49 +324,104 @@ impl Summary {
                 *known = thread.comm.clone();
             }
         }
-        let (ns, failed) = (record.own_ns(), span.status == Status::Error);
-        if class_of(record) == Class::Kernel {
-            return stat(&mut self.ioctls, &record.name).add(ns, failed);
+        if let Some(waited) = record.waited_ns() {
+            self.waits.push((record.time_ns - waited.min(record.time_ns), record.time_ns));
+        }
+        let is_kernel = class_of(record) == Class::Kernel;
+        let took = self.nest(record, span, !is_kernel);
+        if is_kernel {
+            self.ioctls.entry(record.name.clone()).or_default().add(took);
+            return took.self_ns;
         }
         match self.functions.get_mut(&record.name) {
-            Some(known) => known.add(ns, failed),
-            None => self.functions.entry(record.name.clone()).or_default().add(ns, failed),
+            Some(known) => known.add(took),
+            None => self.functions.entry(record.name.clone()).or_default().add(took),
         }
         let is_runtime = record.site.func.starts_with("cuda");
         let is_driver = !is_runtime && record.site.func.starts_with("cu");
         self.calls = (self.calls.0 + u64::from(is_runtime), self.calls.1 + u64::from(is_driver));
-        if failed {
-            let result = span.result.as_ref().map_or(String::new(), Data::label);
-            *self.errors.entry((record.name.clone(), result.into())).or_default() += 1;
-        }
-        self.operation(record, span);
+        self.operation(record, span, took);
+        took.self_ns
     }
 
-    fn operation(&mut self, record: &Record, span: &Span) {
+    /// Its memory is free.
+    fn end_process(&mut self, record: &Record) {
+        let Some(thread) = &record.thread else { return };
+        let memory = &mut self.memory;
+        self.blocks.retain(|(pid, _), (bytes, kind)| {
+            if *pid == thread.pid {
+                self.ended_with += 1;
+                memory.entry(kind.clone()).or_default().live -= *bytes;
+            }
+            *pid != thread.pid
+        });
+    }
+
+    /// Takes a call out of what its thread had in calls, and adds it to the call around it. Calls come when they end, so those
+    /// in a call come before it.
+    fn nest(&mut self, record: &Record, span: &Span, is_call: bool) -> Took {
+        let thread = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
+        let open = self.inside.entry(thread).or_default();
+        let own = open.iter().position(|inside| inside.id == span.span_id).map(|at| open.remove(at));
+        let own = own.unwrap_or_default();
+        let failed = span.status == Status::Error;
+        let mut failure = None;
+        if failed && is_call {
+            let result = span.result.as_ref().map_or(String::new(), Data::label);
+            let key = (record.name.clone(), Arc::from(result));
+            // The same failure, seen from outside.
+            if let Some(count) = own.failure.and_then(|inner| self.errors.get_mut(&inner)) {
+                *count -= 1;
+            }
+            *self.errors.entry(key.clone()).or_default() += 1;
+            failure = Some(key);
+        }
+        if span.parent_id == 0 {
+            // What is left belongs to calls whose own records were lost.
+            open.clear();
+        } else {
+            let around = match open.iter().position(|inside| inside.id == span.parent_id) {
+                Some(at) => &mut open[at],
+                None => {
+                    open.push(Inside { id: span.parent_id, ..Inside::default() });
+                    open.last_mut().expect("it was pushed")
+                }
+            };
+            around.ns += span.duration_ns;
+            around.failure = failure.or(around.failure.take());
+        }
+        Took { ns: span.duration_ns, self_ns: span.duration_ns.saturating_sub(own.ns), failed }
+    }
+
+    fn operation(&mut self, record: &Record, span: &Span, took: Took) {
         let number = |name: &str| record.field(name).and_then(Data::number).unwrap_or(0).max(0) as u64;
         let pid = record.thread.as_ref().map_or(0, |thread| thread.pid);
         let works = span.status != Status::Error;
         match operation(&record.site.api) {
-            Some("launch") if works => {
+            Some("launch") if is_graph(record) => self.graph_launches.add(took),
+            Some("launch") => {
                 let kernel = match record.field("kernel") {
                     Some(Data::Text(kernel)) => kernel.clone(),
                     _ => record.name.clone(),
                 };
-                self.kernels.entry(kernel).or_default().add(record.own_ns(), false);
+                self.kernels.entry(kernel).or_default().add(took);
             }
             Some("alloc") if works => {
-                let bytes = number("bytes");
-                self.allocations.count += 1;
-                self.allocations.bytes += bytes;
-                self.allocations.ns += record.own_ns();
-                let before = self.blocks.insert((pid, number("ptr")), bytes).unwrap_or(0);
-                self.live.0 = self.live.0.saturating_sub(before) + bytes;
-                self.live.1 = self.live.1.max(self.live.0);
+                let (bytes, kind) = (number("bytes"), memory_kind(record));
+                // Its free was not seen.
+                self.free(pid, number("ptr"));
+                self.blocks.insert((pid, number("ptr")), (bytes, kind.clone()));
+                let memory = self.memory.entry(kind).or_default();
+                memory.count += 1;
+                memory.bytes += bytes;
+                memory.ns += took.ns;
+                memory.live += bytes;
+                memory.left += bytes;
+                memory.peak = memory.peak.max(memory.live);
             }
             Some("free") if works => {
                 self.frees += 1;
-                let bytes = self.blocks.remove(&(pid, number("ptr"))).unwrap_or(0);
-                self.live.0 = self.live.0.saturating_sub(bytes);
+                self.free(pid, number("ptr"));
             }
             Some("memcpy") if works => {
                 let direction = match record.field("direction") {
@@ -293,33 +431,61 @@ impl Summary {
                 let moved = self.copies.entry(direction).or_default();
                 moved.count += 1;
                 moved.bytes += number("bytes");
-                moved.ns += record.own_ns();
+                moved.ns += took.ns;
             }
             _ => {}
         }
     }
 
-    /// Blocks that were never freed.
-    pub fn leaked(&self) -> usize {
-        self.blocks.len()
+    fn free(&mut self, pid: u32, ptr: u64) {
+        if let Some((bytes, kind)) = self.blocks.remove(&(pid, ptr)) {
+            let memory = self.memory.entry(kind).or_default();
+            memory.live -= bytes;
+            memory.left -= bytes;
+        }
     }
 
-    /// Launches.
+    /// Blocks that were never freed.
+    pub fn leaked(&self) -> u64 {
+        self.blocks.len() as u64 + self.ended_with
+    }
+
+    /// Launches of kernels that worked.
     pub fn launches(&self) -> u64 {
-        self.kernels.values().map(|stat| stat.count).sum()
+        self.kernels.values().map(|stat| stat.count - stat.errors).sum()
+    }
+
+    /// Failures, each once.
+    pub fn failures(&self) -> u64 {
+        self.errors.values().sum()
+    }
+
+    /// ns from the first call to the end of the last, without those in which the tracer kept a thread waiting.
+    pub fn length_ns(&self) -> u64 {
+        let Some((first, last)) = self.window else { return 0 };
+        let mut waits = self.waits.clone();
+        waits.sort_unstable();
+        let (mut waited, mut until) = (0, first);
+        for (from, to) in waits {
+            waited += to.saturating_sub(from.max(until));
+            until = until.max(to);
+        }
+        (last - first).saturating_sub(waited)
     }
 
     /// Some lines for the end of a run.
     pub fn short(&self) -> String {
         let mut lines = Lines::default();
-        let seconds = self.window.map_or(0, |(first, last)| last - first);
-        let threads = self.threads.len();
-        let threads = format!("{threads} thread{}", if threads == 1 { "" } else { "s" });
-        lines.add("time", format!("{}, {threads}", time(seconds)));
+        let threads = many(self.threads.len() as u64, "thread");
+        lines.add("time", format!("{}, {threads}", time(self.length_ns())));
         lines.add("API calls", format!("{} driver, {} runtime", self.calls.1, self.calls.0));
-        let kernels = self.kernels.len();
-        let kernels = format!("{kernels} kernel{}", if kernels == 1 { "" } else { "s" });
-        lines.add("launches", format!("{} of {kernels}", self.launches()));
+        let kernels = many(self.kernels.len() as u64, "kernel");
+        let graphs = match self.graph_launches.count - self.graph_launches.errors {
+            0 => String::new(),
+            1 => "; 1 of a graph".into(),
+            count => format!("; {count} of graphs"),
+        };
+        lines.add("launches", format!("{} of {kernels}{graphs}", self.launches()));
         lines.add("allocations", self.short_of_memory());
         lines.add("transfers", self.short_of_copies());
         self.short_of_errors(&mut lines);
@@ -328,14 +494,19 @@ impl Summary {
     }
 
     fn short_of_memory(&self) -> String {
+        let kind = |(kind, memory): (&Arc<str>, &Memory)| {
+            let (kind, peak) = (escape(kind.as_bytes()), size(memory.peak));
+            format!("{kind} {} in {} (at most {peak} at a time)", size(memory.bytes), memory.count)
+        };
+        let kinds: Vec<String> = self.memory.iter().map(kind).collect();
+        let count: u64 = self.memory.values().map(|memory| memory.count).sum();
+        let left: u64 = self.memory.values().map(|memory| memory.left).sum();
+        let kinds = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
         format!(
-            "{}, {}; {} frees; at most {} at a time, {} blocks left ({})",
-            self.allocations.count,
-            size(self.allocations.bytes),
-            self.frees,
-            size(self.live.1),
-            self.leaked(),
-            size(self.live.0)
+            "{count}{kinds}; {}, {} left ({})",
+            many(self.frees, "free"),
+            many(self.leaked(), "block"),
+            size(left)
         )
     }
 
@@ -352,8 +523,8 @@ impl Summary {
 
     /// The most frequent first.
     fn short_of_errors(&self, lines: &mut Lines) {
-        lines.add("errors", self.errors.values().sum::<u64>().to_string());
-        let mut errors: Vec<_> = self.errors.iter().collect();
+        lines.add("errors", self.failures().to_string());
+        let mut errors: Vec<_> = self.errors.iter().filter(|(_, count)| **count > 0).collect();
         errors.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         for ((func, result), count) in errors.iter().take(ERRORS) {
             lines.row(func, format!("{count:>8}  {}", escape(result.as_bytes())));
@@ -372,15 +543,6 @@ impl Summary {
             lines.row(name, format!("{:>8} {:>10}", stat.count, time(stat.total_ns)));
         }
     }
-
-    /// The tables of a report.
-    pub fn tables(&self, rows: usize) -> String {
-        let mut out = self.short();
-        let head = ["calls", "total", "mean", "median", "p99", "longest", "errors"];
-        table(&mut out, "FUNCTION", head, &by_time(&self.functions), rows);
-        table(&mut out, "KERNEL (host time of the launch)", head, &by_time(&self.kernels), rows);
-        out
-    }
 }
 
 /// Lines with a word before them.
@@ -398,8 +560,18 @@ impl Lines {
     }
 }
 
-fn stat<'m>(map: &'m mut BTreeMap<Arc<str>, Stat>, name: &Arc<str>) -> &'m mut Stat {
-    map.entry(name.clone()).or_default()
+/// The kind of memory that a call allocates.
+pub fn memory_kind(record: &Record) -> Arc<str> {
+    match record.field("kind") {
+        Some(Data::Text(kind)) => kind.clone(),
+        Some(kind) => kind.label().into(),
+        None => "memory".into(),
+    }
+}
+
+/// `1 block`, `2 blocks`
+fn many(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The most time first; equal ones by name.
@@ -407,33 +579,6 @@ pub fn by_time<'m>(stats: impl IntoIterator<Item = (&'m Arc<str>, &'m Stat)>) ->
     let mut all: Vec<_> = stats.into_iter().map(|(name, stat)| (&**name, stat)).collect();
     all.sort_by(|a, b| b.1.total_ns.cmp(&a.1.total_ns).then(a.0.cmp(b.0)));
     all
-}
-
-fn table(out: &mut String, title: &str, head: [&str; 7], stats: &[(&str, &Stat)], rows: usize) {
-    if stats.is_empty() {
-        return;
-    }
-    let _ = write!(out, "\n{title:<44}");
-    head.iter().for_each(|word| _ = write!(out, " {word:>9}"));
-    out.push('\n');
-    for (name, stat) in stats.iter().take(rows) {
-        let name = escape(cut(name, 44).as_bytes());
-        let mean = stat.total_ns / stat.count.max(1);
-        let _ = writeln!(
-            out,
-            "{name:<44} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-            stat.count,
-            time(stat.total_ns),
-            time(mean),
-            time(stat.percentile_ns(50)),
-            time(stat.percentile_ns(99)),
-            time(stat.max_ns),
-            stat.errors
-        );
-    }
-    if stats.len() > rows {
-        let _ = writeln!(out, "... and {} more", stats.len() - rows);
-    }
 }
 
 /// So many characters at most, with `..` in place of the middle.
@@ -474,7 +619,7 @@ mod tests {
     #[test]
     fn percentiles_are_off_by_a_sixteenth_at_most() {
         let mut stat = Stat::default();
-        (1..=10_000).for_each(|ns| stat.add(ns * 1000, false));
+        (1..=10_000).for_each(|ns| stat.add(Took { ns: ns * 1000, self_ns: 0, failed: false }));
         for (percent, exact) in [(50, 5_000_000), (99, 9_900_000), (100, 10_000_000)] {
             let found = stat.percentile_ns(percent);
             assert!((exact..=exact + exact / 16).contains(&found), "{percent} %: {found}");

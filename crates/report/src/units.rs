@@ -34,25 +34,30 @@ pub fn double(bits: i64) -> String {
     format!("{:?}", f64::from_bits(bits as u64))
 }
 
-/// Bytes; digits behind the point are cut, not rounded, so that nothing looks larger than it is.
+/// Bytes, rounded to a tenth of the unit.
 pub fn size(bytes: i64) -> String {
     scaled(bytes, &SIZES, "B")
 }
 
-/// Nanoseconds, likewise.
+/// Nanoseconds, rounded to a tenth of the unit.
 pub fn time(ns: i64) -> String {
     scaled(ns, &TIMES, "ns")
 }
 
+/// What rounds up to one of the next unit is written in that one: 999 960 ns are 1.0 ms.
 fn scaled(n: i64, units: &[(&str, u64)], least: &str) -> String {
-    let (sign, n) = (if n < 0 { "-" } else { "" }, n.unsigned_abs());
-    match units.iter().find(|(_, one)| n >= *one) {
-        None => format!("{sign}{n} {least}"),
-        Some((unit, one)) => {
-            let tenth = (u128::from(n) * 10 / u128::from(*one)) % 10;
-            format!("{sign}{}.{tenth} {unit}", n / one)
-        }
-    }
+    let (sign, n) = (if n < 0 { "-" } else { "" }, u128::from(n.unsigned_abs()));
+    let Some(at) = units.iter().position(|(_, one)| n >= u128::from(*one)) else {
+        return format!("{sign}{n} {least}");
+    };
+    let tenths = |at: usize| {
+        let one = u128::from(units[at].1);
+        (n * 10 + one / 2) / one
+    };
+    let next = |larger: &usize| tenths(at) * u128::from(units[at].1) >= 10 * u128::from(units[*larger].1);
+    let at = at.checked_sub(1).filter(next).unwrap_or(at);
+    let tenths = tenths(at);
+    format!("{sign}{}.{} {}", tenths / 10, tenths % 10, units[at].0)
 }
 
 #[cfg(test)]
@@ -73,11 +78,12 @@ mod tests {
             (0, "0 B"),
             (1023, "1023 B"),
             (1024, "1.0 KiB"),
-            (12345, "12.0 KiB"),
-            ((1 << 20) - 1, "1023.9 KiB"),
+            (12345, "12.1 KiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            ((1 << 20) - 52, "1023.9 KiB"),
             (3 << 29, "1.5 GiB"),
             (-2048, "-2.0 KiB"),
-            (i64::MAX, "7.9 EiB"),
+            (i64::MAX, "8.0 EiB"),
             (i64::MIN, "-8.0 EiB"),
         ] {
             assert_eq!(size(bytes), text);
@@ -91,7 +97,11 @@ mod tests {
             (999, "999 ns"),
             (12_345, "12.3 us"),
             (2_500_000, "2.5 ms"),
-            (59_999_999_999, "59.9 s"),
+            (59_999_999_999, "1.0 min"),
+            (1_798_678, "1.8 ms"),
+            (9_992, "10.0 us"),
+            (999_949, "999.9 us"),
+            (999_950, "1.0 ms"),
             (90_000_000_000, "1.5 min"),
             (7_200_000_000_000, "2.0 h"),
             (-1_500, "-1.5 us"),

@@ -40,6 +40,7 @@ fn run() -> Run {
         host: "h\"o\\st".into(),
         command: vec!["./a b".into()],
         script: "t.ct".into(),
+        rank: Some(3),
     }
 }
 
@@ -211,7 +212,7 @@ fn chrome_says_the_same_and_nests() {
     let bytes = written(|out| Chrome::new(out, Arc::new(run())).unwrap());
     let text = String::from_utf8(bytes).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
-    assert!(text.contains("\"rank\": 0"), "readers of torch's traces look for it with a blank");
+    assert!(text.contains("\"rank\": 3"), "readers of torch's traces look for it with a blank");
     let base = i128::from(json["baseTimeNanoseconds"].as_i64().unwrap());
     assert_eq!(base % (7_889_238 * 1_000_000_000), 0);
     let events = json["traceEvents"].as_array().unwrap();

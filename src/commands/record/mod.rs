@@ -3,7 +3,7 @@
 //! Underneath is a script like any other, with `span()` for all calls and more of those that say more; `--kernel` adds the
 //! ioctls of NVIDIA's driver. What `--export` asks for takes the place of the default file.
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Format};
 use crate::commands::trace::{self, Recording};
 use crate::export::{self, Asked, Summary};
 use crate::messages::Messages;
@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 const SCRIPT: &str = include_str!("record.ct");
 const KERNEL: &str = include_str!("kernel.ct");
-/// Where recordings go unless told.
-const FOLDER: &str = "traces";
+/// The folder of recordings whose place is not given.
+pub const FOLDER: &str = "traces";
 /// Between two states of the live line.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -43,6 +43,11 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
             path.display()
         )));
     }
+    if cli.format == Format::Json {
+        return Err(Failure::wrong(anyhow::anyhow!(
+            "-f is for what a script prints, and record prints nothing; `cudatrace report -f json` prints its tables as JSON"
+        )));
+    }
     let exports = exports(cli).map_err(Failure::wrong)?;
     let files: Vec<String> = exports.iter().map(|asked| asked.dest.clone()).collect();
     let tally: Rc<RefCell<summary::Summary>> = Rc::default();
@@ -50,7 +55,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let show = std::io::stderr().is_terminal() && !cli.quiet;
     let recording = Recording {
         exports,
-        observer: Box::new(move |record| seen.borrow_mut().add(record)),
+        observer: Box::new(move |record| _ = seen.borrow_mut().add(record)),
         live: Box::new(move |summaries| Ok(Box::new(Live::new(shown, summaries, show)?) as Box<dyn Watch>)),
     };
     let text = match cli.record.kernel {
@@ -79,9 +84,11 @@ fn exports(cli: &Cli) -> Result<Vec<Asked>> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
     }
     let now = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
+    let pid = cli.pids.first().copied();
+    let rank = crate::otlp::process::rank(pid).map_or(String::new(), |rank| format!("_rank{rank}"));
     let path = (0..).map(|number| match number {
-        0 => folder.join(format!("trace_{now}.jsonl")),
-        number => folder.join(format!("trace_{now}_{number}.jsonl")),
+        0 => folder.join(format!("trace_{now}{rank}.jsonl")),
+        number => folder.join(format!("trace_{now}{rank}_{number}.jsonl")),
     });
     let path = path.into_iter().find(|path| !path.exists()).context("no name is left")?;
     let kind = KINDS.iter().find(|kind| kind.name == "jsonl").context("jsonl is a kind of export")?;

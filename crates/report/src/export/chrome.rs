@@ -48,7 +48,7 @@ impl<W: Write + Send> Chrome<W> {
         let quarter = BASE_SECONDS * 1_000_000_000;
         let base_ns = run.wall_ns(run.start_ns).div_euclid(quarter) * quarter;
         let mut head = String::from("{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", ");
-        head.push_str("\"distributedInfo\": {\"rank\": 0}, ");
+        let _ = write!(head, "\"distributedInfo\": {{\"rank\": {}}}, ", run.rank.unwrap_or(0));
         let _ = write!(head, "\"baseTimeNanoseconds\": {base_ns}, \"traceName\": ");
         json::string(&mut head, &run.script);
         head.push_str(", \"otherData\": {\"tool\": ");

@@ -53,14 +53,14 @@ impl<W: Write + Send> Folded<W> {
         };
         let frames = comm(record).into_iter().chain(part(stack)).chain([frame(&record.name)]);
         let line = frames.collect::<Vec<_>>().join(";");
-        add(&mut self.spans, line, u128::from(record.own_ns()));
+        add(&mut self.spans, line, u128::from(record.duration_ns()));
     }
 
     /// Puts what lies in a call below it. A call comes when it has returned, so those in it came before.
     fn call(&mut self, record: &Record, span: &Span) {
         let inside = self.inside.remove(&span.span_id).unwrap_or_default();
         let name = frame(&record.name);
-        let own = u128::from(record.own_ns().saturating_sub(inside.ns));
+        let own = u128::from(record.duration_ns().saturating_sub(inside.ns));
         let below = inside.lines.into_iter().map(|(line, ns)| (format!("{name};{line}"), ns));
         let lines = below.chain((own > 0).then(|| (name.clone(), own)));
         // Where the call around never comes, too many would wait for theirs.
@@ -70,7 +70,7 @@ impl<W: Write + Send> Folded<W> {
             return;
         }
         let around = self.inside.entry(span.parent_id).or_default();
-        around.ns += record.own_ns();
+        around.ns += record.duration_ns();
         lines.for_each(|(line, ns)| add(&mut around.lines, line, ns));
     }
 
@@ -174,7 +174,6 @@ fn frame(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::Frame;
-    use crate::export::record::WAITED;
     use crate::export::{Site, Status, Thread};
 
     fn stack(frames: &[&str]) -> Data {
@@ -226,16 +225,6 @@ mod tests {
     fn call(name: &str, duration_ns: u64, span_id: u64, parent_id: u64) -> Record {
         let span = Span { duration_ns, span_id, parent_id, status: Status::Ok, result: None };
         record(name, Kind::Span(span), vec![])
-    }
-
-    #[test]
-    fn what_a_call_waited_for_the_tracer_is_none_of_its_time() {
-        let waited = |name: &str, ns: u64, span_id: u64, parent_id: u64| {
-            let span = Span { duration_ns: ns, span_id, parent_id, status: Status::Ok, result: None };
-            record(name, Kind::Span(span), vec![(WAITED.into(), Data::Uint(90))])
-        };
-        let records = [waited("cuInit", 95, 2, 1), waited("cudaMalloc", 103, 1, 0)];
-        assert_eq!(folded(&records), "py\\nthon;cudaMalloc 8\npy\\nthon;cudaMalloc;cuInit 5\n");
     }
 
     #[test]

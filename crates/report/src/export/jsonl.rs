@@ -167,6 +167,9 @@ fn run_line(run: &Run) -> String {
     json::string(&mut line, &run.script);
     line.push_str(",\"command\":");
     json::list(&mut line, run.command.iter(), |out, word| json::string(out, word));
+    if let Some(rank) = run.rank {
+        let _ = write!(line, ",\"rank\":{rank}");
+    }
     let (boot, wall) = (run.start_ns, run.wall_ns(run.start_ns));
     let monotonic = boot.saturating_sub(run.suspended_ns);
     let _ = writeln!(line, ",\"boot_ns\":{boot},\"monotonic_ns\":{monotonic},\"wall_ns\":\"{wall}\"}}");

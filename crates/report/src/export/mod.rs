@@ -20,7 +20,7 @@ use std::io;
 use crate::metric::Family;
 
 pub use record::{
-    Data, Enumerator, FieldNames, Fields, Kind, Record, Row, Site, Span, Status, Table, Text, Thread,
+    Data, Enumerator, FieldNames, Fields, Kind, Record, Row, Site, Span, Status, Table, Text, Thread, WAITED,
 };
 pub use recorder::Recorder;
 
@@ -72,6 +72,8 @@ pub struct Run {
     pub command: Vec<String>,
     /// Name of the script.
     pub script: String,
+    /// The rank of what is traced in a distributed job.
+    pub rank: Option<u32>,
 }
 
 impl Run {

@@ -22,7 +22,8 @@ pub struct Record {
     pub fields: Fields,
 }
 
-/// Field of a call in which the tracer kept the thread waiting, as it had to attach to a library first: ns of the duration.
+/// Field of a call that began while the tracer kept its thread waiting, as it had to attach to a library first: ns before the
+/// call's time, which are no part of its duration.
 pub const WAITED: &str = "cudatrace_wait_ns";
 
 /// Names of values, which all records of one statement share.
@@ -257,10 +258,14 @@ impl Record {
         self.fields.values.get(at)
     }
 
-    /// Time of a call, without what it waited for the tracer.
-    pub fn own_ns(&self) -> u64 {
-        let waited = self.field(WAITED).and_then(Data::number).unwrap_or(0);
-        self.span().map_or(0, |span| span.duration_ns.saturating_sub(u64::try_from(waited).unwrap_or(0)))
+    /// ns of a call; 0 of what is none.
+    pub fn duration_ns(&self) -> u64 {
+        self.span().map_or(0, |span| span.duration_ns)
+    }
+
+    /// ns that its thread waited for the tracer before a call, if it did.
+    pub fn waited_ns(&self) -> Option<u64> {
+        self.field(WAITED).and_then(Data::number).and_then(|ns| u64::try_from(ns).ok())
     }
 
     /// The call that it is, if it is one.

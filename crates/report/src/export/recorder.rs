@@ -224,11 +224,9 @@ impl Recorder {
             }
             Export::Span => self.span(parts, &site),
         };
-        let fields = match &kind {
-            Kind::Span(span) => with_wait(context, header.tid, (time_ns, span.duration_ns), fields),
-            _ => fields,
-        };
-        Record { kind, time_ns, thread: Some(thread), site, name, fields }
+        let mut record = Record { kind, time_ns, thread: Some(thread), site, name, fields };
+        leave_wait_out(context, header.tid, &mut record);
+        record
     }
 
     /// A call, and when it began.
@@ -411,15 +409,18 @@ fn stack(context: Context, map: u32, id: u32, tgid: u32) -> Arc<[Frame]> {
     context.names.stack(user, tgid, &addresses).into()
 }
 
-/// Adds how much of a call's time was the tracer's, if any was.
-fn with_wait(context: Context, tid: u32, (start_ns, ns): (u64, u64), fields: Fields) -> Fields {
-    match context.names.waited_ns(tid, start_ns, start_ns + ns) {
-        0 => fields,
-        waited => {
-            let own = fields.iter().map(|(name, value)| (name.clone(), value.clone()));
-            own.chain([(WAITED.into(), Data::Uint(waited))]).collect()
-        }
+/// A call in which the tracer kept the thread waiting begins after that: libraries are loaded before anything in them is called,
+/// so what lies in the call comes later. Its id stays that of its true start, by which the calls in it know it.
+fn leave_wait_out(context: Context, tid: u32, record: &mut Record) {
+    let Kind::Span(span) = &mut record.kind else { return };
+    let waited = context.names.waited_ns(tid, record.time_ns, record.time_ns + span.duration_ns);
+    if waited == 0 {
+        return;
     }
+    record.time_ns += waited;
+    span.duration_ns -= waited.min(span.duration_ns);
+    let own = record.fields.iter().map(|(name, value)| (name.clone(), value.clone()));
+    record.fields = own.chain([(WAITED.into(), Data::Uint(waited))]).collect();
 }
 
 /// What is the same in all records of a `span`, an `event` or a `counter`.

@@ -3,13 +3,13 @@
 //! The page holds the longest spans, so many that a browser bears them; tables and the curve of memory are of all.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::export::{Data, Kind, Record, Status, json};
+use crate::export::{Data, Kind, Record, Status, Thread, json};
 use crate::recording::{Ended, Recording};
-use crate::summary::{Class, Stat, Summary, by_time, class_of};
+use crate::summary::{Class, PROCESS_END, Stat, Summary, by_time, class_of, is_graph, memory_kind};
 
 /// Spans that the page shows at most.
 const SPANS: usize = 200_000;
@@ -33,6 +33,8 @@ struct Shown {
     name: u32,
     class: u8,
     failed: bool,
+    /// The kernel that it launches; else its name.
+    label: u32,
     details: String,
 }
 
@@ -41,21 +43,46 @@ struct Shown {
 pub struct Page {
     names: Vec<Arc<str>>,
     ids: HashMap<Arc<str>, u32>,
-    threads: Vec<(u32, u32, Arc<str>)>,
+    threads: Vec<ShownThread>,
     thread_ids: HashMap<(u32, u32), u32>,
     /// The longest, the shortest of them on top.
     spans: BinaryHeap<Reverse<Shown>>,
     total: u64,
-    /// Boot-clock ns and live bytes of all processes, where they changed.
-    memory: Vec<(u64, u64)>,
-    blocks: HashMap<(u32, u64), u64>,
+    /// By kind.
+    memory: BTreeMap<Arc<str>, Curve>,
+    /// By process and address: bytes and kind.
+    blocks: HashMap<(u32, u64), (u64, Arc<str>)>,
+}
+
+/// A thread as the page has it: process, thread, the thread's name and the program's.
+type ShownThread = (u32, u32, Arc<str>, Arc<str>);
+
+/// Bytes of a kind that are allocated.
+#[derive(Default)]
+struct Curve {
     live: u64,
+    /// Boot-clock ns and bytes, where they changed.
+    points: Vec<(u64, u64)>,
+}
+
+impl Curve {
+    fn change(&mut self, at_ns: u64, change: impl FnOnce(u64) -> u64) {
+        self.live = change(self.live);
+        self.points.push((at_ns, self.live));
+        if self.points.len() > 2 * POINTS {
+            thin(&mut self.points);
+        }
+    }
 }
 
 impl Page {
     /// Takes a record in.
     pub fn add(&mut self, record: &Record) {
-        let (Kind::Span(span), Some(thread)) = (&record.kind, &record.thread) else { return };
+        let Some(thread) = &record.thread else { return };
+        if matches!(record.kind, Kind::Instant { .. }) && &*record.name == PROCESS_END {
+            return self.end_process(thread.pid, record.time_ns);
+        }
+        let Kind::Span(span) = &record.kind else { return };
         self.total += 1;
         self.memory_of(record, span.status != Status::Error, thread.pid);
         let class = Class::ALL.iter().position(|known| *known == class_of(record)).unwrap_or(0) as u8;
@@ -63,7 +90,11 @@ impl Page {
         if self.spans.len() == SPANS && self.spans.peek().is_some_and(is_short) {
             return;
         }
-        let thread_id = self.thread(thread.pid, thread.tid, &thread.comm);
+        let thread_id = self.thread(thread);
+        let kernel = match record.field("kernel") {
+            Some(Data::Text(kernel)) if !is_graph(record) => kernel,
+            _ => &record.name,
+        };
         let shown = Shown {
             duration_ns: span.duration_ns,
             start_ns: record.time_ns,
@@ -71,6 +102,7 @@ impl Page {
             name: self.name(&record.name),
             class,
             failed: span.status == Status::Error,
+            label: self.name(kernel),
             details: details(record),
         };
         self.spans.push(Reverse(shown));
@@ -89,11 +121,11 @@ impl Page {
         id
     }
 
-    fn thread(&mut self, pid: u32, tid: u32, comm: &Arc<str>) -> u32 {
+    fn thread(&mut self, Thread { pid, tid, comm, program }: &Thread) -> u32 {
         let next = self.threads.len() as u32;
-        let id = *self.thread_ids.entry((pid, tid)).or_insert(next);
+        let id = *self.thread_ids.entry((*pid, *tid)).or_insert(next);
         if id == next {
-            self.threads.push((pid, tid, comm.clone()));
+            self.threads.push((*pid, *tid, comm.clone(), program.clone()));
         } else if !comm.is_empty() {
             self.threads[id as usize].2 = comm.clone();
         }
@@ -107,18 +139,27 @@ impl Page {
         let number =
             |name: &str| record.field(name).and_then(Data::number).map(|number| number.max(0) as u64);
         let Some(ptr) = number("ptr") else { return };
-        match number("bytes") {
-            Some(bytes) => {
-                let before = self.blocks.insert((pid, ptr), bytes).unwrap_or(0);
-                self.live = self.live.saturating_sub(before) + bytes;
+        let end = record.time_ns + record.duration_ns();
+        // A block that is allocated where one was has been freed unseen.
+        if let Some((bytes, kind)) = self.blocks.remove(&(pid, ptr)) {
+            self.memory.entry(kind).or_default().change(end, |live| live.saturating_sub(bytes));
+        }
+        if let Some(bytes) = number("bytes") {
+            let kind = memory_kind(record);
+            self.memory.entry(kind.clone()).or_default().change(end, |live| live + bytes);
+            self.blocks.insert((pid, ptr), (bytes, kind));
+        }
+    }
+
+    /// Its memory is free.
+    fn end_process(&mut self, ended: u32, at_ns: u64) {
+        let memory = &mut self.memory;
+        self.blocks.retain(|(pid, _), (bytes, kind)| {
+            if *pid == ended {
+                memory.entry(kind.clone()).or_default().change(at_ns, |live| live.saturating_sub(*bytes));
             }
-            None => self.live = self.live.saturating_sub(self.blocks.remove(&(pid, ptr)).unwrap_or(0)),
-        }
-        let end = record.time_ns + record.span().map_or(0, |span| span.duration_ns);
-        self.memory.push((end, self.live));
-        if self.memory.len() > 2 * POINTS {
-            thin(&mut self.memory);
-        }
+            *pid != ended
+        });
     }
 
     /// The page.
@@ -142,7 +183,13 @@ impl Page {
         out.push_str(",\"command\":");
         json::list(out, run.command.iter(), |out, word| json::string(out, word));
         let wall_ms = run.wall_ns(first) / 1_000_000;
-        let _ = write!(out, ",\"wall_ms\":{wall_ms},\"length\":{},\"total\":{}", last - first, self.total);
+        let _ = write!(
+            out,
+            ",\"wall_ms\":{wall_ms},\"length\":{},\"time\":{},\"total\":{}",
+            last - first,
+            summary.length_ns(),
+            self.total
+        );
         let cut = recording.ended == Ended::Cut;
         let dropped = if let Ended::Whole { dropped } = recording.ended { dropped } else { 0 };
         let _ = write!(out, ",\"cut\":{cut},\"dropped\":{dropped},\"troubles\":");
@@ -152,30 +199,37 @@ impl Page {
         out.push_str(",\"names\":");
         json::list(out, self.names.iter(), |out, name| json::string(out, name));
         out.push_str(",\"threads\":");
-        json::list(out, self.threads.iter(), |out, (pid, tid, comm)| {
+        json::list(out, self.threads.iter(), |out, (pid, tid, comm, program)| {
             let _ = write!(out, "[{pid},{tid},");
             json::string(out, comm);
+            out.push(',');
+            json::string(out, program);
             out.push(']');
         });
         self.spans_by_start(out, first);
         out.push_str(",\"memory\":");
-        json::list(out, self.memory.iter(), |out, (at, bytes)| {
-            let _ = write!(out, "[{},{bytes}]", at.saturating_sub(first));
+        json::object(out, self.memory.iter().map(|(kind, curve)| (&**kind, curve)), |out, curve| {
+            json::list(out, curve.points.iter(), |out, (at, bytes)| {
+                let _ = write!(out, "[{},{bytes}]", at.saturating_sub(first));
+            });
         });
         self.tables(out, summary);
         out.push('}');
     }
 
-    /// Start, duration, thread, name, class with 8 added if it failed, details.
+    /// Start, duration, thread, name, class with 8 added if it failed, details, and what is written on it if that is not its name.
     fn spans_by_start(&self, out: &mut String, first: u64) {
         let mut spans: Vec<&Shown> = self.spans.iter().map(|Reverse(shown)| shown).collect();
         spans.sort_by_key(|shown| (shown.thread, shown.start_ns, Reverse(shown.duration_ns)));
         out.push_str(",\"spans\":");
         json::list(out, spans.into_iter(), |out, shown| {
-            let Shown { duration_ns, start_ns, thread, name, class, failed, details } = shown;
+            let Shown { duration_ns, start_ns, thread, name, class, failed, label, details } = shown;
             let class = class + 8 * u8::from(*failed);
             let _ = write!(out, "[{},{duration_ns},{thread},{name},{class},", start_ns.saturating_sub(first));
             json::string(out, details);
+            if label != name {
+                let _ = write!(out, ",{label}");
+            }
             out.push(']');
         });
     }
@@ -194,37 +248,44 @@ impl Page {
             let _ = write!(out, ",{},{},{}]", moved.count, moved.bytes, moved.ns);
         });
         out.push_str(",\"errors\":");
-        json::list(out, summary.errors.iter(), |out, ((func, result), count)| {
+        json::list(
+            out,
+            summary.errors.iter().filter(|(_, count)| **count > 0),
+            |out, ((func, result), count)| {
+                out.push('[');
+                json::string(out, func);
+                out.push(',');
+                json::string(out, result);
+                let _ = write!(out, ",{count}]");
+            },
+        );
+        out.push_str(",\"kinds\":");
+        json::list(out, summary.memory.iter(), |out, (kind, memory)| {
             out.push('[');
-            json::string(out, func);
-            out.push(',');
-            json::string(out, result);
-            let _ = write!(out, ",{count}]");
+            json::string(out, kind);
+            let _ = write!(out, ",{},{},{},{}]", memory.count, memory.bytes, memory.peak, memory.left);
         });
         let _ = write!(
             out,
-            ",\"calls\":[{},{}],\"launches\":{},\"allocations\":[{},{}],\"frees\":{},\"live\":[{},{}],\"leaked\":{}",
+            ",\"calls\":[{},{}],\"launches\":{},\"graphs\":{},\"frees\":{},\"leaked\":{}",
             summary.calls.0,
             summary.calls.1,
             summary.launches(),
-            summary.allocations.count,
-            summary.allocations.bytes,
+            summary.graph_launches.count,
             summary.frees,
-            summary.live.0,
-            summary.live.1,
             summary.leaked()
         );
     }
 }
 
-/// Name, count, total, median, p99, longest, errors, buckets.
+/// Name, count, total, self, median, p99, longest, errors, buckets.
 fn stats(out: &mut String, stats: Vec<(&str, &Stat)>) {
     json::list(out, stats.into_iter().take(ROWS), |out, (name, stat)| {
         out.push('[');
         json::string(out, name);
-        let Stat { count, total_ns, max_ns, errors, .. } = stat;
+        let Stat { count, total_ns, self_ns, max_ns, errors, .. } = stat;
         let (median, p99) = (stat.percentile_ns(50), stat.percentile_ns(99));
-        let _ = write!(out, ",{count},{total_ns},{median},{p99},{max_ns},{errors},");
+        let _ = write!(out, ",{count},{total_ns},{self_ns},{median},{p99},{max_ns},{errors},");
         json::list(out, stat.powers().iter(), |out, count| _ = write!(out, "{count}"));
         out.push(']');
     });

@@ -4,13 +4,19 @@ const COLORS = ["#4e79d8", "#e08a2c", "#3f9e6c", "#8c6bc4", "#7a8793", "#5fb3c4"
 // What is written on a colour.
 const INKS = ["#fff", "#1c1206", "#fff", "#fff", "#fff", "#06202a", "#11181f"];
 const FAILED = "#d64541";
-const [START, LENGTH, THREAD, NAME, CLASS, TEXT] = [0, 1, 2, 3, 4, 5];
+const [START, LENGTH, THREAD, NAME, CLASS, TEXT, LABEL] = [0, 1, 2, 3, 4, 5, 6];
+// What is written on a call: of a launch the kernel.
+const label = (span) => DATA.names[span[LABEL] ?? span[NAME]];
 
 // ---- words
 
 function scaled(n, units) {
-  for (const [unit, one] of units) if (n >= one) return (Math.floor((n * 10) / one) / 10).toFixed(1) + " " + unit;
-  return null;
+  const at = units.findIndex(([, one]) => n >= one);
+  if (at < 0) return null;
+  const tenths = Math.round((n * 10) / units[at][1]);
+  // What rounds up to one of the next unit is written in that one.
+  const [unit, one] = at > 0 && tenths * units[at][1] >= 10 * units[at - 1][1] ? units[at - 1] : units[at];
+  return (Math.round((n * 10) / one) / 10).toFixed(1) + " " + unit;
 }
 const time = (ns) => scaled(ns, [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) ?? Math.round(ns) + " ns";
 // A moment of the recording, in one unit throughout, as finely as moments `step` ns apart need to look different.
@@ -42,10 +48,10 @@ function head() {
   const failed = DATA.errors.reduce((sum, row) => sum + row[2], 0);
   const copied = DATA.copies.reduce((sum, row) => sum + row[2], 0);
   const cards = [
-    ["time", time(DATA.length), many(DATA.threads.length, "thread")],
+    ["time", time(DATA.time), many(DATA.threads.length, "thread")],
     ["API calls", count(DATA.calls[1]), `driver, ${count(DATA.calls[0])} runtime`],
-    ["launches", count(DATA.launches), many(DATA.kernels.length, "kernel")],
-    ["allocated", size(DATA.allocations[1]), `in ${count(DATA.allocations[0])}, at most ${size(DATA.live[1])}`],
+    ["launches", count(DATA.launches), many(DATA.kernels.length, "kernel") + (DATA.graphs ? `, ${many(DATA.graphs, "graph launch").replace("launchs", "launches")}` : "")],
+    ...DATA.kinds.map(([kind, n, bytes, peak]) => [`${kind} memory`, size(bytes), `in ${count(n)}, at most ${size(peak)}`]),
     ["copied", size(copied), DATA.copies.map((row) => row[0]).join(" ")],
     ["errors", count(failed), ""],
   ];
@@ -67,7 +73,35 @@ function show(view) {
     $("tab-" + name).setAttribute("aria-selected", name === view);
     $("tab-" + name).tabIndex = name === view ? 0 : -1;
   }
+  shownView = view;
   if (view === "timeline") timeline.resize();
+  remember();
+}
+let shownView = "timeline";
+
+// ---- the address leads to what is seen
+
+let remembering = null;
+function remember() {
+  clearTimeout(remembering);
+  remembering = setTimeout(() => {
+    const [from, to] = timeline.view(), parts = [];
+    if (shownView !== "timeline") parts.push(`view=${shownView}`);
+    if (from > 0 || to < Math.max(DATA.length, 1)) parts.push(`t=${Math.round(from)}-${Math.round(to)}`);
+    if ($("search").value) parts.push(`q=${encodeURIComponent($("search").value)}`);
+    const hash = parts.length ? "#" + parts.join("&") : "";
+    if (hash !== location.hash) history.replaceState(null, "", location.pathname + location.search + hash);
+  }, 250);
+}
+function recall() {
+  const parts = new Map(location.hash.slice(1).split("&").map((part) => part.split(/=(.*)/s)));
+  const [from, to] = (parts.get("t") ?? "").split("-").map(Number);
+  if (parts.has("q")) {
+    $("search").value = decodeURIComponent(parts.get("q"));
+    timeline.search($("search").value);
+  }
+  if (to > from) timeline.look(from, to);
+  show(VIEWS.includes(parts.get("view")) ? parts.get("view") : "timeline");
 }
 
 // A table whose columns sort; `rows` are arrays of cells, a cell text, a number with its words, or an element.
@@ -134,56 +168,64 @@ function histogram(buckets, first, end) {
 }
 
 // A name that leads to its calls in the timeline.
-function link(name, text = name) {
+function link(name, text = name, sort = name) {
   const made = element("button", name, { class: "link", title: "Show in the timeline" });
   made.onclick = () => timeline.find(text);
-  made.sort = name;
+  made.sort = sort;
   return made;
 }
 
+const percent = (part, all) => `${((100 * part) / all).toFixed(1)} %`;
 function stats(place, what, rows) {
-  const all = rows.reduce((sum, row) => sum + row[2], 0) || 1;
+  const all = rows.reduce((sum, row) => sum + row[3], 0) || 1;
   const cell = (ns) => ({ text: time(ns), sort: ns });
-  const first = Math.min(...rows.map((row) => Math.max(row[7].findIndex((n) => n > 0), 0)));
-  const end = Math.max(...rows.map((row) => row[7].length));
-  const cells = rows.map(([name, n, total, median, p99, longest, errors, buckets]) => [
-    link(name), n,
-    { text: time(total), sort: total, more: () => element("span", null, { class: "share", style: `width:${Math.max(1, (80 * total) / all)}px` }) },
-    cell(total / n), cell(median), cell(p99), cell(longest), errors, histogram(buckets, first, end),
+  const first = Math.min(...rows.map((row) => Math.max(row[8].findIndex((n) => n > 0), 0)));
+  const end = Math.max(...rows.map((row) => row[8].length));
+  const failures = (name, n) => (n ? link(count(n), `failed "${name}"`, n) : n);
+  const cells = rows.map(([name, n, total, self, median, p99, longest, errors, buckets]) => [
+    link(name, `"${name}"`), n, cell(total),
+    { text: time(self), sort: self, more: () => element("span", null, { class: "share", style: `width:${Math.max(1, (60 * self) / all)}px` }) },
+    { text: percent(self, all), sort: self },
+    cell(total / n), cell(median), cell(p99), cell(longest), failures(name, errors), histogram(buckets, first, end),
   ]);
   const range = `durations (${time(2 ** first)} to ${time(2 ** end)})`;
-  table($(place), [what, "calls", "total", "mean", "median", "p99", "longest", "errors", range], cells, "There are none.");
+  table($(place), [what, "calls", "total", "self", "self %", "mean", "median", "p99", "longest", "errors", range], cells, "There are none.");
+}
+
+// Bytes of a kind of memory over time.
+function curve(place, kind, points, peak) {
+  const [width, height] = [1000, 240], most = Math.max(...points.map((p) => p[1]), 1);
+  const x = (t) => (t / Math.max(DATA.length, 1)) * width, y = (n) => height - (n / most) * (height - 20);
+  let path = `M0,${height}L0,${height}`, last = height;
+  for (const [t, n] of points) { path += `L${x(t).toFixed(2)},${last.toFixed(2)}L${x(t).toFixed(2)},${y(n).toFixed(2)}`; last = y(n); }
+  path += `L${width},${last.toFixed(2)}L${width},${height}Z`;
+  const holder = element("div");
+  holder.innerHTML = `<svg class="curve" viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img"><path d="${path}"/></svg>`;
+  holder.firstChild.setAttribute("aria-label", `${kind} memory over time, at most ${size(most)}`);
+  const axis = element("div", null, { class: "axis", "aria-hidden": "true" });
+  for (let at = 0; at <= 8; at++) axis.append(element("span", time((DATA.length * at) / 8)));
+  place.append(element("h2", `${kind} memory over time, of processes that run (${size(peak)} at the top)`), holder, axis);
 }
 
 function memory() {
-  const place = $("memory"), points = DATA.memory;
-  place.append(element("p", `${count(DATA.allocations[0])} allocations of ${size(DATA.allocations[1])}, ${count(DATA.frees)} frees, at most ${size(DATA.live[1])} at a time; at the end ${count(DATA.leaked)} blocks of ${size(DATA.live[0])}.`));
-  if (points.length) {
-    const [width, height] = [1000, 240], most = Math.max(...points.map((p) => p[1]), 1);
-    const x = (t) => (t / Math.max(DATA.length, 1)) * width, y = (n) => height - (n / most) * (height - 20);
-    let path = `M0,${height}L0,${height}`, last = height;
-    for (const [t, n] of points) { path += `L${x(t).toFixed(2)},${last.toFixed(2)}L${x(t).toFixed(2)},${y(n).toFixed(2)}`; last = y(n); }
-    path += `L${width},${last.toFixed(2)}L${width},${height}Z`;
-    const holder = element("div");
-    holder.innerHTML = `<svg class="curve" viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img"><path d="${path}"/></svg>`;
-    holder.firstChild.setAttribute("aria-label", `Allocated memory over time, at most ${size(most)}`);
-    const axis = element("div", null, { class: "axis", "aria-hidden": "true" });
-    for (let at = 0; at <= 8; at++) axis.append(element("span", time((DATA.length * at) / 8)));
-    place.append(element("h2", `Allocated memory over time (${size(most)} at the top)`), holder, axis);
-  }
+  const place = $("memory"), bytes = (n) => ({ text: size(n), sort: n });
+  table(place, ["kind of memory", "allocations", "bytes", "most at a time", "never freed"],
+    DATA.kinds.map(([kind, n, all, peak, left]) => [kind, n, bytes(all), bytes(peak), bytes(left)]), "Nothing was allocated.");
+  place.append(element("p", `${many(DATA.frees, "free")}; ${many(DATA.leaked, "block")} never freed.`));
+  for (const [kind, , , peak] of DATA.kinds) if (DATA.memory[kind]?.length) curve(place, kind, DATA.memory[kind], peak);
   place.append(element("h2", "Copies"));
   table(place, ["direction", "copies", "bytes", "time in the calls"],
     DATA.copies.map(([way, n, bytes, ns]) => [way, n, { text: size(bytes), sort: bytes }, { text: time(ns), sort: ns }]), "There are none.");
 }
 
 function errors() {
-  table($("errors"), ["function", "result", "times"], DATA.errors.map(([name, result, times]) => [link(name), link(result), times]), "No call failed.");
+  table($("errors"), ["function", "result", "times"], DATA.errors.map(([name, result, times]) => [link(name, `failed "${name}"`), link(result, `failed "${result}"`), link(count(times), `failed "${name}" "${result}"`, times)]), "No call failed.");
 }
 
 // ---- timeline
 
 const timeline = (() => {
-  const canvas = $("canvas"), overview = $("overview"), ROW = 18, GAP = 10, LABEL = 18, AXIS = 22;
+  const canvas = $("canvas"), overview = $("overview"), ROW = 18, GAP = 10, HEAD = 18, AXIS = 22, GROUP = 20, DETAILS = 108;
   const lanes = DATA.threads.map((thread, at) => ({ thread, spans: [], depth: 1, y: 0, at }));
   // Depth by nesting: spans are sorted by thread and start, the longer first.
   const open = [];
@@ -197,15 +239,56 @@ const timeline = (() => {
     lane.spans.push(span);
   });
   // A process's main thread has the smallest number.
+  for (const lane of lanes) lane.words = `${lane.thread[3]} ${lane.thread[2]} ${lane.thread[0]}/${lane.thread[1]}`;
   const used = lanes.filter((lane) => lane.spans.length).sort((a, b) => a.thread[0] - b.thread[0] || a.thread[1] - b.thread[1]);
   const LEAST = 50;
-  let [from, to] = [0, Math.max(DATA.length, LEAST)], selected = null, query = "", width = 100, tall = 100;
+  let [from, to] = [0, Math.max(DATA.length, LEAST)], selected = null, query = null, marked = null, width = 100, tall = 100;
   const all = to, box = $("lanes"), IDLE = used.length ? "Click a call, or press n. All keys: ?" : "There are no calls.";
+  // Threads by process. Names of threads are cut by the kernel, that of the program is not.
+  const groups = [...Map.groupBy(used, (lane) => lane.thread[0])].map(([pid, lanes]) => ({ pid, lanes, program: lanes[0].thread[3], open: true, y: 0 }));
   let height = AXIS;
-  for (const lane of used) { lane.y = height; height += LABEL + lane.depth * ROW + GAP; }
+  function layout() {
+    height = AXIS;
+    for (const group of groups) {
+      group.y = height;
+      height += GROUP;
+      for (const lane of group.lanes) {
+        lane.hidden = !group.open;
+        lane.y = height;
+        if (group.open) height += HEAD + lane.depth * ROW + GAP;
+      }
+    }
+  }
+  layout();
 
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const matches = (span) => query && (DATA.names[span[NAME]].toLowerCase().includes(query) || span[TEXT].toLowerCase().includes(query));
+  const matches = (span) => query && query.every((test) => test(span));
+  // `failed`, `>1ms`, `"exactly this name"`, `/pattern/`, `^cuMem`, or a part of a name, of the details or of a thread: all words must fit.
+  function parse(text) {
+    const words = text.match(/"[^"]*"|\/(?:[^/\\]|\\.)+\/|\S+/g) ?? [];
+    return words.map((word) => {
+      const long = word.match(/^([<>])=?([\d.]+)(ns|us|µs|ms|s)$/);
+      if (long) {
+        const ns = Number(long[2]) * { ns: 1, us: 1e3, µs: 1e3, ms: 1e6, s: 1e9 }[long[3]];
+        return long[1] === ">" ? (span) => span[LENGTH] >= ns : (span) => span[LENGTH] <= ns;
+      }
+      if (word.toLowerCase() === "failed") return (span) => span[CLASS] >= 8;
+      const fields = (span) => [DATA.names[span[NAME]], label(span), span[TEXT], lanes[span[THREAD]].words];
+      if (/^".*"$/s.test(word)) {
+        const exact = word.slice(1, -1);
+        return (span) => DATA.names[span[NAME]] === exact || label(span) === exact || span[TEXT].split(" ").includes(exact);
+      }
+      const slashes = word.match(/^\/(.+)\/$/s);
+      if (slashes || /^\^|\$$|\.\*/.test(word)) {
+        try {
+          const pattern = new RegExp(slashes ? slashes[1] : word, "i");
+          return (span) => fields(span).some((text) => pattern.test(text));
+        } catch { return () => false; }
+      }
+      const part = word.toLowerCase();
+      return (span) => fields(span).some((text) => text.toLowerCase().includes(part));
+    });
+  }
   const color = (span) => (span[CLASS] >= 8 ? FAILED : COLORS[span[CLASS] % 8]);
   const ink = (span) => (span[CLASS] >= 8 ? "#fff" : INKS[span[CLASS] % 8]);
   const x = (t) => ((t - from) / (to - from)) * width;
@@ -214,7 +297,10 @@ const timeline = (() => {
     const ratio = window.devicePixelRatio || 1;
     width = box.clientWidth || 800;
     // The canvas is what is seen of the rows: browsers bear none that is as tall as thousands of them.
-    tall = Math.min(height, Math.max(Math.floor(innerHeight * 0.62), 120));
+    // The details stay in sight below the rows.
+    const top = box.getBoundingClientRect().top + scrollY;
+    tall = Math.min(height, Math.max(Math.floor(innerHeight - top - DETAILS), 120));
+    box.style.maxHeight = tall + 2 + "px";
     $("rows").style.height = height + "px";
     for (const [target, high] of [[canvas, tall], [overview, 36]]) {
       target.width = width * ratio;
@@ -257,9 +343,24 @@ const timeline = (() => {
     g.beginPath(); g.rect(0, AXIS, width, tall - AXIS); g.clip();
     g.translate(0, -box.scrollTop);
     const [upper, lower] = [box.scrollTop + AXIS, box.scrollTop + tall];
-    for (const lane of used) if (lane.y < lower && lane.y + LABEL + lane.depth * ROW > upper) drawLane(g, lane);
+    for (const group of groups) if (group.y < lower && group.y + GROUP > upper) drawGroup(g, group);
+    for (const lane of used) if (!lane.hidden && lane.y < lower && lane.y + HEAD + lane.depth * ROW > upper) drawLane(g, lane);
     g.restore();
+    if (marked) {
+      g.fillStyle = style("--mark");
+      g.globalAlpha = 0.35;
+      g.fillRect(x(marked[0]), 0, Math.max(x(marked[1]) - x(marked[0]), 1), tall);
+      g.globalAlpha = 1;
+    }
     drawOverview();
+    remember();
+  }
+
+  function drawGroup(g, group) {
+    g.fillStyle = style("--panel");
+    g.fillRect(0, group.y, width, GROUP - 2);
+    g.fillStyle = style("--front");
+    g.fillText(`${group.open ? "▾" : "▸"} ${group.program || "process"} ${group.pid}  (${many(group.lanes.length, "thread")})`, 4, group.y + 13);
   }
 
   function drawLane(g, lane) {
@@ -277,7 +378,7 @@ const timeline = (() => {
       const strong = span === selected || matches(span);
       if (!strong && wide <= 1 && last[span.depth] !== undefined && left - last[span.depth] < 1 && span[CLASS] < 8) continue;
       last[span.depth] = left;
-      const top = lane.y + LABEL + span.depth * ROW;
+      const top = lane.y + HEAD + span.depth * ROW;
       g.globalAlpha = query && !strong ? 0.25 : 1;
       g.fillStyle = color(span);
       // A line between neighbours of one colour, where there is room for it.
@@ -285,7 +386,7 @@ const timeline = (() => {
       if (wide > 30) {
         g.save(); g.beginPath(); g.rect(left, top, wide - 2, ROW); g.clip();
         g.fillStyle = ink(span);
-        g.fillText(DATA.names[span[NAME]], Math.max(left, 0) + 3, top + 12);
+        g.fillText(label(span), Math.max(left, 0) + 3, top + 12);
         g.restore();
       }
       g.globalAlpha = 1;
@@ -334,12 +435,13 @@ const timeline = (() => {
   function select(span, follow) {
     selected = span;
     const details = $("details");
-    if (!span) { details.replaceChildren(element("em", IDLE)); return draw(); }
+    if (!span) { marked = null; details.replaceChildren(element("em", IDLE)); return draw(); }
     const [pid, tid, comm] = DATA.threads[span[THREAD]];
     const name = element("b", DATA.names[span[NAME]]);
+    marked = null;
     if (span[CLASS] >= 8) name.className = "failed";
     const where = ` took ${time(span[LENGTH])} at ${moment(span[START], 1e3)} in ${comm} ${pid}/${tid} (${DATA.classes[span[CLASS] % 8]})`;
-    details.replaceChildren(name, where, element("br"), span[TEXT]);
+    details.replaceChildren(name, label(span) === DATA.names[span[NAME]] ? "" : ` ${label(span)}`, where, element("br"), span[TEXT]);
     const end = span[START] + span[LENGTH];
     if (follow) reveal(span);
     if (follow && (span[START] < from || end > to)) {
@@ -350,8 +452,14 @@ const timeline = (() => {
 
   // Scrolls to the row of a call where threads are many.
   function reveal(span) {
-    const lane = lanes[span[THREAD]], top = lane.y + LABEL + span.depth * ROW;
-    if (top < box.scrollTop + AXIS || top + ROW > box.scrollTop + tall) box.scrollTop = lane.y - AXIS;
+    const lane = lanes[span[THREAD]];
+    if (lane.hidden) {
+      groups.find((group) => group.lanes.includes(lane)).open = true;
+      layout();
+      resize();
+    }
+    const top = lane.y + HEAD + span.depth * ROW;
+    if (top < box.scrollTop + AXIS || top + ROW > box.scrollTop + tall) box.scrollTop = Math.max(lane.y - AXIS - GROUP, 0);
   }
 
   // The call around the selected one, or the first in it.
@@ -380,7 +488,7 @@ const timeline = (() => {
   }
 
   function step(direction) {
-    const pool = query ? DATA.spans.filter(matches).sort((a, b) => a[START] - b[START]) : selected ? lanes[selected[THREAD]].spans : used.length ? (used.find((lane) => lane.y >= box.scrollTop) ?? used[0]).spans : [];
+    const pool = query ? DATA.spans.filter(matches).sort((a, b) => a[START] - b[START]) : selected ? lanes[selected[THREAD]].spans : used.length ? (used.find((lane) => !lane.hidden && lane.y >= box.scrollTop) ?? used[0]).spans : [];
     if (!pool.length) return;
     let at = selected ? pool.indexOf(selected) : -1;
     if (at < 0) at = direction > 0 ? pool.findIndex((span) => span[START] >= from) - 1 : pool.length;
@@ -388,7 +496,7 @@ const timeline = (() => {
   }
 
   function search(text) {
-    query = text.trim().toLowerCase();
+    query = text.trim() ? parse(text) : null;
     $("found").textContent = query ? `${count(DATA.spans.filter(matches).length)} found` : "";
     draw();
   }
@@ -396,9 +504,9 @@ const timeline = (() => {
   function hit(event) {
     const at = canvas.getBoundingClientRect(), t = from + ((event.clientX - at.left) / width) * (to - from), y = event.clientY - at.top + box.scrollTop;
     const slack = ((to - from) / width) * 2;
-    const lane = used.find((lane) => y >= lane.y && y < lane.y + LABEL + lane.depth * ROW + GAP);
+    const lane = used.find((lane) => !lane.hidden && y >= lane.y && y < lane.y + HEAD + lane.depth * ROW + GAP);
     if (!lane) return null;
-    const depth = Math.floor((y - lane.y - LABEL) / ROW);
+    const depth = Math.floor((y - lane.y - HEAD) / ROW);
     let best = null;
     for (let at = firstIn(lane); at < lane.spans.length && lane.spans[at][START] <= t + slack; at++) {
       const span = lane.spans[at];
@@ -407,23 +515,83 @@ const timeline = (() => {
     return best;
   }
 
+  const timeAt = (event) => from + ((event.clientX - canvas.getBoundingClientRect().left) / width) * (to - from);
+  function groupAt(event) {
+    const y = event.clientY - canvas.getBoundingClientRect().top;
+    return y < AXIS ? null : groups.find((group) => y + box.scrollTop >= group.y && y + box.scrollTop < group.y + GROUP);
+  }
+
+  // What a part of the time is made of: calls by name, as far as they lie in it.
+  function markArea(a, b) {
+    marked = [Math.max(a, 0), Math.min(b, all)];
+    selected = null;
+    const rows = new Map();
+    for (const lane of used) {
+      const open = [];
+      for (const span of lane.spans) {
+        if (span[START] > marked[1]) break;
+        const ns = Math.min(span[START] + span[LENGTH], marked[1]) - Math.max(span[START], marked[0]);
+        if (ns < 0) continue;
+        const row = rows.get(label(span)) ?? [0, 0, 0, 0];
+        rows.set(label(span), row);
+        row[0]++; row[1] += ns; row[2] += ns; row[3] += span[CLASS] >= 8 ? 1 : 0;
+        open.length = Math.min(open.length, span.depth);
+        if (open[span.depth - 1]) open[span.depth - 1][2] -= ns;
+        open[span.depth] = row;
+      }
+    }
+    const sum = [...rows.values()].reduce((sum, row) => sum + row[2], 0) || 1, place = $("details");
+    const zoomIn = element("button", "Zoom to it ( f )");
+    zoomIn.onclick = () => view(...marked);
+    const holder = element("div", null, { class: "area" });
+    place.replaceChildren(element("b", time(marked[1] - marked[0])), ` from ${moment(marked[0], 1e3)} to ${moment(marked[1], 1e3)} `, zoomIn, holder);
+    const cell = (ns) => ({ text: time(ns), sort: ns });
+    const found = [...rows].sort((one, two) => two[1][2] - one[1][2]);
+    table(holder, ["call or kernel", "calls", "total", "self", "self %", "failed"],
+      found.map(([name, [n, total, self, failed]]) => [link(name, `"${name}"`), n, cell(total), cell(self), { text: percent(self, sum), sort: self }, failed]), "No call lies in it.");
+    draw();
+  }
+
+  const tip = $("tip");
+  function hover(event) {
+    const span = hit(event);
+    tip.hidden = !span;
+    canvas.style.cursor = span || groupAt(event) ? "pointer" : "";
+    if (!span) return;
+    const text = span[TEXT].length > 160 ? span[TEXT].slice(0, 160) + "…" : span[TEXT];
+    const name = element("b", label(span));
+    if (span[CLASS] >= 8) name.className = "failed";
+    tip.replaceChildren(name, ` ${time(span[LENGTH])}`, element("br"), label(span) === DATA.names[span[NAME]] ? "" : DATA.names[span[NAME]] + " ", text);
+    tip.style.left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8) + "px";
+    tip.style.top = Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 8) + "px";
+  }
+
   let grip = null;
-  canvas.onpointerdown = (event) => { grip = { x: event.clientX, from, to, moved: false, mark: event.shiftKey }; canvas.setPointerCapture(event.pointerId); };
+  canvas.onpointerleave = () => (tip.hidden = true);
+  canvas.onpointerdown = (event) => { tip.hidden = true; grip = { x: event.clientX, at: timeAt(event), from, to, moved: false, mark: event.shiftKey }; canvas.setPointerCapture(event.pointerId); };
   canvas.onpointermove = (event) => {
-    if (!grip) return;
+    if (!grip) return hover(event);
     const by = event.clientX - grip.x;
     grip.moved ||= Math.abs(by) > 3;
-    if (!grip.moved || grip.mark) return;
+    if (!grip.moved) return;
+    if (grip.mark) {
+      marked = [grip.at, timeAt(event)].sort((a, b) => a - b);
+      return draw();
+    }
     const part = (by / width) * (grip.to - grip.from);
     view(grip.from - part, grip.to - part);
   };
   canvas.onpointerup = (event) => {
-    if (grip && grip.moved && grip.mark) {
-      const left = canvas.getBoundingClientRect().left, at = (client) => from + ((client - left) / width) * (to - from);
-      view(Math.min(at(grip.x), at(event.clientX)), Math.max(at(grip.x), at(event.clientX)));
+    const group = grip && !grip.moved ? groupAt(event) : null;
+    if (grip && grip.moved && grip.mark) markArea(...[grip.at, timeAt(event)].sort((a, b) => a - b));
+    else if (group) {
+      group.open = !group.open;
+      layout();
+      resize();
     } else if (grip && !grip.moved) select(hit(event), false);
     grip = null;
   };
+  canvas.ondblclick = (event) => { const span = hit(event); if (span) { select(span, false); fill(); } };
   canvas.addEventListener("wheel", (event) => {
     if (event.altKey) return;
     event.preventDefault();
@@ -452,9 +620,9 @@ const timeline = (() => {
   $("legend").append(bad);
 
   $("details").replaceChildren(element("em", IDLE));
-  const fill = () => selected && view(selected[START] - selected[LENGTH] * 0.1, selected[START] + selected[LENGTH] * 1.1);
+  const fill = () => marked ? view(...marked) : selected && view(selected[START] - selected[LENGTH] * 0.1, selected[START] + selected[LENGTH] * 1.1);
   const scroll = (pages) => box.scrollBy(0, pages * (tall - AXIS - ROW));
-  return { resize, zoom, move, scroll, step, nest, find, select, search, fill, all: () => view(0, all), view: () => [from, to], selected: () => selected };
+  return { resize, zoom, move, scroll, step, nest, find, select, search, fill, markArea, look: view, all: () => view(0, all), view: () => [from, to], selected: () => selected };
 })();
 
 // ---- keys
@@ -509,5 +677,6 @@ memory();
 errors();
 for (const view of VIEWS) $("tab-" + view).onclick = () => show(view);
 window.addEventListener("resize", timeline.resize);
+window.addEventListener("hashchange", recall);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", timeline.resize);
-show("timeline");
+recall();

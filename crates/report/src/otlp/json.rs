@@ -39,6 +39,17 @@ pub(super) fn span(out: &mut String, texts: &mut Texts, span: &OneSpan) {
     out.push_str(",\"attributes\":[");
     attributes(out, texts, span);
     out.push(']');
+    if !span.links.is_empty() {
+        out.push_str(",\"links\":");
+        list(out, span.links.iter(), |out, (trace_id, span_id)| {
+            out.push_str("{\"traceId\":\"");
+            hex_digits(out, (trace_id >> 64) as u64, 16);
+            hex_digits(out, *trace_id as u64, 16);
+            out.push_str("\",\"spanId\":\"");
+            hex_digits(out, *span_id, 16);
+            out.push_str("\"}");
+        });
+    }
     if let Some(message) = span.failure() {
         out.push_str(",\"status\":{\"message\":");
         string(out, &message);

@@ -1,12 +1,14 @@
 //! Families as a request of OTLP: cumulative since the attachment, names and units as the script declared them.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics,
     ScopeMetrics, Sum, Summary, SummaryDataPoint, metric, number_data_point,
 };
 
-use super::{Attributes, Encoding, Request, Signal, resource, scope, text};
+use super::{Attributes, Encoding, Request, SCHEMA, SCOPE, Signal, attribute, resource, scope};
+use crate::export::Run;
 use crate::metric::{Family, Kind, Labels, Number, Point, Reading};
 
 /// Wall-clock ns since 1970.
@@ -19,10 +21,17 @@ pub struct Period {
 }
 
 /// One request with all families.
-pub fn request(families: &[Family], period: Period, of: &Attributes, encoding: Encoding) -> Request {
+pub fn request(
+    families: &[Family],
+    period: Period,
+    run: &Run,
+    given: &Attributes,
+    encoding: Encoding,
+) -> Request {
     let metrics: Vec<Metric> = families.iter().map(|family| metric(family, period)).collect();
-    let scope_metrics = vec![ScopeMetrics { scope: scope(), metrics, ..ScopeMetrics::default() }];
-    let of_resource = ResourceMetrics { resource: resource(of), scope_metrics, ..ResourceMetrics::default() };
+    let scope_metrics = vec![ScopeMetrics { scope: scope(), metrics, schema_url: SCHEMA.into() }];
+    let resource = Some(resource(run, SCOPE, 0, [], given));
+    let of_resource = ResourceMetrics { resource, scope_metrics, schema_url: SCHEMA.into() };
     let message = ExportMetricsServiceRequest { resource_metrics: vec![of_resource] };
     let items = families.iter().map(|family| family.points.len() as u64).sum();
     Request { signal: Signal::Metrics, body: encoding.encode(&message), items }
@@ -58,7 +67,15 @@ fn metric(family: &Family, period: Period) -> Metric {
 }
 
 fn attributes(labels: &Labels) -> Vec<opentelemetry_proto::tonic::common::v1::KeyValue> {
-    labels.iter().map(|(name, value)| text(name, value)).collect()
+    labels.iter().map(|(name, value)| attribute(name, label(name, value))).collect()
+}
+
+/// The number of a process is one.
+fn label(name: &str, value: &str) -> any_value::Value {
+    match value.parse() {
+        Ok(pid) if name == "process.pid" => any_value::Value::IntValue(pid),
+        _ => any_value::Value::StringValue(value.to_owned()),
+    }
 }
 
 fn number(point: &Point, period: Period) -> Option<NumberDataPoint> {
@@ -113,6 +130,7 @@ fn summary(point: &Point, period: Period) -> Option<SummaryDataPoint> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::Data;
 
     fn family(kind: Kind, value: Reading) -> Family {
         let labels = vec![("cuda.kind".to_owned(), "a\"b\n\u{1b}".to_owned())];
@@ -122,8 +140,8 @@ mod tests {
 
     fn json(family: Family) -> serde_json::Value {
         let period = Period { start_ns: 1_700_000_000_000_000_001, end_ns: 1_700_000_000_000_000_002 };
-        let of = vec![("service.name".to_owned(), "train".to_owned())];
-        let request = request(&[family], period, &of, Encoding::Json);
+        let of = vec![("service.name".to_owned(), Data::Text("train".into()))];
+        let request = request(&[family], period, &Run::default(), &of, Encoding::Json);
         serde_json::from_slice(&request.body).expect("JSON")
     }
 
@@ -133,8 +151,9 @@ mod tests {
         let json = json(family(Kind::Counter, Reading::Number(number)));
         let of = &json["resourceMetrics"][0];
         let service = serde_json::json!({"key": "service.name", "value": {"stringValue": "train"}});
-        assert_eq!(of["resource"]["attributes"][0]["key"], service["key"]);
-        assert_eq!(of["resource"]["attributes"][0]["value"], service["value"]);
+        let resource = of["resource"]["attributes"].as_array().unwrap();
+        let services: Vec<_> = resource.iter().filter(|one| one["key"] == service["key"]).collect();
+        assert_eq!((services.len(), &services[0]["value"]), (1, &service["value"]), "what is given wins");
         let metric = &of["scopeMetrics"][0]["metrics"][0];
         assert_eq!((&metric["name"], &metric["unit"]), (&"gpu.cuda.x".into(), &"By".into()));
         assert_eq!(metric["sum"]["aggregationTemporality"], 2);

@@ -8,11 +8,14 @@
 mod json;
 pub mod metrics;
 pub mod spans;
+pub mod traces;
 
 use opentelemetry_proto::tonic::common::v1::{
     AnyValue, ArrayValue, InstrumentationScope, KeyValue, any_value,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
+
+use crate::export::{Data, Run};
 use prost::Message;
 use serde::Serialize;
 
@@ -20,7 +23,10 @@ use serde::Serialize;
 pub const SCOPE: &str = "cudatrace";
 
 /// What is said of whoever sends, or of a traced process: `service.name`, `host.name`, ...
-pub type Attributes = Vec<(String, String)>;
+pub type Attributes = Vec<(String, Data)>;
+
+/// Where the meaning of attributes is told.
+pub const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
 
 /// A signal: what kind of telemetry a request holds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,9 +67,10 @@ pub struct Request {
 }
 
 /// How a request is encoded.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
     /// Protobuf.
+    #[default]
     Protobuf,
     /// One line of JSON, without the newline.
     Json,
@@ -79,7 +86,8 @@ impl Encoding {
     }
 }
 
-/// How many items of a request the receiver refused though it took the request, and what it said. Nothing if it took all.
+/// How many items of a request the receiver refused though it took the request, and what it said. Nothing if it took all without
+/// a word.
 pub fn refused(signal: Signal, body: &[u8], encoding: Encoding) -> Option<(u64, String)> {
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
@@ -93,7 +101,7 @@ pub fn refused(signal: Signal, body: &[u8], encoding: Encoding) -> Option<(u64, 
             (partial.rejected_data_points, partial.error_message)
         }
     };
-    (count > 0).then_some((count as u64, message))
+    (count > 0 || !message.is_empty()).then_some((count as u64, message))
 }
 
 fn decode<M: Message + Default + serde::de::DeserializeOwned>(body: &[u8], encoding: Encoding) -> Option<M> {
@@ -108,13 +116,46 @@ pub(crate) fn scope() -> Option<InstrumentationScope> {
     Some(InstrumentationScope { name, version, ..InstrumentationScope::default() })
 }
 
-pub(crate) fn resource(attributes: &Attributes) -> Option<Resource> {
-    let attributes = attributes.iter().map(|(key, value)| text(key, value)).collect();
-    Some(Resource { attributes, ..Resource::default() })
+/// What is said of a sender: what is known of it, and what was given, which wins.
+pub(crate) fn resource(
+    run: &Run,
+    service: &str,
+    pid: u32,
+    known: impl IntoIterator<Item = (String, Data)>,
+    given: &Attributes,
+) -> Resource {
+    let text = |text: &str| Data::Text(text.into());
+    let always = [
+        ("service.name", text(service)),
+        ("service.instance.id", text(&instance(run, pid))),
+        ("host.name", text(&run.host)),
+        ("telemetry.sdk.name", text(SCOPE)),
+        ("telemetry.sdk.language", text("rust")),
+        ("telemetry.sdk.version", text(env!("CARGO_PKG_VERSION"))),
+    ];
+    let always = always.map(|(key, value)| (key.to_owned(), value)).into_iter().chain(known);
+    let is_free = |(key, value): &(String, Data)| {
+        *value != Data::Text("".into()) && !given.iter().any(|(known, _)| known == key)
+    };
+    let all = always.filter(is_free).chain(given.iter().cloned());
+    let attributes =
+        all.filter_map(|(key, value)| Some(attribute(&key, spans::any_value(&value)?))).collect();
+    Resource { attributes, ..Resource::default() }
 }
 
-pub(crate) fn text(key: &str, value: &str) -> KeyValue {
-    attribute(key, any_value::Value::StringValue(value.to_owned()))
+/// A UUID that is that of a process in a run.
+fn instance(run: &Run, pid: u32) -> String {
+    let (high, low) = (run.span_id(pid, u32::MAX, 0), run.span_id(pid, u32::MAX, 1));
+    // Version 8: of one's own making. Variant 1.
+    let (high, low) = (high & !0xf000 | 0x8000, low & !(3 << 62) | 2 << 62);
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
 }
 
 pub(crate) fn attribute(key: &str, value: any_value::Value) -> KeyValue {

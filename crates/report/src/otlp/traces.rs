@@ -1,0 +1,354 @@
+//! Which trace a span belongs to, and whether that trace is sent.
+//!
+//! A process that runs for days must not be one trace: backends take a few megabytes of each, and samplers decide by the trace. So
+//! a process begins another one now and then. Each has a root span, which links to the root before it.
+//!
+//! ```text
+//! python3 (root)  10 s        python3 (root)  10 s
+//!   cudaMalloc                  cudaLaunchKernel   -> links to the first root
+//!     cuMemAlloc_v2               cuLaunchKernel
+//! ```
+//!
+//! Calls come when they end, the inner ones first: a thread goes on in its trace until its outermost call has ended, so that a call
+//! and the calls in it are in one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::export::{Kind, Record, Run};
+
+/// Spans of a trace, after which the next one begins: 512 of `record` are 120 KB, and Tempo takes 5 MB a trace.
+const SPANS: u64 = 10_000;
+/// Processes whose last root is known.
+const PROCESSES: usize = 4096;
+
+/// When a process begins another trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Per {
+    /// After so many ns, or [`SPANS`] spans.
+    Interval(u64),
+    /// At an event of this name, or after [`SPANS`] spans.
+    Event(Arc<str>),
+    /// Never.
+    Process,
+}
+
+impl Default for Per {
+    fn default() -> Per {
+        Per::Interval(10_000_000_000)
+    }
+}
+
+/// Which traces are sent: the samplers of OpenTelemetry's `OTEL_TRACES_SAMPLER`.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Sampler {
+    /// The share of traces that is sent.
+    pub ratio: f64,
+    /// A trace around the run decides, if there is one.
+    pub parent_based: bool,
+}
+
+impl Default for Sampler {
+    fn default() -> Sampler {
+        Sampler { ratio: 1.0, parent_based: true }
+    }
+}
+
+impl Sampler {
+    /// The sampler of a name, with its argument.
+    ///
+    /// # Errors
+    /// There is none of that name, or the argument is no share.
+    pub fn named(name: &str, argument: Option<&str>) -> Result<Sampler, String> {
+        let (parent_based, root) = match name.strip_prefix("parentbased_") {
+            Some(root) => (true, root),
+            None => (false, name),
+        };
+        let ratio = match root {
+            "always_on" => 1.0,
+            "always_off" => 0.0,
+            "traceidratio" => match argument.map_or(Ok(1.0), str::parse::<f64>) {
+                Ok(ratio) if (0.0..=1.0).contains(&ratio) => ratio,
+                _ => {
+                    return Err(format!(
+                        "OTEL_TRACES_SAMPLER_ARG={}: expected 0 to 1",
+                        argument.unwrap_or_default()
+                    ));
+                }
+            },
+            _ => {
+                return Err(format!(
+                    "OTEL_TRACES_SAMPLER={name}: expected always_on, always_off, traceidratio, parentbased_always_on, \
+                     parentbased_always_off or parentbased_traceidratio"
+                ));
+            }
+        };
+        Ok(Sampler { ratio, parent_based })
+    }
+
+    /// Decides as OpenTelemetry's samplers do, by the lower half of the id, so that all of them keep the same traces.
+    fn takes(self, trace_id: u128, parent: Option<Parent>) -> bool {
+        match parent {
+            Some(parent) if self.parent_based => parent.sampled,
+            _ => ((trace_id as u64 >> 1) as f64) < self.ratio * (1u64 << 63) as f64,
+        }
+    }
+}
+
+/// The span around the run: `TRACEPARENT`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Parent {
+    trace_id: u128,
+    span_id: u64,
+    sampled: bool,
+}
+
+impl Parent {
+    /// `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`, as W3C's Trace Context has it.
+    pub fn parse(traceparent: &str) -> Option<Parent> {
+        let mut parts = traceparent.trim().split('-');
+        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        if version.len() != 2 || version == "ff" || trace.len() != 32 || span.len() != 16 {
+            return None;
+        }
+        let trace_id = u128::from_str_radix(trace, 16).ok().filter(|id| *id != 0)?;
+        let span_id = u64::from_str_radix(span, 16).ok().filter(|id| *id != 0)?;
+        let sampled = u8::from_str_radix(flags, 16).ok()? & 1 != 0;
+        Some(Parent { trace_id, span_id, sampled })
+    }
+}
+
+/// A span of another trace, by the ids of the trace and of the span.
+pub type Link = (u128, u64);
+
+/// The trace of a span.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// Of the trace.
+    pub id: u128,
+    /// Of its root span.
+    pub root: u64,
+    /// Whether it is sent.
+    pub sampled: bool,
+}
+
+/// A root span that is complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Its process.
+    pub pid: u32,
+    /// File name of the process's program.
+    pub program: Arc<str>,
+    /// Its trace.
+    pub trace: Trace,
+    /// 0 if there is none.
+    pub parent_id: u64,
+    /// Spans of other traces that belong to it.
+    pub links: Vec<Link>,
+    /// Boot-clock ns.
+    pub start_ns: u64,
+    /// Boot-clock ns.
+    pub end_ns: u64,
+    /// Spans below it.
+    pub spans: u64,
+}
+
+/// See the module.
+pub struct Traces {
+    run: Arc<Run>,
+    per: Per,
+    sampler: Sampler,
+    parent: Option<Parent>,
+    /// The trace of each process in which new calls are.
+    current: HashMap<u32, Root>,
+    /// The last root of processes whose trace has ended.
+    last: HashMap<u32, Link>,
+    /// Threads in the middle of a call: the trace of what was in it, and how many spans that were.
+    inside: HashMap<(u32, u32), (Trace, u64)>,
+}
+
+impl Traces {
+    /// The traces of a run.
+    pub fn new(run: Arc<Run>, per: Per, sampler: Sampler, parent: Option<Parent>) -> Traces {
+        let (current, last, inside) = Default::default();
+        Traces { run, per, sampler, parent, current, last, inside }
+    }
+
+    /// The trace of a span or a moment, and the root of the one before if that has ended with it.
+    pub fn assign(&mut self, record: &Record, parent_id: u64) -> (Trace, Option<Root>) {
+        let (pid, tid) = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
+        let ended = self.is_over(pid, record).then(|| self.end(pid)).flatten();
+        let current = match self.current.get_mut(&pid) {
+            Some(current) => current,
+            None => {
+                let root = self.begin(pid, record);
+                self.current.entry(pid).or_insert(root)
+            }
+        };
+        let trace = match self.inside.get_mut(&(pid, tid)) {
+            Some((trace, spans)) => {
+                *spans += 1;
+                *trace
+            }
+            None => current.trace,
+        };
+        if parent_id == 0 {
+            self.inside.remove(&(pid, tid));
+        } else {
+            let (_, spans) = self.inside.entry((pid, tid)).or_insert((trace, 1));
+            // Its outermost call never comes.
+            if *spans >= SPANS {
+                self.inside.remove(&(pid, tid));
+            }
+        }
+        if trace == current.trace {
+            current.spans += 1;
+            current.start_ns = current.start_ns.min(record.time_ns);
+            current.end_ns = current.end_ns.max(record.time_ns + record.duration_ns());
+        }
+        (trace, ended)
+    }
+
+    fn is_over(&self, pid: u32, record: &Record) -> bool {
+        let Some(current) = self.current.get(&pid) else { return false };
+        let is_full = current.spans >= SPANS;
+        match &self.per {
+            Per::Interval(ns) => is_full || record.time_ns >= current.start_ns.saturating_add(*ns),
+            Per::Event(name) => {
+                is_full || matches!(record.kind, Kind::Instant { .. }) && *record.name == **name
+            }
+            Per::Process => false,
+        }
+    }
+
+    fn begin(&self, pid: u32, record: &Record) -> Root {
+        let (start_ns, before) = (record.time_ns, self.last.get(&pid).copied());
+        let around = self.parent.filter(|_| before.is_none());
+        let part = |which: u32| self.run.span_id(pid, which, start_ns);
+        let id = around.map_or(u128::from(part(0)) << 64 | u128::from(part(1)), |parent| parent.trace_id);
+        let above = self.parent.filter(|_| before.is_some()).map(|parent| (parent.trace_id, parent.span_id));
+        Root {
+            pid,
+            program: record.thread.as_ref().map_or_else(|| "".into(), |thread| thread.program.clone()),
+            trace: Trace { id, root: part(u32::MAX), sampled: self.sampler.takes(id, self.parent) },
+            parent_id: around.map_or(0, |parent| parent.span_id),
+            links: above.into_iter().chain(before).collect(),
+            start_ns,
+            end_ns: start_ns,
+            spans: 0,
+        }
+    }
+
+    fn end(&mut self, pid: u32) -> Option<Root> {
+        let root = self.current.remove(&pid)?;
+        if self.last.len() >= PROCESSES {
+            self.last.clear();
+        }
+        self.last.insert(pid, (root.trace.id, root.trace.root));
+        Some(root)
+    }
+
+    /// The roots of traces that are over at a boot-clock time, though nothing more came; of all at the end.
+    pub fn over(&mut self, now_ns: u64) -> Vec<Root> {
+        let is_over = |root: &Root| match &self.per {
+            Per::Interval(ns) => now_ns >= root.start_ns.saturating_add(*ns),
+            Per::Event(_) | Per::Process => now_ns == u64::MAX,
+        };
+        let mut over: Vec<u32> =
+            self.current.iter().filter(|(_, root)| is_over(root)).map(|(pid, _)| *pid).collect();
+        over.sort_unstable();
+        over.into_iter().filter_map(|pid| self.end(pid)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::{Fields, Span, Status, Thread};
+
+    fn call(time_ns: u64, duration_ns: u64, (span_id, parent_id): (u64, u64)) -> Record {
+        let span = Span { duration_ns, span_id, parent_id, status: Status::Ok, result: None };
+        let thread = Thread { pid: 7, tid: 7, comm: "a".into(), program: "app".into() };
+        Record {
+            kind: Kind::Span(span),
+            time_ns,
+            thread: Some(thread.into()),
+            site: Arc::default(),
+            name: "f".into(),
+            fields: Fields::default(),
+        }
+    }
+
+    fn traces(per: Per, parent: Option<&str>) -> Traces {
+        let parent = parent.map(|parent| Parent::parse(parent).unwrap());
+        Traces::new(Arc::new(Run { id: 5, ..Run::default() }), per, Sampler::default(), parent)
+    }
+
+    #[test]
+    fn a_call_and_the_calls_in_it_are_in_one_trace_and_the_next_one_links_back() {
+        let mut traces = traces(Per::Interval(100), None);
+        let (first, _) = traces.assign(&call(0, 1, (1, 0)), 0);
+        let (inner, _) = traces.assign(&call(99, 1, (2, 3)), 3);
+        // The interval is over; its thread is in the middle of a call.
+        let (late, ended) = traces.assign(&call(101, 1, (4, 3)), 3);
+        let (outer, _) = traces.assign(&call(98, 10, (3, 0)), 0);
+        assert!(first == inner && inner == late && late == outer);
+        let root = ended.unwrap();
+        assert_eq!((root.trace, root.spans, root.start_ns, root.end_ns), (first, 2, 0, 100));
+        let (next, _) = traces.assign(&call(110, 1, (5, 0)), 0);
+        assert!(next.id != first.id);
+        let roots = traces.over(u64::MAX);
+        assert_eq!((roots.len(), &roots[0].links), (1, &vec![(first.id, first.root)]));
+    }
+
+    #[test]
+    fn the_trace_around_the_run_has_the_first_one_and_links_go_to_it() {
+        let around = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let mut traces = traces(Per::Interval(100), Some(around));
+        let (first, _) = traces.assign(&call(0, 1, (1, 0)), 0);
+        let (next, ended) = traces.assign(&call(200, 1, (2, 0)), 0);
+        assert_eq!(first.id, 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
+        assert_eq!(ended.unwrap().parent_id, 0xb7ad_6b71_6920_3331);
+        assert_ne!(next.id, first.id);
+        let links = &traces.over(u64::MAX)[0].links;
+        assert_eq!(links, &[(first.id, 0xb7ad_6b71_6920_3331), (first.id, first.root)]);
+    }
+
+    #[test]
+    fn an_event_of_the_script_begins_a_trace() {
+        let mut traces = traces(Per::Event("step".into()), None);
+        let step = Record { kind: Kind::Instant { parent_id: 0 }, name: "step".into(), ..call(5, 0, (0, 0)) };
+        let ids: Vec<u128> = [call(0, 1, (1, 0)), step, call(6, 1, (2, 0))]
+            .iter()
+            .map(|record| traces.assign(record, 0).0.id)
+            .collect();
+        assert!(ids[0] != ids[1] && ids[1] == ids[2]);
+    }
+
+    #[test]
+    fn samplers_have_the_names_of_the_specification() {
+        let around = |flags: &str| Parent::parse(&format!("00-{:032x}-{:016x}-{flags}", 1, 1));
+        let named = |name: &str, argument| Sampler::named(name, argument).unwrap();
+        let (low, high) = (1u128, u128::from(u64::MAX));
+        assert!(
+            named("always_on", None).takes(low, around("00")) && !named("always_off", None).takes(low, None)
+        );
+        let half = named("traceidratio", Some("0.5"));
+        assert!(half.takes(low, None) && !half.takes(high, None));
+        assert!(!Sampler::default().takes(low, around("00")) && Sampler::default().takes(high, around("01")));
+        assert!(named("parentbased_traceidratio", Some("0.0")).takes(low, around("01")));
+        assert!(!named("parentbased_always_off", None).takes(low, None));
+        assert!(Sampler::named("jaeger_remote", None).unwrap_err().contains("expected always_on"));
+        assert!(Sampler::named("traceidratio", Some("2")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_trace_context_is_none() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert!(Parent::parse(good).is_some());
+        let zero = good.replace("b7ad6b7169203331", "0000000000000000");
+        for bad in ["", "00-0-1-01", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", &zero] {
+            assert_eq!(Parent::parse(bad), None, "{bad}");
+        }
+    }
+}

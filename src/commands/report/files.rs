@@ -1,0 +1,153 @@
+//! Which files a report reads: those that are named, or the newest recording; a recording that rotated has several.
+
+use crate::commands::record::FOLDER;
+use crate::export::Destination;
+use crate::messages::Messages;
+use anyhow::{Result, anyhow, bail};
+use flate2::read::MultiGzDecoder;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Standard input as a recording.
+const STDIN: &str = "-";
+/// Recordings that a message names.
+const NAMED: usize = 5;
+
+/// The files of one recording, in their order. Of several recordings the newest is taken, and a line says so.
+///
+/// # Errors
+/// There is none, or one that is named cannot be read.
+pub fn choose(named: &[String], messages: &Messages) -> Result<Vec<PathBuf>> {
+    if let [one] = named {
+        return if one == STDIN { Ok(vec![one.into()]) } else { with_later_parts(Path::new(one)) };
+    }
+    let files: Vec<PathBuf> = if named.is_empty() {
+        recordings(Path::new(FOLDER))
+    } else {
+        named.iter().map(PathBuf::from).collect()
+    };
+    let Some(newest) = files.iter().max_by_key(|file| (modified(file), (*file).clone())) else {
+        bail!("no recording in `{FOLDER}`: name one, or make one with `cudatrace record -- PROGRAM`");
+    };
+    let run = first_line(newest)?;
+    let (parts, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        files.iter().cloned().partition(|file| first_line(file).is_ok_and(|line| line == run));
+    if named.is_empty() || !others.is_empty() {
+        let count =
+            if named.is_empty() { String::new() } else { format!("{} recordings: ", others.len() + 1) };
+        messages.note(&format!("{count}reading the newest, {}", newest.display()));
+    }
+    if named.is_empty() {
+        return with_later_parts(&by_number(parts)[0]);
+    }
+    Ok(by_number(parts))
+}
+
+/// How a recording is called: the name of its first file.
+pub fn title(parts: &[PathBuf]) -> String {
+    let first = parts.first().map(PathBuf::as_path).unwrap_or(Path::new(STDIN));
+    first.file_name().map_or_else(|| STDIN.into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The lines of a file, compressed or not; `-` is standard input.
+pub fn open(path: &Path) -> Result<Box<dyn BufRead>> {
+    if path == Path::new(STDIN) {
+        return Ok(Box::new(BufReader::new(std::io::stdin())));
+    }
+    let file = File::open(path).map_err(|error| not_there(path, &error))?;
+    Ok(match path.extension().is_some_and(|extension| extension == "gz") {
+        true => Box::new(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file))),
+        false => Box::new(BufReader::with_capacity(1 << 18, file)),
+    })
+}
+
+/// Says what cannot be read, and which recordings are there.
+fn not_there(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut there = recordings(folder);
+    if there.is_empty() {
+        there = recordings(Path::new(FOLDER));
+    }
+    there.reverse();
+    let names: Vec<String> = there.iter().take(NAMED).map(|file| file.display().to_string()).collect();
+    let hint = if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) };
+    anyhow!("{}: {error}{hint}", path.display())
+}
+
+/// Recordings in a folder, by name.
+fn recordings(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".jsonl") || name.ends_with(".jsonl.gz")
+    };
+    let mut found: Vec<PathBuf> =
+        entries.filter_map(|entry| entry.ok()).map(|entry| entry.path()).filter(is_one).collect();
+    found.sort();
+    found
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|about| about.modified()).ok()
+}
+
+/// The line about the run, which all parts of a recording have.
+fn first_line(path: &Path) -> Result<Vec<u8>> {
+    let mut line = Vec::new();
+    open(path)?.take(1 << 20).read_until(b'\n', &mut line)?;
+    Ok(line)
+}
+
+/// A file and those that rotation made after it.
+fn with_later_parts(first: &Path) -> Result<Vec<PathBuf>> {
+    let run = first_line(first)?;
+    let dest = Destination::new(&first.to_string_lossy(), None);
+    let later = std::iter::repeat_with(|| {
+        dest.next();
+        dest.path()
+    });
+    let later = later.take_while(|path| path.exists() && first_line(path).is_ok_and(|line| line == run));
+    Ok(std::iter::once(first.to_owned()).chain(later).collect())
+}
+
+/// `t.jsonl`, `t.1.jsonl`, ..., `t.10.jsonl`
+fn by_number(mut parts: Vec<PathBuf>) -> Vec<PathBuf> {
+    let number = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.split('.').find_map(|part| part.parse::<u64>().ok()).unwrap_or(0)
+    };
+    parts.sort_by_key(|path| (number(path), path.clone()));
+    parts.dedup();
+    parts
+}
+
+/// SIGINT is ignored while this is there.
+pub struct IgnoredInterrupts(libc::sighandler_t);
+
+impl IgnoredInterrupts {
+    /// From now on.
+    pub fn begin() -> IgnoredInterrupts {
+        // SAFETY: changes a disposition; no handler is installed.
+        IgnoredInterrupts(unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) })
+    }
+}
+
+impl Drop for IgnoredInterrupts {
+    fn drop(&mut self) {
+        // SAFETY: as above; the disposition is the one that was there.
+        unsafe { libc::signal(libc::SIGINT, self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_in_the_order_in_which_they_were_written() {
+        let parts = ["t.10.jsonl", "t.jsonl", "t.2.jsonl"].map(PathBuf::from).to_vec();
+        assert_eq!(by_number(parts), ["t.jsonl", "t.2.jsonl", "t.10.jsonl"].map(PathBuf::from));
+    }
+}

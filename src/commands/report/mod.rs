@@ -1,0 +1,384 @@
+//! `cudatrace report FILE`: what a recording amounts to, as text or tables for programs; and the same recording in other formats.
+
+mod files;
+
+use crate::cli::{Cli, Format};
+use crate::export::{Asked, Destination, KINDS};
+use crate::messages::Messages;
+use anyhow::{Context, Result, bail};
+use report::export::{End, Exporter, Record, Run, json};
+use report::html::Page;
+use report::recording::{self, Ended, Reader, Recording};
+use report::summary::{Summary, time};
+use report::summary_tables as tables;
+use report::timeline::Timeline;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Standard input as a recording, standard output as what is made of one.
+const STDOUT: &str = "-";
+/// Rows of a table, threads of the timeline.
+const ROWS: usize = 20;
+/// Calls that are listed by their length.
+const SLOWEST: usize = 15;
+
+/// Reports on the recording that the command line names, or on the newest one.
+///
+/// # Errors
+/// It cannot be read, is no recording, or what is to be made of it cannot be written.
+pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
+    if let Some(name) = &cli.report.csv
+        && !tables::NAMES.contains(&name.as_str())
+    {
+        bail!("no table `{name}`: expected {}", tables::NAMES.join(", "));
+    }
+    let parts = files::choose(&cli.words[1..], messages)?;
+    let title = files::title(&parts);
+    let page_path = page_path(cli, &parts)?;
+    let mut reading = Reading {
+        outputs: outputs(cli),
+        page: page_path.is_some().then(Page::default),
+        ..Reading::default()
+    };
+    let recording = read(&parts, &mut reading)?;
+    let Reading { report, page, mut made, failure, .. } = reading;
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let dropped = if let Ended::Whole { dropped } = recording.ended { dropped } else { 0 };
+    for Made { what, exporter, .. } in &mut made {
+        exporter.finish(&End { dropped, goes_on: false }).with_context(|| what.clone())?;
+    }
+    if let (Some(page), Some(html)) = (&page, &page_path) {
+        write_page(html, &page.html(&title, &recording, &report.summary))?;
+    }
+    let losses: Vec<String> = made.iter().filter_map(Made::loss).collect();
+    losses.iter().for_each(|loss| messages.lost(loss));
+    let files: Vec<String> = made
+        .iter()
+        .filter(|made| made.loss().is_none())
+        .map(|made| made.dest.text().to_owned())
+        .chain(page_path.iter().map(|html| html.display().to_string()))
+        .collect();
+    let text = if let Some(name) = &cli.report.csv {
+        report.csv(name)
+    } else if cli.format == Format::Json {
+        report.json(&title, &recording)
+    } else if cli.quiet || !made.is_empty() || page.is_some() {
+        // What was asked for is made; nothing else is printed with it.
+        String::new()
+    } else {
+        report.text(&recording)
+    };
+    print(&text)?;
+    files.iter().filter(|file| *file != STDOUT).for_each(|file| messages.note(&format!("wrote {file}")));
+    if let Some(page) = page_path.filter(|_| cli.report.open) {
+        open_page(&page, messages);
+    }
+    Ok(u8::from(!losses.is_empty()))
+}
+
+/// Where the page goes: as the command line says, or beside the recording if it is only to be opened.
+fn page_path(cli: &Cli, parts: &[std::path::PathBuf]) -> Result<Option<std::path::PathBuf>> {
+    match (&cli.report.html, cli.report.open) {
+        (Some(path), false) => Ok(Some(path.clone())),
+        (Some(path), true) if path == Path::new(STDOUT) => bail!("--open needs a file: --html FILE --open"),
+        (Some(path), true) => Ok(Some(path.clone())),
+        (None, true) if parts[0] == Path::new(STDOUT) => bail!("--open needs a file: --html FILE --open"),
+        (None, true) => {
+            let name = files::title(parts);
+            let stem = name.strip_suffix(".gz").unwrap_or(&name);
+            let stem = stem.strip_suffix(".jsonl").unwrap_or(stem);
+            Ok(Some(parts[0].with_file_name(format!("{stem}.html"))))
+        }
+        (None, false) => Ok(None),
+    }
+}
+
+/// Shows a page in the browser of the desktop.
+fn open_page(page: &Path, messages: &Messages) {
+    let path = std::fs::canonicalize(page).unwrap_or_else(|_| page.into());
+    let browser = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
+    let opened = std::process::Command::new(browser.unwrap_or_else(|| "xdg-open".into())).arg(&path).spawn();
+    if let Err(error) = opened {
+        messages.warning(&format!("no browser could be started ({error}): open file://{}", path.display()));
+    }
+}
+
+/// Reads all parts of a recording in their order.
+fn read(parts: &[std::path::PathBuf], reading: &mut Reading) -> Result<Recording> {
+    let mut whole: Option<Recording> = None;
+    for part in parts {
+        let from_pipe = part == Path::new(STDOUT) && !std::io::stdin().is_terminal();
+        // Ctrl-C in `record | report -` ends the recording; its report is still to be made.
+        let interrupts = from_pipe.then(files::IgnoredInterrupts::begin);
+        let found = recording::read(files::open(part)?, reading);
+        drop(interrupts);
+        let found = found.with_context(|| part.display().to_string())?;
+        whole = Some(match whole {
+            None => found,
+            Some(before) => Recording {
+                run: before.run,
+                ended: found.ended,
+                unreadable: match (before.unreadable, found.unreadable) {
+                    (Some((line, reason, one)), Some((_, _, two))) => Some((line, reason, one + two)),
+                    (one, two) => one.or(two),
+                },
+            },
+        });
+    }
+    whole.context("no recording was given")
+}
+
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write the report"),
+    }
+}
+
+fn write_page(path: &Path, text: &str) -> Result<()> {
+    let written = match path == Path::new(STDOUT) {
+        true => std::io::stdout().lock().write_all(text.as_bytes()),
+        false => std::fs::write(path, text),
+    };
+    written.with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+/// One of the formats that are made.
+struct Made {
+    /// As it was asked for.
+    what: String,
+    dest: Destination,
+    exporter: Box<dyn Exporter>,
+}
+
+impl Made {
+    fn record(&mut self, record: &Record) -> Result<()> {
+        self.exporter.record(record).with_context(|| self.what.clone())?;
+        // A receiver that has failed once is not waited for again and again.
+        if self.dest.has_lost() {
+            self.dest.close();
+        }
+        Ok(())
+    }
+
+    /// What did not arrive, in words.
+    fn loss(&self) -> Option<String> {
+        let lost = self.dest.lost();
+        (lost.count > 0).then(|| format!("{}: {}", self.what, lost.words()))
+    }
+}
+
+/// All that is made of a recording while it is read once.
+#[derive(Default)]
+struct Reading {
+    report: Report,
+    page: Option<Page>,
+    outputs: Vec<Asked>,
+    made: Vec<Made>,
+    /// Parts of a recording that follow the first are of the same run.
+    begun: bool,
+    /// The first one.
+    failure: Option<anyhow::Error>,
+}
+
+impl Reader for Reading {
+    fn begin(&mut self, run: &Run) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        self.report.timeline = Timeline::new(run.start_ns);
+        match open_all(&self.outputs, run) {
+            Ok(opened) => self.made = opened,
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    fn record(&mut self, record: Record) {
+        self.report.add(&record);
+        self.page.iter_mut().for_each(|page| page.add(&record));
+        for made in &mut self.made {
+            if let Err(error) = made.record(&record) {
+                self.failure.get_or_insert(error);
+            }
+        }
+    }
+}
+
+/// What is to be made besides.
+fn outputs(cli: &Cli) -> Vec<Asked> {
+    let kind = |name: &str| KINDS.iter().find(|kind| kind.name == name);
+    let named = [
+        ("chrome", &cli.report.chrome),
+        ("perfetto", &cli.report.perfetto),
+        ("folded", &cli.report.folded),
+        ("otlp", &cli.report.otlp),
+    ];
+    let named =
+        named.into_iter().filter_map(|(name, dest)| Some(Asked { kind: kind(name)?, dest: dest.clone()? }));
+    cli.export.iter().cloned().chain(named).collect()
+}
+
+fn open_all(outputs: &[Asked], run: &Run) -> Result<Vec<Made>> {
+    let run = Arc::new(run.clone());
+    let open = |asked: &Asked| {
+        let what = format!("{}={}", asked.kind.name, asked.dest);
+        let open = asked.kind.open.context("a recording that is over has no metrics to be asked for");
+        let dest = Destination::new(&asked.dest, None).of_a_recording();
+        let exporter = open.and_then(|open| open(&dest, &run)).with_context(|| what.clone())?;
+        Ok(Made { what, dest, exporter })
+    };
+    outputs.iter().map(open).collect()
+}
+
+/// What is said of a recording.
+#[derive(Default)]
+struct Report {
+    summary: Summary,
+    timeline: Timeline,
+    slowest: Vec<Slow>,
+}
+
+/// A call that took long.
+struct Slow {
+    record: Record,
+    /// Without the calls in it: by this it is ranked, so that a call and the one around it are not both listed.
+    self_ns: u64,
+    /// The call around it.
+    around: Option<Arc<str>>,
+}
+
+impl Report {
+    fn add(&mut self, record: &Record) {
+        let self_ns = self.summary.add(record);
+        let Some(span) = record.span() else { return };
+        self.timeline.add(record);
+        for slow in &mut self.slowest {
+            if slow.record.span().is_some_and(|inner| inner.parent_id == span.span_id) {
+                slow.around = Some(record.name.clone());
+            }
+        }
+        if self.slowest.len() < SLOWEST || self.slowest.last().is_some_and(|last| self_ns > last.self_ns) {
+            let at = self.slowest.partition_point(|known| known.self_ns >= self_ns);
+            self.slowest.insert(at, Slow { record: record.clone(), self_ns, around: None });
+            self.slowest.truncate(SLOWEST);
+        }
+    }
+
+    /// One table as comma-separated values.
+    fn csv(&self, name: &str) -> String {
+        let tables = tables::tables(&self.summary);
+        tables.iter().find(|table| table.name == name).map_or(String::new(), tables::Table::csv)
+    }
+
+    /// One JSON object with all tables.
+    fn json(&self, title: &str, recording: &Recording) -> String {
+        let Recording { run, ended, .. } = recording;
+        let mut out = String::from("{");
+        for (key, text) in [("recording", title), ("tool", &run.tool), ("host", &run.host)] {
+            let _ = write!(out, "\"{key}\":");
+            json::string(&mut out, text);
+            out.push(',');
+        }
+        out.push_str("\"command\":");
+        json::list(&mut out, run.command.iter(), |out, word| json::string(out, word));
+        let (dropped, cut) = match ended {
+            Ended::Whole { dropped } => (*dropped, false),
+            Ended::Cut => (0, true),
+        };
+        let summary = &self.summary;
+        let _ = write!(
+            out,
+            ",\"length_ns\":{},\"threads\":{},\"driver_calls\":{},\"runtime_calls\":{},\"launches\":{},\"graph_launches\":{},\
+             \"frees\":{},\"blocks_left\":{},\"failures\":{},\"dropped\":{dropped},\"cut\":{cut},\"warnings\":",
+            summary.length_ns(),
+            summary.threads.len(),
+            summary.calls.1,
+            summary.calls.0,
+            summary.launches(),
+            summary.graph_launches.count - summary.graph_launches.errors,
+            summary.frees,
+            summary.leaked(),
+            summary.failures(),
+        );
+        json::list(&mut out, summary.troubles.iter(), |out, text| json::string(out, text));
+        for table in tables::tables(summary) {
+            let _ = write!(out, ",\"{}\":", table.name);
+            table.json(&mut out);
+        }
+        out + "}\n"
+    }
+
+    fn text(&self, recording: &Recording) -> String {
+        let mut out = String::new();
+        let Recording { run, ended, unreadable } = recording;
+        let started = jiff::Timestamp::from_nanosecond(run.wall_ns(run.start_ns)).ok();
+        let started = started.map_or(String::new(), |time| {
+            time.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T").to_string()
+        });
+        let command = report::value::escape(words(&run.command).as_bytes());
+        out += &format!("{} on {}, {started}, {command}\n", run.tool, run.host);
+        match ended {
+            Ended::Cut => out += "the recording was cut off; what follows is what there is\n",
+            Ended::Whole { dropped: 0 } => {}
+            Ended::Whole { dropped } => out += &format!("{dropped} records were dropped while it was made\n"),
+        }
+        if let Some((line, reason, count)) = unreadable {
+            out += &format!("{count} lines cannot be read, the first is line {line}: {reason}\n");
+        }
+        self.summary.troubles.iter().for_each(|trouble| out += &format!("warning: {trouble}\n"));
+        out += "\n";
+        out += &self.summary.tables(ROWS);
+        if self.summary.spans > 0 {
+            out += &self.slowest_calls();
+            out += "\nTIMELINE\n";
+            out += &self.timeline.draw(columns(), ROWS);
+        }
+        // Names, hosts and commands come from the file, whoever wrote it.
+        out.lines().map(|line| report::value::escape(line.as_bytes()) + "\n").collect()
+    }
+
+    fn slowest_calls(&self) -> String {
+        let first = self.summary.window.map_or(0, |(first, _)| first);
+        let mut out = String::from("\nSLOWEST CALLS (by their own time)\n");
+        out += &format!("{:>12} {:>10}  {:<17} {:<32} DETAILS\n", "AT", "TOOK", "THREAD", "FUNCTION");
+        for Slow { record, around, .. } in &self.slowest {
+            let (Some(span), Some(thread)) = (record.span(), &record.thread) else { continue };
+            let result = span.result.as_ref().filter(|_| span.status == report::export::Status::Error);
+            let result = result.map(|result| result.label());
+            let around = around.as_ref().map(|around| format!("in {around}"));
+            let details: Vec<String> =
+                result.into_iter().chain(around).chain(record.fields.labels()).collect();
+            let details = report::value::escape(details.join(" ").as_bytes());
+            out += &format!(
+                "{:>12} {:>10}  {:<17} {:<32} {}\n",
+                time(record.time_ns.saturating_sub(first)),
+                time(record.duration_ns()),
+                format!("{}/{}", thread.pid, thread.tid),
+                report::summary::cut(&report::value::escape(record.name.as_bytes()), 32),
+                report::summary::cut(&details, 100),
+            );
+        }
+        out
+    }
+}
+
+fn words(command: &[String]) -> String {
+    if command.is_empty() { "running processes".into() } else { shell_words::join(command) }
+}
+
+/// Columns of the timeline: what is left of the terminal behind the names.
+fn columns() -> usize {
+    // SAFETY: writes a struct of plain numbers.
+    let width = unsafe {
+        let mut size: libc::winsize = std::mem::zeroed();
+        match libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) {
+            0 if std::io::stdout().is_terminal() => usize::from(size.ws_col),
+            _ => 0,
+        }
+    };
+    if width == 0 { 100 } else { width.saturating_sub(34).clamp(20, 200) }
+}

@@ -1,0 +1,158 @@
+//! The bounded way from the reader of events to the thread of an export.
+//!
+//! What bounds it is the number of records, however many came together: a program that makes few calls has a batch for each.
+//! Metrics have everything that earlier ones had, so the newest replace those that wait.
+
+use report::export::Record;
+use report::metric::Family;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Records that wait at most: some 20 MB.
+pub const RECORDS: usize = 1 << 16;
+
+/// What the thread of an export gets.
+pub enum Message {
+    /// Records, in their order.
+    Records(Arc<Vec<Record>>),
+    /// As they were at a time of the boot clock.
+    Metrics(Arc<Vec<Family>>, u64),
+    /// Everything is to be written out.
+    Flush,
+    /// Nothing more comes.
+    End,
+}
+
+impl Message {
+    fn records(&self) -> usize {
+        if let Message::Records(records) = self { records.len() } else { 0 }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Channel {
+    waiting: Mutex<Waiting>,
+    /// Something came, was taken, or the reader has ended.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Message>,
+    records: usize,
+    /// The reader has ended.
+    ended: bool,
+}
+
+impl Channel {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes a message, if there is room for it.
+    pub fn try_send(&self, message: Message) -> bool {
+        let mut waiting = self.lock();
+        let records = message.records();
+        if waiting.ended || records > 0 && waiting.records > 0 && waiting.records + records > RECORDS {
+            return false;
+        }
+        match message {
+            Message::Metrics(..) => waiting.messages.retain(|known| !matches!(known, Message::Metrics(..))),
+            Message::Flush if waiting.messages.iter().any(|known| matches!(known, Message::Flush)) => {
+                return true;
+            }
+            _ => {}
+        }
+        waiting.records += records;
+        waiting.messages.push_back(message);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Waits for room; false if the reader has ended.
+    pub fn send(&self, records: &Arc<Vec<Record>>) -> bool {
+        while !self.try_send(Message::Records(records.clone())) {
+            let waiting = self.lock();
+            if waiting.ended {
+                return false;
+            }
+            drop(self.changed.wait_timeout(waiting, Duration::from_millis(20)));
+        }
+        true
+    }
+
+    /// The next message; nothing if none comes for so long.
+    pub fn receive(&self, patience: Duration) -> Option<Message> {
+        let until = Instant::now() + patience;
+        let mut waiting = self.lock();
+        loop {
+            if let Some(message) = waiting.messages.pop_front() {
+                waiting.records -= message.records();
+                self.changed.notify_all();
+                return Some(message);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let woken = self.changed.wait_timeout(waiting, left);
+            waiting = woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
+    /// The reader takes nothing more.
+    pub fn end(&self) {
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the reader has ended, for so long at most; whether it has.
+    pub fn wait_for_end(&self, patience: Duration) -> bool {
+        let waiting = self.lock();
+        let woken = self.changed.wait_timeout_while(waiting, patience, |waiting| !waiting.ended);
+        woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0.ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use report::export::{Fields, Kind, Text};
+
+    fn batch(records: usize) -> Message {
+        let record = Record {
+            kind: Kind::Text(Text::Output, String::new()),
+            time_ns: 0,
+            thread: None,
+            site: Arc::default(),
+            name: "".into(),
+            fields: Fields::default(),
+        };
+        Message::Records(Arc::new(vec![record; records]))
+    }
+
+    #[test]
+    fn records_bound_it_however_many_come_together() {
+        let channel = Channel::default();
+        for _ in 0..RECORDS {
+            assert!(channel.try_send(batch(1)));
+        }
+        assert!(!channel.try_send(batch(1)), "it is full");
+        assert!(channel.receive(Duration::ZERO).is_some());
+        assert!(channel.try_send(batch(1)) && !channel.try_send(batch(1)));
+    }
+
+    #[test]
+    fn newer_metrics_replace_those_that_wait() {
+        let channel = Channel::default();
+        for boot_ns in 1..=3 {
+            assert!(channel.try_send(Message::Metrics(Arc::default(), boot_ns)));
+            assert!(channel.try_send(Message::Flush));
+        }
+        let mut left = std::iter::from_fn(|| channel.receive(Duration::ZERO));
+        assert!(matches!(left.next(), Some(Message::Flush)));
+        assert!(matches!(left.next(), Some(Message::Metrics(_, 3))) && left.next().is_none());
+    }
+}
