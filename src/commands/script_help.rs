@@ -141,7 +141,7 @@ fn help(subcommand: Subcommand) -> Help {
         Subcommand::Report => Help {
             about: "Tables, the slowest calls and a timeline of a recording, or of any `jsonl` export; other formats of it",
             usage: "cudatrace report [FILE...] [--html PAGE] [--open] [-f json | --csv TABLE] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
-            options: &["quiet", "format"],
+            options: &["quiet", "format", "export", "trace_per"],
             examples: "Without a file, the newest recording in `traces`. `-` is standard input as a recording, and standard output as a file.",
         },
     }

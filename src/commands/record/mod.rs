@@ -3,7 +3,7 @@
 //! Underneath is a script like any other, with `span()` for all calls and more of those that say more; `--kernel` adds the
 //! ioctls of NVIDIA's driver. What `--export` asks for takes the place of the default file.
 
-use crate::cli::{Cli, Format};
+use crate::cli::Cli;
 use crate::commands::trace::{self, Recording};
 use crate::export::{self, Asked, Summary};
 use crate::messages::Messages;
@@ -41,11 +41,6 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         return Err(Failure::wrong(anyhow::anyhow!(
             "-o is for what a script prints, and record prints nothing: write `--export jsonl={}`, or `--out DIR`",
             path.display()
-        )));
-    }
-    if cli.format == Format::Json {
-        return Err(Failure::wrong(anyhow::anyhow!(
-            "-f is for what a script prints, and record prints nothing; `cudatrace report -f json` prints its tables as JSON"
         )));
     }
     let exports = exports(cli).map_err(Failure::wrong)?;

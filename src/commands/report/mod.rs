@@ -8,6 +8,7 @@ use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
 use report::export::{End, Exporter, Record, Run, json};
 use report::html::Page;
+use report::otlp::traces::Per;
 use report::recording::{self, Ended, Reader, Recording};
 use report::summary::{Summary, time};
 use report::summary_tables as tables;
@@ -39,6 +40,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     let page_path = page_path(cli, &parts)?;
     let mut reading = Reading {
         outputs: outputs(cli),
+        trace_per: cli.trace_per.clone(),
         page: page_path.is_some().then(Page::default),
         ..Reading::default()
     };
@@ -178,6 +180,7 @@ struct Reading {
     report: Report,
     page: Option<Page>,
     outputs: Vec<Asked>,
+    trace_per: Option<Per>,
     made: Vec<Made>,
     /// Parts of a recording that follow the first are of the same run.
     begun: bool,
@@ -191,7 +194,7 @@ impl Reader for Reading {
             return;
         }
         self.report.timeline = Timeline::new(run.start_ns);
-        match open_all(&self.outputs, run) {
+        match open_all(&self.outputs, self.trace_per.as_ref(), run) {
             Ok(opened) => self.made = opened,
             Err(error) => self.failure = Some(error),
         }
@@ -222,12 +225,12 @@ fn outputs(cli: &Cli) -> Vec<Asked> {
     cli.export.iter().cloned().chain(named).collect()
 }
 
-fn open_all(outputs: &[Asked], run: &Run) -> Result<Vec<Made>> {
+fn open_all(outputs: &[Asked], per: Option<&Per>, run: &Run) -> Result<Vec<Made>> {
     let run = Arc::new(run.clone());
     let open = |asked: &Asked| {
         let what = format!("{}={}", asked.kind.name, asked.dest);
         let open = asked.kind.open.context("a recording that is over has no metrics to be asked for");
-        let dest = Destination::new(&asked.dest, None).of_a_recording();
+        let dest = Destination::new(&asked.dest, None).of_a_recording().with_traces(per.cloned());
         let exporter = open.and_then(|open| open(&dest, &run)).with_context(|| what.clone())?;
         Ok(Made { what, dest, exporter })
     };
