@@ -4,6 +4,7 @@
 //! cudatrace latency --top=5 -p 42        top=5 for the script, -p for us
 //! cudatrace latency --top 5              the same: `script::attach_values` knows that the script's option takes a value
 //! cudatrace -e '...' -- --top=5 ./prog   behind `--`, whatever its name; then the command
+//! cudatrace -e '... $1' -- --top=5 7      words behind `--` where the script lacks a parameter, as with bpftrace
 //! cudatrace latency --help               help of the script
 //! ```
 //!
@@ -17,6 +18,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 use lang::forms::getopt::Given;
 use std::ffi::OsString;
+use std::path::Path;
 
 /// Reads the command line, the program's name included.
 ///
@@ -55,7 +57,48 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         _ => {}
     }
     (cli.given, cli.loose, cli.script_help) = (split.given, split.loose, split.help);
+    if lacks_params(&cli) && (split.options_behind_dashes || !starts_program(&cli)) {
+        take_params(&mut cli);
+    }
     Ok(cli)
+}
+
+/// The script has a parameter such as `$1` that is not given before `--`.
+fn lacks_params(cli: &Cli) -> bool {
+    let named = cli.words.first().filter(|_| cli.execute.is_none());
+    let text =
+        match (&cli.execute, named.map(|word| cli::classify(word, |name| embedded::find(name).is_some()))) {
+            (Some(text), _) => text.clone(),
+            (None, Some(Word::File(path))) => std::fs::read_to_string(path).unwrap_or_default(),
+            _ => return false,
+        };
+    let digits =
+        |after: &str| after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
+    let most: usize = text.split('$').skip(1).filter_map(digits).max().unwrap_or(0);
+    most > cli.words.len() - usize::from(named.is_some())
+}
+
+/// The first word behind `--` is a program.
+fn starts_program(cli: &Cli) -> bool {
+    let Some(first) = cli.argv.first().map(Path::new) else { return true };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    match first.components().count() {
+        1 if !first.starts_with(".") => {
+            std::env::split_paths(&path).any(|folder| folder.join(first).is_file())
+        }
+        _ => first.is_file(),
+    }
+}
+
+/// Words behind `--` are arguments of the script, as they are of bpftrace's.
+fn take_params(cli: &mut Cli) {
+    for word in std::mem::take(&mut cli.argv) {
+        let word = word.to_string_lossy().into_owned();
+        match word.strip_prefix("--").filter(|name| !name.is_empty()) {
+            Some(name) => cli.given.push(option(name)),
+            None => cli.words.push(word),
+        }
+    }
 }
 
 /// Options of bpftrace that are not here, and what there is.
@@ -181,6 +224,8 @@ struct Split {
     last: Option<usize>,
     /// Words without a dash so far.
     words: usize,
+    /// Options of the script are the first words behind `--`.
+    options_behind_dashes: bool,
     /// The script's help.
     help: bool,
     /// A script was named.
@@ -271,6 +316,7 @@ impl Split {
         let is_option =
             |word: &OsString| word.to_string_lossy().strip_prefix("--").is_some_and(|name| !name.is_empty());
         while let Some(word) = args.next_if(is_option) {
+            self.options_behind_dashes = true;
             self.given.push(option(&word.to_string_lossy()[2..]));
         }
         if args.peek().is_some_and(|word| word == "--") {
@@ -421,6 +467,17 @@ mod tests {
         let cli = read("cudatrace x.ct -- --pid=3");
         assert_eq!((cli.given.len(), cli.argv.len()), (1, 0));
         assert_eq!(read("cudatrace x.ct -- ./prog --its=own").argv, ["./prog", "--its=own"]);
+    }
+
+    #[test]
+    fn words_behind_dashes_are_parameters_where_the_script_lacks_one() {
+        let cli = read("cudatrace -e 'BEGIN { print(($1, $2)) }' one -- --aa=3 two --bb");
+        assert_eq!((cli.words, cli.given.len(), cli.argv.len()), (vec!["one".into(), "two".into()], 2, 0));
+        let cli = read("cudatrace -e 'BEGIN { print($1) }' -- 5");
+        assert_eq!((cli.words, cli.argv.len()), (vec!["5".into()], 0));
+        assert_eq!(read("cudatrace -e 'BEGIN { print($1) }' -- sh -c 5").argv, ["sh", "-c", "5"]);
+        assert_eq!(read("cudatrace -e 'BEGIN { print($1) }' 7 -- --aa=3 two").argv, ["two"]);
+        assert_eq!(read("cudatrace -e 'BEGIN { }' -- --aa=3 no-such-program").argv, ["no-such-program"]);
     }
 
     #[test]

@@ -68,8 +68,9 @@ pub struct Cli {
     #[arg(last = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,
 
-    /// List what can be probed: a pattern such as `uprobe:libcuda:cuMem*` or `*alloc*`, or a script, follows; with -v the parameters
-    #[arg(short = 'l', long = "list", conflicts_with = "execute")]
+    /// List what can be probed: a pattern such as `uprobe:libcuda:cuMem*` or `*alloc*`, or a script, follows; with -v the parameters;
+    /// with -e the script's probes, with -p what the processes run
+    #[arg(short = 'l', long = "list")]
     pub list: bool,
 
     /// How to print

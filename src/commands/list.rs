@@ -3,17 +3,18 @@
 use crate::cli::{Cli, Word, classify};
 use crate::functions::{self, Match};
 use crate::messages::Messages;
+use crate::script::Script;
 use crate::{embedded, script};
 use anyhow::{Result, bail};
 use cuda::operations::{APIS, Api, Operation};
-use lang::catalog::{Catalog, MarkerArg, MarkerPlace, Tracepoint};
+use lang::catalog::{Catalog, File, Marker, MarkerArg, MarkerPlace, Tracepoint};
 use lang::debug::{Absent, WITH_INFORMATION};
 use lang::forms::getopt;
 use lang::resolve::pattern::glob_matches;
 use lang::resolve::probes::listed;
-use lang::resolve::providers::{self, Found, Provider, ProviderKind};
+use lang::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind};
 use lang::resolve::tracepoint::glob;
-use lang::{Diagnostics, ast};
+use lang::{Diagnostics, Source, ast};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
 use std::path::Path;
@@ -26,8 +27,9 @@ pub fn run(cli: &Cli) -> Result<u8> {
             .with_kernel(&crate::kernel::Running);
     // Of CUDA's driver; on a machine without it of all that there is.
     let usual = if machine.files("libcuda").is_ok() { "uprobe:libcuda:*" } else { "*" };
+    let usual = if cli.pids.is_empty() { usual } else { "*" };
     let pattern = cli.words.first().map_or(usual, String::as_str);
-    if is_script(pattern) {
+    if cli.execute.is_some() || is_script(pattern) {
         return list_script(cli, &machine);
     }
     let mut unknown = Unknown::default();
@@ -48,7 +50,10 @@ fn is_script(word: &str) -> bool {
 /// Lists what each attach point of a script stands for, once; those that stand for nothing are said.
 fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     let messages = Messages::new(cli);
-    let script = script::open(&cli.words[0], &cli.words[1..])?;
+    let script = match &cli.execute {
+        Some(text) => Script::alone(Source::new("stdin", text.as_str()), &cli.words),
+        None => script::open(&cli.words[0], &cli.words[1..])?,
+    };
     let script = script::import(script, cli, &messages)?;
     let mut diags = Diagnostics::default();
     let mut parsed = lang::parse::parse(&script.source, &script.params, &mut diags);
@@ -99,6 +104,8 @@ fn is_list(written: &str) -> bool {
                 | ProviderKind::End
                 | ProviderKind::Interval
                 | ProviderKind::Profile
+                | ProviderKind::Software
+                | ProviderKind::Hardware
                 | ProviderKind::Signal
                 | ProviderKind::Test
                 | ProviderKind::Bench,
@@ -117,6 +124,15 @@ fn provider(pattern: &str) -> Found {
 
 /// Lists what one pattern stands for.
 fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<u8> {
+    if let Some((kind, target, name)) = of_any_kind(pattern) {
+        return list_target(machine, kind, target, name);
+    }
+    if let Found::Known(provider) = provider(pattern)
+        && let names = timed(provider)
+        && !names.is_empty()
+    {
+        return list_timed(pattern, names);
+    }
     if pattern.starts_with('*') || !pattern.contains(':') && matches!(provider(pattern), Found::Unknown) {
         return list_all(machine, pattern, verbose, unknown);
     }
@@ -161,12 +177,20 @@ fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unkno
         functions::is_like(pattern, name)
     };
     let name = pattern.rsplit(':').next().unwrap_or(pattern);
-    let mut functions = functions::named(machine, name);
+    let traced = !machine.scope().pids.is_empty();
+    let mut functions = match traced {
+        true => functions::find(machine, "*", name)?,
+        false => functions::named(machine, name),
+    };
     let (mut operations, mut others) = (Vec::new(), Vec::new());
     if functions.is_empty() {
         functions = functions::alike(machine, name);
         operations = operations_of_all.filter(fits).collect();
-        others = events.chain(raw).filter(fits).collect();
+        others = events.chain(raw).chain(PROVIDERS.iter().flat_map(timed)).filter(fits).collect();
+    }
+    if traced {
+        let files = machine.files("*").unwrap_or_default();
+        others.extend(files.iter().flat_map(|file| markers(machine, file)).filter(fits));
     }
     if operations.is_empty() && functions.is_empty() && others.is_empty() {
         bail!(
@@ -186,6 +210,66 @@ fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unkno
     }
     others.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
     Ok(out.flush().map(|()| 0)?)
+}
+
+/// `*`, `/bin/bash` and `read*` of `*:/bin/bash:read*`: whatever kind of attach point a file has.
+fn of_any_kind(pattern: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = pattern.splitn(3, ':');
+    let (kind, target, name) = (parts.next()?, parts.next()?, parts.next()?);
+    (kind.contains('*') && target.contains('/')).then_some((kind, target, name))
+}
+
+/// Functions and markers of a file.
+fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Result<u8> {
+    let is_kind = |word: &str| glob_matches(kind.as_bytes(), word.as_bytes());
+    let files = functions::files(machine, target)?;
+    let markers = files.iter().flat_map(|file| markers(machine, file)).filter(|_| is_kind("usdt"));
+    let wanted = format!("usdt:*:{name}");
+    let mut listed: Vec<String> = markers.filter(|marker| glob(&wanted, marker)).collect();
+    for word in ["uprobe", "uretprobe"].into_iter().filter(|word| is_kind(word)) {
+        let found = functions::find(machine, target, name).unwrap_or_default();
+        listed.extend(found.iter().map(|found| format!("{word}:{}:{}", found.file.path, found.name)));
+    }
+    if listed.is_empty() {
+        bail!("nothing in {target} matches `{pattern}`", pattern = format_args!("{kind}:*:{name}"));
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    listed.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
+    Ok(out.flush().map(|()| 0)?)
+}
+
+/// `usdt:PATH:PROVIDER:NAME` of each marker of a file, once.
+fn markers(machine: &Machine, file: &File) -> Vec<String> {
+    let shown = |marker: &Marker| format!("usdt:{}:{}:{}", file.path, marker.provider, marker.name);
+    let all: BTreeSet<String> = machine.markers(file.id).iter().map(shown).collect();
+    all.into_iter().collect()
+}
+
+/// What there is of a kind that counts time or events, each to be followed by a number: `interval:s:`, `software:page-faults:`.
+fn timed(provider: &Provider) -> Vec<String> {
+    let names: Vec<&str> = match provider.kind {
+        ProviderKind::Interval | ProviderKind::Profile => vec!["hz", "ms", "ns", "s", "us"],
+        kind @ (ProviderKind::Software | ProviderKind::Hardware) => {
+            providers::events(kind).map(|event| event.names[0]).collect()
+        }
+        _ => Vec::new(),
+    };
+    names.iter().map(|name| format!("{}:{name}:", provider.names[0])).collect()
+}
+
+fn list_timed(pattern: &str, names: Vec<String>) -> Result<u8> {
+    let wanted = pattern.split_once(':').map_or("*", |(_, wanted)| wanted.trim_end_matches(':'));
+    let named = |listed: &String| {
+        let name = listed.split(':').nth(1).unwrap_or_default();
+        glob_matches(wanted.trim_end_matches(":*").as_bytes(), name.as_bytes())
+    };
+    let found: Vec<String> = names.into_iter().filter(named).collect();
+    if found.is_empty() {
+        bail!("nothing matches `{pattern}`");
+    }
+    let mut out = std::io::stdout().lock();
+    found.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
+    Ok(0)
 }
 
 /// Markers of `usdt:TARGET`, `usdt:TARGET:NAME`, `usdt:TARGET:PROVIDER:NAME`; one that stands at several places once.

@@ -506,6 +506,25 @@ pub struct Var {
     pub ty: Type,
 }
 
+/// A counter of the kernel or of the processor, as perf_event_open(2) numbers it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// `PERF_TYPE_HARDWARE` or `PERF_TYPE_SOFTWARE`.
+    pub kind: u32,
+    /// Its number among those.
+    pub number: u64,
+}
+
+impl Counter {
+    /// Time on a CPU: what `profile` samples by.
+    pub const CPU_CLOCK: Counter = Counter { kind: 1, number: 0 };
+
+    /// `software`, `hardware`; the clock of `profile` has no other name.
+    pub fn provider(self) -> &'static str {
+        if self.kind == 0 { "hardware" } else { "software" }
+    }
+}
+
 /// Where a probe runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attach {
@@ -518,10 +537,12 @@ pub enum Attach {
         /// Nanoseconds between two runs.
         period_ns: u64,
     },
-    /// `profile:hz:99`, on each CPU.
+    /// `profile:hz:99`, `software:page-faults:100`, on each CPU.
     Profile {
-        /// Nanoseconds between two samples.
-        period_ns: u64,
+        /// What the kernel counts.
+        counter: Counter,
+        /// How much of it lies between two samples; of clocks in nanoseconds.
+        period: u64,
     },
     /// `self:signal:SIGUSR1`, when the tracer gets a signal.
     Signal {

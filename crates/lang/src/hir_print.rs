@@ -68,7 +68,10 @@ impl<'a> Printer<'a> {
             Attach::Begin => ("begin".into(), &[]),
             Attach::End => ("end".into(), &[]),
             Attach::Interval { period_ns } => (format!("interval {period_ns} ns"), &[]),
-            Attach::Profile { period_ns } => (format!("profile {period_ns} ns"), &[]),
+            Attach::Profile { counter: Counter::CPU_CLOCK, period } => (format!("profile {period} ns"), &[]),
+            Attach::Profile { counter, period } => {
+                (format!("{} counter {} every {period}", counter.provider(), counter.number), &[])
+            }
             Attach::Signal { number } => (format!("signal {number}"), &[]),
             Attach::Trial { kind: Trial::Test, name } => (format!("test {name}"), &[]),
             Attach::Trial { kind: Trial::Bench, name } => (format!("bench {name}"), &[]),

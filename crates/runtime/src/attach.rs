@@ -117,9 +117,13 @@ impl Attacher<'_> {
                 timers(program.clause, loaded, *period_ns, &cpus[..cpus.len().min(1)])
                     .map_err(failed("no timer"))
             }
-            Attach::Profile { period_ns } => {
+            Attach::Profile { kind, counter, period } => {
                 let cpus = sys::online_cpus().map_err(failed("cannot list the CPUs"))?;
-                timers(program.clause, loaded, *period_ns, &cpus).map_err(failed("no timer"))
+                let what = match *kind {
+                    bpf::PERF_TYPE_HARDWARE => "this machine does not have the counter",
+                    _ => "no timer",
+                };
+                samples(program.clause, loaded, (*kind, *counter, *period), &cpus).map_err(failed(what))
             }
             Attach::Follow { tracepoint } => follow(program.clause, loaded, tracepoint)
                 .map_err(failed("no tracepoint to follow processes by")),
@@ -360,14 +364,21 @@ fn link_perf_event(program: RawFd, event: &OwnedFd, cookie: u64) -> io::Result<O
 
 /// A timer on each of the CPUs.
 fn timers(clause: u32, loaded: &LoadedProgram, period_ns: u64, cpus: &[u32]) -> io::Result<Links> {
+    let clock = (bpf::PERF_TYPE_SOFTWARE, bpf::PERF_COUNT_SW_CPU_CLOCK.into(), period_ns);
+    samples(clause, loaded, clock, cpus)
+}
+
+/// Runs a program whenever a CPU has counted `period` of a counter.
+fn samples(
+    clause: u32,
+    loaded: &LoadedProgram,
+    (kind, counter, period): (u32, u64, u64),
+    cpus: &[u32],
+) -> io::Result<Links> {
     let mut made = Links::default();
     for cpu in cpus {
-        let mut attr = bpf::perf_event_attr {
-            type_: bpf::PERF_TYPE_SOFTWARE,
-            config: bpf::PERF_COUNT_SW_CPU_CLOCK.into(),
-            ..Default::default()
-        };
-        attr.__bindgen_anon_1.sample_period = period_ns;
+        let mut attr = bpf::perf_event_attr { type_: kind, config: counter, ..Default::default() };
+        attr.__bindgen_anon_1.sample_period = period;
         made.links.push(on_event(clause, loaded, sys::perf_event_open(&mut attr, -1, *cpu as i32)?)?);
     }
     made.attached = 1;

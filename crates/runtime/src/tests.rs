@@ -372,7 +372,7 @@ fn timers_fire_and_a_sink_that_cannot_write_ends_the_run() {
     let ending = session.run(&mut Heard::default(), &NoNames, Control::default());
     assert!(matches!(ending.reason, Reason::Exit(3)), "{ending:?}");
 
-    let attach = vec![Attach::Profile { period_ns: 5_000_000 }];
+    let attach = vec![Attach::Profile { kind: bpf::PERF_TYPE_SOFTWARE, counter: 0, period: 5_000_000 }];
     let programs =
         |ring| vec![load(bpf::BPF_PROG_TYPE_PERF_EVENT, 0, &writes(ring, Says::Constant(PRINT, 3)))];
     let mut session =

@@ -235,8 +235,12 @@ pub enum Attach {
     },
     /// On each CPU.
     Profile {
-        /// Nanoseconds.
-        period_ns: u64,
+        /// `type` of the perf event: `PERF_TYPE_SOFTWARE`, `PERF_TYPE_HARDWARE`.
+        kind: u32,
+        /// `config` of the perf event: which counter.
+        counter: u64,
+        /// How much is counted between two samples; of clocks nanoseconds.
+        period: u64,
     },
     /// A tracepoint of the kernel.
     Tracepoint {

@@ -7,7 +7,7 @@ use super::{Cx, abi, pair, walk};
 use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
-use lang::hir::{Attach, Expr, ExprKind, Probe, Signature, Site, Stmt, Trial};
+use lang::hir::{Attach, Counter, Expr, ExprKind, Probe, Signature, Site, Stmt, Trial};
 use wire::manifest::{self, Side};
 
 impl<'p> Cx<'p> {
@@ -32,8 +32,9 @@ impl<'p> Cx<'p> {
                 let attach = manifest::Attach::Interval { period_ns: *period_ns };
                 self.timer_or_hook(probe, "interval", "perf_event", attach);
             }
-            Attach::Profile { period_ns } => {
-                let attach = manifest::Attach::Profile { period_ns: *period_ns };
+            Attach::Profile { counter, period } => {
+                let Counter { kind, number } = *counter;
+                let attach = manifest::Attach::Profile { kind, counter: number, period: *period };
                 self.timer_or_hook(probe, "profile", "perf_event", attach);
             }
             Attach::Tracepoint { category, event, .. } => {

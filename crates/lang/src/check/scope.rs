@@ -7,7 +7,7 @@ use crate::catalog::MarkerArg;
 use crate::check::infer::Slot;
 use crate::check::watched::Watched;
 use crate::forms::operations;
-use crate::hir::{Attach, NameId, NameKind, Signature, Site, Trial, Type, VarId};
+use crate::hir::{Attach, Counter, NameId, NameKind, Signature, Site, Trial, Type, VarId};
 use crate::resolve::declared::Declared;
 use crate::resolve::{Attached, ResolvedClause};
 use crate::span::Span;
@@ -303,7 +303,8 @@ impl Scope {
 fn probe_type(attached: &Attached) -> &'static str {
     match attached {
         Attached::Timed { attach: Attach::Interval { .. }, .. } => "interval",
-        Attached::Timed { attach: Attach::Profile { .. }, .. } => "profile",
+        Attached::Timed { attach: Attach::Profile { counter: Counter::CPU_CLOCK, .. }, .. } => "profile",
+        Attached::Timed { attach: Attach::Profile { counter, .. }, .. } => counter.provider(),
         Attached::Timed { attach: Attach::Tracepoint { .. }, .. } => "tracepoint",
         Attached::Timed { attach: Attach::RawTracepoint { .. }, .. } => "rawtracepoint",
         Attached::Timed { attach: Attach::Signal { .. }, .. } => "self",

@@ -324,8 +324,8 @@ fn taken(option: &Known, given: Option<&str>) -> Result<ExprKind, Wrong> {
     };
     match option.default.as_ref().map(|default| &default.kind) {
         None | Some(ExprKind::Bool(_)) => match given {
-            None | Some("true" | "1") => Ok(ExprKind::Bool(true)),
-            Some("false" | "0") => Ok(ExprKind::Bool(false)),
+            None | Some("true" | "True" | "1") => Ok(ExprKind::Bool(true)),
+            Some("false" | "False" | "0") => Ok(ExprKind::Bool(false)),
             Some(_) => Err(refuse("true or false")),
         },
         Some(ExprKind::Str(_)) => {

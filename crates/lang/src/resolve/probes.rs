@@ -13,7 +13,7 @@ use crate::catalog::{File, FileId, Function, Landing, MarkerArg, Place, TargetEr
 use crate::debug::Absent;
 use crate::diagnostic::{DRAWN, Diagnostic, Diagnostics, Severity};
 use crate::forms::operations;
-use crate::hir::{Attach, MissingProbes, NameId, NameKind, Signature, Site, Trial};
+use crate::hir::{Attach, Counter, MissingProbes, NameId, NameKind, Signature, Site, Trial};
 use crate::resolve::declared::Declared;
 use crate::resolve::names::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern, cpp_name};
@@ -244,6 +244,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             ProviderKind::Begin => self.bare(spec, provider, Attach::Begin),
             ProviderKind::End => self.bare(spec, provider, Attach::End),
             ProviderKind::Interval | ProviderKind::Profile => self.timer(spec, provider),
+            ProviderKind::Software | ProviderKind::Hardware => self.counter(spec, provider),
             ProviderKind::Signal => self.signal(spec, provider),
             ProviderKind::Test => self.trial(spec, provider, Trial::Test),
             ProviderKind::Bench => self.trial(spec, provider, Trial::Bench),
@@ -271,12 +272,41 @@ impl<'a, 'b> Finder<'a, 'b> {
             Ok(period_ns) => {
                 let attach = match provider.kind {
                     ProviderKind::Interval => Attach::Interval { period_ns },
-                    _ => Attach::Profile { period_ns },
+                    _ => Attach::Profile { counter: Counter::CPU_CLOCK, period: period_ns },
                 };
                 Ok(vec![self.timed(attach, &format!("{}:{}", provider.names[0], parts.join(":")))])
             }
             Err(reason) => wrong("E0106", spec.span, reason, "", vec![format!("write `{}`", provider.form)]),
         }
+    }
+
+    /// `software:page-faults:100`; without a number the usual one.
+    fn counter(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
+        let ([name] | [name, _]) = parts[..] else {
+            return malformed(spec.span, "expected the name of an event".into(), provider);
+        };
+        let Some(event) = providers::event(provider.kind, name) else {
+            let names: Vec<&str> = providers::events(provider.kind).map(|event| event.names[0]).collect();
+            let message = format!("no event `{name}` of `{}`", provider.names[0]);
+            let mut help = did_you_mean(&self.diags.similar(name, names.iter().copied()));
+            if help.is_empty() {
+                help.push(format!("events are {}", listed(names.iter().copied(), names.len())));
+            }
+            return wrong("E0106", spec.span, message, "", help);
+        };
+        let period =
+            parts.get(1).filter(|count| !count.is_empty()).map(|count| (count, count.parse::<u64>()));
+        let (period, written) = match period {
+            None => (event.period, String::new()),
+            Some((_, Ok(period))) if period > 0 => (period, format!(":{period}")),
+            Some((count, _)) => {
+                let message = format!("`{count}` is not a number of events between two samples");
+                return wrong("E0106", spec.span, message, "", vec![format!("write `{}`", provider.form)]);
+            }
+        };
+        let attach = Attach::Profile { counter: event.counter, period };
+        Ok(vec![self.timed(attach, &format!("{}:{name}{written}", provider.names[0]))])
     }
 
     fn signal(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {

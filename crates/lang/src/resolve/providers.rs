@@ -1,5 +1,7 @@
 //! The kinds of attach point: one table, which also says what of bpftrace is not here.
 
+use crate::hir::Counter;
+
 /// A kind that works.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ProviderKind {
@@ -11,6 +13,10 @@ pub enum ProviderKind {
     Interval,
     /// `profile:hz:99`
     Profile,
+    /// `software:page-faults:100`
+    Software,
+    /// `hardware:cache-misses:1000000`
+    Hardware,
     /// `tracepoint:sched:sched_switch`
     Tracepoint,
     /// `rawtracepoint:sched_switch`
@@ -96,6 +102,18 @@ pub static PROVIDERS: &[Provider] = &[
         doc: "every so often, on each CPU (units s, ms, us, ns, hz)",
     },
     Provider {
+        names: &["software", "s"],
+        kind: ProviderKind::Software,
+        form: "software:EVENT:COUNT",
+        doc: "at every so many events of the kernel's own counters, on each CPU: page-faults, context-switches, cpu-clock ...",
+    },
+    Provider {
+        names: &["hardware", "h"],
+        kind: ProviderKind::Hardware,
+        form: "hardware:EVENT:COUNT",
+        doc: "the same of the processor's counters, where the machine has them: cycles, cache-misses ...",
+    },
+    Provider {
         names: &["tracepoint", "t"],
         kind: ProviderKind::Tracepoint,
         form: "tracepoint:CATEGORY:EVENT",
@@ -139,7 +157,6 @@ pub static ABSENT: &[(&[&str], &str)] = &[
         "functions of the kernel cannot be probed; use `tracepoint:CATEGORY:EVENT` for what the kernel does, \
          `uprobe:libc:FUNCTION` for what programs ask of it",
     ),
-    (&["software", "s", "hardware", "h"], "use `profile:hz:99` to sample by time"),
     (
         &["watchpoint", "w", "asyncwatchpoint", "aw"],
         "use `uprobe:LIBRARY:FUNCTION` on the function that writes there",
@@ -147,6 +164,61 @@ pub static ABSENT: &[(&[&str], &str)] = &[
     (&["iter", "it"], "use `interval:s:1` and maps"),
     (&["syscall"], "use `tracepoint:syscalls:sys_enter_read`, or `sys_exit_read` when it returns"),
 ];
+
+/// An event of `software` or `hardware`.
+#[derive(Debug)]
+pub struct CountedEvent {
+    /// Its names, the usual one first.
+    pub names: &'static [&'static str],
+    /// As the kernel numbers it.
+    pub counter: Counter,
+    /// How many lie between two samples unless the script says so.
+    pub period: u64,
+}
+
+const fn software(number: u64, names: &'static [&'static str], period: u64) -> CountedEvent {
+    CountedEvent { names, counter: Counter { kind: 1, number }, period }
+}
+
+const fn hardware(number: u64, names: &'static [&'static str], period: u64) -> CountedEvent {
+    CountedEvent { names, counter: Counter { kind: 0, number }, period }
+}
+
+/// Numbers of linux/perf_event.h; periods of bpftrace.
+static EVENTS: &[CountedEvent] = &[
+    software(7, &["alignment-faults"], 1),
+    software(10, &["bpf-output"], 1),
+    software(3, &["context-switches", "cs"], 1_000),
+    software(0, &["cpu-clock", "cpu"], 1_000_000),
+    software(4, &["cpu-migrations"], 1),
+    software(9, &["dummy"], 1),
+    software(8, &["emulation-faults"], 1),
+    software(6, &["major-faults"], 1),
+    software(5, &["minor-faults"], 100),
+    software(2, &["page-faults", "faults"], 100),
+    software(1, &["task-clock"], 1_000_000),
+    hardware(8, &["backend-stalls"], 1_000_000),
+    hardware(4, &["branch-instructions", "branches"], 100_000),
+    hardware(5, &["branch-misses"], 100_000),
+    hardware(6, &["bus-cycles"], 100_000),
+    hardware(3, &["cache-misses"], 1_000_000),
+    hardware(2, &["cache-references"], 1_000_000),
+    hardware(0, &["cpu-cycles", "cycles"], 1_000_000),
+    hardware(7, &["frontend-stalls"], 1_000_000),
+    hardware(1, &["instructions"], 1_000_000),
+    hardware(9, &["ref-cycles"], 1_000_000),
+];
+
+/// The events of `software` or `hardware`.
+pub fn events(kind: ProviderKind) -> impl Iterator<Item = &'static CountedEvent> {
+    let of = u32::from(kind == ProviderKind::Software);
+    EVENTS.iter().filter(move |event| event.counter.kind == of)
+}
+
+/// The event that a name stands for.
+pub fn event(kind: ProviderKind, name: &str) -> Option<&'static CountedEvent> {
+    events(kind).find(|event| event.names.contains(&name))
+}
 
 /// Signals that probes may wait for: those without another meaning, numbered as on x86 and Arm.
 pub static SIGNALS: &[(&str, i32)] = &[("SIGUSR1", 10), ("SIGUSR2", 12)];
