@@ -274,6 +274,24 @@ impl Machine {
         Some(FileId(index as u32))
     }
 
+    /// Files that were named by a path, or by a pattern of paths, keep the path as it was written: links are not followed.
+    fn show_as_written(&self, target: &str, files: &mut [File]) {
+        let is_pattern = target.contains(['*', '?', '[']) && !Path::new(target).exists();
+        if let ([file], false) = (&mut *files, is_pattern) {
+            file.path = target.to_owned();
+        }
+        let dot = if target.starts_with("./") { "./" } else { "" };
+        let paths = is_pattern.then(|| glob::glob(target).ok()).flatten();
+        for path in paths.into_iter().flatten().flatten() {
+            let Ok(identity) = Identity::of(&path) else { continue };
+            let is_it = |file: &&mut File| self.file(file.id).identity.is_same_file(&identity);
+            if let Some(file) = files.iter_mut().find(is_it) {
+                let path = path.display().to_string();
+                file.path = format!("{dot}{}", path.strip_prefix("./").unwrap_or(&path));
+            }
+        }
+    }
+
     /// Takes a file, unless the same is taken already: then that one's id is returned.
     pub fn add_file(&self, open_path: &Path, shown_path: &Path, reason: &str) -> Result<FileId, ElfError> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
@@ -476,12 +494,8 @@ impl Catalog for Machine {
             }
         };
         let mut files: Vec<File> = ids.into_iter().map(|id| self.describe(id)).collect();
-        // One file that was named by a path keeps the path as it was written.
-        if let [file] = &mut files[..]
-            && target.contains('/')
-            && (!target.contains(['*', '?', '[']) || Path::new(target).exists())
-        {
-            file.path = target.to_owned();
+        if target.contains('/') {
+            self.show_as_written(target, &mut files);
         }
         Ok(files)
     }
