@@ -4,6 +4,8 @@ use crate::cli::Cli;
 use crate::embedded;
 use crate::trace::setup;
 use lang::forms::import::{Files, Imported};
+use std::fs::Metadata;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use target::process;
@@ -27,14 +29,16 @@ impl Files for Disk<'_> {
             return Ok(vec![Imported { name: format!("{path}.ct"), text: script.text.into() }]);
         }
         let found = beside.canonicalize().map_err(|error| format!("{}: {error}", beside.display()))?;
+        let trust = Trust::of(from);
+        trust.folders_of(&beside)?;
         if found.is_dir() {
-            return folder(&found)?.iter().map(|file| script(file)).collect();
+            return folder(&found)?.iter().map(|file| script(file, &trust)).collect();
         }
         match found.extension().is_some_and(|ending| ["h", "c"].iter().any(|c| ending == *c)) {
             true => {
                 Err("C is not read; only scripts can be imported, and the types of CUDA are built in".into())
             }
-            false => Ok(vec![script(&found)?]),
+            false => Ok(vec![script(&found, &trust)?]),
         }
     }
 }
@@ -79,19 +83,66 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, String> {
     }
 }
 
-/// Whoever may write a script that root runs is root.
-fn script(path: &Path) -> Result<Imported, String> {
+/// Reads a script that `from` imports. It runs with our rights, so only those may have written it who may as well have written `from`.
+fn script(path: &Path, trust: &Trust) -> Result<Imported, String> {
     let shown = path.display();
-    for place in [Some(path), path.parent()].into_iter().flatten() {
-        let mode = place.metadata().map_err(|error| format!("{shown}: {error}"))?.mode();
-        let sticky_folder = place.is_dir() && mode & 0o1000 != 0;
-        if mode & 0o002 != 0 && !sticky_folder {
-            return Err(format!("{} can be written by anybody; `chmod o-w` it", place.display()));
-        }
-    }
-    let text = std::fs::read(path).map_err(|error| format!("{shown}: {error}"))?;
+    let failed = |error: std::io::Error| format!("{shown}: {error}");
+    trust.folders_of(path)?;
+    let file = target::file::open(path).map_err(failed)?;
+    trust.allows(path, &file.metadata().map_err(failed)?)?;
+    let mut text = Vec::new();
+    file.take(MOST_BYTES).read_to_end(&mut text).map_err(failed)?;
     let text = String::from_utf8(text).map_err(|_| format!("{shown} is not UTF-8 text"))?;
     Ok(Imported { name: shown_name(path), text })
+}
+
+/// Bytes of a script at most.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Users whose files are imported: root, we ourselves, who has called us by sudo, and the owner of the script that imports.
+struct Trust(Vec<u32>);
+
+impl Trust {
+    fn of(from: &str) -> Trust {
+        // SAFETY: no preconditions.
+        let own = unsafe { libc::geteuid() };
+        let by_sudo = ["SUDO_UID", "PKEXEC_UID"].map(|name| std::env::var(name).ok()?.parse().ok());
+        let importer = Path::new(from).metadata().ok().filter(|_| !from.is_empty()).map(|file| file.uid());
+        Trust([0, own].into_iter().chain(by_sudo.into_iter().flatten()).chain(importer).collect())
+    }
+
+    /// Nobody else can have written it, or put it in the place of another.
+    fn allows(&self, place: &Path, metadata: &Metadata) -> Result<(), String> {
+        let (shown, mode) = (place.display(), metadata.mode());
+        // Where a folder is sticky, files are their owners'.
+        let is_shared = metadata.is_dir() && mode & 0o1000 != 0;
+        if mode & 0o002 != 0 && !is_shared {
+            return Err(format!("{shown} can be written by anybody; `chmod o-w` it"));
+        }
+        match self.0.contains(&metadata.uid()) {
+            true => Ok(()),
+            false => Err(format!(
+                "{shown} belongs to user {}, who could change what this script does; copy it, or `chown` it",
+                metadata.uid()
+            )),
+        }
+    }
+
+    /// The same of all folders above a file and of the links that lead to it.
+    fn folders_of(&self, path: &Path) -> Result<(), String> {
+        let written = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
+        for place in written.ancestors().chain(real.ancestors().skip(1)) {
+            let failed = |error: std::io::Error| format!("{}: {error}", place.display());
+            let metadata = place.symlink_metadata().map_err(failed)?;
+            if !metadata.is_symlink() {
+                self.allows(place, &metadata)?;
+            } else if !self.0.contains(&metadata.uid()) {
+                return Err(format!("the link {} belongs to user {}", place.display(), metadata.uid()));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Relative to where we are, if it lies below.

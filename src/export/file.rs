@@ -40,6 +40,8 @@ pub struct Destination {
     offered: Arc<AtomicU64>,
     /// So many of them are in the file.
     arrived: Arc<AtomicU64>,
+    /// Only files that are not there yet are written to.
+    only_new: bool,
     /// When another trace begins, where the format has traces.
     trace_per: Per,
     /// What is sent is read from a recording: it is still there if it does not arrive.
@@ -90,10 +92,16 @@ impl Destination {
             total: Arc::default(),
             offered: Arc::default(),
             arrived: Arc::default(),
+            only_new: false,
             trace_per: Per::default(),
             recorded: false,
             delivery: Arc::default(),
         }
+    }
+
+    /// The same, which writes to no file that is there already, and follows no link: for names that the user did not choose.
+    pub fn only_new(self) -> Destination {
+        Destination { only_new: true, ..self }
     }
 
     /// For what is read from a recording.
@@ -202,7 +210,12 @@ impl Destination {
     /// Creates the file in hand.
     pub fn create(&self) -> Result<Box<dyn Write + Send>> {
         let path = self.path();
-        let file = if self.is_stdout() { stdout() } else { File::create(&path) }.map_err(at(&path))?;
+        let file = match (self.is_stdout(), self.only_new) {
+            (true, _) => stdout(),
+            (false, true) => File::create_new(&path),
+            (false, false) => File::create(&path),
+        };
+        let file = file.map_err(at(&path))?;
         for count in [&self.size, &self.offered, &self.arrived] {
             count.store(0, Ordering::Relaxed);
         }
@@ -357,5 +370,14 @@ mod tests {
         assert_eq!(size_in_bytes("77"), Some(77));
         assert_eq!(size_in_bytes("1.5G"), None);
         assert_eq!(size_in_bytes(""), None);
+    }
+
+    #[test]
+    fn a_name_that_the_user_did_not_choose_is_no_way_to_another_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (link, aim) = (dir.path().join("trace.jsonl"), dir.path().join("aim"));
+        std::os::unix::fs::symlink(&aim, &link).expect("linked");
+        let dest = Destination::new(link.to_str().expect("UTF-8"), None).only_new();
+        assert!(dest.create().is_err() && !aim.exists());
     }
 }

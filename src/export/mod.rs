@@ -40,6 +40,8 @@ pub struct Asked {
     pub kind: &'static Kind,
     /// `trace.jsonl`
     pub dest: String,
+    /// The user has not chosen the name: it must be that of a new file.
+    pub only_new: bool,
 }
 
 /// A kind of export.
@@ -148,7 +150,7 @@ pub fn parse(text: &str) -> Result<Asked, String> {
     if dest.is_empty() && !kind.optional {
         return Err(format!("expected KIND=DEST: {}={}", kind.name, kind.dest));
     }
-    Ok(Asked { kind, dest: dest.into() })
+    Ok(Asked { kind, dest: dest.into(), only_new: false })
 }
 
 /// What the command line says about all exports.
@@ -166,8 +168,9 @@ impl Options {
         Options { rotate: cli.rotate, trace_per: cli.trace_per.clone() }
     }
 
-    fn destination(&self, dest: &str) -> Destination {
-        Destination::new(dest, self.rotate).with_traces(self.trace_per.clone())
+    fn destination(&self, asked: &Asked) -> Destination {
+        let dest = Destination::new(&asked.dest, self.rotate).with_traces(self.trace_per.clone());
+        if asked.only_new { dest.only_new() } else { dest }
     }
 }
 
@@ -192,12 +195,13 @@ impl Exports {
     /// Opens all that was asked for. What cannot be opened is a mistake before anything is traced.
     pub fn open(asked: &[Asked], options: &Options, run: &Arc<Run>, inner: Box<dyn Sink>) -> Result<Exports> {
         let mut queues = Vec::new();
-        for Asked { kind, dest } in asked {
+        for wanted in asked {
+            let Asked { kind, dest, .. } = wanted;
             if queues.iter().any(|queue: &Queue| queue.dest() == dest) {
                 bail!("--export: two exports go to `{dest}`");
             }
             let Some(open) = kind.open else { continue };
-            let queue = Queue::start(kind, open, options.destination(dest), run.clone());
+            let queue = Queue::start(kind, open, options.destination(wanted), run.clone());
             queues.push(queue.with_context(|| format!("--export {}", kind.with(dest)))?);
         }
         let flush_asked = Arc::default();

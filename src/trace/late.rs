@@ -6,15 +6,16 @@ use super::unwind::Unwinder;
 use crate::messages::Messages;
 use crate::names::MachineNames;
 use runtime::clock::{Clock, SystemClock};
-use runtime::process::{Mapped, Mapping, MappingWatch, Mappings, Question};
+use runtime::process::{Mapped, MappedInode, Mapping, MappingWatch, Mappings, Question};
 use runtime::run::{Next, Watch};
 use runtime::{Session, UnwindMaps};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
+use std::fs::{File, Metadata};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use target::{Machine, process};
+use target::{Identity, Machine, file, process};
 
 /// Who wants to hear of files that appear.
 pub struct Extender<'a> {
@@ -25,8 +26,8 @@ pub struct Extender<'a> {
     pub names: &'a MachineNames,
     unwinder: OnceCell<Unwinder<'a>>,
     messages: &'a Messages,
-    /// Inodes of files that were mapped while it ran, by any process that we heard of.
-    heard: RefCell<HashSet<u32>>,
+    /// Devices and inodes of files that were mapped while it ran, by any process that we heard of.
+    heard: RefCell<HashSet<(u64, u64)>>,
     /// Some were missed, or may have been.
     hears_badly: Cell<bool>,
 }
@@ -45,10 +46,9 @@ impl<'a> Extender<'a> {
         Extender { scripts, machine, names, unwinder, messages, heard, hears_badly }
     }
 
-    /// A file like this was mapped while the script ran. File systems show one file under several devices: the inode decides, of
-    /// which overlays keep the low half.
-    pub fn has_heard_of(&self, (_, inode): (u64, u64)) -> bool {
-        self.heard.borrow().contains(&(inode as u32))
+    /// A file that may be this one was mapped while the script ran.
+    pub fn has_heard_of(&self, file: &Identity) -> bool {
+        self.heard.borrow().iter().any(|&(device, inode)| file.may_be(device, inode))
     }
 
     /// More may have been mapped than was heard of.
@@ -61,8 +61,8 @@ impl<'a> Extender<'a> {
         self.hears_badly.set(true);
     }
 
-    fn hear_of(&self, (_, inode): (u64, u64)) {
-        self.heard.borrow_mut().insert(inode as u32);
+    fn hear_of(&self, identity: (u64, u64)) {
+        self.heard.borrow_mut().insert(identity);
     }
 
     /// Whoever keeps the tables that stacks are walked by, if they are.
@@ -211,7 +211,7 @@ pub struct Heard<'a> {
     extender: &'a Extender<'a>,
     /// The traced program is held at new files: this is for what it maps in other ways.
     is_held: bool,
-    seen: HashSet<(u64, u64)>,
+    seen: HashSet<MappedInode>,
     /// That some were missed was said.
     said_lost: bool,
 }
@@ -229,20 +229,20 @@ impl<'a> Heard<'a> {
 
     fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
         let any = self.hears_all();
-        self.extender.hear_of(mapped.identity);
+        self.extender.hear_of((mapped.inode.device, mapped.inode.number));
         if self.extender.scripts.may_want(&mapped.path) {
             self.extender.names.processes.meet(mapped.pid);
         }
         self.see_code(mapped, session, any);
-        if !any && !session.is_traced(mapped.pid) || self.seen.contains(&mapped.identity) {
+        if !any && !session.is_traced(mapped.pid) || self.seen.contains(&mapped.inode) {
             return;
         }
         // One that has gone, with a root of its own: the next that maps the file shows it to us.
-        let Some(open) = reachable(mapped) else { return };
-        self.seen.insert(mapped.identity);
+        let Some(file) = open(mapped) else { return };
+        self.seen.insert(mapped.inode);
         let when = format!("mapped by process {} {} us before", mapped.pid, mapped.late_us());
         let before = session.attached();
-        self.extender.scripts.extend(session, &open, &mapped.path, &when);
+        self.extender.scripts.extend(session, &file.path, &mapped.path, &when);
         if self.is_held && session.attached() > before {
             self.extender.miss_some();
             self.extender.messages.lost(&format!(
@@ -254,15 +254,25 @@ impl<'a> Heard<'a> {
     }
 }
 
-/// A path to a file that was mapped. The process may be over already: our own path serves if it leads there.
-fn reachable(mapped: &Mapped) -> Option<PathBuf> {
-    let is_it = |file: std::fs::Metadata| (file.dev(), file.ino()) == mapped.identity;
-    if mapped.path.metadata().is_ok_and(is_it) {
-        return Some(mapped.path.clone());
+/// A file that was mapped, and a path to it that stays.
+struct Opened {
+    path: PathBuf,
+    /// Open as long as the path is used, if that is our descriptor.
+    _held: Option<File>,
+}
+
+/// Opens a file that was mapped. The process may be over already: our own path serves if it leads there.
+fn open(mapped: &Mapped) -> Option<Opened> {
+    let is_it = |file: &Metadata| (file.dev(), file.ino()) == (mapped.inode.device, mapped.inode.number);
+    if mapped.path.metadata().is_ok_and(|file| is_it(&file)) {
+        return Some(Opened { path: mapped.path.clone(), _held: None });
     }
     let inside = mapped.path.strip_prefix("/").unwrap_or(&mapped.path);
-    let in_its_root = PathBuf::from(format!("/proc/{}/root", mapped.pid)).join(inside);
-    in_its_root.exists().then_some(in_its_root)
+    let file = file::open(&PathBuf::from(format!("/proc/{}/root", mapped.pid)).join(inside)).ok()?;
+    // Another may lie there by now.
+    let found = Identity::of_file(&file).ok()?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+    found.may_be(mapped.inode.device, mapped.inode.number).then_some(Opened { path, _held: Some(file) })
 }
 
 impl Heard<'_> {

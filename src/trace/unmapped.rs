@@ -49,7 +49,7 @@ impl<'a> Unmapped<'a> {
             let identity = self.machine.identity(file);
             self.mapped.contains(&file)
                 || extender.has_heard_of(identity)
-                || child.is_some_and(|child| child.has_mapped(&identity))
+                || child.is_some_and(|child| child.has_mapped(&(identity.device, identity.inode)))
         };
         let (mapped, unmapped): (Vec<_>, Vec<_>) =
             self.targets.iter().partition(|(_, files)| files.iter().any(is_mapped));

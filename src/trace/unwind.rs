@@ -219,7 +219,7 @@ impl Inner {
         if let Some(&key) = self.keys.get(&mapping.state) {
             return Ok(Some(key));
         }
-        let file = std::fs::File::open(&mapping.open)?;
+        let file = target::file::open(&mapping.open)?;
         let Some(key) = mapped_key(&file) else { return Ok(None) };
         if self.keys.keys().any(|known| known.identity == mapping.state.identity) {
             // It was overwritten.
@@ -233,7 +233,7 @@ impl Inner {
 
     /// Enters a mapping of a known file; false when the process has to be read as a whole.
     fn see(&mut self, mapped: &Mapped) -> Result<bool> {
-        let (device, inode) = mapped.identity;
+        let (device, inode) = (mapped.inode.device, mapped.inode.number);
         let file = ((libc::major(device), libc::minor(device)), inode);
         let is_stale = self.processes.get(&mapped.pid).is_none_or(Process::is_stale);
         if is_stale || !self.files.contains_key(&file) || !self.runs_as_known(mapped.pid) {

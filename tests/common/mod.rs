@@ -151,6 +151,12 @@ impl Running {
         }
     }
 
+    /// Whether a line that contains this has come by now.
+    pub fn has_said(&mut self, wanted: &str) -> bool {
+        self.heard.extend(self.lines.try_iter());
+        self.heard.iter().any(|line| line.contains(wanted))
+    }
+
     /// The lines that came until the last one that was waited for.
     pub fn heard(&self) -> &[String] {
         &self.heard

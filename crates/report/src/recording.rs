@@ -65,6 +65,9 @@ impl std::fmt::Display for NoRecording {
 
 impl std::error::Error for NoRecording {}
 
+/// Bytes. A small compressed file may stand for one line that fills the memory.
+const LONGEST_LINE: u64 = 16 << 20;
+
 /// Who reads a recording.
 pub trait Reader {
     /// Once, before the first record.
@@ -79,7 +82,7 @@ pub trait Reader {
 /// The file cannot be read at all. What is wrong further on is in the result.
 pub fn read(mut lines: impl BufRead, to: &mut dyn Reader) -> Result<Recording, NoRecording> {
     let mut line = Vec::new();
-    lines.read_until(b'\n', &mut line).map_err(NoRecording::Io)?;
+    read_line(&mut lines, &mut line).map_err(NoRecording::Io)?;
     let run = first_line(&line)?;
     to.begin(&run);
     let mut reader = Lines::default();
@@ -89,7 +92,12 @@ pub fn read(mut lines: impl BufRead, to: &mut dyn Reader) -> Result<Recording, N
         line.clear();
         number += 1;
         // A compressed file that was cut off ends with an error; what came before it is right.
-        let Ok(read) = lines.read_until(b'\n', &mut line) else { return Ok(recording) };
+        let Ok(read) = read_line(&mut lines, &mut line) else { return Ok(recording) };
+        if read as u64 == LONGEST_LINE {
+            let reason = format!("a line of more than {} MB", LONGEST_LINE >> 20);
+            recording.unreadable.get_or_insert((number, reason, 0)).2 += 1;
+            return Ok(recording);
+        }
         if read == 0 || line.last() != Some(&b'\n') {
             return Ok(recording);
         }
@@ -104,6 +112,11 @@ pub fn read(mut lines: impl BufRead, to: &mut dyn Reader) -> Result<Recording, N
             Err(reason) => recording.unreadable.get_or_insert((number, reason, 0)).2 += 1,
         }
     }
+}
+
+/// Reads a line; of a longer one than any record its beginning.
+fn read_line(lines: impl BufRead, line: &mut Vec<u8>) -> std::io::Result<usize> {
+    lines.take(LONGEST_LINE).read_until(b'\n', line)
 }
 
 fn first_line(line: &[u8]) -> Result<Run, NoRecording> {

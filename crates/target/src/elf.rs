@@ -10,6 +10,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::dynamic::{
@@ -23,7 +24,8 @@ use goblin::elf::sym::{STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC};
 use goblin::elf::{Header, ProgramHeader, SectionHeader};
 use lang::catalog::Function;
 use memchr::memmem;
-use memmap2::Mmap;
+
+use crate::file::{self, Mapped};
 
 /// Size of an `Elf64_Sym`.
 const SYM_SIZE: usize = 24;
@@ -31,6 +33,10 @@ const SYM_SIZE: usize = 24;
 const DYN_SIZE: usize = 16;
 /// `VERSYM_HIDDEN`: not the default version of its name.
 const VERSYM_HIDDEN: u16 = 0x8000;
+/// Bytes of a file that are searched for text. Files with holes are endless for nothing.
+const MOST_SEARCHED: usize = 4 << 30;
+/// Bytes of a table of names at most: 1 GB is some ten times that of the largest libraries.
+const MOST_NAMES: usize = 1 << 30;
 /// `NT_GNU_BUILD_ID`
 const NT_GNU_BUILD_ID: u32 = 3;
 
@@ -84,7 +90,7 @@ const THIS_MACHINE: (u16, &str) = (EM_X86_64, "64-bit x86-64");
 const THIS_MACHINE: (u16, &str) = (EM_AARCH64, "64-bit aarch64");
 
 /// A mapped ELF file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ElfFile {
     path: PathBuf,
     bytes: Bytes,
@@ -96,9 +102,9 @@ pub struct ElfFile {
 }
 
 /// File contents: mapped, or given by a test.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Bytes {
-    Mapped(Mmap),
+    Mapped(Arc<Mapped>),
     Owned(Vec<u8>),
 }
 
@@ -113,7 +119,7 @@ impl std::ops::Deref for Bytes {
 }
 
 /// What the dynamic table says; addresses already turned into file offsets.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Dynamic {
     symbols: Option<usize>,
     strings: Option<(usize, usize)>,
@@ -198,18 +204,19 @@ impl ElfFile {
     pub fn open(path: &Path) -> Result<ElfFile, ElfError> {
         let unreadable = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => ElfError::NotFound { path: path.into() },
+            io::ErrorKind::InvalidInput => ElfError::NotElf { path: path.into() },
             _ => ElfError::Unreadable { path: path.into(), source },
         };
-        let metadata = std::fs::metadata(path).map_err(unreadable)?;
-        // A device, a pipe or a directory: opening it could block or do something.
-        if !metadata.is_file() || metadata.len() == 0 {
+        ElfFile::of_file(&file::open(path).map_err(unreadable)?, path)
+    }
+
+    /// Maps an open file and reads its headers; `path` is what errors show.
+    pub fn of_file(file: &File, path: &Path) -> Result<ElfFile, ElfError> {
+        let unreadable = |source: io::Error| ElfError::Unreadable { path: path.into(), source };
+        if file.metadata().map_err(unreadable)?.len() == 0 {
             return Err(ElfError::NotElf { path: path.into() });
         }
-        let file = File::open(path).map_err(unreadable)?;
-        // SAFETY: the mapping is private and read-only. Somebody who shortens the file meanwhile makes us die of SIGBUS,
-        // as would happen to every program that has the library loaded; installers replace libraries by renaming.
-        let map = unsafe { Mmap::map(&file) }.map_err(unreadable)?;
-        ElfFile::from_bytes(Bytes::Mapped(map), path)
+        ElfFile::from_bytes(Bytes::Mapped(Arc::new(Mapped::of(file).map_err(unreadable)?)), path)
     }
 
     /// Reads an image in memory; `path` is what errors show.
@@ -326,12 +333,33 @@ impl ElfFile {
 
     /// Contains these bytes anywhere.
     pub fn contains(&self, text: &[u8]) -> bool {
-        memmem::find(&self.bytes, text).is_some()
+        memmem::find(clamp(&self.bytes, 0, MOST_SEARCHED), text).is_some()
     }
 
     /// Bytes of a section by its name.
     pub fn named_section(&self, name: &str) -> Option<&[u8]> {
         Some(self.section_bytes(self.section(name)?))
+    }
+
+    /// Offset and size in the file, and address, of a section by its name.
+    pub(crate) fn section_place(&self, name: &str) -> Option<(usize, usize, u64)> {
+        let section = self.section(name).filter(|section| section.sh_type != SHT_NOBITS)?;
+        Some((to_usize(section.sh_offset), to_usize(section.sh_size), section.sh_addr))
+    }
+
+    /// The whole file.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What is loaded.
+    pub(crate) fn loaded_segments(&self) -> impl Iterator<Item = &ProgramHeader> {
+        self.segments.iter().filter(|segment| segment.p_type == PT_LOAD)
+    }
+
+    /// Flags and bytes of all sections.
+    pub(crate) fn flagged_sections(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.sections.iter().map(|section| (section.sh_flags, self.section_bytes(section)))
     }
 
     /// Flags and bytes of a section by its name.
@@ -453,12 +481,13 @@ impl ElfFile {
         let len = self.dynamic_symbol_count()?.checked_mul(SYM_SIZE)?;
         let entries = clamp(&self.bytes, start, len);
         let (at, size) = self.dynamic.strings?;
-        Some(Table { entries, strings: clamp(&self.bytes, at, size), is_dynamic: true })
+        Some(Table { entries, strings: clamp(&self.bytes, at, size.min(MOST_NAMES)), is_dynamic: true })
     }
 
     fn full_table(&self) -> Option<Table<'_>> {
         let section = self.sections.iter().find(|s| s.sh_type == SHT_SYMTAB)?;
         let strings = self.section_bytes(self.sections.get(section.sh_link as usize)?);
+        let strings = clamp(strings, 0, MOST_NAMES);
         Some(Table { entries: self.section_bytes(section), strings, is_dynamic: false })
     }
 

@@ -6,10 +6,11 @@
 //! of it, where several file systems are merged), so these tell whether two overlay files are one. A file that was
 //! copied up into a container has times of its own.
 
-use std::ffi::CString;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// `OVERLAYFS_SUPER_MAGIC`
@@ -34,15 +35,14 @@ struct Content {
 }
 
 impl Identity {
-    /// Of the file that a path leads to.
-    pub fn of(path: &Path) -> io::Result<Identity> {
-        let name = CString::new(path.as_os_str().as_bytes())?;
-        let stat = statx(&name)?;
+    /// Of an open file.
+    pub fn of_file(file: &File) -> io::Result<Identity> {
+        let stat = statx(file)?;
         let time = |t: libc::statx_timestamp| (t.tv_sec, t.tv_nsec);
         Ok(Identity {
             device: libc::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
-            on_overlay: file_system(&name)? == OVERLAYFS,
+            on_overlay: file_system(file)? == OVERLAYFS,
             content: Content {
                 size: stat.stx_size,
                 times: [time(stat.stx_mtime), time(stat.stx_ctime), time(stat.stx_btime)],
@@ -50,22 +50,42 @@ impl Identity {
         })
     }
 
+    /// Of the file that a path leads to. It is not read, and may be anything.
+    pub fn of(path: &Path) -> io::Result<Identity> {
+        Identity::of_file(&OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?)
+    }
+
+    /// When it was made, where the file system knows.
+    fn born(&self) -> (i64, u32) {
+        self.content.times[2]
+    }
+
     /// A uprobe on one is a uprobe on the other.
     pub fn is_same_file(&self, other: &Identity) -> bool {
         if (self.device, self.inode) == (other.device, other.inode) {
-            return true;
+            // A number is given again once its file is deleted.
+            return self.born() == other.born();
         }
         // Only the low half of an inode number is the layer's where overlayfs combines layers of several file systems.
         let same_number = self.inode as u32 == other.inode as u32;
         (self.on_overlay || other.on_overlay) && same_number && self.content == other.content
     }
+
+    /// By a device and an inode that the kernel shows for a mapping, it may be mapped there. Overlays and btrfs show other devices
+    /// than `stat` does, with a major number of 0.
+    pub fn may_be(&self, device: u64, inode: u64) -> bool {
+        let is_ambiguous = |device: u64| libc::major(device) == 0;
+        let same_device = self.device == device || is_ambiguous(self.device) || is_ambiguous(device);
+        same_device && self.inode as u32 == inode as u32
+    }
 }
 
-fn statx(path: &CString) -> io::Result<libc::statx> {
+fn statx(file: &File) -> io::Result<libc::statx> {
     let mut stat = MaybeUninit::<libc::statx>::zeroed();
     let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    let (fd, flags) = (file.as_raw_fd(), libc::AT_EMPTY_PATH);
     // SAFETY: the path is NUL-terminated, and the buffer is a `statx` that the call fills.
-    let rc = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), 0, mask, stat.as_mut_ptr()) };
+    let rc = unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, stat.as_mut_ptr()) };
     if rc != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -73,11 +93,11 @@ fn statx(path: &CString) -> io::Result<libc::statx> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// Magic number of the file system that a path lies on.
-fn file_system(path: &CString) -> io::Result<i64> {
+/// Magic number of the file system that a file lies on.
+fn file_system(file: &File) -> io::Result<i64> {
     let mut stat = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: the path is NUL-terminated, and the buffer is a `statfs` that the call fills.
-    if unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+    // SAFETY: the buffer is a `statfs` that the call fills.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: it was zeroed, which is a valid value, and then filled.
@@ -110,5 +130,25 @@ mod tests {
             Identity::of(&dir.path().join("none")).expect_err("missing").kind(),
             io::ErrorKind::NotFound
         );
+    }
+
+    #[test]
+    fn an_inode_number_that_is_given_again_is_another_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("library");
+        std::fs::write(&path, "x").expect("written");
+        let before = Identity::of(&path).expect("stat");
+        let again =
+            Identity { content: Content { times: [(0, 0), (0, 0), (1, 0)], ..before.content }, ..before };
+        assert!(before.is_same_file(&before) && !before.is_same_file(&again));
+    }
+
+    #[test]
+    fn one_number_on_two_devices_is_two_files_unless_devices_are_made_up() {
+        let file = Identity::of(Path::new("/")).expect("stat");
+        let on = |major, inode| Identity { device: libc::makedev(major, 1), inode, ..file };
+        assert!(on(8, 5).may_be(libc::makedev(8, 1), 5));
+        assert!(!on(8, 5).may_be(libc::makedev(9, 1), 5) && !on(8, 5).may_be(libc::makedev(8, 1), 6));
+        assert!(on(0, 5).may_be(libc::makedev(9, 1), 5 | 1 << 40));
     }
 }

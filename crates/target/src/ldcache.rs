@@ -5,8 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::file;
+
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
 const NEW_MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+/// A cache has some hundred KB.
+const MOST_BYTES: u64 = 64 << 20;
 /// Size of the header of each format.
 const OLD_HEADER: usize = 16;
 const NEW_HEADER: usize = 48;
@@ -29,7 +33,7 @@ pub fn parse(bytes: &[u8]) -> Vec<(String, PathBuf)> {
 
 /// Reads the cache of a root directory; empty when there is none.
 pub fn read(root: &Path) -> Vec<(String, PathBuf)> {
-    std::fs::read(root.join("etc/ld.so.cache")).map(|bytes| parse(&bytes)).unwrap_or_default()
+    file::read(&root.join("etc/ld.so.cache"), MOST_BYTES).map(|bytes| parse(&bytes)).unwrap_or_default()
 }
 
 /// The table of the new format: the file, or what stands behind a table of the old one, aligned to 8 bytes.

@@ -11,6 +11,7 @@
 
 mod dwarf;
 pub mod elf;
+pub mod file;
 mod hunt;
 mod identity;
 mod ldcache;
@@ -26,5 +27,6 @@ pub mod stack;
 pub mod unwind;
 
 pub use elf::{ElfError, ElfFile};
+pub use identity::Identity;
 pub use machine::{Kernel, Machine, Scope};
 pub use stack::{Frame, Symbols};

@@ -10,6 +10,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::fs::File as OpenFile;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +26,7 @@ use lang::debug::{self, Absent, TypeId};
 
 use crate::dwarf::{Debug, symbols_beside};
 use crate::elf::{ElfError, ElfFile, Functions};
+use crate::file;
 use crate::hunt::{self, Hunt};
 use crate::identity::Identity;
 use crate::locate::{self, Verdict, Wanted};
@@ -92,6 +95,10 @@ pub trait Kernel: std::fmt::Debug + Sync {
 /// A file that was taken.
 #[derive(Debug)]
 struct Taken {
+    /// Where it was found.
+    found_path: PathBuf,
+    /// Kept open, as its path may end with a process.
+    _held: Option<OpenFile>,
     open_path: PathBuf,
     shown: PathBuf,
     reason: String,
@@ -116,7 +123,7 @@ impl Taken {
 
     /// Debug information, which is `file`'s.
     fn debug(&self, file: FileId) -> Result<&Debug, Absent> {
-        let find = || Debug::of(file, &self.elf, &self.open_path, &self.shown);
+        let find = || Debug::of(file, &self.elf, &self.found_path, &self.shown);
         self.debug.get_or_init(find).as_ref().map_err(Absent::clone)
     }
 
@@ -128,7 +135,7 @@ impl Taken {
     /// meant to be probed.
     fn symbols_beside(&self) -> Option<ElfFile> {
         let is_stripped_program = !self.elf.has_symtab() && self.elf.soname().is_none();
-        is_stripped_program.then(|| symbols_beside(&self.elf, &self.open_path, &self.shown)).flatten()
+        is_stripped_program.then(|| symbols_beside(&self.elf, &self.found_path, &self.shown)).flatten()
     }
 }
 
@@ -170,7 +177,8 @@ impl Machine {
         &self.file(file).reason
     }
 
-    /// A path at which this process can open the file: into another root, or a mapping, where need be.
+    /// A path at which this process can open the file, as long as this machine lives: a descriptor of ours where the file was found
+    /// through a process.
     pub fn open_path(&self, file: FileId) -> &Path {
         &self.file(file).open_path
     }
@@ -180,10 +188,9 @@ impl Machine {
         &self.file(file).shown
     }
 
-    /// Device and inode as `stat` shows them.
-    pub fn identity(&self, file: FileId) -> (u64, u64) {
-        let identity = &self.file(file).identity;
-        (identity.device, identity.inode)
+    /// What tells it from other files.
+    pub fn identity(&self, file: FileId) -> &Identity {
+        &self.file(file).identity
     }
 
     /// GNU build id, in hex.
@@ -237,12 +244,17 @@ impl Machine {
         targets
     }
 
-    /// Those of the files that one of these processes has mapped, by their inodes: a mapping is shown with another device on some
-    /// file systems.
+    /// Those of the files that one of these processes has mapped, as far as mappings show it.
     pub fn mapped_by(&self, pids: &[u32], files: impl Iterator<Item = FileId>) -> Vec<FileId> {
         let mappings = pids.iter().flat_map(|&pid| process::mappings(pid));
-        let inodes: HashSet<u32> = mappings.map(|mapping| mapping.inode as u32).collect();
-        files.filter(|&file| inodes.contains(&(self.file(file).identity.inode as u32))).collect()
+        let places: HashSet<((u32, u32), u64)> = mappings.map(|one| (one.device, one.inode)).collect();
+        let is_mapped = |file: &FileId| {
+            let may_be = |&((major, minor), inode): &_| {
+                self.file(*file).identity.may_be(libc::makedev(major, minor), inode)
+            };
+            places.iter().any(may_be)
+        };
+        files.filter(is_mapped).collect()
     }
 
     /// What it concerns.
@@ -295,19 +307,26 @@ impl Machine {
     /// Takes a file, unless the same is taken already: then that one's id is returned.
     pub fn add_file(&self, open_path: &Path, shown_path: &Path, reason: &str) -> Result<FileId, ElfError> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
-        let identity = Identity::of(open_path).map_err(|source| match source.kind() {
+        let unreadable = |source: std::io::Error| match source.kind() {
             std::io::ErrorKind::NotFound => ElfError::NotFound { path: shown_path.into() },
+            std::io::ErrorKind::InvalidInput => ElfError::NotElf { path: shown_path.into() },
             _ => ElfError::Unreadable { path: shown_path.into(), source },
-        })?;
+        };
+        let file = file::open(open_path).map_err(unreadable)?;
+        let identity = Identity::of_file(&file).map_err(unreadable)?;
         let known = (0..self.files.len()).find(|&at| {
             self.files.get(at).is_some_and(|f| f.is_current() && f.identity.is_same_file(&identity))
         });
         if let Some(index) = known {
             return Ok(FileId(index as u32));
         }
-        let elf = ElfFile::open(open_path)?;
+        let elf = ElfFile::of_file(&file, open_path)?;
+        let held = Some(file).filter(|_| open_path.starts_with("/proc"));
+        let through = held.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
         self.files.push(Box::new(Taken {
-            open_path: open_path.into(),
+            found_path: open_path.into(),
+            open_path: through.map_or_else(|| open_path.into(), PathBuf::from),
+            _held: held,
             shown: shown_path.into(),
             reason: reason.into(),
             identity,
@@ -621,7 +640,7 @@ fn with_interpreters(view: &View, program: PathBuf) -> Vec<PathBuf> {
 fn interpreter(view: &View, script: &Path) -> Option<PathBuf> {
     use std::io::Read;
     let mut head = Vec::new();
-    std::fs::File::open(view.outside(script)).ok()?.take(256).read_to_end(&mut head).ok()?;
+    file::open(&view.outside(script)).ok()?.take(256).read_to_end(&mut head).ok()?;
     let line =
         String::from_utf8_lossy(head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?).into_owned();
     let mut words = line.split_ascii_whitespace();

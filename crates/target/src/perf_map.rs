@@ -18,6 +18,10 @@ use crate::process;
 
 /// No more of a file is read: whoever writes it should not be able to fill our memory.
 const MOST_BYTES: u64 = 256 << 20;
+/// Nor are more functions remembered, of a process.
+const MOST_NAMES: usize = 1 << 20;
+/// Bytes that are read at once. A line that is longer is none.
+const PIECE: u64 = 1 << 20;
 
 /// The perf map of a process.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub struct PerfMap {
     /// As the process sees it.
     path: String,
     read: u64,
+    /// When it was last looked at.
+    size: u64,
     /// Name and end of what starts at an address; what was written last counts.
     code: BTreeMap<u64, (u64, String)>,
 }
@@ -41,7 +47,7 @@ impl PerfMap {
         let metadata = file.metadata().ok()?;
         let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
         let believed = metadata.is_file() && [owner, 0].contains(&metadata.uid());
-        believed.then(|| PerfMap { file, path, read: 0, code: BTreeMap::new() })
+        believed.then(|| PerfMap { file, path, read: 0, size: 0, code: BTreeMap::new() })
     }
 
     /// As the process sees it.
@@ -65,13 +71,20 @@ impl PerfMap {
     /// Reads what was added since. A line that is not yet whole is left for the next time.
     fn catch_up(&mut self) {
         let size = self.file.metadata().map_or(0, |metadata| metadata.len()).min(MOST_BYTES);
-        let mut added = vec![0; size.saturating_sub(self.read) as usize];
-        if self.file.read_exact_at(&mut added, self.read).is_err() {
-            return;
+        let is_longer = size > std::mem::replace(&mut self.size, size);
+        while is_longer && self.read < size && self.code.len() < MOST_NAMES {
+            let mut piece = vec![0; PIECE.min(size - self.read) as usize];
+            if self.file.read_exact_at(&mut piece, self.read).is_err() {
+                return;
+            }
+            let whole = match memchr::memrchr(b'\n', &piece) {
+                Some(at) => at + 1,
+                None if piece.len() as u64 == PIECE => piece.len(),
+                None => return,
+            };
+            self.code.extend(piece[..whole].split(|&byte| byte == b'\n').filter_map(entry));
+            self.read += whole as u64;
         }
-        let whole = memchr::memrchr(b'\n', &added).map_or(0, |at| at + 1);
-        self.code.extend(added[..whole].split(|&byte| byte == b'\n').filter_map(entry));
-        self.read += whole as u64;
     }
 }
 
@@ -113,5 +126,21 @@ mod tests {
         assert_eq!(map.find(0x2001), Some(("second".into(), 1)));
         assert_eq!(map.find(0x1010), Some(("again".into(), 16)));
         assert_eq!(map.find(0x1020), None);
+    }
+
+    #[test]
+    fn a_line_without_end_is_passed_over_and_read_once() {
+        let own = std::process::id();
+        let path = format!("/tmp/perf-{own}.map.long");
+        let mut file = File::create(&path).expect("a file");
+        file.write_all(&vec![b'7'; 3 * PIECE as usize + 5]).expect("written");
+        file.write_all(b"\n1000 10 first\n").expect("written");
+        let file = File::open(&path).expect("there");
+        std::fs::remove_file(&path).expect("removed");
+        let mut map = PerfMap { file, path, read: 0, size: 0, code: BTreeMap::new() };
+        assert_eq!(map.find(0x1001), Some(("first".into(), 1)));
+        let (read, size) = (map.read, map.size);
+        assert_eq!((map.find(0x5000), map.read), (None, size));
+        assert_eq!(read, size);
     }
 }

@@ -48,6 +48,8 @@ const PACKAGE_DIRS: [&str; 4] = [
 pub(crate) const CUDA_ORIGIN: &str = "CUDA toolkit";
 /// [`Place::origin`] of wheels.
 pub(crate) const PACKAGES_ORIGIN: &str = "Python's site-packages";
+/// Bytes of a `pyvenv.cfg` at most.
+const MOST_SETTINGS: u64 = 1 << 16;
 /// Most files that a program's needed libraries are followed through.
 const MAX_NEEDED: usize = 512;
 
@@ -217,7 +219,8 @@ impl View {
         let mut prefixes: Vec<PathBuf> = prefix_of(&outside).into_iter().collect();
         let in_environment = prefixes.first().map(|prefix| prefix.join("pyvenv.cfg"));
         // A virtual environment hides the packages of the Python it was made from, unless it says otherwise.
-        let settings = in_environment.and_then(|file| std::fs::read_to_string(file).ok());
+        let settings = in_environment
+            .and_then(|file| String::from_utf8(crate::file::read(&file, MOST_SETTINGS).ok()?).ok());
         if settings.is_none_or(|text| includes_system_packages(&text)) {
             prefixes.extend(prefix_of(&self.resolve(&outside)));
         }

@@ -18,8 +18,9 @@ use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
-use crate::dwarf::symbols_beside;
+use crate::dwarf::{has_harmless_information, symbols_beside};
 use crate::elf::ElfFile;
+use crate::file;
 use crate::perf_map::PerfMap;
 use crate::process::{self, Mapping, MappingName};
 
@@ -50,8 +51,7 @@ impl Frame {
 #[derive(Debug)]
 pub struct Symbols {
     symbolizer: Symbolizer,
-    /// One that leaves names as they are.
-    mangled: OnceCell<Symbolizer>,
+    demangle: bool,
     with_source: bool,
     processes: HashMap<u32, Vec<Region>>,
     /// Processes that have mapped something new since we looked.
@@ -87,15 +87,17 @@ impl Symbols {
     /// `with_source`: also find source lines and inlined functions, which takes debug information and time. `demangle`: names
     /// of C++ and Rust as their source has them.
     pub fn new(with_source: bool, demangle: bool) -> Symbols {
+        // The symbolizer maps files, too.
+        file::survive_truncation();
         let symbolizer = Symbolizer::builder()
             .enable_code_info(with_source)
             .enable_inlined_fns(with_source)
-            .enable_demangling(demangle)
+            .enable_demangling(false)
             .enable_auto_reload(false)
             .build();
         Symbols {
             symbolizer,
-            mangled: OnceCell::new(),
+            demangle,
             with_source,
             processes: HashMap::new(),
             outdated: HashSet::new(),
@@ -128,7 +130,7 @@ impl Symbols {
     /// A file is about to be mapped, `offset` bytes of it at the beginning of `place`. It may be unmapped before anybody looks.
     pub fn expect(&mut self, pid: u32, place: Range<u64>, offset: u64, open: &Path, shown: &Path) {
         let Some(regions) = self.processes.get_mut(&pid) else { return self.look(pid) };
-        let Ok(file) = File::open(open).and_then(|file| Ok((file.metadata()?, file))) else { return };
+        let Ok(file) = file::open(open).and_then(|file| Ok((file.metadata()?, file))) else { return };
         let (metadata, file) = file;
         let is_there = shown.metadata().is_ok_and(|other| same_file(&other, &metadata));
         let file = if is_there { shown.to_path_buf() } else { hold(&mut self.expected, &metadata, file) };
@@ -167,11 +169,7 @@ impl Symbols {
         let offset = address - region.start + region.offset;
         let mut elf = Elf::new(region.file.as_ref()?);
         elf.debug_syms = false;
-        let mangled = self.mangled.get_or_init(|| {
-            let plain = Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false);
-            plain.enable_demangling(false).enable_auto_reload(false).build()
-        });
-        match mangled.symbolize_single(&Source::Elf(elf), Input::FileOffset(offset)) {
+        match self.symbolizer.symbolize_single(&Source::Elf(elf), Input::FileOffset(offset)) {
             Ok(Symbolized::Sym(sym)) if sym.offset == 0 => Some(sym.name.into_owned()),
             _ => None,
         }
@@ -277,9 +275,9 @@ impl Symbols {
         let offset = address - region.start + region.offset;
         let found = |with_source| {
             let mut elf = Elf::new(path);
-            elf.debug_syms = with_source;
+            elf.debug_syms = with_source && has_harmless_information(path);
             match self.symbolizer.symbolize_single(&Source::Elf(elf), Input::FileOffset(offset)) {
-                Ok(Symbolized::Sym(sym)) => Some(frames(&sym, address, region.module.as_deref())),
+                Ok(Symbolized::Sym(sym)) => Some(self.named(&sym, address, region.module.as_deref())),
                 _ => None,
             }
         };
@@ -301,7 +299,7 @@ impl Symbols {
         let mut source = Elf::new(symbols);
         source.debug_syms = self.with_source;
         match self.symbolizer.symbolize_single(&Source::Elf(source), Input::VirtOffset(address_in_file)) {
-            Ok(Symbolized::Sym(sym)) => Some(frames(&sym, address, region.module.as_deref())),
+            Ok(Symbolized::Sym(sym)) => Some(self.named(&sym, address, region.module.as_deref())),
             _ => None,
         }
     }
@@ -313,20 +311,41 @@ impl Symbols {
         let mut kernel = Kernel { vmlinux: MaybeDefault::None, ..Kernel::default() };
         kernel.debug_syms = false;
         match self.symbolizer.symbolize_single(&Source::Kernel(kernel), Input::AbsAddr(address)) {
-            Ok(Symbolized::Sym(sym)) => frames(&sym, address, None).pop(),
+            Ok(Symbolized::Sym(sym)) => self.named(&sym, address, None).pop(),
             _ => None,
         }
     }
+}
+
+impl Symbols {
+    /// The frames of a symbol, with names as they are shown.
+    fn named(&self, sym: &Sym<'_>, address: u64, module: Option<&str>) -> Vec<Frame> {
+        let mut frames = frames(sym, address, module);
+        for name in frames.iter_mut().filter_map(|frame| frame.symbol.as_mut()).filter(|_| self.demangle) {
+            *name = demangled(name);
+        }
+        frames
+    }
+}
+
+/// A name of C++ or Rust as its source has it. Names of C are what they are: some, such as `f`, are types in C++'s mangling.
+fn demangled(name: &str) -> String {
+    if !["_Z", "__Z", "_R"].iter().any(|mangled| name.starts_with(mangled)) {
+        return name.to_owned();
+    }
+    let rust = rustc_demangle::try_demangle(name).ok().map(|name| format!("{name:#}"));
+    let cpp = || cpp_demangle::Symbol::new(name).ok()?.demangle().ok();
+    rust.or_else(cpp).unwrap_or_else(|| name.to_owned())
 }
 
 /// Through its mapping, or through the process's root if that is not allowed.
 pub(crate) fn open_mapped(pid: u32, mapping: &Mapping) -> Option<File> {
     let through_root = || {
         let inside = mapping.name.path()?.strip_prefix("/").ok()?;
-        let file = File::open(PathBuf::from(format!("/proc/{pid}/root")).join(inside)).ok()?;
+        let file = file::open(&PathBuf::from(format!("/proc/{pid}/root")).join(inside)).ok()?;
         (file.metadata().ok()?.ino() == mapping.inode).then_some(file)
     };
-    File::open(mapping.link(pid)).ok().or_else(through_root)
+    file::open(&mapping.link(pid)).ok().or_else(through_root)
 }
 
 /// Without the right to see them, all addresses read as 0.

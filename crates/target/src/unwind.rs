@@ -15,17 +15,17 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::path::Path;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EndianSlice, FrameDescriptionEntry,
     LittleEndian, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow,
     X86_64,
 };
-use goblin::elf::program_header::PT_LOAD;
-use goblin::elf::{Elf, ProgramHeader};
-use memmap2::Mmap;
+use goblin::elf::ProgramHeader;
 use wire::unwind::{Base, Rule, SavedBp, row, row_address};
 
+use crate::elf::ElfFile;
 use crate::process::{self, Mapping, MappingName};
 
 /// Bytes between two functions that are taken for alignment.
@@ -36,7 +36,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// A mapped file whose unwind information can be read.
 #[derive(Debug)]
 pub struct Source {
-    image: Image,
+    elf: ElfFile,
     segments: Segments,
     /// Offset, size and address of `.eh_frame`.
     section: (usize, usize, u64),
@@ -58,26 +58,13 @@ impl Segments {
     }
 }
 
-#[derive(Debug)]
-enum Image {
-    File(Mmap),
-    Copy(Vec<u8>),
-}
-
-impl Image {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Image::File(map) => map,
-            Image::Copy(bytes) => bytes,
-        }
-    }
-}
-
 impl Source {
     /// What is mapped there: a file, or the kernel's `[vdso]`. None without unwind information.
     pub fn open(pid: u32, mapping: &Mapping) -> Option<Source> {
         match &mapping.name {
-            MappingName::Special(name) if name == "[vdso]" => Source::of(Image::Copy(own_vdso()?)),
+            MappingName::Special(name) if name == "[vdso]" => {
+                Source::of(ElfFile::parse(own_vdso()?, Path::new("[vdso]")).ok()?)
+            }
             MappingName::Anonymous | MappingName::Special(_) => None,
             _ => Source::of_file(&crate::stack::open_mapped(pid, mapping)?),
         }
@@ -85,21 +72,14 @@ impl Source {
 
     /// An ELF file.
     pub fn of_file(file: &File) -> Option<Source> {
-        // SAFETY: the file is mapped by a running program, too; one that is cut short takes us along as it takes that.
-        Source::of(Image::File(unsafe { Mmap::map(file) }.ok()?))
+        Source::of(ElfFile::of_file(file, Path::new("")).ok()?)
     }
 
-    fn of(image: Image) -> Option<Source> {
-        let elf = Elf::parse(image.bytes()).ok()?;
-        let named = |header: &&goblin::elf::SectionHeader| {
-            elf.shdr_strtab.get_at(header.sh_name) == Some(".eh_frame")
-        };
-        let header = elf.section_headers.iter().find(named)?;
-        let section = (header.sh_offset as usize, header.sh_size as usize, header.sh_addr);
-        image.bytes().get(section.0..section.0.checked_add(section.1)?)?;
-        let segments = elf.program_headers.iter().filter(|header| header.p_type == PT_LOAD);
-        let segments = Segments(segments.cloned().collect());
-        Some(Source { image, segments, section })
+    fn of(elf: ElfFile) -> Option<Source> {
+        let section = elf.section_place(".eh_frame")?;
+        elf.bytes().get(section.0..section.0.checked_add(section.1)?)?;
+        let segments = Segments(elf.loaded_segments().cloned().collect());
+        Some(Source { elf, segments, section })
     }
 
     /// Bytes of unwind information.
@@ -120,7 +100,7 @@ impl Source {
     /// All rows, sorted by address. What cannot be parsed is left out.
     pub fn rows(&self) -> Vec<u64> {
         let (offset, size, address) = self.section;
-        let section = EhFrame::new(&self.image.bytes()[offset..offset + size], LittleEndian);
+        let section = EhFrame::new(&self.elf.bytes()[offset..offset + size], LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(address);
         let mut reader = Reader { section, bases, context: UnwindContext::new(), rows: Vec::new() };
         reader.read();

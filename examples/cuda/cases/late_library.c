@@ -9,6 +9,11 @@ __attribute__((noinline)) void *late_in_thread(void *room) {
     return room;
 }
 
+/* In C++'s mangling the letter is a type. */
+int f(void *room) {
+    return late_in_thread(room) == NULL;
+}
+
 static void *thread(void *room) {
     pthread_setname_np(pthread_self(), "of_the_thread");
     return late_in_thread(room);

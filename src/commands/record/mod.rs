@@ -85,9 +85,9 @@ fn exports(cli: &Cli) -> Result<Vec<Asked>> {
         0 => folder.join(format!("trace_{now}{rank}.jsonl")),
         number => folder.join(format!("trace_{now}{rank}_{number}.jsonl")),
     });
-    let path = path.into_iter().find(|path| !path.exists()).context("no name is left")?;
+    let path = path.into_iter().find(|path| path.symlink_metadata().is_err()).context("no name is left")?;
     let kind = KINDS.iter().find(|kind| kind.name == "jsonl").context("jsonl is a kind of export")?;
-    Ok(vec![export::Asked { kind, dest: path.to_string_lossy().into_owned() }])
+    Ok(vec![export::Asked { kind, dest: path.to_string_lossy().into_owned(), only_new: true }])
 }
 
 /// Says what there was, and what to do with it.

@@ -220,8 +220,9 @@ fn outputs(cli: &Cli) -> Vec<Asked> {
         ("folded", &cli.report.folded),
         ("otlp", &cli.report.otlp),
     ];
-    let named =
-        named.into_iter().filter_map(|(name, dest)| Some(Asked { kind: kind(name)?, dest: dest.clone()? }));
+    let named = named
+        .into_iter()
+        .filter_map(|(name, dest)| Some(Asked { kind: kind(name)?, dest: dest.clone()?, only_new: false }));
     cli.export.iter().cloned().chain(named).collect()
 }
 

@@ -19,7 +19,7 @@ mod watch;
 pub use child::{Child, Command, SpawnError};
 pub use doorman::{Mapping, Mappings, Place, Question, serve_if_doorman};
 pub use shared::{FileState, Identity};
-pub use watch::{Mapped, MappingWatch};
+pub use watch::{Mapped, MappedInode, MappingWatch};
 
 #[cfg(test)]
 mod tests {

@@ -28,7 +28,18 @@ const OFFSET: usize = LENGTH + 8;
 const MAJOR: usize = HEADER + 32;
 const MINOR: usize = MAJOR + 4;
 const INODE: usize = MINOR + 4;
+const GENERATION: usize = INODE + 8;
 const NAME: usize = HEADER + 64;
+
+/// What tells a mapped file from others: an inode's number is given again, with another generation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MappedInode {
+    /// As the kernel shows it for mappings, which is not what `stat` says on some file systems.
+    pub device: u64,
+    /// Of the layer, where layers are merged.
+    pub number: u64,
+    generation: u64,
+}
 
 /// An executable mapping of a file, made by a process that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +48,8 @@ pub struct Mapped {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// Device (as `stat` gives it) and inode.
-    pub identity: super::shared::Identity,
+    /// Which file.
+    pub inode: MappedInode,
     /// Path in the process's root.
     pub path: PathBuf,
     /// Where it lies.
@@ -216,8 +227,8 @@ fn mapping(record: &[u8]) -> Option<Mapped> {
     let time_at = record.len().checked_sub(8)?;
     let name = record.get(NAME..time_at)?;
     let name = &name[..name.iter().position(|byte| *byte == 0).unwrap_or(name.len())];
-    let inode = long(record, INODE)?;
-    if inode == 0 || !name.starts_with(b"/") {
+    let number = long(record, INODE)?;
+    if number == 0 || !name.starts_with(b"/") {
         return None;
     }
     let device = libc::makedev(word(record, MAJOR)?, word(record, MINOR)?);
@@ -225,7 +236,7 @@ fn mapping(record: &[u8]) -> Option<Mapped> {
     Some(Mapped {
         pid: word(record, PID)?,
         tid: word(record, TID)?,
-        identity: (device, inode),
+        inode: MappedInode { device, number, generation: long(record, GENERATION)? },
         path: std::ffi::OsString::from_vec(name.to_vec()).into(),
         place: Place { start, end: start.checked_add(long(record, LENGTH)?)?, offset: long(record, OFFSET)? },
         time_ns: long(record, time_at)?,
@@ -256,8 +267,8 @@ mod tests {
             .find(|mapped| mapped.path.to_string_lossy().contains("libc.so"))
             .expect("cat maps libc");
         let stat = std::fs::metadata(&libc.path).expect("libc");
-        assert_eq!(libc.identity.1, stat.ino());
-        assert_eq!(libc.identity.0, stat.dev());
+        assert_eq!(libc.inode.number, stat.ino());
+        assert_eq!(libc.inode.device, stat.dev());
         assert!(libc.time_ns > before && libc.late_us() < 60_000_000, "{libc:?}");
         assert_eq!(watch.lost(), 0);
     }

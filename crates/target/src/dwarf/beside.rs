@@ -13,6 +13,9 @@ use crate::elf::{ElfFile, c_string, u32_at};
 /// Where distributions put debug information.
 const DEBUG: &str = "usr/lib/debug";
 
+/// Bytes of a file that a link names at most: its checksum is made of all of them.
+const MOST_LINKED: u64 = 8 << 30;
+
 /// Files with debug information.
 pub(super) struct Found {
     pub main: ElfFile,
@@ -38,7 +41,7 @@ struct Around<'a> {
 /// There is none.
 pub(super) fn find(elf: &ElfFile, path: &Path, shown: &Path) -> Result<Found, Absent> {
     let mut around = Around { roots: roots(path, shown), path, shown, looked_for: Vec::new() };
-    let own = has_information(elf).then(|| ElfFile::open(path).ok()).flatten();
+    let own = has_information(elf).then(|| elf.clone());
     let found = own.or_else(|| around.by_build_id(elf.build_id()?)).or_else(|| around.by_link(elf));
     let Some(main) = found else {
         return Err(Absent::NoInformation { looked_for: around.looked_for });
@@ -133,6 +136,26 @@ impl Around<'_> {
     }
 }
 
+/// Whether all that a file's links may lead a reader to are plain files of bearable size.
+pub(super) fn links_are_harmless(elf: &ElfFile, path: &Path) -> bool {
+    let path = path.canonicalize().unwrap_or_else(|_| path.into());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let names = [".gnu_debuglink", ".gnu_debugaltlink", ".debug_sup"];
+    let sections = names.iter().filter_map(|name| elf.named_section(name));
+    // `.debug_sup` has the name behind a version and a flag.
+    let names = sections.flat_map(|bytes| [c_string(bytes, 0), c_string(bytes, 3)]).flatten();
+    let is_harmless = |path: PathBuf| match path.metadata() {
+        Ok(metadata) => metadata.is_dir() || metadata.is_file() && metadata.len() <= MOST_LINKED,
+        Err(_) => true,
+    };
+    let mut candidates = names.filter(|name| !name.is_empty()).flat_map(|name| {
+        let debug = Path::new("/").join(DEBUG);
+        let below = debug.join(folder.strip_prefix("/").unwrap_or(folder));
+        [folder.join(name), folder.join(".debug").join(name), debug.join(name), below.join(name)]
+    });
+    candidates.all(is_harmless)
+}
+
 /// Files that `debuginfod` has downloaded.
 fn downloads() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -155,7 +178,7 @@ fn build_id(elf: &ElfFile) -> Option<&[u8]> {
 
 /// CRC-32 of a whole file, as `objcopy --add-gnu-debuglink` notes it.
 fn checksum_of(path: &Path) -> Option<u32> {
-    let mut file = std::fs::File::open(path).ok()?;
+    let mut file = crate::file::open(path).ok()?;
     let mut crc = flate2::Crc::new();
     let mut buffer = vec![0; 1 << 20];
     loop {

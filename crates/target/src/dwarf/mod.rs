@@ -57,6 +57,12 @@ pub fn symbols_beside(elf: &ElfFile, path: &Path, shown: &Path) -> Option<ElfFil
     beside::find(elf, path, shown).ok().map(|found| found.main)
 }
 
+/// Whether debug information, of a file that may be anybody's, can be read: what its links name are plain files, of a size that
+/// is read at all, and nothing in it is packed to fill the memory.
+pub fn has_harmless_information(path: &Path) -> bool {
+    ElfFile::open(path).is_ok_and(|elf| !sections::has_bombs(&elf) && beside::links_are_harmless(&elf, path))
+}
+
 impl Debug {
     /// That of a file, which we open at `path` and show as `shown`.
     ///

@@ -16,6 +16,9 @@ const ZLIB: u32 = 1;
 const ZSTD: u32 = 2;
 /// More than that is no debug information but an attempt to exhaust memory.
 const MOST: u64 = 16 << 30;
+/// Likewise a section that is larger than this and than so many times what it is packed in.
+const SUSPICIOUS: u64 = 64 << 20;
+const RATIO: u64 = 100;
 
 /// The sections that answers need.
 const NEEDED: [SectionId; 10] = [
@@ -94,20 +97,65 @@ fn unpack(bytes: &[u8]) -> Option<Vec<u8>> {
     let (kind, size) = (u32_at(bytes, 0)?, u64_at(bytes, 8)?);
     let packed = bytes.get(HEADER..)?;
     match kind {
-        ZLIB => read_all(flate2::read::ZlibDecoder::new(packed), size),
-        ZSTD => read_all(ruzstd::decoding::StreamingDecoder::new(packed).ok()?, size),
+        ZLIB => read_all(flate2::read::ZlibDecoder::new(packed), packed, size),
+        ZSTD => read_all(ruzstd::decoding::StreamingDecoder::new(packed).ok()?, packed, size),
         _ => None,
     }
 }
 
 /// `ZLIB`, the size with the high byte first, and a zlib stream.
 fn unpack_old(bytes: &[u8]) -> Option<Vec<u8>> {
-    let size = u64::from_be_bytes(bytes.strip_prefix(b"ZLIB")?.get(..8)?.try_into().ok()?);
-    read_all(flate2::read::ZlibDecoder::new(&bytes[12..]), size)
+    let (size, packed) = (old_size(bytes)?, bytes.get(12..)?);
+    read_all(flate2::read::ZlibDecoder::new(packed), packed, size)
 }
 
-fn read_all(from: impl Read, size: u64) -> Option<Vec<u8>> {
+fn old_size(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(bytes.strip_prefix(b"ZLIB")?.get(..8)?.try_into().ok()?))
+}
+
+fn read_all(from: impl Read, packed: &[u8], size: u64) -> Option<Vec<u8>> {
     let mut all = Vec::new();
+    if is_bomb(packed.len() as u64, size) {
+        return None;
+    }
     from.take(size.min(MOST)).read_to_end(&mut all).ok()?;
     (all.len() as u64 == size).then_some(all)
+}
+
+/// Text of programs is packed to a tenth at best.
+fn is_bomb(packed: u64, size: u64) -> bool {
+    size > SUSPICIOUS && size / RATIO > packed
+}
+
+/// A packed section would fill the memory.
+pub(super) fn has_bombs(elf: &ElfFile) -> bool {
+    elf.flagged_sections().any(|(flags, bytes)| {
+        let size = match flags & u64::from(SHF_COMPRESSED) {
+            0 => old_size(bytes),
+            _ => u64_at(bytes, 8),
+        };
+        size.is_some_and(|size| is_bomb(bytes.len() as u64, size))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_section_that_is_packed_far_too_well_is_left_alone() {
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        let (piece, pieces) = (vec![0; 1 << 20], 80);
+        (0..pieces).for_each(|_| packed.write_all(&piece).expect("memory"));
+        let packed = packed.finish().expect("memory");
+        let bytes = |size: u64| [b"ZLIB".as_slice(), &size.to_be_bytes(), &packed].concat();
+        assert_eq!(unpack_old(&bytes(pieces << 20)), None);
+        let text: Vec<u8> = (0..1u32 << 16).flat_map(u32::to_le_bytes).collect();
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(&text).expect("memory");
+        let honest =
+            [b"ZLIB".as_slice(), &(text.len() as u64).to_be_bytes(), &packed.finish().expect("memory")];
+        assert_eq!(unpack_old(&honest.concat()), Some(text));
+    }
 }

@@ -1,0 +1,143 @@
+//! Files that somebody else may have made: of traced processes, and beside them.
+//!
+//! Such a file may be a pipe that nobody writes to, a device, endless, or become shorter while it is read. It must neither hold us
+//! up, nor fill our memory, nor end us.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::ops::Deref;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use memmap2::Mmap;
+
+/// Opens a plain file to read. What is none is not opened: that could wait, or do something.
+///
+/// # Errors
+/// Those of open(2); `InvalidInput` if it is no plain file.
+pub fn open(path: &Path) -> io::Result<File> {
+    let plain = |metadata: std::fs::Metadata| match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file")),
+    };
+    plain(std::fs::metadata(path)?)?;
+    // It may have been replaced since.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    plain(file.metadata()?)?;
+    Ok(file)
+}
+
+/// The contents of a plain file of at most `most` bytes.
+///
+/// # Errors
+/// Those of [`open`] and read(2); `InvalidData` if it is larger.
+pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too large")),
+        false => Ok(bytes),
+    }
+}
+
+/// A mapped file. What was cut off since reads as zeros.
+#[derive(Debug)]
+pub(crate) struct Mapped(Mmap);
+
+impl Mapped {
+    /// Maps a file to read.
+    ///
+    /// # Errors
+    /// Those of mmap(2).
+    pub(crate) fn of(file: &File) -> io::Result<Mapped> {
+        survive_truncation();
+        // SAFETY: the mapping is private and read-only. Its bytes may change while they are read, as any input may be wrong; where
+        // the file is cut off, `put_zeros` puts memory.
+        unsafe { Mmap::map(file) }.map(Mapped)
+    }
+}
+
+impl Deref for Mapped {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+static PAGE: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on a read of a mapped file, beyond an end that it did not have before, gives zeros. Without this it ends the program.
+pub fn survive_truncation() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: a number is asked for, and a handler set that calls mmap(2) and signal(2) alone.
+        unsafe {
+            PAGE.store(libc::sysconf(libc::_SC_PAGESIZE) as usize, Ordering::Relaxed);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = put_zeros;
+            action.sa_sigaction = handler as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
+            libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+        }
+    });
+}
+
+/// Puts a page of zeros where a mapped file has none. Any other fault happens again, and ends the program.
+extern "C" fn put_zeros(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    let page = PAGE.load(Ordering::Relaxed);
+    // SAFETY: the kernel hands over a `siginfo_t` of a SIGBUS. The page was mapped, from a file, and cannot be read: nobody holds
+    // what it replaces.
+    unsafe {
+        let at = (*info).si_addr() as usize & !(page - 1);
+        let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let is_cut_off = (*info).si_code == libc::BUS_ADRERR;
+        if !is_cut_off
+            || libc::mmap(at as *mut libc::c_void, page, libc::PROT_READ, flags, -1, 0) == libc::MAP_FAILED
+        {
+            libc::signal(libc::SIGBUS, libc::SIG_DFL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn a_mapped_file_that_is_cut_short_reads_as_zeros() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("library");
+        std::fs::write(&path, vec![7; 3 << 16]).expect("written");
+        let mapped = Mapped::of(&open(&path).expect("opened")).expect("mapped");
+        let writer = OpenOptions::new().write(true).open(&path).expect("opened");
+        writer.set_len(1 << 16).expect("cut");
+        let sum = |bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+        assert_eq!(sum(&mapped), 7 << 16);
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pipe = dir.path().join("pipe");
+        let name = CString::new(pipe.as_os_str().as_bytes()).expect("no zero in it");
+        // SAFETY: a C string and a mode.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        for path in [pipe.as_path(), Path::new("/dev/null"), dir.path()] {
+            assert_eq!(open(path).expect_err("refused").kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn a_large_file_is_not_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("large");
+        File::create(&path).expect("made").set_len(1 << 40).expect("sparse");
+        assert_eq!(read(&path, 1 << 20).expect_err("refused").kind(), io::ErrorKind::InvalidData);
+    }
+}
