@@ -10,12 +10,15 @@ use std::process::Command;
 const IN_CONTAINER: &str = r#"
 set -e
 mount -t tmpfs none /mnt && mount --bind "$STORE" /mnt
-exec /mnt/late_dlopen /mnt/libcuda.so.1 cuDriverGetVersion "$1"
+exec /mnt/late_dlopen "/mnt/$LIBRARY.so" cuDriverGetVersion "$1"
 "#;
 
-fn in_container(store: &std::path::Path, calls: u32) {
+fn in_container(store: &std::path::Path, library: &str, calls: u32) {
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", IN_CONTAINER, "sh", &calls.to_string()]).env("STORE", store);
+    command
+        .args(["-m", "sh", "-c", IN_CONTAINER, "sh", &calls.to_string()])
+        .env("STORE", store)
+        .env("LIBRARY", library);
     let output = command.output().expect("unshare is part of util-linux");
     assert!(output.status.success(), "{}", common::stderr(&output));
 }
@@ -27,24 +30,28 @@ fn a_library_of_processes_that_have_ended_is_attached() {
     }
     // A directory that is not where the tracer would look by itself.
     let store = tempfile::tempdir_in(common::examples()).expect("a directory");
-    for name in ["late_dlopen", "libcuda.so.1"] {
-        std::fs::copy(common::example(name), store.path().join(name)).expect("copied");
+    // A name of its own: libcuda may be mapped by any process of the machine.
+    let library = format!("libheld{}", std::process::id());
+    for (from, to) in [("late_dlopen", "late_dlopen"), ("libcuda.so.1", &format!("{library}.so"))] {
+        std::fs::copy(common::example(from), store.path().join(to)).expect("copied");
     }
-    let script = "uprobe:libcuda:cu* { @all = count() } uprobe:libcuda:cuDriverGetVersion { @ = count() } \
-                  self:signal:SIGUSR1 { print(@); clear(@) }";
+    let script = format!(
+        "uprobe:{library}:cu* {{ @all = count() }} uprobe:{library}:cuDriverGetVersion {{ @ = count() }} \
+         self:signal:SIGUSR1 {{ print(@); clear(@) }}"
+    );
     let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
-    command.env_remove("LD_LIBRARY_PATH").args(["--wait", "-v", "-e", script]);
+    command.env_remove("LD_LIBRARY_PATH").args(["--wait", "-v", "-e", &script]);
     let mut tracer = Running::start(&mut command);
     tracer.wait_for_line("Attached 1 probe");
     let mut tries = 0;
     while !tracer.has_said("probes attached in") {
-        in_container(store.path(), 1);
+        in_container(store.path(), &library, 1);
         tries += 1;
         assert!(tries < 200, "never attached");
     }
     tracer.signal(libc::SIGUSR1);
     tracer.wait_for_line("@:");
-    in_container(store.path(), 1000);
+    in_container(store.path(), &library, 1000);
     tracer.signal(libc::SIGINT);
     tracer.wait_for_line("@: 1000");
 }
