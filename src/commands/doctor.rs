@@ -4,6 +4,7 @@ use crate::cli::Format;
 use anyhow::Result;
 use lang::Catalog;
 use runtime::FeatureError;
+use runtime::process::{Child, Command};
 use std::fs;
 use std::io::Write;
 use target::{Machine, Scope};
@@ -27,6 +28,7 @@ pub fn run(format: Format) -> Result<u8> {
         Ok(kernel) => {
             rows.push(("tracing", "yes".into()));
             rows.extend(features(&kernel.features));
+            rows.push(("started programs", started_programs()));
         }
         Err(error) => rows.push(("tracing", format!("no: {}", reason(&error)))),
     }
@@ -78,6 +80,20 @@ fn rights() -> String {
         "{user}, without {}: run it with sudo, or once `sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v cudatrace)`",
         missing.join(", ")
     )
+}
+
+/// Whether a program of `--` waits at libraries that it loads later. One is started, and not released.
+fn started_programs() -> String {
+    let command = Command { argv: vec!["true".into()], watch_mappings: true, ..Command::default() };
+    match Child::spawn(&command) {
+        Ok(child) => match &child.unwatched {
+            None => "wait at libraries that they load until those are attached".into(),
+            Some(error) => {
+                format!("do not wait at libraries that they load, whose first calls are missed: {error}")
+            }
+        },
+        Err(error) => error.to_string(),
+    }
 }
 
 /// As NVIDIA's kernel module reports it.
