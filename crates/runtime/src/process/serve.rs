@@ -44,7 +44,7 @@ pub(super) fn serve(fds: [i32; 3]) -> ! {
         tracer: Mutex::new(tracer),
         idle: AtomicUsize::new(0),
     };
-    Box::leak(Box::new(doorman)).supervise()
+    Supervisor::new(Box::leak(Box::new(doorman))).run()
 }
 
 /// The traced program needs this process for as long as it runs.
@@ -93,66 +93,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Doorman {
-    fn supervise(&'static self) -> ! {
-        // Requests that another process took and did not answer.
-        for desk in 0..DESKS {
-            self.pass_unseen(self.shared.request_id(desk));
-            self.shared.clear(desk);
-        }
-        let mut desks = Vec::new();
-        // The request at each desk that was found slow.
-        let mut slow = [0; DESKS];
-        let mut has_room = self.open_desk(&mut desks);
-        loop {
-            let is_exhausted = !has_room && self.idle.load(Ordering::Relaxed) == 0;
-            let listener = libc::pollfd {
-                fd: self.listener.as_raw_fd(),
-                events: if is_exhausted { libc::POLLIN } else { 0 },
-                revents: 0,
-            };
-            let timers = desks.iter().map(|desk: &&Desk| sys::readable(desk.timer.as_raw_fd()));
-            let mut fds: Vec<libc::pollfd> = std::iter::once(listener).chain(timers).collect();
-            if sys::poll(&mut fds, -1).is_err() {
-                continue;
-            }
-            if fds[0].revents & !libc::POLLIN != 0 {
-                exit();
-            }
-            // A thread that has become free is the one to receive it.
-            if fds[0].revents != 0 && self.idle.load(Ordering::Relaxed) == 0 {
-                self.pass_next();
-            }
-            let ready = |number: &usize| fds[number + 1].revents != 0;
-            for number in (0..desks.len()).filter(ready).collect::<Vec<_>>() {
-                let id = self.shared.request_id(number);
-                // Answered meanwhile: the timer runs no longer.
-                if !has_expired(&desks[number].timer) {
-                    continue;
-                }
-                if std::mem::replace(&mut slow[number], id) == id {
-                    self.pass_unseen(id);
-                } else if self.idle.load(Ordering::Relaxed) == 0 {
-                    has_room = self.open_desk(&mut desks);
-                }
-            }
-        }
-    }
-
-    /// Starts a further thread; whether there is one.
-    fn open_desk(&'static self, desks: &mut Vec<&'static Desk>) -> bool {
-        let number = desks.len();
-        let Some(timer) = timer().ok().filter(|_| number < DESKS) else { return false };
-        let desk = Box::leak(Box::new(Desk { number, timer }));
-        // Counted here, so that the next look finds it.
-        self.idle.fetch_add(1, Ordering::Relaxed);
-        if std::thread::Builder::new().spawn(|| self.work(desk)).is_err() {
-            self.idle.fetch_sub(1, Ordering::Relaxed);
-            return false;
-        }
-        desks.push(desk);
-        true
-    }
-
     fn work(&self, desk: &Desk) {
         loop {
             let request = self.receive(desk.number);
@@ -257,6 +197,94 @@ impl Doorman {
     fn pass_unseen(&self, id: u64) {
         if id != 0 && self.pass(id) {
             self.shared.add_late();
+        }
+    }
+}
+
+/// The main thread: it touches no file.
+struct Supervisor {
+    doorman: &'static Doorman,
+    desks: Vec<&'static Desk>,
+    /// By desk, the request that was found slow.
+    slow: [u64; DESKS],
+    /// By desk, the request that was answered here: its thread is blocked.
+    stuck: [u64; DESKS],
+    /// Another desk can be opened.
+    has_room: bool,
+}
+
+impl Supervisor {
+    fn new(doorman: &'static Doorman) -> Supervisor {
+        // Requests that a process before this one took and did not answer.
+        for desk in 0..DESKS {
+            doorman.pass_unseen(doorman.shared.request_id(desk));
+            doorman.shared.clear(desk);
+        }
+        let (slow, stuck) = ([0; DESKS], [0; DESKS]);
+        let mut supervisor = Supervisor { doorman, desks: Vec::new(), slow, stuck, has_room: true };
+        supervisor.open_desk();
+        supervisor
+    }
+
+    fn run(mut self) -> ! {
+        loop {
+            let timers = self.desks.iter().map(|desk| sys::readable(desk.timer.as_raw_fd()));
+            let mut fds: Vec<libc::pollfd> = std::iter::once(self.listener()).chain(timers).collect();
+            if sys::poll(&mut fds, -1).is_err() {
+                continue;
+            }
+            if fds[0].revents & !libc::POLLIN != 0 {
+                exit();
+            }
+            if fds[0].revents != 0 && self.is_exhausted() {
+                self.doorman.pass_next();
+            }
+            let ready: Vec<usize> = (0..self.desks.len()).filter(|desk| fds[desk + 1].revents != 0).collect();
+            ready.into_iter().for_each(|desk| self.look_after(desk));
+        }
+    }
+
+    /// What to poll the listener for: its end, and requests only if no thread will receive them.
+    fn listener(&self) -> libc::pollfd {
+        let events = if self.is_exhausted() { libc::POLLIN } else { 0 };
+        libc::pollfd { fd: self.doorman.listener.as_raw_fd(), events, revents: 0 }
+    }
+
+    fn is_exhausted(&self) -> bool {
+        let is_stuck = |desk| self.doorman.shared.request_id(desk) == self.stuck[desk];
+        !self.has_room
+            && self.doorman.idle.load(Ordering::Relaxed) == 0
+            && (0..self.desks.len()).all(is_stuck)
+    }
+
+    /// A request has taken long: the first time others get a thread, the second time it is answered.
+    fn look_after(&mut self, desk: usize) {
+        let id = self.doorman.shared.request_id(desk);
+        if !has_expired(&self.desks[desk].timer) {
+            // Answered meanwhile.
+        } else if std::mem::replace(&mut self.slow[desk], id) == id {
+            self.doorman.pass_unseen(id);
+            self.stuck[desk] = id;
+        } else if self.doorman.idle.load(Ordering::Relaxed) == 0 {
+            self.open_desk();
+        }
+    }
+
+    /// Starts a further thread.
+    fn open_desk(&mut self) {
+        let (doorman, number) = (self.doorman, self.desks.len());
+        let Some(timer) = timer().ok().filter(|_| number < DESKS) else {
+            self.has_room = false;
+            return;
+        };
+        let desk: &Desk = Box::leak(Box::new(Desk { number, timer }));
+        // Counted here, so that the next look finds it.
+        doorman.idle.fetch_add(1, Ordering::Relaxed);
+        self.has_room = std::thread::Builder::new().spawn(|| doorman.work(desk)).is_ok();
+        if self.has_room {
+            self.desks.push(desk);
+        } else {
+            doorman.idle.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
