@@ -5,39 +5,65 @@ use lang::forms::getopt::Given;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-const EXAMPLES: &str = "\
+const USAGE: &str = "\
+cudatrace SCRIPT... [-p PID | -- COMMAND...]    scripts by name, or files
+       cudatrace -e PROGRAM [-p PID | -- COMMAND...]   the script itself
+       cudatrace [-p PID | -- COMMAND...]              a prompt
+       cudatrace SUBCOMMAND ...";
+
+const SHORT: &str = "\
+Subcommands:
+  record [-p PID | -- COMMAND]  record every CUDA call
+  report FILE [--html PAGE]     tables, a page or other formats of a recording
+  scripts                       the scripts by the question that they answer
+  help WORD                     what a function, script, constant, code of a message ... is
+  doctor, fmt, completion, man  see `cudatrace help doctor` and so on
+
+Where to begin:
+  cudatrace summary -- python3 train.py        what does it do with CUDA?
+  cudatrace launchgap sync -p 4242             why is it slow? then Ctrl-C
+  cudatrace memleak --interval=10 -p 4242      what is not freed?
+  cudatrace -e 'uprobe:libcuda:cuMem* { @[func] = count() }' -p 4242
+
+More: `cudatrace --help`; of a script or subcommand: `cudatrace NAME --help`.";
+
+const LONG: &str = "\
 Examples:
+  cudatrace summary -- python3 train.py
+      what a program does with CUDA
+  cudatrace launchgap sync -p 4242
+      why a running process is slow: two scripts in one trace, until Ctrl-C
   cudatrace -e 'uprobe:libcuda:cuMem* { @[func] = count() }'
       count the calls of each memory function, of every process, until Ctrl-C
   cudatrace -e 'uretprobe:libcuda:cuMemAlloc { printf(\"%d bytes: %s\\n\", args.bytesize, retval) }' -- python3 train.py
       sizes and results of a program's allocations
-  cudatrace latency -p 4242
-      an embedded script, on a running process
   cudatrace record -- python3 train.py, then cudatrace report, or cudatrace report --html trace.html
       every call of a program, and a page to look through them
   cudatrace
-      a prompt: clauses are attached as they are typed, `:help` says what else there is
-  cudatrace -l 'uprobe:libcuda:cuMemcpy*'
-      functions that can be probed; with -v their parameters
+      a prompt: clauses are attached as they are typed, `:help` lists the commands
+  cudatrace -l alloc
+      what can be probed, by a part of its name; with -v the parameters of functions
   cudatrace help cuLaunchKernel
       what a function, a built-in, a probe or a constant is
+
+Subcommands: completion, doctor, fmt, help, man, record, report, scripts; `cudatrace help NAME` is about one.
 
 Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wrong script, 255 when loading fails.";
 
 /// A scriptable tracer for CUDA.
 #[derive(Debug, Parser)]
-#[command(name = "cudatrace", disable_version_flag = true, after_help = EXAMPLES)]
+#[command(name = "cudatrace", disable_version_flag = true, override_usage = USAGE, after_help = SHORT, after_long_help = LONG)]
 pub struct Cli {
-    /// Subcommand (completion, doctor, fmt, help, record, report, scripts), embedded script, script file or `-`; more scripts may follow; then positional parameters, and the scripts' own options
-    /// (`--name=value`; `cudatrace SCRIPT --help` lists them, `cudatrace record --help` those of `record`)
-    #[arg(value_name = "SCRIPT")]
+    /// Scripts by name, files of scripts, or `-` for standard input; then positional parameters, and the scripts' own options
+    /// (`--name=value`; `cudatrace SCRIPT --help` lists them)
+    #[arg(value_name = "SCRIPT", hide_short_help = true)]
     pub words: Vec<String>,
 
     /// The script itself
     #[arg(short = 'e', long = "execute", value_name = "PROGRAM", overrides_with = "execute")]
     pub execute: Option<String>,
 
-    /// Type clauses and commands at a prompt while they run; a script that is given is loaded first. The same without a script
+    /// A prompt after a script: type clauses and commands while it runs
     #[arg(short = 'i', long)]
     pub interactive: bool,
 
@@ -48,28 +74,33 @@ pub struct Cli {
         alias = "cmd",
         value_name = "COMMAND",
         conflicts_with = "argv",
-        overrides_with = "command"
+        overrides_with = "command",
+        hide_short_help = true
     )]
     pub command: Option<String>,
 
-    /// Trace this process and its children; may be given several times; ends when all of them have ended
+    /// Trace this process and its children; may be given several times
+    ///
+    /// The trace ends when all of them have ended.
     #[arg(short = 'p', long = "pid", value_name = "PID", value_parser = parse_pid)]
     pub pids: Vec<u32>,
 
     /// Trace the processes of -p and the command alone, not what they start
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_children: bool,
 
-    /// Wait for libraries that no process has mapped yet; with -p or a command that is so anyway
-    #[arg(long)]
+    /// Wait for libraries that are not loaded yet (default with -p or a command)
+    #[arg(long, hide_short_help = true)]
     pub wait: bool,
 
     /// Trace this command
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", hide_short_help = true)]
     pub argv: Vec<OsString>,
 
-    /// List what can be probed: a pattern such as `uprobe:libcuda:cuMem*` or `*alloc*`, or a script, follows; with -v the parameters;
-    /// with -e the script's probes, with -p what the processes run
+    /// List what can be probed: `alloc`, `uprobe:libcuda:cuMem*`; with -v the parameters
+    ///
+    /// A part of a name or a pattern follows, which is searched for in any case of letters if it is in lower case; or a script. With -e the
+    /// script's probes are listed, with -p what the processes run.
     #[arg(short = 'l', long = "list")]
     pub list: bool,
 
@@ -87,22 +118,23 @@ pub struct Cli {
     #[arg(short = 'o', long = "output", value_name = "FILE", overrides_with = "output")]
     pub output: Option<PathBuf>,
 
-    /// Send what the script says elsewhere too; may be given several times: jsonl=FILE, chrome=FILE, perfetto=FILE, folded=FILE, otlp=URL,
-    /// openmetrics=ADDR; `--export help` lists them
+    /// Export events and maps: jsonl=FILE, otlp=URL ...; `--export help` lists the kinds
+    ///
+    /// May be given several times: jsonl=FILE, chrome=FILE, perfetto=FILE, folded=FILE, otlp=URL, openmetrics=ADDR.
     #[arg(long, value_name = "KIND=DEST", value_parser = crate::export::parse)]
     pub export: Vec<crate::export::Asked>,
 
     /// Begin another file after this size, for exports to files: 512MiB, 1GiB
-    #[arg(long, value_name = "SIZE", value_parser = crate::export::rotate)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::export::rotate, hide_short_help = true)]
     pub rotate: Option<u64>,
 
     /// When `--export otlp` begins another trace for a process: after this time (10s, 500ms), at an `event("NAME")` of the script
     /// (event:NAME), or never (process)
-    #[arg(long, value_name = "TIME|event:NAME|process", value_parser = crate::otlp::traces::parse)]
+    #[arg(long, value_name = "TIME|event:NAME|process", value_parser = crate::otlp::traces::parse, hide_short_help = true)]
     pub trace_per: Option<report::otlp::traces::Per>,
 
     /// Exit with status 3 instead of 0 if an export does not have all records
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub fail_on_loss: bool,
 
     /// No messages but errors
@@ -110,10 +142,10 @@ pub struct Cli {
     pub quiet: bool,
 
     /// No warnings about the script, and none that it prints by warnf()
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_warnings: bool,
 
-    /// Say which files are taken and why, and how long each step took
+    /// Show which files are taken and why, and how long each step took
     #[arg(short = 'v', long, overrides_with = "verbose")]
     pub verbose: bool,
 
@@ -122,33 +154,33 @@ pub struct Cli {
     pub version: bool,
 
     /// Print a stage of the compiler and go on; may be given several times
-    #[arg(short = 'd', long = "debug", value_name = "STAGE", value_delimiter = ',')]
+    #[arg(short = 'd', long = "debug", value_name = "STAGE", value_delimiter = ',', hide_short_help = true)]
     pub debug: Vec<Stage>,
 
-    /// Explain the code of a message, such as E0105
-    #[arg(long, value_name = "CODE")]
+    /// Explain the code of a message, such as E0105; `list` shows all codes
+    #[arg(long, value_name = "CODE", hide_short_help = true)]
     pub explain: Option<String>,
 
-    /// Stop before loading, needs no rights; with fmt: only say what is not formatted
-    #[arg(long)]
+    /// Stop before loading, needs no rights; with fmt: only report what is not formatted
+    #[arg(long, hide_short_help = true)]
     pub check: bool,
 
     /// Run the script's `test:NAME` probes, and no others; with a pattern those whose name matches
-    #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "*",
+    #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "*", hide_short_help = true,
           conflicts_with_all = ["bench", "pids", "command", "argv", "interactive", "export"])]
     pub test: Option<String>,
 
     /// Measure the script's `bench:NAME` probes, and run no others; with a pattern those whose name matches
-    #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "*",
+    #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "*", hide_short_help = true,
           conflicts_with_all = ["pids", "command", "argv", "interactive", "export"])]
     pub bench: Option<String>,
 
     /// Attach, and stop before anything runs
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub dry_run: bool,
 
     /// Write the BPF object to a file and stop; of several scripts each to its own, x.NAME.o
-    #[arg(long, alias = "emit-elf", value_name = "FILE")]
+    #[arg(long, alias = "emit-elf", value_name = "FILE", hide_short_help = true)]
     pub emit: Option<PathBuf>,
 
     /// As bpftrace's: output is written as soon as nothing more waits to be printed, whatever is asked for
@@ -176,23 +208,23 @@ pub struct Cli {
     pub info: bool,
 
     /// Allow functions that change the traced system
-    #[arg(long = "unsafe")]
+    #[arg(long = "unsafe", hide_short_help = true)]
     pub allow_unsafe: bool,
 
-    /// Run the command as this user (default: ours)
+    /// Run the command as this user, not as root: `--user $USER`
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
 
     /// Take this file for a library name: `--lib libcuda=/opt/driver/libcuda.so.1`
-    #[arg(long = "lib", value_name = "NAME=PATH", value_parser = parse_lib)]
+    #[arg(long = "lib", value_name = "NAME=PATH", value_parser = parse_lib, hide_short_help = true)]
     pub libs: Vec<(String, PathBuf)>,
 
     /// Do without a kernel feature: uprobe_multi, uprobe_session, bpf_loop, percpu_lookup, private_stack (for tests)
-    #[arg(long, value_name = "FEATURE", value_delimiter = ',', action = ArgAction::Append)]
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',', action = ArgAction::Append, hide_short_help = true)]
     pub no_feature: Vec<String>,
 
     /// Colour messages
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", hide_short_help = true)]
     pub color: Color,
 
     /// What to say of options that bpftrace has and that change nothing here.

@@ -12,6 +12,7 @@ mod messages;
 mod metrics;
 mod names;
 mod otlp;
+mod python;
 mod repl;
 mod script;
 mod terminal;

@@ -1,12 +1,14 @@
 //! `cudatrace doctor`: what this machine can do, and what it lacks.
 
 use crate::cli::Format;
+use crate::python;
 use anyhow::Result;
 use lang::Catalog;
 use runtime::FeatureError;
 use runtime::process::{Child, Command};
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use target::{Machine, Scope};
 use wire::Features;
 
@@ -153,22 +155,12 @@ fn libraries() -> Vec<Row> {
     ["libcuda", "libcudart"].into_iter().flat_map(found).collect()
 }
 
-/// The first version with `-X perf`.
-const PERF: (u32, u32) = (3, 12);
-
-/// The Python of PATH, by the name of its file: nothing is started.
+/// The Python of PATH.
 fn python() -> String {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let link = std::env::split_paths(&path).map(|folder| folder.join("python3")).find(|file| file.is_file());
-    let Some(file) = link.and_then(|link| fs::canonicalize(link).ok()) else { return "none on PATH".into() };
-    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let version = name.strip_prefix("python").and_then(|version| version.split_once('.'));
-    let version = version.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-    let frames = match version {
-        Some(version) if version < PERF => {
-            ": stacks have no names of Python's functions, which need 3.12 and `-X perf`"
-        }
-        Some(_) => ": `python3 -X perf` gives stacks the names of Python's functions",
+    let Some(file) = python::file(Path::new("python3")) else { return "none on PATH".into() };
+    let frames = match python::version(&file).map(python::has_perf) {
+        Some(false) => ": stacks have no names of Python's functions, which need 3.12 and `-X perf`",
+        Some(true) => ": `python3 -X perf` gives stacks the names of Python's functions",
         None => "",
     };
     format!("{}{frames}", file.display())

@@ -13,7 +13,8 @@ use std::io::Write;
 /// Standard output takes nothing.
 pub fn run() -> Result<u8> {
     let mut out = Vec::new();
-    Man::new(arguments::command(None)).section("1").render(&mut out)?;
+    let command = arguments::command(None).mut_args(|arg| arg.hide_short_help(false));
+    Man::new(command).section("1").render(&mut out)?;
     let mut subcommands = Roff::new();
     subcommands.control("SH", ["SUBCOMMANDS"]);
     for (name, about) in script_help::all() {

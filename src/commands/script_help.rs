@@ -183,7 +183,8 @@ pub fn of_subcommand(subcommand: Subcommand) -> clap::Command {
         .about(about)
         .override_usage(usage)
         .after_help(examples)
-        .mut_args(|arg| if is_others(arg.get_id()) { arg.hide(true) } else { arg })
+        .after_long_help(examples)
+        .mut_args(|arg| if is_others(arg.get_id()) { arg.hide(true) } else { arg.hide_short_help(false) })
 }
 
 #[cfg(test)]

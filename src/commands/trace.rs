@@ -11,7 +11,7 @@ use crate::trace::scripts::Scripts;
 use crate::trace::unmapped::Unmapped;
 use crate::trace::unwind::{Caretaker, Unwinder};
 use crate::trace::{ending, setup};
-use crate::{Failure, metrics, trace};
+use crate::{Failure, metrics, python, trace};
 use anyhow::Context;
 use lang::Known;
 use runtime::clock::{Epoch, SystemClock};
@@ -218,6 +218,7 @@ impl<'a> Job<'a> {
         let mut watches = measuring.map_err(Failure::loading)?;
         watches.extend(outputs.watches().map_err(Failure::loading)?);
         session.restart_clock();
+        self.say_whom(child.as_ref(), modules);
         self.release(child.as_mut(), &extender)?;
         watches.extend(self.watches(child.as_mut(), &extender));
         if !all.by_process.is_empty() {
@@ -245,10 +246,15 @@ impl<'a> Job<'a> {
         }
         names.say_cut(self.messages);
         ending::say_survivors(&ending, &session, self.messages);
+        let attached = session.attached();
         drop(session);
+        let was_silent = sink.was_silent();
         let lost = sink.close(self.messages, &|| signals.is_waiting());
-        scripts.say_missing();
-        unmapped.say(&ending, child.as_ref(), &extender, self.messages);
+        let is_explained =
+            scripts.say_missing() | unmapped.say(&ending, child.as_ref(), &extender, self.messages);
+        if was_silent && !is_explained {
+            ending::say_unhit(&ending, attached, self.messages);
+        }
         let status = ending::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
         Ok(if status == 0 && lost && self.cli.fail_on_loss { LOST } else { status })
     }
@@ -312,6 +318,22 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
+    /// Without a command nothing else tells whom we trace, and how it ends.
+    fn say_whom(&self, child: Option<&Child>, modules: &[Compiled]) {
+        if child.is_some() || does_nothing_more(modules) || self.cli.run() != lang::Run::Traces {
+            return;
+        }
+        let name = |pid: &u32| {
+            let comm = target::process::comm(*pid).unwrap_or_default();
+            format!("process {pid} ({})", comm.escape_debug())
+        };
+        let whom = match self.cli.pids.as_slice() {
+            [] => "all processes".to_owned(),
+            pids => pids.iter().map(name).collect::<Vec<_>>().join(", "),
+        };
+        self.messages.note(&format!("Tracing {whom}; Ctrl-C ends it and prints the results"));
+    }
+
     /// Lets the command go.
     fn release(&self, child: Option<&mut Child>, extender: &Extender) -> Result<(), Failure> {
         let Some(child) = child else { return Ok(()) };
@@ -346,7 +368,7 @@ impl<'a> Job<'a> {
         let silent = !tries && !manifest.print_maps_on_exit && manifest.events.iter().all(is_warning);
         if silent && !manifest.metrics.is_empty() && self.cli.export.is_empty() {
             self.messages.warning(
-                "metrics are not printed, and nobody is told of them: add `--export openmetrics=9464` for Prometheus, or \
+                "this script prints nothing; to publish its metrics add `--export openmetrics=9464` for Prometheus, or \
                  `--export otlp=URL`",
             );
         }
@@ -362,6 +384,7 @@ impl<'a> Job<'a> {
         let files = self.machine.files_taken();
         let known =
             files.iter().filter_map(|file| FileState::of(self.machine.open_path(file.id)).ok()).collect();
+        self.warn_of_command(&argv);
         let (user, watch_ends) = (self.cli.user.clone(), prints_symbols(manifest));
         let every_mapping = trace::walks_stacks(manifest);
         let command =
@@ -373,6 +396,19 @@ impl<'a> Job<'a> {
             ));
         }
         Ok(Some(child))
+    }
+
+    /// What a command would do otherwise than its user may think.
+    fn warn_of_command(&self, argv: &[OsString]) {
+        let sudoer = std::env::var("SUDO_USER").ok().filter(|name| name != "root" && self.cli.user.is_none());
+        if let Some(name) = sudoer {
+            self.messages.note(&format!("the command runs as root; `--user {name}` runs it as {name}"));
+        }
+        if let Some(version) = python::without_perf(argv) {
+            self.messages.warning(&format!(
+                "this is Python {version}: stacks have no names of Python's functions; `-X perf` needs 3.12 or later"
+            ));
+        }
     }
 
     fn attached(&self, session: &Session) {

@@ -20,7 +20,7 @@ use queue::Queue;
 use report::export::{Exporter, Record, Recorder, Run};
 use report::otlp::traces::Per;
 use report::value::Context;
-use report::{Names, Output, Sink};
+use report::{Cell, Names, Output, Sink};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -189,6 +189,7 @@ pub struct Exports {
     observer: Option<Observer>,
     /// Somebody asked by a signal that everything be written out.
     flush_asked: Arc<AtomicBool>,
+    is_silent: bool,
 }
 
 impl Exports {
@@ -206,7 +207,8 @@ impl Exports {
         }
         let flush_asked = Arc::default();
         let recorder = Recorder::new(run.clone());
-        Ok(Exports { inner, recorder, queues, batch: Vec::new(), ending: false, observer: None, flush_asked })
+        let (batch, ending, observer, is_silent) = (Vec::new(), false, None, true);
+        Ok(Exports { inner, recorder, queues, batch, ending, observer, flush_asked, is_silent })
     }
 
     /// Shows every record to somebody.
@@ -240,6 +242,11 @@ impl Exports {
         }
     }
 
+    /// Nothing was printed or kept: no probe was hit, as far as the script says.
+    pub fn was_silent(&self) -> bool {
+        self.is_silent
+    }
+
     /// Waits until all is written, or `stop` says that what waits for a server is to be given up. Reports what was lost, and
     /// what failed; returns whether anything was.
     pub fn close(mut self, messages: &Messages, stop: &dyn Fn() -> bool) -> bool {
@@ -250,12 +257,21 @@ impl Exports {
         closed.iter().flat_map(|summary| summary.remarks()).for_each(|remark| messages.warning(&remark));
         let losses: Vec<String> = closed.iter().flat_map(|summary| summary.losses()).collect();
         losses.iter().for_each(|loss| messages.lost(loss));
+        // A recording has a summary of its own.
+        if self.observer.is_none() {
+            closed.iter().filter_map(|summary| summary.ended()).for_each(|ended| messages.note(&ended));
+        }
         !losses.is_empty()
     }
 }
 
 impl Sink for Exports {
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
+        self.is_silent &= match output {
+            Output::Event { .. } | Output::Fetched { .. } | Output::Trials(_) => false,
+            Output::Map(snapshot) => snapshot.entries.iter().all(is_untouched),
+            _ => true,
+        };
         if self.queues.is_empty() && self.observer.is_none() {
             return self.inner.output(manifest, names, output);
         }
@@ -288,6 +304,17 @@ impl Sink for Exports {
         }
         flushed
     }
+}
+
+/// A map without keys, as it is before a probe is hit.
+fn is_untouched((key, cell): &(Vec<wire::Value>, Cell)) -> bool {
+    let is_zero = match cell {
+        Cell::Number { bits, .. } => *bits == 0,
+        Cell::Stats { count, .. } => *count == 0,
+        Cell::Buckets { counts, .. } => counts.iter().all(|count| *count == 0),
+        _ => false,
+    };
+    key.is_empty() && is_zero
 }
 
 fn is_exported(manifest: &Manifest, output: &Output) -> bool {

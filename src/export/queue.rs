@@ -55,6 +55,18 @@ impl Summary {
         self.dest.bytes()
     }
 
+    /// What was written where, for who looks for it; nothing of standard output.
+    pub fn ended(&self) -> Option<String> {
+        let (kind, dest) = self.what.split_once('=').filter(|(_, dest)| *dest != "-")?;
+        let written = self.written();
+        let records = if written == 1 { "record" } else { "records" };
+        let look = match kind {
+            "perfetto" | "chrome" => "; open it at https://ui.perfetto.dev",
+            _ => "",
+        };
+        Some(format!("wrote {written} {records} to {dest}{look}"))
+    }
+
     /// Why it ended before its time.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().ok()?.clone()

@@ -294,10 +294,12 @@ fn stop_program(repl: &Rc<Repl>, _: &mut Session, _: &str) -> Result<Next> {
 }
 
 fn wait(repl: &Rc<Repl>, _: &mut Session, _: &str) -> Result<Next> {
-    if !repl.program.is_running() {
-        bail!("no program is running; `:run COMMAND` starts one");
+    match repl.program.is_running() {
+        true => repl.waiting.set(true),
+        // It has ended before it was waited for.
+        false if repl.program.started.get() => {}
+        false => bail!("no program is running; `:run COMMAND` starts one"),
     }
-    repl.waiting.set(true);
     Ok(Next::Continue)
 }
 

@@ -112,7 +112,6 @@ pub fn editor(facts: Facts, color: bool) -> Result<LineEditor> {
     editor.set_helper(Some(Helper { facts, color, rows: Rows::default() }));
     editor.bind_sequence(KeyEvent::ctrl('C'), EventHandler::Conditional(Box::new(ClearOrInterrupt)));
     editor.bind_sequence(KeyEvent::new('\r', Modifiers::NONE), EventHandler::Conditional(Box::new(Continue)));
-    editor.bind_sequence(KeyEvent::new('}', Modifiers::NONE), EventHandler::Conditional(Box::new(Close)));
     if let Some(path) = history_path() {
         // The first session has none.
         let _ = editor.load_history(&path);
@@ -134,23 +133,6 @@ impl rustyline::ConditionalEventHandler for Continue {
         let is_at_end = context.pos() == context.line().len();
         let indent = continued(context.line()).filter(|_| is_at_end)?;
         Some(Cmd::Insert(1, format!("\n{indent}")))
-    }
-}
-
-/// A closing brace at the beginning of a line stands as far left as what it closes.
-struct Close;
-
-impl rustyline::ConditionalEventHandler for Close {
-    fn handle(
-        &self,
-        _: &Event,
-        _: rustyline::RepeatCount,
-        _: bool,
-        context: &rustyline::EventContext,
-    ) -> Option<Cmd> {
-        let (_, line) = context.line()[..context.pos()].rsplit_once('\n')?;
-        let is_indented = line.ends_with(INDENT) && line.trim().is_empty();
-        is_indented.then(|| Cmd::Replace(Movement::BackwardChar(INDENT.len() as u16), Some("}".into())))
     }
 }
 

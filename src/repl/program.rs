@@ -2,7 +2,7 @@
 
 use super::Repl;
 use crate::trace::late::Asked;
-use crate::trace::{setup, walks_stacks};
+use crate::trace::{ending, setup, walks_stacks};
 use anyhow::{Context, Result, anyhow, bail};
 use runtime::Session;
 use runtime::process::{Child, Command, FileState};
@@ -195,9 +195,9 @@ impl Program {
             while is_readable(&output) && copy(repl, &output).is_ok_and(|length| length > 0) {}
         }
         let how = match child.wait().map(|status| (status.code(), status.signal())) {
-            Ok((Some(0), _)) => String::new(),
+            Ok((Some(0), _)) => " with status 0".into(),
             Ok((Some(code), _)) => format!(" with status {code}"),
-            Ok((None, signal)) => format!(" by signal {}", signal.unwrap_or(0)),
+            Ok((None, signal)) => format!(", killed by {}", ending::signal_name(signal.unwrap_or(0))),
             Err(error) => format!("; its status is lost: {error}"),
         };
         repl.messages.note(&format!("process {pid} has ended{how}"));

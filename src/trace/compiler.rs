@@ -267,9 +267,9 @@ impl<'a> Compiler<'a> {
             let meant = meant.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
             self.messages.note(&match pending.target.as_str() {
                 "*" => format!(
-                    "no file that is run has the function yet: waiting for {whom} to map one that has"
+                    "no file that is run has the function yet: waiting for {whom} to load one that has"
                 ),
-                target => format!("`{target}` is not there yet: waiting for {whom} to map it{meant}"),
+                target => format!("waiting for {whom} to load `{target}`{meant}"),
             });
             self.messages
                 .detail(|| format!("looked for `{}` in {}", pending.target, pending.looked_in.join(", ")));

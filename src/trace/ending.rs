@@ -22,11 +22,7 @@ pub fn status(
     program: Option<(Child, &StopSignals)>,
     messages: &Messages,
 ) -> Result<u8, Failure> {
-    messages.detail(|| {
-        let rest =
-            if ending.detached.left_behind { "; the kernel's grace period goes on behind us" } else { "" };
-        format!("detached in {:?}{rest}", ending.detached.after)
-    });
+    messages.detail(|| format!("detached in {:?}", ending.detached.after));
     if ending.detached.left_behind && ending.detached.events > FEW_EVENTS {
         messages.note(
             "this kernel takes uprobes away one after the other: a process `ct-detach` goes on with that",
@@ -58,7 +54,13 @@ pub fn status(
             failed(Failure::loading(error), program, messages)
         }
         Reason::TargetsEnded => match program {
-            Some((mut child, _)) => child.wait().map(as_shell).map_err(Failure::loading),
+            Some((mut child, _)) => {
+                let status = child.wait().map_err(Failure::loading)?;
+                if let Some(signal) = status.signal() {
+                    messages.note(&format!("the program was killed by {}", signal_name(signal)));
+                }
+                Ok(as_shell(status))
+            }
             None => Ok(0),
         },
         Reason::Tried { failed } => Ok(u8::from(*failed > 0)),
@@ -91,6 +93,17 @@ fn outlive(mut child: Child, signals: &StopSignals) -> Result<u8, Failure> {
     }
 }
 
+/// Reports that nothing happened where something was probed: an empty output does not tell that.
+pub fn say_unhit(ending: &Ending, probes: usize, messages: &Messages) {
+    let is_complete = matches!(ending.reason, Reason::TargetsEnded | Reason::Signal(_));
+    match probes {
+        _ if !is_complete => {}
+        0 => {}
+        1 => messages.note("the probe was not hit"),
+        many => messages.note(&format!("none of the {many} probes was hit")),
+    }
+}
+
 /// Of so many processes that go on the names are said.
 const NAMED: usize = 3;
 
@@ -120,6 +133,29 @@ pub fn not_attached(error: AttachError, signals: &StopSignals) -> Failure {
         }
         _ => Failure::loading(error),
     }
+}
+
+/// Signals that end programs, by their numbers on all machines that Linux shares them on.
+const SIGNALS: [(i32, &str); 13] = [
+    (libc::SIGHUP, "SIGHUP"),
+    (libc::SIGINT, "SIGINT"),
+    (libc::SIGQUIT, "SIGQUIT"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGTRAP, "SIGTRAP"),
+    (libc::SIGABRT, "SIGABRT"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGKILL, "SIGKILL"),
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGPIPE, "SIGPIPE"),
+    (libc::SIGALRM, "SIGALRM"),
+    (libc::SIGTERM, "SIGTERM"),
+];
+
+/// `SIGSEGV`, or `signal 34` of one without a usual name.
+pub fn signal_name(signal: i32) -> String {
+    let known = SIGNALS.iter().find(|(number, _)| *number == signal);
+    known.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
 }
 
 /// The exit status as a shell gives it: 128 and the signal's number for a program that was killed.

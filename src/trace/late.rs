@@ -126,7 +126,7 @@ impl<'a> Asked<'a> {
             let took = report::summary::time(end - start);
             let name = mapping.shown.file_name().unwrap_or_default().display();
             self.extender.messages.note(&format!(
-                "Attached {more} more probe{}: the program loads `{name}`, and its call waited {took} for that",
+                "Attached {more} more probe{} to `{name}` (paused the program for {took})",
                 if more == 1 { "" } else { "s" }
             ));
         }
@@ -302,7 +302,7 @@ impl Watch for Heard<'_> {
         }
         if self.watch.lost() > 0 && !self.is_held && !std::mem::replace(&mut self.said_lost, true) {
             self.extender.miss_some();
-            self.extender.messages.lost("so much was mapped that some new libraries may have been missed");
+            self.extender.messages.lost("too many library loads at once: some may not be traced");
         }
         Next::Continue
     }

@@ -212,8 +212,8 @@ impl<'a> Scripts<'a> {
         self.attached.borrow().values().any(|script| !script.compiler.waits_for().is_empty())
     }
 
-    /// Says which libraries have not come, if that is why nothing was traced.
-    pub fn say_missing(&self) {
+    /// Reports which libraries have not come, if that is why nothing was traced; whether it is.
+    pub fn say_missing(&self) -> bool {
         let attached = self.attached.borrow();
         let mut missing: Vec<&str> =
             attached.values().flat_map(|script| script.compiler.waits_for()).collect();
@@ -221,15 +221,17 @@ impl<'a> Scripts<'a> {
         missing.dedup();
         let nothing =
             |script: &Attached| script.modules.len() == 1 && !script.compiler.waits_for().is_empty();
-        if attached.values().all(nothing) {
+        let is_missing = attached.values().all(nothing);
+        if is_missing {
             let what = match missing.as_slice() {
                 ["*"] => "a file that has the function".to_owned(),
                 names => format!("`{}`", names.join("` or `")),
             };
             self.messages.note(&format!(
-                "nothing was traced: no traced process has mapped {what}; is it a program that uses CUDA, and did it get that far?"
+                "nothing was traced: no traced process loaded {what}; does the program use CUDA, and did it get that far?"
             ));
         }
+        is_missing
     }
 
     fn extend_by_content(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {

@@ -41,9 +41,16 @@ impl<'a> Unmapped<'a> {
 
     /// Says at the end what was never mapped. A path that the script names is worth a word by itself; libraries that we looked
     /// for only if there is nothing else: who asks for several does not expect all of them.
-    pub fn say(&self, ending: &Ending, child: Option<&Child>, extender: &Extender, messages: &Messages) {
+    /// Whether there was something to report.
+    pub fn say(
+        &self,
+        ending: &Ending,
+        child: Option<&Child>,
+        extender: &Extender,
+        messages: &Messages,
+    ) -> bool {
         if !self.is_known(ending, child) || extender.hears_badly() {
-            return;
+            return false;
         }
         let is_mapped = |&file: &FileId| {
             let identity = self.machine.identity(file);
@@ -59,9 +66,10 @@ impl<'a> Unmapped<'a> {
         let listed = listed(names.iter().copied(), NAMED);
         match names.len() {
             0 => {}
-            1 => messages.note(&format!("{listed} was not traced: no traced process has mapped it")),
-            _ => messages.note(&format!("{listed} were not traced: no traced process has mapped them")),
+            1 => messages.note(&format!("{listed} was not traced: no traced process loaded it")),
+            _ => messages.note(&format!("{listed} were not traced: no traced process loaded them")),
         }
+        !names.is_empty()
     }
 
     /// Whether there were processes to be traced that were watched, and had time to map something: a script that ends a run may do

@@ -14,6 +14,8 @@ pub struct Finding {
     pub count: u64,
     /// Records were lost.
     pub lost: bool,
+    /// It happens in each run that is stopped.
+    pub normal: bool,
     /// What of the script it concerns.
     pub place: Place,
 }
@@ -44,7 +46,8 @@ fn finding(manifest: &Manifest, all: &[Trouble], trouble: &Trouble) -> Option<Fi
     };
     let lost = matches!(trouble.kind, CounterKind::LostEvent(_));
     let message = words(manifest, trouble, count);
-    (count > 0).then_some(Finding { message, count, lost, place: trouble.place })
+    let normal = matches!(trouble.kind, CounterKind::Entered(_));
+    (count > 0).then_some(Finding { message, count, lost, normal, place: trouble.place })
 }
 
 /// Clauses of several scripts have the same numbers.
@@ -98,7 +101,8 @@ fn words(manifest: &Manifest, trouble: &Trouble, count: u64) -> String {
         }
         CounterKind::Entered(id) => {
             let program = program(*id);
-            format!("{} of `{program}` went on at the end, or never returned", calls())
+            let (calls, were) = (calls(), if count == 1 { "was" } else { "were" });
+            format!("{calls} of `{program}` {were} still running when tracing stopped, or never returned")
         }
         CounterKind::Returned(id) => format!("{} of `{}` returned", calls(), program(*id)),
         CounterKind::NoEntry(id) => {
@@ -133,7 +137,7 @@ mod tests {
         assert_eq!(
             messages,
             [
-                "1 call of `this probe` went on at the end, or never returned",
+                "1 call of `this probe` was still running when tracing stopped, or never returned",
                 &format!("2 reads of the program's memory failed, and gave 0 or \"\"{WHY_NOT_READ}"),
                 "1 read of the program's memory failed, and gave 0 or \"\"",
             ]

@@ -100,6 +100,9 @@ fn finish(tally: &summary::Summary, files: &[String], quiet: bool) {
     for file in files.iter().filter(|file| *file != "-") {
         let _ = writeln!(out, "recording     {file}");
     }
+    if files.iter().any(|file| file.ends_with(".pftrace") || file.ends_with(".json")) {
+        let _ = writeln!(out, "look at it:   open it at https://ui.perfetto.dev");
+    }
     if let Some(file) = files.iter().find(|file| file.ends_with(".jsonl") || file.ends_with(".jsonl.gz")) {
         let _ = writeln!(out, "look at it:   cudatrace report {file} --html trace.html");
     }

@@ -59,7 +59,7 @@ pub const TYPES: &[Code] = &[
     Code {
         code: "E0208",
         title: "unknown function",
-        explanation: "`cudatrace --help` and the reference list the built-in functions.",
+        explanation: "`cudatrace help functions` and the reference list the built-in functions.",
         example: "BEGIN { prinf(\"hello\") }",
         repaired: "BEGIN { printf(\"hello\") }",
     },

@@ -121,10 +121,10 @@ impl Checker<'_> {
         for (value, ty) in values.iter().zip(types) {
             if let (Type::Enum(id), Type::Int { .. }) = (&value.ty, ty) {
                 let message = format!(
-                    "values of `{}` share this place with other numbers",
+                    "values of `{}` are mixed with other numbers here, and print as numbers",
                     self.types.enum_def(*id).name
                 );
-                self.warning("W0258", value.span, message).note("they print as numbers here, not as names");
+                self.warning("W0258", value.span, message).help("use a map for each type");
             }
         }
     }

@@ -108,8 +108,7 @@ fn with_fields(spots: Vec<Spot>, usage: &Usage, diags: &mut Diagnostics) -> Vec<
     let (lacking, left): (Vec<Spot>, Vec<Spot>) = spots.into_iter().partition(|spot| lacks(spot).is_some());
     if let Some((name, span)) = lacking.first().and_then(lacks) {
         let names = listed(lacking.iter().filter_map(event), 5);
-        let plural = if lacking.len() == 1 { "tracepoint is" } else { "tracepoints are" };
-        let message = format!("{} {plural} left out for want of a field `{name}`: {names}", lacking.len());
+        let message = skipped("tracepoint", lacking.len(), &format!("field `{name}`"), &names);
         diags.warning("W0151", span, message);
     }
     left
@@ -341,21 +340,28 @@ fn is_readable(known: &Declared, types: &mut Types) -> bool {
     }
 }
 
+/// `2 functions have no argument `x` and are skipped: ...`
+fn skipped(kind: &str, count: usize, lack: &str, names: &str) -> String {
+    match count {
+        1 => format!("1 {kind} has no {lack} and is skipped: {names}"),
+        _ => format!("{count} {kind}s have no {lack} and are skipped: {names}"),
+    }
+}
+
 fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
     let (first, lack) = &lacking[0];
     let (span, what) = match lack {
-        Lack::Signature(name, span) | Lack::Argument(name, span) => (*span, format!("an argument `{name}`")),
+        Lack::Signature(name, span) | Lack::Argument(name, span) => (*span, format!("argument `{name}`")),
         Lack::Names(span) => (*span, "arguments known by name".to_string()),
         Lack::Float(name, span) | Lack::Place(name, span, _) => {
-            (*span, format!("a readable argument `{name}`"))
+            (*span, format!("readable argument `{name}`"))
         }
-        Lack::Result(span) => (*span, "a result that fits a register".to_string()),
-        Lack::Code(span) => (*span, "a result code".to_string()),
+        Lack::Result(span) => (*span, "result that fits a register".to_string()),
+        Lack::Code(span) => (*span, "result code".to_string()),
     };
     if some_left {
         let names = listed(lacking.iter().map(|(call, _)| call.symbol.as_str()), 5);
-        let plural = if lacking.len() == 1 { "function is" } else { "functions are" };
-        let message = format!("{} {plural} left out for want of {what}: {names}", lacking.len());
+        let message = skipped("function", lacking.len(), &what, &names);
         diags.warning("W0151", span, message);
         return;
     }

@@ -132,7 +132,8 @@ impl<W: Write, N: Write> TextSink<W, N> {
                     format!("{}:{line}:{column}: ", manifest.file_of(finding.place))
                 }
             };
-            writeln!(self.notices, "warning: {place}{}", finding.message)?;
+            let kind = if finding.normal { "note" } else { "warning" };
+            writeln!(self.notices, "{kind}: {place}{}", finding.message)?;
         }
         Ok(())
     }
