@@ -34,12 +34,10 @@ impl Traced {
         let mut trace = Running::start(&mut command);
         trace.wait_for_line(line);
         let lines = trace.heard().to_vec();
-        let port = lines.iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
-        let port = port.and_then(|rest| rest.strip_suffix("/metrics")).expect("the address is said");
         let truth = lines.iter().filter_map(|line| line.rsplit_once(' '));
         let truth =
             truth.filter_map(|(what, number)| Some((what.to_owned(), number.parse().ok()?))).collect();
-        Traced { port: port.parse().expect("a port"), truth, trace }
+        Traced { port: port_of(&trace), truth, trace }
     }
 
     fn get(&self, path: &str, accept: &str) -> (String, String) {
@@ -52,6 +50,13 @@ impl Traced {
             .get(what)
             .unwrap_or_else(|| panic!("the workload says nothing of `{what}`: {:?}", self.truth))
     }
+}
+
+/// Where a run listens, after it has printed that.
+fn port_of(trace: &Running) -> u16 {
+    let address = trace.heard().iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
+    let port = address.and_then(|rest| rest.strip_suffix("/metrics")).and_then(|port| port.parse().ok());
+    port.expect("the address is printed")
 }
 
 /// Head and body of an answer.
@@ -210,7 +215,7 @@ fn prometheus_answers_with_the_counts_of_the_workload() {
     let device = "{cuda_memory_kind=\"device\", process_executable_name=\"workload_driver\"}";
     is(&format!("gpu_cuda_memory_allocated_bytes_total{device}"), traced.truth("bytes allocated"));
     is(&format!("gpu_cuda_memory_freed_bytes_total{device}"), traced.truth("bytes freed"));
-    assert_eq!(prometheus.value("gpu_cuda_memory_live_bytes"), None, "its process has ended");
+    assert_eq!(prometheus.value("sum(gpu_cuda_memory_live_bytes) > 0"), None, "its process has ended");
     for (direction, truth) in [("HtoD", "h2d"), ("DtoH", "d2h"), ("DtoD", "d2d")] {
         let sum = format!("gpu_cuda_memory_copies_bytes_sum{{cuda_memcpy_kind=\"{direction}\"}}");
         is(&sum, traced.truth(&format!("bytes {truth}")));
@@ -336,9 +341,7 @@ fn the_first_failure_fires_its_alert() {
     command.args(["metrics", "--export", "openmetrics=0", "--", "sh", "-c", &shell]);
     let mut trace = Running::start(&mut command);
     trace.wait_for_line("metrics at");
-    let address = trace.heard().iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
-    let port = address.and_then(|rest| rest.strip_suffix("/metrics")).and_then(|port| port.parse().ok());
-    let prometheus = Prometheus::scraping(&[port.expect("a port")]);
+    let prometheus = Prometheus::scraping(&[port_of(&trace)]);
     trace.wait_for_line("failed");
     prometheus.wait_for_value("count(ALERTS{alertname=\"CudaOutOfMemory\", alertstate=\"firing\"})", 1.0);
     trace.signal(libc::SIGINT);
@@ -357,9 +360,7 @@ fn histograms_of_two_tracers_can_be_added() {
         );
         let mut trace = Running::start(cudatrace().args(["-e", &script, "--export", "openmetrics=0"]));
         trace.wait_for_line("metrics at");
-        let address = trace.heard().iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
-        let port = address.and_then(|rest| rest.strip_suffix("/metrics")).and_then(|port| port.parse().ok());
-        (port.expect("a port"), trace)
+        (port_of(&trace), trace)
     };
     let (quick, _quick) = start("for $i : 0..980 { @d = hist(5000) }");
     let (slow, _slow) = start("for $i : 0..20 { @d = hist(20000000) }");
@@ -393,6 +394,22 @@ fn idle_connections_delay_no_scrape() {
     drop(idle);
     let (head, _) = request(traced.port, "GET /metrics HTTP/1.1\r\nHost: rebound.example\r\n");
     assert!(head.starts_with("HTTP/1.1 421"), "{head}");
+}
+
+#[test]
+fn a_tracer_that_waits_for_its_library_is_healthy() {
+    if !can_trace() {
+        return;
+    }
+    let script = "uprobe:libnowhere:never { @n = count() }";
+    let mut trace = Running::start(cudatrace().args(["--wait", "--export", "openmetrics=0", "-e", script]));
+    trace.wait_for_line("metrics at");
+    let get = |path: &str| request(port_of(&trace), &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n"));
+    assert_eq!(get("/healthz").1, "ok\n");
+    let metrics = get("/metrics").1;
+    for line in ["cudatrace_probes_attached 0", "cudatrace_waiting 1", "cudatrace_files_failed 0"] {
+        assert!(metrics.lines().any(|one| one == line), "{line}: {metrics}");
+    }
 }
 
 #[test]

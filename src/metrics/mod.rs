@@ -25,6 +25,7 @@ use server::Server;
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -79,17 +80,9 @@ impl<'a> Gatherer<'a> {
         };
         let health = self.health(session);
         families.extend(health.families(session.manifest()));
-        let unhealthy = self.unhealthy(session, &health).map(Arc::from);
+        let has_probes = !session.manifest().programs.is_empty();
+        let unhealthy = unhealthy(&self.scripts.untraced(), &health, has_probes).map(Arc::from);
         Reading { families: Arc::new(families), error, unhealthy }
-    }
-
-    /// A file that should be traced is not, or nothing is. That no process has mapped a library yet is no fault.
-    fn unhealthy(&self, session: &Session, health: &Health) -> Option<String> {
-        if let Some((path, why)) = self.scripts.untraced().first() {
-            return Some(format!("{}: not traced: {why}", path.display()));
-        }
-        let nothing = health.attached == 0 && !health.waiting && !session.manifest().programs.is_empty();
-        nothing.then(|| format!("no probe is attached, {} attach points were refused", health.failed))
     }
 
     fn maps(&mut self, session: &Session) -> io::Result<Vec<Family>> {
@@ -328,6 +321,15 @@ impl<'a> Exported<'a> {
     }
 }
 
+/// Why not all is traced that should be. That no process has mapped a library yet is no fault.
+fn unhealthy(untraced: &[(PathBuf, String)], health: &Health, has_probes: bool) -> Option<String> {
+    if let Some((path, why)) = untraced.first() {
+        return Some(format!("{}: not traced: {why}", path.display()));
+    }
+    let nothing = has_probes && health.attached == 0 && !health.waiting;
+    nothing.then(|| format!("no probe is attached, {} attach points were refused", health.failed))
+}
+
 /// A destination whose URL names no user: `otlp=http://user:secret@host` is `otlp=http://host`.
 fn without_credentials(what: &str) -> String {
     let Some((scheme, rest)) = what.split_once("://") else { return what.to_owned() };
@@ -341,6 +343,19 @@ fn without_credentials(what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_traces_nothing_is_unhealthy_unless_it_waits() {
+        let health = |attached, waiting| Health { attached, failed: 7, waiting, ..Health::default() };
+        assert_eq!(unhealthy(&[], &health(3, false), true), None);
+        assert_eq!(unhealthy(&[], &health(0, true), true), None);
+        assert_eq!(unhealthy(&[], &health(0, false), false), None, "a prompt without a clause");
+        let why = unhealthy(&[], &health(0, false), true);
+        assert_eq!(why.as_deref(), Some("no probe is attached, 7 attach points were refused"));
+        let files = [(PathBuf::from("/lib/libcuda.so.1"), "no such file".to_owned())];
+        let why = unhealthy(&files, &health(3, false), true);
+        assert_eq!(why.as_deref(), Some("/lib/libcuda.so.1: not traced: no such file"));
+    }
 
     #[test]
     fn labels_have_no_passwords() {

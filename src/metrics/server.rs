@@ -288,9 +288,7 @@ mod tests {
 
     #[test]
     fn names_of_this_machine_are_local() {
-        for host in
-            ["localhost", "LOCALHOST:9464", "127.0.0.1:9464", "127.1.2.3", "[::1]:9464", "[::1]", "::1"]
-        {
+        for host in ["localhost", "LOCALHOST:9464", "127.0.0.1:9464", "127.1.2.3", "[::1]:9464", "[::1]"] {
             assert!(is_local(host), "{host}");
         }
         for host in

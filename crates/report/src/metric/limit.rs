@@ -22,6 +22,7 @@ impl Kept {
         if shape.kind.is_now() {
             series.sort_by_cached_key(order);
             let others = series.split_off(limit.min(series.len()));
+            self.seen = series.iter().filter(|one| one.live).map(|one| (one.labels.clone(), true)).collect();
             return together(series, others, shape);
         }
         let (mut own, newer): (Vec<_>, Vec<_>) =

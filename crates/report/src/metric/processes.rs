@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use wire::{Manifest, Value};
 
-use super::{Ended, Kept, Labels, Metrics, OTHER, Series, Shape, exported, label_text, shape};
+use super::{Ended, Kept, Kind, Labels, Metrics, OTHER, Series, Shape, exported, label_text, shape};
 use crate::value::{Context, escape, key_parts};
 use crate::{Names, Snapshot};
 
@@ -136,7 +136,13 @@ impl Metrics {
         let mut keys = Vec::new();
         for (key, cell) in settled {
             let (labels, _) = super::labels(context, &metric, &key);
-            if let Some(tally) = shape.tally(&cell).filter(|_| !shape.kind.is_now()) {
+            let left = match shape.kind {
+                // Receivers without a notion of series that end are told that nothing is left.
+                Kind::UpDownCounter => kept.seen.contains_key(&labels).then(super::Tally::default),
+                Kind::Gauge => None,
+                _ => shape.tally(&cell),
+            };
+            if let Some(tally) = left {
                 let ended = kept.ended.entry(labels).or_default();
                 ended.tally.join(tally, &shape);
                 ended.read = self.reads;

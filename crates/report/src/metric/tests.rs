@@ -219,6 +219,21 @@ fn gauges_end_with_their_process() {
 }
 
 #[test]
+fn sums_that_may_fall_are_0_before_they_end_with_their_process() {
+    let plain = MapValue::Plain(wire::Type::Int { bytes: 8, signed: true });
+    let mut map = ByProcess::new("process.pid", plain, 9);
+    map.manifest.metrics[0].kind = Some(MetricKind::UpDownCounter);
+    map.rows = vec![(3, 5), (4, 7)];
+    assert_eq!(map.read(), is(&[("c3", 5), ("c4", 7)]));
+    map.machine.end(3);
+    map.machine.end(5);
+    map.rows.push((5, 9));
+    assert_eq!(map.read(), is(&[("c3", 0), ("c4", 7)]), "what was never shown does not appear");
+    assert_eq!(map.read(), is(&[("c3", 0), ("c4", 7)]));
+    assert_eq!(map.read(), is(&[("c4", 7)]));
+}
+
+#[test]
 fn series_of_ended_processes_make_room_for_live_ones() {
     let mut map = ByProcess::new("process", MapValue::Agg(Agg::Count), 2);
     map.rows = vec![(3, 1), (4, 2)];
