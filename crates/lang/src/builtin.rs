@@ -708,7 +708,7 @@ pub static BUILTINS: &[Builtin] = &[
         "printf",
         (1, MANY),
         "printf(\"format\", values...)",
-        "prints as in C; integers at their own width, `%s` takes anything",
+        "prints as in C, but cuts no number unless a length tells to; `%s` takes anything",
         "uprobe:libcuda:cuMemAlloc { printf(\"%d %s %d\\n\", pid, comm, args.bytesize) }",
     ),
     call(

@@ -1048,9 +1048,9 @@ pub enum ExprKind {
     },
     /// `a == "text"`, `strncmp(a, b, 3) == 0`: Bool; compares up to a NUL or `limit` bytes.
     StrEq {
-        /// Left, of type Str.
+        /// Left, of type Str, or of a type Buf.
         lhs: Box<Expr>,
-        /// Right, of type Str.
+        /// Right, likewise.
         rhs: Box<Expr>,
         /// Bytes at most.
         limit: Option<u32>,

@@ -188,6 +188,11 @@ impl Checker<'_> {
                 let kind = ExprKind::StrEq { lhs: Box::new(lhs), rhs: Box::new(rhs), limit: None };
                 expr(kind, Type::Bool, span)
             }
+            (&Type::Buf(a), &Type::Buf(b)) if equality => {
+                let both = Type::Buf(a.max(b));
+                let [lhs, rhs] = [lhs, rhs].map(|side| Box::new(convert(side, &both)));
+                expr(ExprKind::StrEq { lhs, rhs, limit: None }, Type::Bool, span)
+            }
             (a, b) if equality && a == b && is_integers(a) => {
                 same_arrays(&lhs, &rhs, self.types.size(a), span)
             }

@@ -237,8 +237,8 @@ impl Checker<'_> {
             return if is_scalar(&ty) { int(0, ty, span) } else { unknown(span) };
         }
         if is_scalar(&ty) && is_scalar(&value.ty) {
-            // A literal that was cast has a type of its own and adapts no more.
-            let same = value.ty == ty && literal(&value).is_none();
+            // A literal that was cast has a type of its own and adapts no more, and so has a register.
+            let same = value.ty == ty && literal(&value).is_none() && !self.is_register(&value);
             return if same { value } else { expr(ExprKind::Cast(Box::new(value)), ty, span) };
         }
         if value.ty == ty {
@@ -246,6 +246,12 @@ impl Checker<'_> {
         }
         if let (Type::Int { .. }, Some(whole)) = (&ty, self.truncated(&value, span)) {
             return convert(whole, &ty);
+        }
+        if let (Type::Str(_), Type::Bool) = (&value.ty, &ty) {
+            // A text holds if it is not empty.
+            let index = Box::new(int(0, Type::U64, span));
+            let first = expr(ExprKind::StrIndex { base: Box::new(value), index }, U8, span);
+            return binary(BinaryOp::Ne, first, int(0, U8, span), Type::Bool, span);
         }
         self.cast_whole(value, ty, span)
     }

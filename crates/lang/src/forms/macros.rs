@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 
 use crate::ast::{Block, Expr, ExprKind, Item, Macro, MacroParam, Name, Script, Stmt, StmtKind, TypeName};
+use crate::builtin;
 use crate::diagnostic::Diagnostics;
 use crate::forms::walk::{self, Measure, Visit};
 use crate::parse::MAX_DEPTH;
@@ -115,6 +116,18 @@ impl<'m> Expander<'m, '_> {
     fn call(&mut self, name: &str, args: &[Expr], span: Span) -> Option<ExprKind> {
         let macros = self.macros;
         let (name, candidates) = macros.get_key_value(name)?;
+        // A macro that asks for a variable or map goes before one that takes any expression.
+        let fitting = candidates.iter().filter(|def| fits(def, args));
+        let asked = |def: &&Macro| def.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
+        let Some(def) = fitting.max_by_key(asked) else {
+            // A macro may have the name of a built-in and other arguments.
+            if builtin::find(name).is_some_and(|known| (known.arity.0..=known.arity.1).contains(&args.len()))
+            {
+                return None;
+            }
+            self.misfit(name, candidates, args, span);
+            return Some(hole());
+        };
         if let Some(at) = self.active.iter().position(|active| active == name) {
             let circle: Vec<&str> = self.active[at..].iter().copied().chain([name.as_str()]).collect();
             let error = self.diags.error("E0033", span, format!("macro `{name}` uses itself"));
@@ -122,13 +135,6 @@ impl<'m> Expander<'m, '_> {
             error.help("a macro is put in where it is used, so it cannot repeat itself: use a loop");
             return Some(hole());
         }
-        // A macro that asks for a variable or map goes before one that takes any expression.
-        let fitting = candidates.iter().filter(|def| fits(def, args));
-        let asked = |def: &&Macro| def.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
-        let Some(def) = fitting.max_by_key(asked) else {
-            self.misfit(name, candidates, args, span);
-            return Some(hole());
-        };
         self.count += 1;
         if self.count > MOST_EXPANSIONS || self.active.len() > MAX_DEPTH / 4 {
             return Some(self.too_much(span));

@@ -146,6 +146,9 @@ impl Meaning<'_> {
             K::Binary { op, lhs, rhs } => self.binary(run, *op, lhs, rhs),
             K::StrEq { lhs, rhs, limit } => {
                 let (a, b) = (self.eval(run, lhs), self.eval(run, rhs));
+                if let (Val::Buf(a), Val::Buf(b)) = (&a, &b) {
+                    return Val::Num(i64::from(a == b));
+                }
                 let limit = limit.map_or(usize::MAX, |n| n as usize);
                 let cut = |text: &[u8]| text[..text.len().min(limit)].to_vec();
                 i64::from(cut(a.text()) == cut(b.text()))
