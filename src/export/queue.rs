@@ -30,7 +30,7 @@ pub struct Summary {
     written: AtomicU64,
     dropped: AtomicU64,
     failure: Mutex<Option<String>>,
-    /// Why there was no room for the last record that was dropped.
+    /// What kept the receiver from taking anything when a record was dropped.
     obstacle: Mutex<Option<String>>,
 }
 
@@ -217,8 +217,8 @@ impl Summary {
 
     fn drop_batch(&self, records: usize) {
         self.dropped.fetch_add(records as u64, Ordering::Relaxed);
-        if let Ok(mut obstacle) = self.obstacle.lock() {
-            *obstacle = self.dest.obstacle();
+        if let (Some(found), Ok(mut obstacle)) = (self.dest.obstacle(), self.obstacle.lock()) {
+            *obstacle = Some(found);
         }
     }
 
@@ -315,7 +315,7 @@ impl Writer {
                 Some(Message::Metrics(families, boot_ns)) => self.exporter()?.metrics(&families, boot_ns)?,
                 Some(Message::Flush) => self.flush()?,
                 None if self.dirty => self.flush()?,
-                None => {}
+                None => self.exporter()?.idle()?,
                 Some(Message::End) => return Ok(()),
             }
         }

@@ -30,7 +30,6 @@ pub struct Otlp {
     since: Option<Instant>,
     run: Arc<Run>,
     given: Attributes,
-    dest: export::Destination,
 }
 
 enum Way {
@@ -82,7 +81,7 @@ pub fn open(dest: &export::Destination, run: &Arc<Run>) -> Result<Box<dyn Export
         describe: live.then_some(process::describe),
     };
     let batch = Batch::new(run.clone(), settings);
-    Ok(Box::new(Otlp { way, batch, since: None, run: run.clone(), given, dest: dest.clone() }))
+    Ok(Box::new(Otlp { way, batch, since: None, run: run.clone(), given }))
 }
 
 impl Otlp {
@@ -136,10 +135,13 @@ impl Exporter for Otlp {
         self.batch.len() + on_their_way
     }
 
+    /// A process that makes no calls any more ends its trace, too.
+    fn idle(&mut self) -> io::Result<()> {
+        self.batch.end_traces(SystemClock.boot_ns());
+        self.send_spans()
+    }
+
     fn flush(&mut self) -> io::Result<()> {
-        if !self.dest.is_recorded() {
-            self.batch.end_traces(SystemClock.boot_ns());
-        }
         self.send_spans()?;
         match &mut self.way {
             Way::File(file) => file.flush(),

@@ -8,8 +8,6 @@ use std::path::Path;
 /// Arguments of a command that are kept, and bytes of each.
 const ARGUMENTS: usize = 64;
 const BYTES: usize = 1024;
-/// Hexadecimal digits of a container's id.
-const CONTAINER_ID: usize = 64;
 
 /// The machine: `host.id`.
 pub fn host() -> Attributes {
@@ -36,15 +34,15 @@ pub fn describe(pid: u32) -> Attributes {
     if words.first().is_some_and(|first| *first != text("")) {
         known.push(("process.command_args".into(), Data::List(words)));
     }
-    let groups = std::fs::read_to_string(proc.join("cgroup")).unwrap_or_default();
-    known.extend(container(&groups).map(|id| ("container.id".into(), text(id))));
+    let target::place::Place { container, pod, pod_name, namespace } = target::place::of(pid);
+    let place = [
+        ("container.id", container),
+        ("k8s.pod.uid", pod),
+        ("k8s.pod.name", pod_name),
+        ("k8s.namespace.name", namespace),
+    ];
+    known.extend(place.into_iter().filter_map(|(key, value)| Some((key.to_owned(), text(&value?)))));
     known
-}
-
-/// The id of the container in a process's control groups: as Docker, containerd, CRI-O and Podman name theirs.
-fn container(groups: &str) -> Option<&str> {
-    let is_id = |part: &&str| part.len() == CONTAINER_ID && part.as_bytes().iter().all(u8::is_ascii_hexdigit);
-    groups.lines().flat_map(|line| line.split(['/', '-', '.', ':'])).filter(is_id).next_back()
 }
 
 fn text(text: &str) -> Data {
@@ -68,20 +66,6 @@ pub fn rank(pid: Option<u32>) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_container_by_its_control_group() {
-        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-        for line in [
-            format!("0::/docker/{id}"),
-            format!("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope"),
-            format!("12:devices:/kubepods/besteffort/pod1/{id}\n0::/"),
-            format!("0::/machine.slice/libpod-{id}.scope/container"),
-        ] {
-            assert_eq!(container(&line), Some(id), "{line}");
-        }
-        assert_eq!(container("0::/user.slice/user-0.slice/session-1.scope"), None);
-    }
 
     #[test]
     fn this_process_is_described() {

@@ -285,6 +285,11 @@ pub fn is_graph(record: &Record) -> bool {
     record.site.api.contains("GraphLaunch")
 }
 
+/// Whether a field has a value for its record: the kernel of a graph's launch has none.
+pub fn says_something(record: &Record, field: &str) -> bool {
+    field != "kernel" || !is_graph(record)
+}
+
 /// What a span is for people.
 pub fn class_of(record: &Record) -> Class {
     if matches!(record.field("category"), Some(Data::Text(category)) if category.starts_with("nvidia")) {

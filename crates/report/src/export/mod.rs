@@ -37,6 +37,10 @@ pub trait Exporter: Send {
     fn pending(&self) -> u64 {
         0
     }
+    /// Nothing came for a moment.
+    fn idle(&mut self) -> io::Result<()> {
+        Ok(())
+    }
     /// Brings what is buffered out.
     fn flush(&mut self) -> io::Result<()>;
     /// Writes what the format has at its end. Called once, and nothing after it.

@@ -465,3 +465,70 @@ impl<'a> Parts<'a> {
         self.number(Hidden::ParentStart).filter(|start| *start != 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Fake;
+
+    /// A machine on which thread 7 waited from 100 to 190.
+    struct Waited;
+
+    impl crate::Names for Waited {
+        fn user_symbol(&self, tgid: u32, address: u64) -> String {
+            Fake.user_symbol(tgid, address)
+        }
+
+        fn stack(&self, user: bool, tgid: u32, addresses: &[u64]) -> Vec<Frame> {
+            Fake.stack(user, tgid, addresses)
+        }
+
+        fn file_place(&self, tgid: u32, address: u64) -> Option<(String, u64)> {
+            Fake.file_place(tgid, address)
+        }
+
+        fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64> {
+            Fake.stack_addresses(map, id)
+        }
+
+        fn wall_clock_ns(&self, boot_ns: u64) -> i128 {
+            Fake.wall_clock_ns(boot_ns)
+        }
+
+        fn strftime(&self, format: &str, wall_ns: i128) -> String {
+            Fake.strftime(format, wall_ns)
+        }
+
+        fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {
+            Fake.lookup(what, number)
+        }
+
+        fn waited_ns(&self, tid: u32, from_ns: u64, to_ns: u64) -> u64 {
+            if tid == 7 { 190u64.min(to_ns).saturating_sub(from_ns.max(100)) } else { 0 }
+        }
+    }
+
+    #[test]
+    fn what_a_call_waited_for_the_tracer_is_before_it() {
+        let manifest = Manifest::default();
+        let context = Context { manifest: &manifest, names: &Waited };
+        let call = |tid: u32, time_ns: u64, duration_ns: u64| {
+            let span = Span { duration_ns, span_id: 1, parent_id: 0, status: Status::Ok, result: None };
+            let mut record = Record {
+                kind: Kind::Span(span),
+                time_ns,
+                thread: None,
+                site: Arc::default(),
+                name: "cudaMalloc".into(),
+                fields: Fields::default(),
+            };
+            leave_wait_out(context, tid, &mut record);
+            (record.time_ns, record.duration_ns(), record.waited_ns())
+        };
+        // The outer call and the one in it, which loads the library: they nest as before.
+        assert_eq!(call(7, 90, 120), (180, 30, Some(90)));
+        assert_eq!(call(7, 95, 100), (185, 10, Some(90)));
+        assert_eq!(call(7, 191, 5), (191, 5, None));
+        assert_eq!(call(8, 90, 120), (90, 120, None));
+    }
+}

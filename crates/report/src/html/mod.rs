@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use crate::export::{Data, Kind, Record, Status, Thread, json};
 use crate::recording::{Ended, Recording};
-use crate::summary::{Class, PROCESS_END, Stat, Summary, by_time, class_of, is_graph, memory_kind};
+use crate::summary::{
+    Class, PROCESS_END, Stat, Summary, by_time, class_of, is_graph, memory_kind, says_something,
+};
 
 /// Spans that the page shows at most.
 const SPANS: usize = 200_000;
@@ -295,7 +297,17 @@ fn stats(out: &mut String, stats: Vec<(&str, &Stat)>) {
 fn details(record: &Record) -> String {
     let span = record.span();
     let failed = span.filter(|span| span.status == Status::Error).and_then(|span| span.result.as_ref());
-    let all: Vec<String> = failed.map(Data::label).into_iter().chain(record.fields.labels()).collect();
+    let all: Vec<String> = failed
+        .map(Data::label)
+        .into_iter()
+        .chain(
+            record
+                .fields
+                .iter()
+                .filter(|(name, _)| says_something(record, name))
+                .map(|(name, value)| format!("{name}={}", value.label())),
+        )
+        .collect();
     crate::summary::cut(&all.join(" "), DETAILS)
 }
 

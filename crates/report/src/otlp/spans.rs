@@ -26,6 +26,7 @@ use super::traces::{Link, Parent, Per, Root, Sampler, Traces};
 use super::{Attributes, Encoding, Request, SCHEMA, Signal, array, attribute, json, resource, scope};
 use crate::Frame;
 use crate::export::{Data, Kind, Record, Run, Site, Span, Status, Thread, WAITED};
+use crate::summary::says_something;
 
 /// Names of a script's keys, and those of OpenTelemetry's conventions for the same.
 static KNOWN: &[(&str, &str)] = &[
@@ -399,7 +400,7 @@ pub(super) fn of_call(call: Option<&Span>, each: Each) {
 
 /// What the script added; what has no value has no attribute.
 pub(super) fn of_fields(record: &Record, each: Each) {
-    for (key, data) in record.fields.iter() {
+    for (key, data) in record.fields.iter().filter(|(key, _)| says_something(record, key)) {
         let known = KNOWN.iter().find(|(known, _)| *known == &**key);
         flattened(known.map_or(key, |(_, name)| name), data, each);
     }

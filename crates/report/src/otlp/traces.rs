@@ -315,6 +315,15 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_ends_by_its_time_though_nothing_more_comes() {
+        let mut traces = traces(Per::Interval(100), None);
+        let (first, _) = traces.assign(&call(10, 1, (1, 0)), 0);
+        assert!(traces.over(109).is_empty());
+        assert_eq!(traces.over(110)[0].trace, first);
+        assert!(traces.over(u64::MAX).is_empty(), "it has ended once");
+    }
+
+    #[test]
     fn an_event_of_the_script_begins_a_trace() {
         let mut traces = traces(Per::Event("step".into()), None);
         let step = Record { kind: Kind::Instant { parent_id: 0 }, name: "step".into(), ..call(5, 0, (0, 0)) };
