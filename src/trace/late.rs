@@ -229,6 +229,10 @@ impl<'a> Heard<'a> {
 
     fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
         let any = self.hears_all();
+        // What a program that is held maps, it is held at; others are of no interest then.
+        if self.is_held && !any && !session.is_traced(mapped.pid) {
+            return;
+        }
         self.extender.hear_of((mapped.inode.device, mapped.inode.number));
         if self.extender.scripts.may_want(&mapped.path) {
             self.extender.names.processes.meet(mapped.pid);

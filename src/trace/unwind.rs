@@ -464,3 +464,22 @@ fn return_chain() -> Option<codegen::ReturnChain> {
     let [utask, instances, stack, original, next] = runtime::btf::kernel_fields(fields)?;
     Some(codegen::ReturnChain { utask, instances, stack, original, next })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_leaves_what_it_does_not_cover_of_others() {
+        let area = |start, end, offset| Area { start, end, offset, file: ((8, 1), 7) };
+        let mut process = Process::default();
+        for old in [area(0x1000, 0x3000, 0), area(0x5000, 0x6000, 0x400), area(0x8000, 0x9000, 0)] {
+            process.areas.insert(old.start, old);
+        }
+        let replaced = process.take(0x2000, 0x5800);
+        assert_eq!(process.areas.len(), 1, "the one behind it stays");
+        let left: Vec<Area> = replaced.iter().flat_map(|old| old.beside(0x2000, 0x5800)).collect();
+        assert!(left == [area(0x5800, 0x6000, 0xc00), area(0x1000, 0x2000, 0)]);
+        assert!(process.take(0x9000, 0xa000).is_empty(), "it begins where the last one ends");
+    }
+}
