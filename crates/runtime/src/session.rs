@@ -441,6 +441,12 @@ fn order(program: &Program) -> (u8, Reverse<u32>) {
         Attach::Begin => (1, any),
         Attach::Uprobes { .. } => (2, clause),
         Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => (2, any),
+        // The kernel runs the event that was opened last first, save for clocks, which have a timer each.
+        Attach::Profile { kind: bpf::PERF_TYPE_SOFTWARE, counter, .. }
+            if *counter > u64::from(bpf::PERF_COUNT_SW_TASK_CLOCK) =>
+        {
+            (3, clause)
+        }
         Attach::Interval { .. }
         | Attach::Profile { .. }
         | Attach::Signal { .. }
