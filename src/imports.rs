@@ -150,3 +150,59 @@ fn shown_name(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(&here).unwrap_or(path).display().to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    const NOBODY: Option<u32> = Some(65534);
+
+    /// What is imported by `from`, in a folder of its own below a sticky one.
+    fn imported(from: &Path, path: &Path) -> Result<Imported, String> {
+        let trust = Trust::of(from.to_str().expect("UTF-8"));
+        script(path, &trust)
+    }
+
+    #[test]
+    fn only_scripts_that_nobody_else_could_have_written_are_imported() {
+        // SAFETY: no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            return eprintln!("skipped: needs root");
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let shared = dir.path().join("shared");
+        fs::create_dir(&shared).expect("made");
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).expect("ours");
+        let file = |name: &str| {
+            let path = shared.join(name);
+            fs::write(&path, "let @a = hash(10);").expect("written");
+            path
+        };
+        let (main, own, other) = (file("main.ct"), file("own.ct"), file("other.ct"));
+        chown(&other, NOBODY, None).expect("root may");
+        assert!(imported(&main, &own).is_ok());
+        assert!(imported(&main, &other).expect_err("of another user").contains("belongs to user 65534"));
+        assert!(imported(&other, &other).is_ok(), "who was named by the user is believed");
+
+        let link = shared.join("link.ct");
+        symlink(&own, &link).expect("linked");
+        assert!(imported(&main, &link).is_ok());
+        std::os::unix::fs::lchown(&link, NOBODY, None).expect("root may");
+        assert!(imported(&main, &link).is_err());
+
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o666)).expect("ours");
+        assert!(imported(&main, &own).expect_err("writable").contains("chmod o-w"));
+    }
+
+    #[test]
+    fn a_pipe_is_no_script() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pipe = dir.path().join("pipe.ct");
+        let name = std::ffi::CString::new(pipe.to_str().expect("UTF-8")).expect("no zero in it");
+        // SAFETY: a C string and a mode.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(imported(&pipe, &pipe).is_err());
+    }
+}

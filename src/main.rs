@@ -33,6 +33,9 @@ pub const WRONG: u8 = 1;
 
 fn main() -> ExitCode {
     runtime::process::serve_if_doorman();
+    // A file that may not grow is a write that fails, like a full disk.
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let mut cli = match arguments::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

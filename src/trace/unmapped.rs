@@ -8,6 +8,7 @@ use lang::resolve::probes::listed;
 use runtime::process::Child;
 use runtime::{Ending, Reason};
 use std::collections::BTreeSet;
+use std::path::Path;
 use target::Machine;
 use wire::manifest::{Attach, Compiled};
 
@@ -80,6 +81,11 @@ impl<'a> Unmapped<'a> {
             Reason::Exit(_) => child.is_none(),
             _ => false,
         };
-        began && child.is_none_or(|child| child.unwatched.is_none()) && !self.machine.scope().is_system_wide()
+        // Without `/proc` nobody can tell.
+        let is_shown = Path::new("/proc/self/maps").exists();
+        began
+            && is_shown
+            && child.is_none_or(|child| child.unwatched.is_none())
+            && !self.machine.scope().is_system_wide()
     }
 }

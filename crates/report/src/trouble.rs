@@ -1,6 +1,7 @@
 //! What went wrong in the kernel, in words: nothing is lost in silence.
 
 use wire::manifest::{Attach, Place, Program};
+use wire::map::{Map, Storage};
 use wire::{CounterKind, Manifest};
 
 use crate::Trouble;
@@ -50,6 +51,15 @@ fn finding(manifest: &Manifest, all: &[Trouble], trouble: &Trouble) -> Option<Fi
     (count > 0).then_some(Finding { message, count, lost, normal, place: trouble.place })
 }
 
+/// Cells of each CPU that are not all there from the start: the kernel allocates few while an event is handled.
+fn may_lack_memory(map: &Map) -> bool {
+    let bytes = u64::from(map.max_entries) * u64::from(map.value_size());
+    map.storage == Storage::PerCpuHash && bytes > LARGE_PER_CPU
+}
+
+/// Bytes on one CPU. Smaller maps have all of their cells on any machine.
+const LARGE_PER_CPU: u64 = 256 << 10;
+
 /// Clauses of several scripts have the same numbers.
 fn returned(all: &[Trouble], program: u32, place: Place) -> u64 {
     let same = |other: &&Trouble| other.kind == CounterKind::Returned(program) && other.place == place;
@@ -74,9 +84,14 @@ fn words(manifest: &Manifest, trouble: &Trouble, count: u64) -> String {
         }
         CounterKind::MapFull(id) => {
             let (name, updates) = (map(*id), many("update", "updates"));
-            let keys = manifest.maps.get(*id as usize).map_or(0, |map| map.max_entries);
+            let known = manifest.maps.get(*id as usize);
+            let keys = known.map_or(0, |map| map.max_entries);
+            let or = match known.is_some_and(may_lack_memory) {
+                true => ", or the kernel had no memory at hand for so many new keys at once,",
+                false => "",
+            };
             format!(
-                "`@{name}` was full with {keys} keys and {updates} did not get in; give it more room: `let @{name} = hash(N);`, \
+                "`@{name}` was full with {keys} keys{or} and {updates} did not get in; give it more room: `let @{name} = hash(N);`, \
                  or raise `max_map_keys`"
             )
         }

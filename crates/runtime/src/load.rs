@@ -182,6 +182,12 @@ fn refusal(manifest: &Manifest, said: &str, error: &libbpf_rs::Error) -> LoadErr
             rest.contains(after).then(|| name.to_owned())
         })
     };
+    if let Some(errno) = out_of_files(said, error) {
+        return LoadError::Setup {
+            what: "the script needs many programs and maps, of which each is an open file",
+            errno,
+        };
+    }
     const PROGRAM_FAILED: &str = "BPF program load failed: ";
     const MAP_FAILED: &str = "failed to create: ";
     if let Some(symbol) = named("prog '", PROGRAM_FAILED) {
@@ -194,6 +200,21 @@ fn refusal(manifest: &Manifest, said: &str, error: &libbpf_rs::Error) -> LoadErr
         };
     }
     LoadError::Object { reason: words(said, error) }
+}
+
+/// Our own limit of open files, or the machine's: whatever libbpf was about to do, that is no fault of the object.
+fn out_of_files(said: &str, error: &libbpf_rs::Error) -> Option<io::Error> {
+    let words = format!("{said} {error:#}");
+    let is_said = |errno: i32, name: &str| {
+        let text = io::Error::from_raw_os_error(errno).to_string();
+        let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+        [text.as_str(), name].iter().any(|word| words.contains(word))
+    };
+    let errnos = [(libc::EMFILE, "-EMFILE"), (libc::ENFILE, "-ENFILE")];
+    errnos
+        .into_iter()
+        .find(|(errno, name)| is_said(*errno, name))
+        .map(|(errno, _)| io::Error::from_raw_os_error(errno))
 }
 
 fn refused(manifest: &Manifest, symbol: String, said: &str, errno: io::Error) -> LoadError {
@@ -211,7 +232,7 @@ fn refused(manifest: &Manifest, symbol: String, said: &str, errno: io::Error) ->
 }
 
 /// The errnos that loading ends with, as libbpf writes them.
-const ERRNOS: [(&str, i32); 9] = [
+const ERRNOS: [(&str, i32); 11] = [
     ("-EACCES", libc::EACCES),
     ("-EPERM", libc::EPERM),
     ("-EINVAL", libc::EINVAL),
@@ -221,6 +242,8 @@ const ERRNOS: [(&str, i32); 9] = [
     ("-EFAULT", libc::EFAULT),
     ("-ENOENT", libc::ENOENT),
     ("-EOPNOTSUPP", libc::EOPNOTSUPP),
+    ("-EMFILE", libc::EMFILE),
+    ("-ENFILE", libc::ENFILE),
 ];
 
 /// The errno behind `failed`, or the error's words: libbpf-rs tells only its kind, and EPERM (no right to load) and EACCES

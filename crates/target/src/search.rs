@@ -143,13 +143,21 @@ impl View {
 
     /// Paths that a pattern stands for, as we open them, in alphabetical order.
     pub fn expand(&self, pattern: &str) -> Vec<PathBuf> {
-        let full = match pattern.strip_prefix('/') {
-            Some(inside) if !self.prefix.as_os_str().is_empty() => {
-                format!("{}/{inside}", glob::Pattern::escape(&self.prefix.to_string_lossy()))
-            }
-            _ => pattern.to_owned(),
+        let Some(inside) = pattern.strip_prefix('/') else { return globbed(pattern) };
+        let root = if self.prefix.as_os_str().is_empty() { Path::new("/") } else { &self.prefix };
+        let below = |folder: &Path, rest: &str| {
+            let folder = folder.to_string_lossy();
+            globbed(&format!("{}/{rest}", glob::Pattern::escape(folder.trim_end_matches('/'))))
         };
-        glob::glob(&full).into_iter().flatten().flatten().collect()
+        // No program lies in what the kernel shows as files, of which there are endlessly many.
+        match inside.split_once('/').map(|(first, rest)| (first, glob::Pattern::new(first), rest)) {
+            Some((first, Ok(wanted), rest)) if first.contains(['*', '?', '[']) => {
+                let rest = if first == "**" { format!("**/{rest}") } else { rest.to_owned() };
+                let folders = children(root, &wanted).into_iter().filter(|folder| !is_of_kernel(folder));
+                folders.flat_map(|folder| below(&folder, &rest)).collect()
+            }
+            _ => below(root, inside),
+        }
     }
 
     /// Follows links as the process would, within its root.
@@ -366,6 +374,15 @@ fn below(base: &Path, pattern: &str) -> Vec<PathBuf> {
     found
 }
 
+fn globbed(pattern: &str) -> Vec<PathBuf> {
+    glob::glob(pattern).into_iter().flatten().flatten().collect()
+}
+
+/// `/proc`, `/sys` and `/dev`
+fn is_of_kernel(folder: &Path) -> bool {
+    folder.file_name().and_then(OsStr::to_str).is_some_and(|name| ["proc", "sys", "dev"].contains(&name))
+}
+
 /// Entries of a directory whose names match, in alphabetical order.
 fn children(directory: &Path, wanted: &glob::Pattern) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -508,5 +525,17 @@ mod tests {
         let view = View { prefix: root.clone(), ..View::default() };
         assert_eq!(view.expand("/l*"), [root.join("lib")]);
         assert_eq!(view.inside(&root.join("lib")), Path::new("/lib"));
+    }
+
+    #[test]
+    fn a_pattern_does_not_go_through_what_the_kernel_shows_as_files() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for folder in ["proc/1", "sys/1", "usr/1"] {
+            fs::create_dir_all(dir.path().join(folder)).expect("made");
+        }
+        let view = View { prefix: dir.path().into(), ..View::default() };
+        assert_eq!(view.expand("/*/1"), [dir.path().join("usr/1")]);
+        assert_eq!(view.expand("/**/1"), [dir.path().join("usr/1")]);
+        assert_eq!(view.expand("/proc/*"), [dir.path().join("proc/1")]);
     }
 }

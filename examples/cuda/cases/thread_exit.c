@@ -1,12 +1,12 @@
 /*
- * thread_exit [EXITING [RETURNING]]: EXITING threads (10) end by pthread_exit inside traced_work, which so never returns;
+ * thread_exit [EXITING [RETURNING [SLEEP_US]]]: EXITING threads (10) end by pthread_exit inside traced_work, which so never returns;
  * RETURNING threads (10) call it and return.
  */
 #include <pthread.h>
 
 #include "cases.h"
 
-enum { SLEEP_US = 1000 };
+static long sleep_for_us = 1000;
 
 TRACED long traced_work(int leave, long us) {
     sleep_us(us);
@@ -15,7 +15,7 @@ TRACED long traced_work(int leave, long us) {
 }
 
 static void *thread_main(void *leave) {
-    traced_work(leave != NULL, SLEEP_US);
+    traced_work(leave != NULL, sleep_for_us);
     return (void *)1;
 }
 
@@ -30,11 +30,12 @@ static int run(int leave) {
 
 int main(int argc, char **argv) {
     long exiting = number(argc, argv, 1, 10), returning = number(argc, argv, 2, 10), returned = 0;
+    sleep_for_us = number(argc, argv, 3, sleep_for_us);
     for (long i = 0; i < exiting; i++) returned += run(1);
     for (long i = 0; i < returning; i++) returned += run(0);
     begin_counts();
-    printf("count traced_work %ld\nreturns traced_work %ld\nunpaired traced_work %ld\nleast_us traced_work %d\n",
-           exiting + returning, returned, exiting, SLEEP_US);
+    printf("count traced_work %ld\nreturns traced_work %ld\nunpaired traced_work %ld\nleast_us traced_work %ld\n",
+           exiting + returning, returned, exiting, sleep_for_us);
     end_counts();
     return returned == returning ? 0 : 1;
 }

@@ -20,6 +20,8 @@ const BPF_NOEXIST: i64 = 1;
 const DENSE_BYTES: u64 = 16 << 20;
 /// A hash of more bytes allocates its cells when they are needed.
 const PREALLOCATED_BYTES: u64 = 256 << 10;
+/// The same over all CPUs, of cells for each: while an event is handled the kernel allocates few of those, and new keys are lost.
+const PREALLOCATED_PER_CPU_BYTES: u64 = 64 << 20;
 /// Stacks kept at most.
 const STACKS: u32 = 1 << 14;
 /// Tries of a compare-exchange before it is given up and counted.
@@ -136,7 +138,8 @@ impl Cx<'_> {
         let bytes =
             u64::from(map.max_entries) * u64::from(map.value_size() + map.key_size()) * u64::from(cpus);
         // Only what is there already can be evicted.
-        let lazy = !map.storage.is_array() && !map.storage.evicts() && bytes > PREALLOCATED_BYTES;
+        let most = if map.storage.is_per_cpu() { PREALLOCATED_PER_CPU_BYTES } else { PREALLOCATED_BYTES };
+        let lazy = !map.storage.is_array() && !map.storage.evicts() && bytes > most;
         MapDef {
             name: map.symbol.clone(),
             kind,

@@ -112,18 +112,18 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Division by zero yields 1, its remainder 0, and is counted.
+    /// Division by zero yields 1, and so does its remainder; both are counted.
     fn division(&mut self, bin: Bin, lhs: Operand, rhs: Operand, signed: bool) -> VReg {
         let result = self.b().vreg();
         let after = self.b().block();
         match rhs {
-            Operand::Const(0) => self.by_zero(bin, result),
+            Operand::Const(0) => self.by_zero(result),
             Operand::Const(_) => self.divide(bin, lhs, rhs, signed, result),
             Operand::Reg(divisor) => {
                 let (zero, fine) = (self.b().cold_block(), self.b().block());
                 self.b().branch(Cmp::Eq, divisor, 0, zero, fine);
                 self.b().switch_to(zero);
-                self.by_zero(bin, result);
+                self.by_zero(result);
                 self.b().jump(after);
                 self.b().switch_to(fine);
                 self.divide(bin, lhs, rhs, signed, result);
@@ -133,9 +133,9 @@ impl Body<'_, '_> {
         result
     }
 
-    fn by_zero(&mut self, bin: Bin, result: VReg) {
+    fn by_zero(&mut self, result: VReg) {
         self.count(CounterKind::DivisionByZero);
-        self.b().set(result, i64::from(bin == Bin::Div));
+        self.b().set(result, 1);
     }
 
     /// Signed division in unsigned terms: of the magnitudes, then the sign (of the dividend for a remainder).

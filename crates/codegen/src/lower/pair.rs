@@ -366,9 +366,8 @@ impl Body<'_, '_> {
             body.claim_slot(found, own, got, next);
             body.b().switch_to(next);
         });
-        self.count(CounterKind::NoCallSlot);
-        let refused = self.refused;
-        self.b().jump(refused);
+        self.take_over_slot(slots, first, mark_here, key, (mark, cell));
+        self.b().jump(got);
         self.b().switch_to(got);
         let cookie = self.session_kfunc("bpf_session_cookie");
         self.b().store(cookie, 0, Width::B64, mark);
@@ -388,6 +387,33 @@ impl Body<'_, '_> {
         let zero = self.b().copy(0);
         let old = self.b().cmpxchg(cell, 0, zero, own);
         self.b().branch(Cmp::Eq, old, 0, got, next);
+    }
+
+    /// Takes the first cell from the call that has it. Most often that has ended with its thread; if it does return, its mark is
+    /// gone and its entry is unknown.
+    fn take_over_slot(
+        &mut self,
+        slots: MapRef,
+        index: VReg,
+        mark_here: VReg,
+        key: Place,
+        (mark, cell): (VReg, VReg),
+    ) {
+        let [missing, there] = std::array::from_fn(|_| self.b().block());
+        let number = self.b().bin(Bin::Add, index, 1);
+        let own = self.b().bin(Bin::And, mark_here, !MARK_INDEX);
+        let own = self.b().bin(Bin::Or, own, number);
+        self.b().set(mark, own);
+        self.store(key, Width::B32, index);
+        let found = self.lookup_raw(slots, key);
+        self.b().branch(Cmp::Ne, found, 0, there, missing);
+        self.b().switch_to(missing);
+        self.count(CounterKind::NoCallSlot);
+        let refused = self.refused;
+        self.b().jump(refused);
+        self.b().switch_to(there);
+        self.b().set(cell, found);
+        self.b().atomic_fetch(AtomicOp::Xchg, found, 0, own);
     }
 
     /// A number for (thread, stack pointer, function) that no other call under way has, but with odds of 2^-50.
@@ -419,10 +445,14 @@ impl Body<'_, '_> {
         let now = self.now_if_timed(plan);
         self.end_call(plan);
         if let Some(slots) = slots {
-            let cell = self.find_slot(plan, slots, skip);
+            let (cell, mark) = self.find_slot(plan, slots, skip);
             self.give_values(plan, Place::behind(cell).plus(8), now);
+            // Another call may have taken the cell over meanwhile, and its values.
             let zero = self.b().copy(0);
-            self.b().atomic_fetch(AtomicOp::Xchg, cell, 0, zero);
+            let owner = self.b().cmpxchg(cell, 0, mark, zero);
+            let lost = self.b().cold_block();
+            self.go_on_unless(Cmp::Ne, owner, mark, lost);
+            self.no_entry(plan, lost, skip);
         } else if !plan.saved.is_empty() {
             let cookie = self.session_kfunc("bpf_session_cookie");
             self.give_values(plan, Place::behind(cookie), now);
@@ -451,7 +481,7 @@ impl Body<'_, '_> {
     }
 
     /// The cell that the session's 8 bytes name, if its mark is still ours.
-    fn find_slot(&mut self, plan: &Plan, slots: MapRef, skip: crate::ir::BlockId) -> VReg {
+    fn find_slot(&mut self, plan: &Plan, slots: MapRef, skip: crate::ir::BlockId) -> (VReg, VReg) {
         let cookie = self.session_kfunc("bpf_session_cookie");
         let mark = self.b().load(cookie, 0, Width::B64, false);
         let number = self.b().bin(Bin::And, mark, MARK_INDEX);
@@ -464,7 +494,7 @@ impl Body<'_, '_> {
         let owner = self.b().load(cell, 0, Width::B64, false);
         self.go_on_unless(Cmp::Ne, owner, mark, lost);
         self.no_entry(plan, lost, skip);
-        cell
+        (cell, mark)
     }
 
     /// Writes the block for returns whose entry is not known.

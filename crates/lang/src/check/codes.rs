@@ -279,7 +279,7 @@ pub const TYPES: &[Code] = &[
     Code {
         code: "W0257",
         title: "division by zero",
-        explanation: "It yields 1, the remainder 0, and is counted as an error at run time.",
+        explanation: "It yields 1, and so does the remainder; both are counted as errors at run time.",
         example: "BEGIN { print(pid / 0) }",
         repaired: "BEGIN { print(pid / 2) }",
     },

@@ -130,7 +130,7 @@ impl Checker<'_> {
 
     fn warn_division(&mut self, lhs: &Expr, rhs: &Expr, span: Span) {
         if literal(rhs) == Some(0) {
-            self.warning("W0257", rhs.span, "division by zero yields 1, the remainder 0");
+            self.warning("W0257", rhs.span, "division by zero yields 1, and so does the remainder");
         }
         self.warn_signs(lhs, rhs, "divided", span);
     }

@@ -13,6 +13,13 @@ use crate::span::Span;
 /// Brackets around a place at most; what is built of them has its own, lower limit.
 const MAX_BRACKETS: usize = 1000;
 
+/// `typeof(` around a place at most: what stands behind it may be a type or a value, and both are tried.
+const MAX_TYPEOF: usize = 6;
+const TYPEOF: &str = "typeof";
+
+/// The bracket behind it.
+const OF_TYPEOF: u8 = b't';
+
 /// Stack of one level: the rules from a bracket to the next one in it. Measured at its deepest, and doubled.
 const LEVEL: usize = if cfg!(debug_assertions) { 32 << 10 } else { 8 << 10 };
 
@@ -41,7 +48,9 @@ fn room(text: &str) -> usize {
 
 /// Reports nesting that nobody writes, from `at` on; says whether there is any.
 pub(super) fn is_too_deep(text: &str, at: usize, diags: &mut Diagnostics) -> bool {
-    let found = (marks(&text[at..]) > MAX_BRACKETS).then(|| too_deep(text, at)).flatten();
+    let rest = &text[at..];
+    let may_be = marks(rest) > MAX_BRACKETS || rest.matches(TYPEOF).count() > MAX_TYPEOF;
+    let found = may_be.then(|| too_deep(text, at)).flatten();
     found.into_iter().for_each(|span| build::too_deep(span, diags));
     found.is_some()
 }
@@ -54,8 +63,11 @@ fn marks(text: &str) -> usize {
 /// The first bracket that lies too deep.
 fn too_deep(text: &str, at: usize) -> Option<Span> {
     let mut open: Vec<u8> = Vec::new();
+    let mut before = "";
     for token in tokens::tokens(text, at) {
+        let word = &text[token.start..token.end];
         match text.as_bytes()[token.start] {
+            b'(' if before == TYPEOF => open.push(OF_TYPEOF),
             mark @ (b'(' | b'[' | b'{' | b'?') => open.push(mark),
             b')' | b']' | b'}' => {
                 end_choices(&mut open);
@@ -65,7 +77,9 @@ fn too_deep(text: &str, at: usize) -> Option<Span> {
             b';' => end_choices(&mut open),
             _ => {}
         }
-        if open.len() > MAX_BRACKETS {
+        before = word;
+        let of_typeof = open.iter().filter(|mark| **mark == OF_TYPEOF);
+        if open.len() > MAX_BRACKETS || word == "(" && of_typeof.count() > MAX_TYPEOF {
             return Some(Span::new(token.start, token.end));
         }
     }
@@ -105,5 +119,55 @@ mod tests {
             let taken = LEVEL * (8 + marks(&text)) / 2;
             stacker::grow(taken, || drop(Grammar::parse(Rule::items, &text)));
         }
+    }
+
+    /// Whatever is left open, what is in it is read a bounded number of times.
+    #[test]
+    fn brackets_without_end_are_read_in_linear_time() {
+        let openings = [
+            "{ ",
+            "{ @++; ",
+            "x:y{ ",
+            "(",
+            "f(",
+            "@[",
+            "(a=",
+            "(a=(",
+            "f(a=",
+            "1 ? ",
+            "if 1 { ",
+            "if (",
+            "if 1 { 1 } else { ",
+            "while 1 { ",
+            "for $i : 0..2 { ",
+            "unroll 2 { ",
+            "$x = { ",
+            "$x = if 1 { ",
+            "sizeof(",
+            "typeof(",
+            "(typeof(",
+            "sizeof(typeof(",
+            "offsetof(typeof(",
+            "(uint8)(",
+            "-(",
+            "*(",
+            "{ (",
+            "{ $x = (a={ ",
+            "let $x = { ",
+            "return { ",
+        ];
+        let start = std::time::Instant::now();
+        for opening in openings {
+            for text in
+                [format!("BEGIN {{ {}", opening.repeat(40)), format!("macro m() {{ {}", opening.repeat(40))]
+            {
+                let one = std::time::Instant::now();
+                let source = crate::Source::new("t.ct", text.as_str());
+                let mut diags = Diagnostics::default();
+                assert!(crate::parse::parse(&source, &[], &mut diags).is_none(), "{text}");
+                assert!(one.elapsed().as_secs() < 5, "{opening}: {:?}", one.elapsed());
+            }
+        }
+        assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     }
 }

@@ -275,6 +275,8 @@ impl Hold {
             drop(unsafe { OwnedFd::from_raw_fd(listener) });
         }
         signals::unblock();
+        // SAFETY: no handler is installed.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
         if self.deaf {
             // SAFETY: no handler is installed.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };

@@ -390,7 +390,7 @@ impl Meaning<'_> {
     fn arithmetic(&mut self, op: BinaryOp, a: i64, b: i64, signed: bool) -> i64 {
         if matches!(op, BinaryOp::Div | BinaryOp::Rem) && b == 0 {
             self.trouble(Trouble::DivisionByZero);
-            return i64::from(op == BinaryOp::Div);
+            return 1;
         }
         match op {
             BinaryOp::Add => a.wrapping_add(b),
