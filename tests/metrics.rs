@@ -431,6 +431,10 @@ fn kubernetes_knows_all_that_its_configuration_says() {
         return;
     }
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/observability/kubernetes.yaml");
-    let output = Command::new("kubernetes-validate").args(["--strict", file]).output().expect("it runs");
-    assert!(output.status.success(), "{}{}", common::stdout(&output), common::stderr(&output));
+    for version in ["1.25", "1.29", "1.30", "1.33"] {
+        let arguments = ["-k", version, "--strict", file];
+        let output = Command::new("kubernetes-validate").args(arguments).output().expect("it runs");
+        let said = format!("{}{}", common::stdout(&output), common::stderr(&output));
+        assert!(output.status.success(), "{version}: {said}");
+    }
 }
