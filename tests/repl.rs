@@ -171,7 +171,7 @@ fn an_open_brace_continues_and_tab_completes() {
     if !can_trace() {
         return;
     }
-    let mut terminal = Terminal::start(&[]);
+    let mut terminal = Terminal::start(&["-c", "true"]);
     terminal.enters("uprobe:libcuda:cuMemAlloc_v\t {");
     terminal.enters("@bytes = sum(args.by\t)");
     terminal.enters("}");

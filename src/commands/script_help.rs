@@ -200,6 +200,9 @@ mod tests {
         }
         assert!(!record.contains("--execute") && !record.contains("[SCRIPT]"), "{record}");
         let report = text(Subcommand::Report);
-        assert!(report.contains("Usage: cudatrace report FILE") && !report.contains("--pid"), "{report}");
+        assert!(
+            report.contains("Usage: cudatrace report [FILE...]") && !report.contains("--pid"),
+            "{report}"
+        );
     }
 }

@@ -252,8 +252,9 @@ impl<'a> Job<'a> {
         let lost = sink.close(self.messages, &|| signals.is_waiting());
         let is_explained =
             scripts.say_missing() | unmapped.say(&ending, child.as_ref(), &extender, self.messages);
-        if was_silent && !is_explained {
-            ending::say_unhit(&ending, attached, self.messages);
+        let prints_maps = all.print_maps_on_exit && all.metrics.iter().all(|metric| !metric.declared);
+        if was_silent && !is_explained && prints_maps {
+            ending::say_no_output(&ending, attached, self.messages);
         }
         let status = ending::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
         Ok(if status == 0 && lost && self.cli.fail_on_loss { LOST } else { status })

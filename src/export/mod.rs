@@ -242,7 +242,7 @@ impl Exports {
         }
     }
 
-    /// Nothing was printed or kept: no probe was hit, as far as the script says.
+    /// Nothing was printed or kept.
     pub fn was_silent(&self) -> bool {
         self.is_silent
     }
@@ -268,7 +268,7 @@ impl Exports {
 impl Sink for Exports {
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
         self.is_silent &= match output {
-            Output::Event { .. } | Output::Fetched { .. } | Output::Trials(_) => false,
+            Output::Event { .. } | Output::Fetched { .. } | Output::Table(..) | Output::Trials(_) => false,
             Output::Map(snapshot) => snapshot.entries.iter().all(is_untouched),
             _ => true,
         };

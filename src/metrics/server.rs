@@ -10,7 +10,7 @@
 //! newer ones, so that they delay no scrape.
 
 use super::{Asker, Reading, own};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -129,6 +129,7 @@ fn parse(address: &str) -> Result<Vec<SocketAddr>> {
     match port.parse() {
         Ok(port) => return Ok(loopback(port)),
         Err(_) if port.is_empty() => return Ok(loopback(PORT)),
+        Err(_) if port.bytes().all(|digit| digit.is_ascii_digit()) => bail!("ports end at 65535"),
         Err(_) => {}
     }
     if let Ok(ip) = address.trim_matches(['[', ']']).parse::<IpAddr>() {
@@ -284,6 +285,7 @@ mod tests {
         assert_eq!(first("[::]:1"), "[::]:1");
         assert_eq!(first("::1"), "[::1]:9464");
         assert!(parse("no.such.host.invalid:99999").is_err());
+        assert_eq!(parse("99999").unwrap_err().to_string(), "ports end at 65535");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::rc::Rc;
-use target::Scope;
+use target::{Scope, process};
 
 /// The program that was started, if any, and its command line for the next time.
 #[derive(Default)]
@@ -55,7 +55,11 @@ impl Program {
             (Some(argv), None) => format!("`{}`, which is not running", shown(argv)),
             (None, _) if scope.pids.is_empty() => "all processes".into(),
             (None, _) => {
-                let pids: Vec<String> = scope.pids.iter().map(u32::to_string).collect();
+                let name = |pid: &u32| match process::comm(*pid) {
+                    Some(comm) => format!("{pid} ({})", comm.escape_debug()),
+                    None => pid.to_string(),
+                };
+                let pids: Vec<String> = scope.pids.iter().map(name).collect();
                 format!("process {}", pids.join(", "))
             }
         }

@@ -93,14 +93,15 @@ fn outlive(mut child: Child, signals: &StopSignals) -> Result<u8, Failure> {
     }
 }
 
-/// Reports that nothing happened where something was probed: an empty output does not tell that.
-pub fn say_unhit(ending: &Ending, probes: usize, messages: &Messages) {
+/// Reports that an empty output is the whole: most likely no probe was hit.
+pub fn say_no_output(ending: &Ending, probes: usize, messages: &Messages) {
     let is_complete = matches!(ending.reason, Reason::TargetsEnded | Reason::Signal(_));
     match probes {
         _ if !is_complete => {}
         0 => {}
-        1 => messages.note("the probe was not hit"),
-        many => messages.note(&format!("none of the {many} probes was hit")),
+        1 => messages.note("no output: the probe printed and kept nothing (was it hit?)"),
+        many => messages
+            .note(&format!("no output: none of {many} probes printed or kept anything (were they hit?)")),
     }
 }
 
