@@ -530,3 +530,17 @@ fn a_recording_and_a_trace_know_their_rank() {
     let made = cudatrace(&["report", file.to_str().unwrap(), "--chrome", "-"]);
     assert!(text(&made.stdout).contains("\"distributedInfo\": {\"rank\": 5}"));
 }
+
+/// Without tracefs, which is root's, calls are recorded all the same; with it the ends of processes, too.
+#[test]
+fn the_end_of_a_process_is_recorded_where_tracepoints_are() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _, stderr) = recorded(folder.path(), &[], &[&example("workload_driver"), "--leak", "4096"]);
+    let ends =
+        lines(&file).iter().filter(|line| line["type"] == "event" && line["name"] == "process end").count();
+    assert_eq!(ends, 1);
+    assert!(stderr.contains("4 blocks left (4.0 KiB)"), "{stderr}");
+}

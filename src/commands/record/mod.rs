@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SCRIPT: &str = include_str!("record.ct");
+const PROCESS_END: &str = include_str!("process_end.ct");
 const KERNEL: &str = include_str!("kernel.ct");
 /// The folder of recordings whose place is not given.
 pub const FOLDER: &str = "traces";
@@ -53,10 +54,14 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         observer: Box::new(move |record| _ = seen.borrow_mut().add(record)),
         live: Box::new(move |summaries| Ok(Box::new(Live::new(shown, summaries, show)?) as Box<dyn Watch>)),
     };
-    let text = match cli.record.kernel {
-        true => format!("{SCRIPT}{KERNEL}"),
-        false => SCRIPT.to_owned(),
-    };
+    let mut text = SCRIPT.to_owned();
+    // Tracepoints are for those who can read tracefs: calls are recorded without them, too.
+    if runtime::tracefs::tracepoint_format("sched", "sched_process_exit").is_ok() {
+        text += PROCESS_END;
+    }
+    if cli.record.kernel {
+        text += KERNEL;
+    }
     let script = Script::alone(Source::new("record", text), &[]);
     let script = script::import(script, cli, messages).map_err(Failure::wrong)?;
     let status = trace::run_scripts(vec![script], cli, messages, Some(recording))?;

@@ -170,3 +170,23 @@ pub(crate) fn array(values: Vec<any_value::Value>) -> any_value::Value {
     let values = values.into_iter().map(|value| AnyValue { value: Some(value) }).collect();
     any_value::Value::ArrayValue(ArrayValue { values })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use opentelemetry_proto::tonic::collector::trace::v1::{
+        ExportTracePartialSuccess, ExportTraceServiceResponse,
+    };
+
+    #[test]
+    fn a_receiver_that_takes_all_may_say_something() {
+        let answer = |rejected_spans, error_message: &str| {
+            let partial = ExportTracePartialSuccess { rejected_spans, error_message: error_message.into() };
+            let answer = ExportTraceServiceResponse { partial_success: Some(partial) };
+            refused(Signal::Traces, &answer.encode_to_vec(), Encoding::Protobuf)
+        };
+        assert_eq!(answer(0, "slow down"), Some((0, "slow down".into())));
+        assert_eq!(answer(3, ""), Some((3, String::new())));
+        assert_eq!(answer(0, ""), None);
+    }
+}
