@@ -121,16 +121,22 @@ fn text(context: Context, value: &Value) -> String {
 
 /// `16`, `16x8`, `16x8x2` of a record with the members x, y, z.
 fn dimensions(members: &[(String, Value)]) -> Option<String> {
-    let [(x, Value::Uint(width, _)), (y, Value::Uint(height, _)), (z, Value::Uint(depth, _))] = members
-    else {
-        return None;
-    };
+    let [(x, width), (y, height), (z, depth)] = members else { return None };
+    let [width, height, depth] = [number(width)?, number(height)?, number(depth)?];
     let is_grid = [x, y, z] == ["x", "y", "z"];
     is_grid.then(|| match (height, depth) {
         (1, 1) => width.to_string(),
         (_, 1) => format!("{width}x{height}"),
         _ => format!("{width}x{height}x{depth}"),
     })
+}
+
+fn number(value: &Value) -> Option<i128> {
+    match value {
+        Value::Int(number, _) => Some(i128::from(*number)),
+        Value::Uint(number, _) => Some(i128::from(*number)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
