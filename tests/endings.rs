@@ -393,6 +393,22 @@ fn the_number_of_probes_is_printed_before_the_mark_that_callers_wait_for() {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut reader, &mut said).expect("text");
     assert!(child.wait().expect("it ends").success(), "{said}");
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines[..2], ["Attached 1 probe", "__BPFTRACE_NOTIFY_PROBES_ATTACHED"], "{said}");
+    assert!(said.contains("Attached 1 probe\n__BPFTRACE_NOTIFY_PROBES_ATTACHED\n"), "{said}");
+}
+
+#[test]
+fn maps_are_printed_on_a_signal_and_the_run_goes_on() {
+    if !can_trace() {
+        return;
+    }
+    let mut command = cudatrace();
+    command.args(["-e", "BEGIN { @kept = 7 } interval:s:100 { exit() }"]);
+    let mut trace = Running::start(&mut command);
+    trace.wait_for_line("Attached ");
+    trace.signal(libc::SIGUSR1);
+    trace.wait_for_line("@kept: 7");
+    trace.signal(libc::SIGINT);
+    let (status, _) = trace.ended();
+    let printed = trace.lines().iter().filter(|line| line.contains("@kept: 7")).count();
+    assert!(status.success() && printed == 2, "{status}, {printed}");
 }

@@ -229,6 +229,8 @@ impl<'a> Job<'a> {
         if targets.is_empty() && does_nothing_more(modules) && !scripts.are_waiting() {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }
+        // With exports the signal writes out what is buffered.
+        let maps_on_signal = outputs.flushing.is_empty();
         let Outputs { signals, mut sink, .. } = outputs;
         let on_interrupt = io::stderr().is_terminal().then_some(end_line as fn());
         let on_attached: Option<&dyn Fn()> = std::env::var_os(NOTIFY).map(|_| &notify as &dyn Fn());
@@ -236,6 +238,7 @@ impl<'a> Job<'a> {
             signals: Some(&signals),
             on_interrupt,
             on_attached,
+            maps_on_signal,
             targets,
             watches,
             ..Control::default()

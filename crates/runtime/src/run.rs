@@ -14,7 +14,7 @@ use crate::fetch;
 use crate::ring::Drained;
 use crate::rows::{Row, Rows};
 use crate::session::{Core, Session};
-use crate::signals::StopSignals;
+use crate::signals::{Arrivals, StopSignals};
 use crate::sys;
 use report::table::Table;
 use report::value::Context;
@@ -74,6 +74,8 @@ pub struct Control<'a> {
     pub watches: Vec<Box<dyn Watch + 'a>>,
     /// Those that join while it runs.
     pub joining: Joining<'a>,
+    /// Maps are printed when SIGUSR1 comes, unless a probe of the script waits for a signal.
+    pub maps_on_signal: bool,
     /// Called once the sink has been given the number of probes.
     pub on_attached: Option<&'a dyn Fn()>,
 }
@@ -169,8 +171,13 @@ impl Session {
             speaker.sink.flush().map_err(Failure::Sink)?;
             on_attached();
         }
+        let wanted = control.maps_on_signal && self.on_signals.is_empty();
+        let maps_signal = wanted.then(|| Arrivals::of(libc::SIGUSR1)).transpose().map_err(Failure::Kernel)?;
         let mut flushed = Instant::now();
         loop {
+            if maps_signal.as_ref().is_some_and(|signal| signal.take() > 0) {
+                self.say_maps(speaker)?;
+            }
             let drained = self.core.drain(speaker, BATCH)?;
             if let Some(code) = speaker.exit {
                 return Ok(Reason::Exit(code));
@@ -189,14 +196,20 @@ impl Session {
                 flushed = Instant::now();
             }
             let timeout = if drained.records == BATCH { 0 } else { PAUSE_MS };
-            if let Some(reason) = self.wait(control, busy.then_some(timeout))? {
+            let maps_signal = maps_signal.as_ref().map_or(-1, Arrivals::fd);
+            if let Some(reason) = self.wait(control, maps_signal, busy.then_some(timeout))? {
                 return Ok(reason);
             }
         }
     }
 
     /// Waits for something to do: under load (`pause_ms`) no longer than that, and not for the ring.
-    fn wait(&mut self, control: &mut Control<'_>, pause_ms: Option<i32>) -> Result<Option<Reason>, Failure> {
+    fn wait(
+        &mut self,
+        control: &mut Control<'_>,
+        maps_signal: RawFd,
+        pause_ms: Option<i32>,
+    ) -> Result<Option<Reason>, Failure> {
         control.watches.append(&mut control.joining.borrow_mut());
         let ring = if pause_ms.is_some() { -1 } else { self.core.ring.fd() };
         let signals = control.signals.map_or(-1, StopSignals::fd);
@@ -204,6 +217,7 @@ impl Session {
         fds.extend(control.targets.iter().map(|target| sys::readable(target.as_raw_fd())));
         fds.extend(control.watches.iter().map(|watch| sys::readable(watch.fd())));
         fds.extend(self.on_signals.iter().map(|on| sys::readable(on.signal.fd())));
+        fds.push(sys::readable(maps_signal));
         if sys::poll(&mut fds, pause_ms.unwrap_or(-1)).map_err(Failure::Kernel)? == 0 {
             return Ok(None);
         }
@@ -301,6 +315,16 @@ impl Session {
         if self.trials.is_empty() {
             speaker.say(&core.manifest, &Output::End)?;
         }
+        self.say_maps(speaker)?;
+        let core = &self.core;
+        let counts = core.counters().map_err(Failure::Kernel)?;
+        speaker.say(&core.manifest, &Output::Trouble(troubles(&core.manifest, &counts)))?;
+        speaker.sink.flush().map_err(Failure::Sink)
+    }
+
+    /// Prints the maps that are printed at the end, those with something in them.
+    fn say_maps(&self, speaker: &mut Speaker<'_>) -> Result<(), Failure> {
+        let core = &self.core;
         for map in maps_at_end(&core.manifest) {
             let snapshot = core.snapshot(map, 0, 0).map_err(Failure::Kernel)?;
             let counts_nothing = matches!(snapshot.entries[..], [(_, Cell::Number { bits: 0, .. })]);
@@ -310,9 +334,7 @@ impl Session {
                 speaker.say(&core.manifest, &Output::Map(snapshot))?;
             }
         }
-        let counts = core.counters().map_err(Failure::Kernel)?;
-        speaker.say(&core.manifest, &Output::Trouble(troubles(&core.manifest, &counts)))?;
-        speaker.sink.flush().map_err(Failure::Sink)
+        Ok(())
     }
 }
 
