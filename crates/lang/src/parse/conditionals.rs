@@ -214,11 +214,8 @@ impl<'d> Pass<'d> {
                 self.open.push(Open { span, outside, taken: active, active, last: false });
             }
             "elif" | "elifdef" | "elifndef" | "else" => self.branch(line),
-            "endif" => {
-                if self.open.pop().is_none() {
-                    self.stray(line);
-                }
-            }
+            "endif" if self.open.pop().is_none() => self.stray(line),
+            "endif" => {}
             _ if !self.active() => return,
             "define" => return self.define(line),
             "undef" => drop(self.defined.remove(&line.rest)),
