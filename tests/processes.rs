@@ -127,7 +127,7 @@ fn two_capabilities_are_enough_to_trace_a_command() {
     command.env("LD_LIBRARY_PATH", folder.path()).arg(&tracer);
     command.args([
         "-e",
-        "uretprobe:libhammer:hammer_push { @ = count(); @us[ustack(1)] = hist(duration) }",
+        "uretprobe:libhammer:hammer_push { @ = count(); @us[ustack(1)] = hist(duration); span(\"push\") }",
         "--",
     ]);
     let output =

@@ -23,6 +23,7 @@ OTHERS = {
     "an empty probe at each launch": ["-e", "uprobe:libcuda:cuLaunchKernel* { }"],
     "a histogram by function of every call": ["-e", EVERY_CALL],
     "record": ["record", "--out", "/tmp/price"],
+    "metrics --devices": ["metrics", "--devices"],
 }
 WINDOW = 500  # operations that are timed together
 ROUNDS = 5

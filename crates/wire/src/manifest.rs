@@ -16,7 +16,7 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
 /// Version of this format; a reader refuses another.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.

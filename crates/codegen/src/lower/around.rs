@@ -101,17 +101,19 @@ impl<'p> Cx<'p> {
             return;
         }
         let stacks = self.around_map();
-        let attach = manifest::Attach::Follow { tracepoint: manifest::TASK_ENDS.into() };
+        // By name: the numbers of other tracepoints are in tracefs, which only root may read.
+        let event = manifest::TASK_ENDS.split_once(':').map_or(manifest::TASK_ENDS, |(_, event)| event);
+        let attach = manifest::Attach::RawTracepoint { event: event.into() };
         let symbol = "around_exit".to_string();
         self.manifest.programs.push(manifest::Program {
             symbol: symbol.clone(),
             clause: super::follow::NO_CLAUSE,
             place: manifest::Place::default(),
-            text: format!("tracepoint:{}", manifest::TASK_ENDS),
+            text: format!("rawtracepoint:{event}"),
             attach: attach.clone(),
         });
         let info = ProgramInfo { clause: super::follow::NO_CLAUSE, attach };
-        let kind = FuncKind::Program { section: "tracepoint".into(), info };
+        let kind = FuncKind::Program { section: "raw_tp".into(), info };
         let mut b = Builder::new(symbol, kind, Span::default());
         let thread = b.call(helper::GET_CURRENT_PID_TGID, &[]);
         let slot = b.func_mut().slot(8, 8);
