@@ -472,6 +472,8 @@ fn without_a_file_the_newest_recording_is_read_and_parts_are_one() {
         std::fs::write(path(name), text.replace("\"format\":1", "\"format\":1,\"id\":\"7\"")).unwrap();
     };
     ["new.jsonl", "new.1.jsonl"].into_iter().for_each(other);
+    // Left by a program that could not be started.
+    std::fs::write(path("newer.jsonl"), "").unwrap();
     let report = |files: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
         command.arg("report").args(files).current_dir(folder.path()).output().unwrap()

@@ -146,6 +146,8 @@ def recording(cudatrace):
 class Collector(http.server.BaseHTTPRequestHandler):
     """Takes OTLP as JSON and counts spans."""
     spans, traces = 0, set()
+    # Connections stay open, as those of collectors do.
+    protocol_version = "HTTP/1.1"
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -157,6 +159,7 @@ class Collector(http.server.BaseHTTPRequestHandler):
                 Collector.traces |= {span["traceId"] for span in scope["spans"]}
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", "2")
         self.end_headers()
         self.wfile.write(b"{}")
 
@@ -172,7 +175,8 @@ def spans(cudatrace):
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/run.jsonl"
         arguments = ["record", "--export", f"jsonl={path}", "--export", f"otlp={address}"]
-        _, _, error = run(cudatrace, *arguments, seconds=4, env={"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
+        # A receiver in Python is slower than a collector: the end may wait a minute for it.
+        _, _, error = run(cudatrace, *arguments, seconds=4, env={"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json", "OTEL_EXPORTER_OTLP_TIMEOUT": "60000"})
         print(error[-800:])
         recorded = sum('"span"' in line for line in open(path))
     check("spans that a collector received", Collector.spans, lambda n: n >= recorded > 1000)

@@ -79,9 +79,11 @@ fn not_there(path: &Path, error: &std::io::Error) -> anyhow::Error {
 /// Recordings in a folder, by name.
 fn recordings(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    // A recording whose program could not be started is empty.
     let is_one = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.ends_with(".jsonl") || name.ends_with(".jsonl.gz")
+        (name.ends_with(".jsonl") || name.ends_with(".jsonl.gz"))
+            && path.metadata().is_ok_and(|about| about.len() > 0)
     };
     let mut found: Vec<PathBuf> =
         entries.filter_map(|entry| entry.ok()).map(|entry| entry.path()).filter(is_one).collect();
