@@ -319,7 +319,7 @@ fn too_few_open_files_are_said_with_the_way_out() {
         return;
     }
     // Where the limit is met, at the first file of our own, or in the middle of the functions, is all the same.
-    for limit in [48, 64, 100] {
+    for limit in [24, 48, 64, 100] {
         let traced = format!(
             "ulimit -n {limit}; exec {} --no-feature uprobe_multi -e 'uprobe:libcuda:cuMem* {{ @ = count() }}' -- true",
             env!("CARGO_BIN_EXE_cudatrace")

@@ -358,6 +358,16 @@ fn at(path: &std::path::Path) -> impl Fn(io::Error) -> anyhow::Error + '_ {
     move |error| anyhow!("{}: {error}", path.display())
 }
 
+/// A destination whose URL names no user: `otlp=http://user:secret@host` is `otlp=http://host`.
+pub fn without_credentials(what: &str) -> String {
+    let Some((scheme, rest)) = what.split_once("://") else { return what.to_owned() };
+    let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..authority].rfind('@') {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => what.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -377,5 +387,16 @@ mod tests {
         assert_eq!(rotate("1GiB"), Ok(1 << 30));
         assert_eq!(rotate("64k"), Ok(1 << 16));
         assert!(rotate("1").is_err() && rotate("x").is_err());
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        assert_eq!(
+            without_credentials("otlp=http://user:s3c@ret@host:4318/v1@2"),
+            "otlp=http://host:4318/v1@2"
+        );
+        for plain in ["jsonl=/tmp/a@b", "otlp=grpc://host:4317", "otlp=http://host/x@y"] {
+            assert_eq!(without_credentials(plain), plain);
+        }
     }
 }

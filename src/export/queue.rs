@@ -86,7 +86,7 @@ impl Queue {
     pub fn start(kind: &'static Kind, open: Open, dest: Destination, run: Arc<Run>) -> Result<Queue> {
         let exporter = open(&dest, &run)?;
         let summary = Arc::new(Summary {
-            what: kind.with(dest.text()),
+            what: super::without_credentials(&kind.with(dest.text())),
             dest,
             written: AtomicU64::new(0),
             dropped: AtomicU64::new(0),

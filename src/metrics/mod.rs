@@ -278,7 +278,7 @@ impl<'a> Exported<'a> {
         let summaries = exports.summaries();
         let lost = move || {
             let of = |summary: &Arc<export::Summary>| {
-                (without_credentials(&summary.what), summary.dropped() + summary.lost().count)
+                (summary.what.clone(), summary.dropped() + summary.lost().count)
             };
             summaries.iter().map(of).collect()
         };
@@ -330,16 +330,6 @@ fn unhealthy(untraced: &[(PathBuf, String)], health: &Health, has_probes: bool) 
     nothing.then(|| format!("no probe is attached, {} attach points were refused", health.failed))
 }
 
-/// A destination whose URL names no user: `otlp=http://user:secret@host` is `otlp=http://host`.
-fn without_credentials(what: &str) -> String {
-    let Some((scheme, rest)) = what.split_once("://") else { return what.to_owned() };
-    let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    match rest[..authority].rfind('@') {
-        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
-        None => what.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,16 +345,5 @@ mod tests {
         let files = [(PathBuf::from("/lib/libcuda.so.1"), "no such file".to_owned())];
         let why = unhealthy(&files, &health(3, false), true);
         assert_eq!(why.as_deref(), Some("/lib/libcuda.so.1: not traced: no such file"));
-    }
-
-    #[test]
-    fn labels_have_no_passwords() {
-        assert_eq!(
-            without_credentials("otlp=http://user:s3c@ret@host:4318/v1@2"),
-            "otlp=http://host:4318/v1@2"
-        );
-        for plain in ["jsonl=/tmp/a@b", "otlp=grpc://host:4317", "otlp=http://host/x@y"] {
-            assert_eq!(without_credentials(plain), plain);
-        }
     }
 }

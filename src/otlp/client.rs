@@ -6,6 +6,7 @@
 
 use super::target::{Protocol, Target};
 use super::tls;
+use crate::export::without_credentials;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body_util::{BodyExt, Full};
@@ -100,13 +101,19 @@ impl Client {
                 Err(_) => Failure::passing(format!("no answer after {timeout:?}")),
             };
             self.connection = None;
-            fails(format!("{}: {}", self.target.uri, failure.reason));
+            fails(format!("{}: {}", without_credentials(&self.target.uri.to_string()), failure.reason));
             // Not all senders at the same moment.
             let jitter = pause.mul_f64(f64::from(std::process::id() % 64) / 128.0);
             let next = failure.again.map(|least| Instant::now() + least.max(pause + jitter));
             match next.filter(|next| *next < deadline) {
                 Some(next) => tokio::time::sleep_until(next).await,
-                None => return Sent::Failed(format!("{}: {}", self.target.uri, failure.reason)),
+                None => {
+                    return Sent::Failed(format!(
+                        "{}: {}",
+                        without_credentials(&self.target.uri.to_string()),
+                        failure.reason
+                    ));
+                }
             }
             pause = (2 * pause).min(LONGEST_PAUSE);
         }

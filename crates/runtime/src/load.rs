@@ -67,7 +67,7 @@ pub fn load_first(
     let _only = CAPTURE_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let said = Said::capture();
     let open = open(compiled, shared, spare_counters)
-        .map_err(|error| LoadError::Object { reason: words(&said.text(), &error) })?;
+        .map_err(|error| refusal(&compiled.manifest, &said.text(), &error))?;
     let object = open.load().map_err(|error| refusal(&compiled.manifest, &said.text(), &error))?;
     collect(&object, &compiled.manifest, shared)
 }

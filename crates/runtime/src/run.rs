@@ -166,13 +166,14 @@ impl Session {
         speaker: &mut Speaker<'_>,
         control: &mut Control<'_>,
     ) -> Result<Reason, Failure> {
+        // Before anybody can know that it runs: the signal would end it.
+        let wanted = control.maps_on_signal && self.on_signals.is_empty();
+        let maps_signal = wanted.then(|| Arrivals::of(libc::SIGUSR1)).transpose().map_err(Failure::Kernel)?;
         speaker.say(&self.core.manifest, &Output::Attached { probes: self.attached() })?;
         if let Some(on_attached) = control.on_attached {
             speaker.sink.flush().map_err(Failure::Sink)?;
             on_attached();
         }
-        let wanted = control.maps_on_signal && self.on_signals.is_empty();
-        let maps_signal = wanted.then(|| Arrivals::of(libc::SIGUSR1)).transpose().map_err(Failure::Kernel)?;
         let mut flushed = Instant::now();
         loop {
             if maps_signal.as_ref().is_some_and(|signal| signal.take() > 0) {
