@@ -63,10 +63,16 @@ fn lines(path: &Path) -> Vec<Value> {
 
 /// Runs the workload under `SCRIPT`; what is said of it.
 fn trace(exports: &[&str], environment: &[(&str, &str)]) -> String {
+    trace_program(exports, environment, &[])
+}
+
+/// The same, with arguments of the program.
+fn trace_program(exports: &[&str], environment: &[(&str, &str)], arguments: &[&str]) -> String {
     let mut command = cudatrace();
     command.args(["-e", SCRIPT]).envs(environment.iter().copied());
     exports.iter().for_each(|export| _ = command.args(["--export", export]));
-    let output = command.arg("--").arg(example("workload_runtime12")).output().expect("it runs");
+    command.arg("--").arg(example("workload_runtime12")).args(arguments);
+    let output = command.output().expect("it runs");
     assert!(output.status.success(), "{}", common::stderr(&output));
     common::stdout(&output) + &common::stderr(&output)
 }
@@ -414,7 +420,9 @@ fn a_file_has_a_request_a_line() {
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("trace.json");
     let parent = ("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-    let said = trace(&[&format!("otlp=file:{}", path.display())], &[parent]);
+    // A process that has ended before its first record is read has no path and no arguments any more.
+    let linger = ["--linger", "1000"];
+    let said = trace_program(&[&format!("otlp=file:{}", path.display())], &[parent], &linger);
     let lines = lines(&path);
     let traces: Vec<Value> = lines.iter().filter(|line| !line["resourceSpans"].is_null()).cloned().collect();
     let metrics: Vec<Value> =
