@@ -122,11 +122,10 @@ import sys, yaml, kubernetes_validate
 for document in yaml.safe_load_all(open(sys.argv[1])):
     kubernetes_validate.validate(document, '1.30', strict=True)
     print(document['kind'])
-    for container in document['spec'].get('template', {}).get('spec', {}).get('containers', []):
+    for container in document.get('spec', {}).get('template', {}).get('spec', {}).get('containers', []):
         print(container['securityContext']['privileged'], container['securityContext']['capabilities'])";
     if let Some(said) = read("yaml, kubernetes_validate", program, &file) {
-        let expected =
-            "DaemonSet\nFalse {'drop': ['ALL'], 'add': ['BPF', 'PERFMON', 'SYS_PTRACE']}\nNetworkPolicy\n";
+        let expected = "Namespace\nDaemonSet\nFalse {'drop': ['ALL'], 'add': ['BPF', 'PERFMON', 'SYS_PTRACE']}\nNetworkPolicy\n";
         assert_eq!(said, expected);
     }
 }
