@@ -390,6 +390,32 @@ fn failed(ty: &str, name: &str) -> String {
 }
 
 #[test]
+fn what_comes_at_exit_is_no_failure_and_launches_of_graphs_have_no_kernel() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _, said) = recorded(folder.path(), &[], &[&example("workload_habits"), "graphs", "at_exit"]);
+    assert!(
+        said.contains("\nerrors        0; 4 calls came at exit, after the driver had shut down\n"),
+        "{said}"
+    );
+    let spans = lines(&file);
+    let of = |func: &str| spans.iter().filter(|line| line["func"] == func).collect::<Vec<_>>();
+    let [unload] = of("cuLibraryUnload")[..] else { panic!("one cuLibraryUnload") };
+    assert_eq!(
+        (&unload["status"], &unload["result"]["name"]),
+        (&"unset".into(), &"CUDA_ERROR_DEINITIALIZED".into())
+    );
+    let launches = of("cuGraphLaunch");
+    let names = |line: &Value| line["args"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert!(
+        !launches.is_empty() && launches.iter().all(|line| names(line) == ["graph", "stream"]),
+        "{launches:?}"
+    );
+}
+
+#[test]
 fn a_failure_counts_once_and_time_is_that_of_the_call_itself() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.jsonl");
@@ -397,6 +423,7 @@ fn a_failure_counts_once_and_time_is_that_of_the_call_itself() {
         (failed("CUresult", "CUDA_ERROR_OUT_OF_MEMORY"), failed("cudaError_t", "cudaErrorMemoryAllocation"));
     let launch = format!("{inner},\"schema\":0,\"args\":{{\"kernel\":\"fill\"}}");
     let graph = format!("{OK},\"schema\":0,\"args\":{{\"kernel\":\"<no kernel>\"}}");
+    let at_exit = failed("CUresult", "CUDA_ERROR_DEINITIALIZED");
     let alloc = format!("{OK},\"schema\":0,\"args\":{{\"bytes\":4096,\"ptr\":\"0x10\",\"kind\":\"device\"}}");
     let host = alloc.replace("4096", "1024").replace("device", "pinned").replace("0x10", "0x20");
     made(
@@ -407,6 +434,7 @@ fn a_failure_counts_once_and_time_is_that_of_the_call_itself() {
             ("cuLaunchKernel", 4_000_000, 9_992, 3, 0, &launch),
             ("cuGraphLaunch", 4_100_000, 1_000, 4, 0, &graph),
             ("cuMemAlloc_v2", 4_200_000, 1_000, 5, 0, &alloc),
+            ("cuLibraryUnload", 4_250_000, 1_000, 7, 0, &at_exit),
             ("cuMemHostAlloc", 4_300_000, 1_000, 6, 0, &host),
         ],
     );
@@ -417,7 +445,12 @@ fn a_failure_counts_once_and_time_is_that_of_the_call_itself() {
             said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"));
         line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>().join(" ")
     };
-    assert!(said.contains("\nerrors        2\n"), "{said}");
+    assert!(
+        said.contains("\nerrors        2; 1 call came at exit, after the driver had shut down\n"),
+        "{said}"
+    );
+    assert!(!said.contains("<no kernel>") && said.lines().all(|line| !line.ends_with(' ')), "{said}");
+    assert!(said.contains("\ntime          3.3 ms, ") && said.contains(" 3.3 ms|\n"), "{said}");
     assert!(
         said.contains("cudaErrorMemoryAllocation")
             && said.contains("launches      0 of 1 kernel; 1 of a graph"),

@@ -57,6 +57,7 @@ for major in 12 13; do
     nm -D --with-symbol-versions "$build/libcudart.so.$major" | grep -q " cudaMalloc@@libcudart.so.$major$"
     verdict $? "cudaMalloc has the version libcudart.so.$major"
 done
+run "destructors find the driver shut down" "$build/workload_habits" at_exit
 run "the driver's own tests" env CUDASIM_MEMORY=64M CUDASIM_FAST=1 "$build/driver_test"
 cat "$out"
 

@@ -171,7 +171,11 @@ impl Watch for Asked<'_> {
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
-        let answered = match self.mappings.next() {
+        let question = self.mappings.next();
+        let start = SystemClock.boot_ns();
+        // Where a thread ends, the others go on.
+        let is_held = matches!(question, Ok(Some(Question::Maps(_) | Question::Executes(_))));
+        let answered = match question {
             Ok(Some(Question::Maps(mapping))) => {
                 self.consider(&mapping, session);
                 self.let_map(&mapping)
@@ -195,6 +199,9 @@ impl Watch for Asked<'_> {
             Ok(None) | Err(_) => return Next::Remove,
         };
         self.report_late();
+        if is_held {
+            session.pause_clock(start);
+        }
         if answered.is_ok() { Next::Continue } else { Next::Remove }
     }
 }

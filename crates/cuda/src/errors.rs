@@ -46,6 +46,10 @@ pub const RUNTIME: Results = Results { name: "cudaError_t", fine: &[0, 600], tex
 /// Results of NCCL; `ncclInProgress` is no error.
 pub const NCCL: Results = Results { name: "ncclResult_t", fine: &[0, 7], texts: None };
 
+/// The results of calls that come when driver or runtime have shut down: destructors make them at the end of a process, where
+/// nothing is left to give back. They are no successes, and no failures of the program either.
+pub const AFTER_SHUTDOWN: [&str; 2] = ["CUDA_ERROR_DEINITIALIZED", "cudaErrorCudartUnloading"];
+
 /// Whether a result of this name is no error: success, or "not yet".
 pub fn is_fine(name: &str) -> bool {
     RESULTS.iter().any(|results| {
@@ -251,6 +255,14 @@ mod tests {
         assert!(
             !["CUDA_ERROR_INVALID_VALUE", "cudaErrorUnknown", "ncclSystemError", ""].into_iter().any(is_fine)
         );
+    }
+
+    #[test]
+    fn results_after_the_shutdown_exist() {
+        for (results, name) in [DRIVER, RUNTIME].iter().zip(AFTER_SHUTDOWN) {
+            let known = enum_def(find_enum(results.name).expect("in the tables"));
+            assert!(known.variants.iter().any(|(known, _)| *known == name), "{name}");
+        }
     }
 
     #[test]

@@ -82,8 +82,8 @@ pub struct Operation {
 pub enum Fires {
     /// Successes; failures too in a clause that uses the result.
     OnSuccess,
-    /// Failures.
-    OnFailure,
+    /// Failures: this condition holds, in the language of scripts.
+    OnFailure(&'static str),
     /// All.
     Always,
 }
@@ -92,7 +92,7 @@ impl Fires {
     /// The condition on the result of a call, in the language of scripts; `uses_result`: the clause does.
     pub fn condition(self, uses_result: bool) -> Option<&'static str> {
         match self {
-            Fires::OnFailure => Some("is_error(retval)"),
+            Fires::OnFailure(condition) => Some(condition),
             Fires::OnSuccess if !uses_result => Some("!is_error(retval)"),
             Fires::OnSuccess | Fires::Always => None,
         }
@@ -100,7 +100,7 @@ impl Fires {
 
     /// Whether a call may be the operation's before its result is known.
     pub fn has_start(self) -> bool {
-        self != Fires::OnFailure
+        !matches!(self, Fires::OnFailure(_))
     }
 }
 

@@ -4,6 +4,7 @@ use std::hash::Hash;
 use std::io::BufRead;
 use std::sync::Arc;
 
+use cuda::errors::AFTER_SHUTDOWN;
 use foldhash::{HashMap, HashSet, HashSetExt};
 use serde_json::Value;
 
@@ -267,9 +268,11 @@ impl Lines {
     }
 
     fn span(&mut self, json: &Value) -> Option<Span> {
+        let after_shutdown = || AFTER_SHUTDOWN.contains(&json["result"]["name"].as_str().unwrap_or_default());
         let status = match json["status"].as_str()? {
             "ok" => Status::Ok,
-            "error" => Status::Error,
+            // Recordings of older versions have these as errors.
+            "error" if !after_shutdown() => Status::Error,
             _ => Status::Unset,
         };
         let result = json.get("result").map(|result| self.enumerator(result, result["enum"].as_str()));

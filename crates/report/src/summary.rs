@@ -185,6 +185,8 @@ pub struct Summary {
     pub copies: BTreeMap<Arc<str>, Moved>,
     /// Failures by function and result. A call that fails as a call in it did is one failure: that of the outer call.
     pub errors: BTreeMap<(Arc<str>, Arc<str>), u64>,
+    /// Calls that came when the driver had shut down, at the end of a process: no failures.
+    pub after_shutdown: u64,
     /// Spans of the kernel side by name.
     pub ioctls: BTreeMap<Arc<str>, Stat>,
     /// Processes and threads.
@@ -285,9 +287,9 @@ pub fn is_graph(record: &Record) -> bool {
     record.site.api.contains("GraphLaunch")
 }
 
-/// Whether a field has a value for its record: the kernel of a graph's launch has none.
+/// Whether a field has a value for its record: a graph's launch has neither a kernel nor its shape.
 pub fn says_something(record: &Record, field: &str) -> bool {
-    field != "kernel" || !is_graph(record)
+    !(is_graph(record) && matches!(field, "kernel" | "grid" | "block" | "shared"))
 }
 
 /// What a span is for people.
@@ -342,6 +344,7 @@ impl Summary {
             Some(known) => known.add(took),
             None => self.functions.entry(record.name.clone()).or_default().add(took),
         }
+        self.after_shutdown += u64::from(span.is_after_shutdown());
         let is_runtime = record.site.func.starts_with("cuda");
         let is_driver = !is_runtime && record.site.func.starts_with("cu");
         self.calls = (self.calls.0 + u64::from(is_runtime), self.calls.1 + u64::from(is_driver));
@@ -401,7 +404,7 @@ impl Summary {
     fn operation(&mut self, record: &Record, span: &Span, took: Took) {
         let number = |name: &str| record.field(name).and_then(Data::number).unwrap_or(0).max(0) as u64;
         let pid = record.thread.as_ref().map_or(0, |thread| thread.pid);
-        let works = span.status != Status::Error;
+        let works = span.works();
         match operation(&record.site.api) {
             Some("launch") if is_graph(record) => self.graph_launches.add(took),
             Some("launch") => {
@@ -467,7 +470,12 @@ impl Summary {
 
     /// ns from the first call to the end of the last, without those in which the tracer kept a thread waiting.
     pub fn length_ns(&self) -> u64 {
-        let Some((first, last)) = self.window else { return 0 };
+        self.window.map_or(0, |(first, last)| (last - first).saturating_sub(self.waited_ns()))
+    }
+
+    /// ns between the first call and the end of the last in which the tracer kept a thread waiting.
+    fn waited_ns(&self) -> u64 {
+        let Some((first, _)) = self.window else { return 0 };
         let mut waits = self.waits.clone();
         waits.sort_unstable();
         let (mut waited, mut until) = (0, first);
@@ -475,14 +483,18 @@ impl Summary {
             waited += to.saturating_sub(from.max(until));
             until = until.max(to);
         }
-        (last - first).saturating_sub(waited)
+        waited
     }
 
     /// Some lines for the end of a run.
     pub fn short(&self) -> String {
         let mut lines = Lines::default();
         let threads = many(self.threads.len() as u64, "thread");
-        lines.add("time", format!("{}, {threads}", time(self.length_ns())));
+        let waited = match self.waited_ns() {
+            0 => String::new(),
+            ns => format!(" (without {} in which a thread waited for its probes)", time(ns)),
+        };
+        lines.add("time", format!("{}, {threads}{waited}", time(self.length_ns())));
         lines.add("API calls", format!("{} driver, {} runtime", self.calls.1, self.calls.0));
         let kernels = many(self.kernels.len() as u64, "kernel");
         let graphs = match self.graph_launches.count - self.graph_launches.errors {
@@ -528,7 +540,12 @@ impl Summary {
 
     /// The most frequent first.
     fn short_of_errors(&self, lines: &mut Lines) {
-        lines.add("errors", self.failures().to_string());
+        let apart = match self.after_shutdown {
+            0 => String::new(),
+            1 => "; 1 call came at exit, after the driver had shut down".into(),
+            calls => format!("; {calls} calls came at exit, after the driver had shut down"),
+        };
+        lines.add("errors", format!("{}{apart}", self.failures()));
         let mut errors: Vec<_> = self.errors.iter().filter(|(_, count)| **count > 0).collect();
         errors.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         for ((func, result), count) in errors.iter().take(ERRORS) {

@@ -28,7 +28,8 @@ pub struct Timeline {
     /// ns of a slice; doubles when the time goes beyond the last.
     slice_ns: u64,
     threads: BTreeMap<(u32, u32), (Arc<str>, Slices)>,
-    end_ns: u64,
+    /// Start of the first call and end of the last, from `start_ns`.
+    window: Option<(u64, u64)>,
 }
 
 impl Timeline {
@@ -42,7 +43,8 @@ impl Timeline {
         let (Kind::Span(span), Some(thread)) = (&record.kind, &record.thread) else { return };
         let start = record.time_ns.saturating_sub(self.start_ns);
         let end = start + span.duration_ns;
-        self.end_ns = self.end_ns.max(end);
+        let (first, last) = self.window.unwrap_or((start, end));
+        self.window = Some((first.min(start), last.max(end)));
         while end / self.slice_ns >= SLICES as u64 {
             self.double();
         }
@@ -95,7 +97,8 @@ impl Timeline {
         threads.truncate(rows);
         threads.sort_by_key(|(key, _)| **key);
         let first = self.first_slice();
-        let used = (self.end_ns / self.slice_ns.max(1) + 1) as usize - first;
+        let (first_ns, end_ns) = self.window.unwrap_or_default();
+        let used = (end_ns / self.slice_ns.max(1) + 1) as usize - first;
         for ((pid, tid), (comm, slices)) in threads {
             let name = crate::value::escape(cut(comm, 15).as_bytes());
             let slice = |column: usize| first + column * used / columns;
@@ -112,7 +115,7 @@ impl Timeline {
         }
         let legend: Vec<String> =
             Class::ALL.iter().map(|class| format!("{} {}", class.letter(), class.name())).collect();
-        let length = time(self.end_ns.saturating_sub(first as u64 * self.slice_ns));
+        let length = time(end_ns - first_ns);
         let _ = writeln!(out, "{:<31} |0{length:>width$}|", "", width = columns.saturating_sub(1));
         let _ = writeln!(out, "{}; small: less than half of the column", legend.join(", "));
         out

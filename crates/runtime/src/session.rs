@@ -354,6 +354,12 @@ impl Session {
         debug_assert!(set.is_ok(), "the cell of an array can always be written: {set:?}");
     }
 
+    /// Takes the time since `since_ns` out of `elapsed`: the traced program was held.
+    pub fn pause_clock(&self, since_ns: u64) {
+        let set = self.core.stop_clock_at(since_ns);
+        debug_assert!(set.is_ok(), "the cell of an array can always be written: {set:?}");
+    }
+
     /// Silences the programs and takes them away.
     pub(crate) fn detach(&mut self) -> Detaching {
         self.core.silence();

@@ -4,12 +4,13 @@
  * CUDASIM_DEVICES devices (default 1), all alike and with one memory: when the last context goes, all of it goes.
  */
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "sim.h"
 
 enum { MAX_DEPTH = 16, PRIORITY_LOW = 0, PRIORITY_HIGH = -5 };
 
-static atomic_bool initialised;
+static atomic_bool initialised, shut_down;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct context *primaries[MAX_DEVICES];
 static unsigned primary_flags[MAX_DEVICES], live_contexts;
@@ -20,6 +21,7 @@ static _Thread_local struct {
 } current;
 
 CUresult need_init(void) {
+    if (atomic_load_explicit(&shut_down, memory_order_relaxed)) return CUDA_ERROR_DEINITIALIZED;
     return atomic_load_explicit(&initialised, memory_order_relaxed) ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
@@ -92,9 +94,16 @@ static CUresult context_of(CUcontext handle, struct context **out) {
     return object_is(handle, CONTEXT) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+static void shut_down_driver(void) {
+    atomic_store(&shut_down, true);
+}
+
+/* As in the real driver: destructors that run after this handler find it shut down. */
 CUresult SIM(cuInit)(unsigned flags) {
     if (flags) return CUDA_ERROR_INVALID_VALUE;
-    if (!atomic_exchange(&initialised, true)) spend_ns(NS_CONTEXT);
+    if (atomic_exchange(&initialised, true)) return need_init();
+    atexit(shut_down_driver);
+    spend_ns(NS_CONTEXT);
     return CUDA_SUCCESS;
 }
 

@@ -17,12 +17,13 @@ struct options {
     long linger;              /* ms to wait before the end, so that something can look at what is live */
     int errors;               /* provoke failing calls */
     long silent;              /* so many failing copies and launches that nobody asks about (the runtime's workload) */
+    long at_exit;             /* so many frees by a destructor, when the driver has shut down (the runtime's workload) */
 };
 
 static inline void usage(const char *program) {
     fprintf(stderr,
-            "usage: %s [--threads N] [--iterations N] [--leak BYTES] [--no-errors] [--silent N] [--linger MS]\n"
-            "          [--calls N [--call device|meminfo|alloc|launch]]\n",
+            "usage: %s [--threads N] [--iterations N] [--leak BYTES] [--no-errors] [--silent N] [--at-exit N]\n"
+            "          [--linger MS] [--calls N [--call device|meminfo|alloc|launch]]\n",
             program);
     exit(2);
 }
@@ -39,7 +40,7 @@ static inline int is_one_of(const char *word, const char *const *words) {
 
 static inline struct options parse_options(int argc, char **argv) {
     static const char *const CALLS[] = {"device", "meminfo", "alloc", "launch", NULL};
-    struct options o = {2, 4, 0, "device", 0, 0, 1, 0};
+    struct options o = {2, 4, 0, "device", 0, 0, 1, 0, 0};
     for (int i = 1; i < argc; i++) {
         const char *option = argv[i];
         if (!strcmp(option, "--no-errors")) {
@@ -52,6 +53,7 @@ static inline struct options parse_options(int argc, char **argv) {
         else if (!strcmp(option, "--iterations")) o.iterations = atol(value);
         else if (!strcmp(option, "--calls")) o.calls = atol(value);
         else if (!strcmp(option, "--silent")) o.silent = atol(value);
+        else if (!strcmp(option, "--at-exit")) o.at_exit = atol(value);
         else if (!strcmp(option, "--linger")) o.linger = atol(value);
         else if (!strcmp(option, "--leak")) o.leak = strtoull(value, NULL, 0);
         else if (!strcmp(option, "--call") && is_one_of(value, CALLS)) o.call = value;

@@ -627,6 +627,25 @@ SITE void wild(void) {
     planted("wild", "failed", 3);
 }
 
+/* ---- a library gives back what it holds when the driver has shut down, as PyTorch's do at the end of each run ---- */
+
+static int unloads_at_exit;
+static CUlibrary library_at_exit;
+
+__attribute__((destructor)) static void unload_at_exit(void) {
+    if (!unloads_at_exit) return;
+    cuLibraryUnload(library_at_exit);
+    cuModuleUnload(module);
+    cuMemFree_v2(scratch);
+    cuDevicePrimaryCtxRelease_v2(0);
+}
+
+SITE void at_exit(void) {
+    MUST(cuLibraryLoadData(&library_at_exit, kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    unloads_at_exit = 1;
+    planted("at_exit", "calls", 4);
+}
+
 static const struct habit {
     const char *word;
     void (*run)(void);
@@ -638,8 +657,9 @@ static const struct habit {
     {"reset", reset}, /* these two end the context: one of them, and last */
     {"release", release}, {"wild", wild},
     {"reuse", reuse},     {"relay", relay},       {"handles", handles}, /* need CUDASIM_LINGER */
+    {"at_exit", at_exit},
 };
-enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 5 };
+enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 6 };
 
 static void set_up(void) {
     CUdevice device;
@@ -670,6 +690,6 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) find(argv[i])->run();
     for (int i = 0; argc == 1 && i < WITHOUT_WORDS; i++) HABITS[i].run();
     printf("== end ==\n");
-    if (scratch) MUST(cuMemFree_v2(scratch));
+    if (scratch && !unloads_at_exit) MUST(cuMemFree_v2(scratch));
     return 0;
 }

@@ -351,20 +351,24 @@ impl Report {
         out += &format!("{:>12} {:>10}  {:<17} {:<32} DETAILS\n", "AT", "TOOK", "THREAD", "FUNCTION");
         for Slow { record, around, .. } in &self.slowest {
             let (Some(span), Some(thread)) = (record.span(), &record.thread) else { continue };
-            let result = span.result.as_ref().filter(|_| span.status == report::export::Status::Error);
+            let result = span.result.as_ref().filter(|_| span.status != report::export::Status::Ok);
             let result = result.map(|result| result.label());
             let around = around.as_ref().map(|around| format!("in {around}"));
-            let details: Vec<String> =
-                result.into_iter().chain(around).chain(record.fields.labels()).collect();
+            let fields =
+                record.fields.iter().filter(|(name, _)| report::summary::says_something(record, name));
+            let fields = fields.map(|(name, value)| format!("{name}={}", value.label()));
+            let details: Vec<String> = result.into_iter().chain(around).chain(fields).collect();
             let details = report::value::escape(details.join(" ").as_bytes());
-            out += &format!(
-                "{:>12} {:>10}  {:<17} {:<32} {}\n",
+            let line = format!(
+                "{:>12} {:>10}  {:<17} {:<32} {}",
                 time(record.time_ns.saturating_sub(first)),
                 time(record.duration_ns()),
                 format!("{}/{}", thread.pid, thread.tid),
                 report::summary::cut(&report::value::escape(record.name.as_bytes()), 32),
                 report::summary::cut(&details, 100),
             );
+            out += line.trim_end();
+            out.push('\n');
         }
         out
     }

@@ -693,10 +693,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "error",
-        doc: "a call of the driver fails; `CUDA_ERROR_NOT_READY` (not yet) does not count",
+        doc: "a call of the driver fails; `CUDA_ERROR_NOT_READY` (not yet) does not count, nor `CUDA_ERROR_DEINITIALIZED` (the process ends, and the driver has shut down)",
         args: &[],
         feeds: &[feed(&["cu[A-Z]*"], &[])],
-        fires: Fires::OnFailure,
+        fires: Fires::OnFailure("is_error(retval) && retval != CUDA_ERROR_DEINITIALIZED"),
     },
     Operation {
         name: "call",

@@ -458,10 +458,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "error",
-        doc: "a call of the runtime fails; `cudaErrorNotReady` (not yet) does not count",
+        doc: "a call of the runtime fails; `cudaErrorNotReady` (not yet) does not count, nor `cudaErrorCudartUnloading` (the process ends, and the runtime has shut down)",
         args: &[],
         feeds: &[feed(&["cuda[A-Z]*"], &[])],
-        fires: Fires::OnFailure,
+        fires: Fires::OnFailure("is_error(retval) && retval != cudaErrorCudartUnloading"),
     },
     Operation {
         name: "call",

@@ -73,10 +73,22 @@ pub struct Span {
     pub result: Option<Data>,
 }
 
+impl Span {
+    /// Whether it did what it is there for, as far as its result tells.
+    pub fn works(&self) -> bool {
+        self.status != Status::Error && !self.is_after_shutdown()
+    }
+
+    /// Whether the driver had shut down when it came.
+    pub fn is_after_shutdown(&self) -> bool {
+        self.status == Status::Unset && self.result.is_some()
+    }
+}
+
 /// How a call ended.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing tells.
+    /// Nothing tells, or it came when the driver had shut down, which is neither.
     #[default]
     Unset,
     /// Its result says so. "Not ready" is an answer, not an error.
@@ -283,6 +295,7 @@ pub(crate) fn status_of(func: &str, name: Option<&str>, value: i64) -> Status {
     match (value, name) {
         (0, _) => Status::Ok,
         _ if ASK.contains(&func) => Status::Ok,
+        (_, Some(name)) if cuda::errors::AFTER_SHUTDOWN.contains(&name) => Status::Unset,
         (_, Some(name)) if cuda::errors::is_fine(name) => Status::Ok,
         _ => Status::Error,
     }

@@ -86,7 +86,7 @@ impl Page {
         }
         let Kind::Span(span) = &record.kind else { return };
         self.total += 1;
-        self.memory_of(record, span.status != Status::Error, thread.pid);
+        self.memory_of(record, span.works(), thread.pid);
         let class = Class::ALL.iter().position(|known| *known == class_of(record)).unwrap_or(0) as u8;
         let is_short = |Reverse(shortest): &Reverse<Shown>| shortest.duration_ns >= span.duration_ns;
         if self.spans.len() == SPANS && self.spans.peek().is_some_and(is_short) {
@@ -269,13 +269,14 @@ impl Page {
         });
         let _ = write!(
             out,
-            ",\"calls\":[{},{}],\"launches\":{},\"graphs\":{},\"frees\":{},\"leaked\":{}",
+            ",\"calls\":[{},{}],\"launches\":{},\"graphs\":{},\"frees\":{},\"leaked\":{},\"after_shutdown\":{}",
             summary.calls.0,
             summary.calls.1,
             summary.launches(),
             summary.graph_launches.count,
             summary.frees,
-            summary.leaked()
+            summary.leaked(),
+            summary.after_shutdown
         );
     }
 }
@@ -296,7 +297,7 @@ fn stats(out: &mut String, stats: Vec<(&str, &Stat)>) {
 /// `CUDA_ERROR_OUT_OF_MEMORY bytes=4096`
 fn details(record: &Record) -> String {
     let span = record.span();
-    let failed = span.filter(|span| span.status == Status::Error).and_then(|span| span.result.as_ref());
+    let failed = span.filter(|span| span.status != Status::Ok).and_then(|span| span.result.as_ref());
     let all: Vec<String> = failed
         .map(Data::label)
         .into_iter()

@@ -53,7 +53,7 @@ function head() {
     ["launches", count(DATA.launches), many(DATA.kernels.length, "kernel") + (DATA.graphs ? `, ${many(DATA.graphs, "graph launch").replace("launchs", "launches")}` : "")],
     ...DATA.kinds.map(([kind, n, bytes, peak]) => [`${kind} memory`, size(bytes), `in ${count(n)}, at most ${size(peak)}`]),
     ["copied", size(copied), DATA.copies.map((row) => row[0]).join(" ")],
-    ["errors", count(failed), ""],
+    ["errors", count(failed), DATA.after_shutdown ? `and ${many(DATA.after_shutdown, "call")} at exit, after the driver had shut down` : ""],
   ];
   for (const [name, value, more] of cards) {
     const [box, dd] = [element("div"), element("dd", value)];
