@@ -10,8 +10,9 @@
 //!
 //! Behind the script a long option that is none of ours is the script's; before it, it is a mistake that clap names.
 
+mod refuse;
+
 use crate::cli::{self, Cli, FmtOptions, Mode, RecordOptions, ReportOptions, Stage, Subcommand, Word};
-use crate::commands::script_help;
 use crate::embedded;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
@@ -35,10 +36,11 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let matches = command.clone().try_get_matches_from(split.ours);
     let matches = matches.map_err(|error| instead(&error).unwrap_or(error))?;
     if let Some(subcommand) = subcommand.filter(|_| !split.help) {
-        refuse_others(subcommand, &split.given, &matches, command)?;
+        refuse::of_subcommand(subcommand, &split.given, &matches, command)?;
     }
     let mut cli = Cli::from_arg_matches(&matches)?;
     cli.without_effect = WITHOUT_EFFECT.iter().filter_map(|option| option.note(&matches)).collect();
+    cli.choose_program();
     if cli.debug.contains(&Stage::Verifier) {
         cli.without_effect.push(
             "`-d verifier` has no effect: the verifier's log is shown when it refuses a program".into(),
@@ -57,6 +59,10 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         _ => {}
     }
     (cli.given, cli.loose, cli.script_help) = (split.given, split.loose, split.help);
+    if subcommand.is_none() && !cli.script_help {
+        refuse::of_listing(&cli, &matches)?;
+        refuse::idle(&cli)?;
+    }
     if lacks_params(&cli) && (split.options_behind_dashes || !starts_program(&cli)) {
         take_params(&mut cli);
     }
@@ -174,30 +180,6 @@ fn instead(error: &clap::Error) -> Option<clap::Error> {
     };
     let said = format!("unknown option `{written}`{near}; `cudatrace -h` shows ours");
     is_unknown.then(|| plain(error.kind(), &said))
-}
-
-/// Refuses options that a subcommand does not take: to leave them out in silence would do something else than was asked for.
-fn refuse_others(
-    subcommand: Subcommand,
-    given: &[Given],
-    matches: &clap::ArgMatches,
-    command: Command,
-) -> Result<(), clap::Error> {
-    let takes = script_help::takes(subcommand, &command);
-    let is_given = |arg: &&Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
-    let other = command.get_arguments().filter(is_given).find(|arg| !takes.contains(arg.get_id()));
-    let written = |arg: &Arg| match (arg.get_short(), arg.get_long()) {
-        (Some(short), _) => format!("-{short}"),
-        (None, long) => format!("--{}", long.unwrap_or_default()),
-    };
-    let unknown = given.first().map(|given| format!("--{}", given.name));
-    let Some(wrong) = unknown.or_else(|| other.map(written)) else { return Ok(()) };
-    let longs = command.get_arguments().filter(|arg| takes.contains(arg.get_id())).filter_map(Arg::get_long);
-    let near = lang::similar::similar(wrong.trim_start_matches('-'), longs);
-    let way_out = near.first().map_or_else(String::new, |near| format!("did you mean `--{near}`? "));
-    let name = cli::name(subcommand);
-    let said = format!("`{name}` has no option `{wrong}`: {way_out}`cudatrace {name} --help` lists them");
-    Err(plain(ErrorKind::UnknownArgument, &said))
 }
 
 /// Our options, with those that a subcommand has besides.
@@ -396,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn subcommands_refuse_what_they_do_not_take() {
+    fn what_nothing_would_use_is_refused() {
         let said = |line: &str| {
             let words = shell_words::split(line).unwrap().into_iter().map(OsString::from);
             parse(words).map(|_| ()).map_err(|error| error.to_string())
@@ -410,6 +392,21 @@ mod tests {
             ("cudatrace report -p 3 x.jsonl", "`report` has no option `-p`"),
             ("cudatrace scripts --verbos", "`scripts` has no option `--verbos`"),
             ("cudatrace doctor --foo=1", "`doctor` has no option `--foo`"),
+            ("cudatrace doctor foo", "unexpected argument `foo` after `doctor`"),
+            ("cudatrace scripts kernels", "`cudatrace help kernels` is about the script"),
+            ("cudatrace completion bash zsh", "unexpected argument `zsh`"),
+            ("cudatrace man -- foo", "`man` takes no `-- COMMAND`"),
+            ("cudatrace fmt -- x.ct", "`fmt` takes no `-- COMMAND`"),
+            ("cudatrace --info foo", "`--info` takes no further words"),
+            ("cudatrace --explain 105 -p 1", "`--explain` traces nothing, and does not go with `-p`"),
+            ("cudatrace -l alloc -- ls", "`-l` traces nothing, and does not go with `-- COMMAND`"),
+            ("cudatrace --fmt x.ct y.ct", "unexpected argument `y.ct`"),
+            ("cudatrace kernels --user root -p 1", "`--user` needs a command"),
+            ("cudatrace kernels --no-children", "`--no-children` needs -p or a command"),
+            ("cudatrace kernels --rotate 1MiB -p 1", "`--rotate` needs an export"),
+            ("cudatrace kernels --fail-on-loss", "`--fail-on-loss` needs an export"),
+            ("cudatrace --check", "`--check` needs a script"),
+            ("cudatrace --mode bench", "`--bench` needs a script"),
         ] {
             let error = said(line).expect_err(line);
             assert!(error.contains(part), "{line}: {error}");
@@ -419,6 +416,10 @@ mod tests {
             "cudatrace -q record --kernel -p 3 --export jsonl=x",
             "cudatrace doctor -f json",
             "cudatrace completion line -- cudatrace x y",
+            "cudatrace -l x.bt 1 2 -v -p 3 -I /usr/include",
+            "cudatrace --user root -p 1",
+            "cudatrace record --fail-on-loss --rotate 1MiB -- true",
+            "cudatrace kernels --help --user root",
         ] {
             said(line).expect(line);
         }
@@ -454,7 +455,8 @@ mod tests {
         );
         assert_eq!((cli.execute.as_deref(), cli.command.as_deref()), (Some("BEGIN { }"), Some("./a")));
         assert_eq!((cli.emit, cli.debug), (Some("x.o".into()), vec![Stage::All, Stage::Bpf]));
-        assert!(cli.without_effect.is_empty());
+        assert_eq!(cli.without_effect.len(), 1);
+        assert!(cli.without_effect[0].starts_with("of several `-e` only the last one runs"));
         assert_eq!(read("cudatrace --mode test x.bt").test.as_deref(), Some("*"));
         assert_eq!(given("cudatrace x.ct --mode=bench --include=a.h --own=3"), ["own=3"]);
     }

@@ -60,7 +60,11 @@ pub struct Cli {
     pub words: Vec<String>,
 
     /// The script itself
-    #[arg(short = 'e', long = "execute", value_name = "PROGRAM", overrides_with = "execute")]
+    #[arg(short = 'e', long = "execute", value_name = "PROGRAM")]
+    pub programs: Vec<String>,
+
+    /// The last one of -e: it alone runs, as in bpftrace.
+    #[arg(skip)]
     pub execute: Option<String>,
 
     /// A prompt after a script: type clauses and commands while it runs
@@ -81,7 +85,7 @@ pub struct Cli {
 
     /// Trace this process and its children; may be given several times
     ///
-    /// The trace ends when all of them have ended.
+    /// The trace ends when all of them have ended; with a command when that has.
     #[arg(short = 'p', long = "pid", value_name = "PID", value_parser = parse_pid)]
     pub pids: Vec<u32>,
 
@@ -257,6 +261,17 @@ pub struct Cli {
 }
 
 impl Cli {
+    /// Takes the last program of several, and notes that the others do not run.
+    pub fn choose_program(&mut self) {
+        self.execute = self.programs.pop();
+        if !self.programs.is_empty() {
+            self.without_effect.push(
+                "of several `-e` only the last one runs, as in bpftrace: put the others into files, `cudatrace a.ct b.ct` runs all"
+                    .into(),
+            );
+        }
+    }
+
     /// Which clauses of a script run.
     pub fn run(&self) -> lang::Run {
         use lang::hir::Trial;

@@ -118,9 +118,7 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         Some(Word::Subcommand(Subcommand::Report)) => {
             commands::report::run(cli, messages).map_err(Failure::wrong)
         }
-        Some(Word::Subcommand(Subcommand::Scripts)) => {
-            commands::scripts::run(&cli.words[1..]).map_err(Failure::wrong)
-        }
+        Some(Word::Subcommand(Subcommand::Scripts)) => commands::scripts::run().map_err(Failure::wrong),
         None if cli.execute.is_none() => repl::run(cli, messages),
         _ if cli.interactive => repl::run(cli, messages),
         _ => commands::trace::run(cli, messages),

@@ -1,6 +1,8 @@
-//! `cudatrace -l PATTERN`: what can be probed, with `-v` the functions' parameters.
+//! `cudatrace -l PATTERN`: what can be probed, with `-v` the functions' parameters; `-l 'struct NAME'` shows a struct of the kernel.
 
-use crate::cli::{Cli, Word, classify};
+mod structs;
+
+use crate::cli::{Cli, Format, Word, classify};
 use crate::functions::{self, Match};
 use crate::messages::Messages;
 use crate::script::Script;
@@ -15,6 +17,7 @@ use lang::resolve::probes::listed;
 use lang::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind};
 use lang::resolve::tracepoint::glob;
 use lang::{Diagnostics, Source, ast};
+use runtime::tracefs;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
 use std::path::Path;
@@ -32,10 +35,52 @@ pub fn run(cli: &Cli) -> Result<u8> {
     if cli.execute.is_some() || is_script(pattern) {
         return list_script(cli, &machine);
     }
+    let option = cli.given.first().map(|given| format!("--{}", given.name));
+    if let Some(word) = cli.words.get(1).or(option.as_ref()) {
+        bail!("unexpected argument `{word}`: `-l` takes one pattern, in quotes if it has blanks");
+    }
+    if structs::is_type(pattern) {
+        std::io::stdout().write_all(structs::declaration(pattern, cli.verbose)?.as_bytes())?;
+        return Ok(0);
+    }
     let mut unknown = Unknown::default();
-    let status = list(&machine, pattern, cli.verbose, &mut unknown)?;
+    print(&list(&machine, pattern, cli.verbose, &mut unknown)?, cli.format)?;
     unknown.say(&Messages::new(cli));
-    Ok(status)
+    Ok(0)
+}
+
+/// An attach point.
+struct Listed {
+    /// `uprobe:/usr/lib/libcuda.so.1:cuInit`
+    name: String,
+    /// With `-v` its parameters, one a line, and what else is known.
+    details: Vec<String>,
+}
+
+impl Listed {
+    fn plain(name: String) -> Listed {
+        Listed { name, details: Vec::new() }
+    }
+}
+
+fn print(listed: &[Listed], format: Format) -> std::io::Result<()> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for Listed { name, details } in listed {
+        match format {
+            Format::Text => {
+                writeln!(out, "{name}")?;
+                details.iter().try_for_each(|line| writeln!(out, "    {line}"))?;
+            }
+            Format::Json => {
+                writeln!(
+                    out,
+                    "{}",
+                    serde_json::json!({"type": "probe", "data": {"name": name, "details": details}})
+                )?;
+            }
+        }
+    }
+    out.flush()
 }
 
 /// A file to read, not a pattern: those have colons.
@@ -73,11 +118,14 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     {
         let listed = match is_list(&written) {
             true => list(machine, &written, cli.verbose, &mut unknown),
-            false => plain(&written),
+            false => Ok(vec![Listed::plain(written.clone())]),
         };
-        if let Err(error) = listed {
-            messages.warning(&format!("`{written}`: {error}"));
-            status = 1;
+        match listed {
+            Ok(listed) => print(&listed, cli.format)?,
+            Err(error) => {
+                messages.warning(&format!("`{written}`: {error}"));
+                status = 1;
+            }
         }
     }
     unknown.say(&messages);
@@ -114,16 +162,12 @@ fn is_list(written: &str) -> bool {
     )
 }
 
-fn plain(written: &str) -> Result<u8> {
-    Ok(writeln!(std::io::stdout(), "{written}").map(|()| 0)?)
-}
-
 fn provider(pattern: &str) -> Found {
     providers::find(pattern.split(':').next().unwrap_or(pattern))
 }
 
 /// Lists what one pattern stands for.
-fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<u8> {
+fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<Vec<Listed>> {
     if let Some((kind, target, name)) = of_any_kind(pattern) {
         return list_target(machine, kind, target, name);
     }
@@ -142,7 +186,7 @@ fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) 
     if let Some(event) = raw_tracepoint(pattern) {
         return list_raw_tracepoints(machine, event, verbose);
     }
-    if let Some((api, operation)) = operation(pattern) {
+    if let Some((api, operation)) = operation(pattern).or_else(|| Some((Api::of(pattern)?, "*"))) {
         return list_operations(api, operation, verbose);
     }
     if let Found::Known(Provider { kind: ProviderKind::Usdt, .. }) = provider(pattern) {
@@ -154,20 +198,18 @@ fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) 
         bail!("`{provider}` cannot be listed; `uprobe:LIBRARY:FUNCTION` can, with wildcards");
     }
     let provider = if provider.len() > 2 { provider } else { "uprobe" };
+    let is_return = provider.starts_with("ur");
     let found = functions::find(machine, target, function)?;
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    for found in &found {
-        writeln!(out, "{provider}:{}:{}", found.file.path, found.name)?;
-        if verbose {
-            write_parameters(&mut out, machine, found, unknown)?;
-        }
-    }
-    Ok(out.flush().map(|()| 0)?)
+    let listed = |found: &Match| Listed {
+        name: format!("{provider}:{}:{}", found.file.path, found.name),
+        details: if verbose { parameters(machine, found, is_return, unknown) } else { Vec::new() },
+    };
+    Ok(found.iter().map(listed).collect())
 }
 
 /// Attach points of any kind whose name fits, or all of what is listed if the pattern has a colon: `cudaMalloc`, `*alloc*`, `*:cuInit`.
 /// Functions are those of CUDA's libraries, which come first.
-fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<u8> {
+fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<Vec<Listed>> {
     let named = |api: &'static Api| api.operations.iter().map(|o| format!("{}:{}", api.provider, o.name));
     let operations_of_all = APIS.iter().flat_map(named);
     let events = machine.tracepoints().into_iter().map(|(c, e)| format!("tracepoint:{c}:{e}"));
@@ -193,23 +235,49 @@ fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unkno
         others.extend(files.iter().flat_map(|file| markers(machine, file)).filter(fits));
     }
     if operations.is_empty() && functions.is_empty() && others.is_empty() {
-        bail!(
-            "nothing matches `{pattern}`; functions of other libraries are listed by `uprobe:LIBRARY:{pattern}`"
-        );
+        if is_library(machine, pattern) {
+            return list(machine, &format!("uprobe:{pattern}:*"), verbose, unknown);
+        }
+        bail!("{}", nothing_matches(machine, pattern));
     }
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    operations.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
+    let mut listed: Vec<Listed> = operations.into_iter().map(Listed::plain).collect();
     for found in &functions {
-        let listed = format!("uprobe:{}:{}", found.file.path, found.name);
-        if !pattern.contains(':') || fits(&listed) {
-            writeln!(out, "{listed}")?;
-            if verbose {
-                write_parameters(&mut out, machine, found, unknown)?;
-            }
+        let name = format!("uprobe:{}:{}", found.file.path, found.name);
+        if !pattern.contains(':') || fits(&name) {
+            let details = if verbose { parameters(machine, found, false, unknown) } else { Vec::new() };
+            listed.push(Listed { name, details });
         }
     }
-    others.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
-    Ok(out.flush().map(|()| 0)?)
+    listed.extend(others.into_iter().map(Listed::plain));
+    Ok(listed)
+}
+
+/// `libc`, or the name of a library of CUDA, here or not.
+fn is_library(machine: &Machine, word: &str) -> bool {
+    machine.known_targets().iter().any(|known| known == word)
+        || word.starts_with("lib") && machine.files(word).is_ok()
+}
+
+/// Why a list is empty: on a machine without CUDA's libraries that is the likely reason for a name of CUDA.
+fn nothing_matches(machine: &Machine, pattern: &str) -> String {
+    let missing: Vec<&str> =
+        ["libcuda", "libcudart"].into_iter().filter(|library| machine.files(library).is_err()).collect();
+    let is_of_cuda = pattern.trim_start_matches('*').starts_with("cu");
+    if is_of_cuda && !missing.is_empty() {
+        return format!(
+            "nothing matches `{pattern}`, and {} not installed where libraries are looked for; `-p PID` looks into what a process \
+             has loaded, `--lib {}=PATH` names a file",
+            if let [one] = missing[..] {
+                format!("{one} is")
+            } else {
+                format!("{} are", missing.join(" and "))
+            },
+            missing[0]
+        );
+    }
+    format!(
+        "nothing matches `{pattern}`; functions of other libraries are listed by `uprobe:LIBRARY:{pattern}`"
+    )
 }
 
 /// `*`, `/bin/bash` and `read*` of `*:/bin/bash:read*`: whatever kind of attach point a file has.
@@ -220,7 +288,7 @@ fn of_any_kind(pattern: &str) -> Option<(&str, &str, &str)> {
 }
 
 /// Functions and markers of a file.
-fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Result<u8> {
+fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Result<Vec<Listed>> {
     let is_kind = |word: &str| glob_matches(kind.as_bytes(), word.as_bytes());
     let files = functions::files(machine, target)?;
     let markers = files.iter().flat_map(|file| markers(machine, file)).filter(|_| is_kind("usdt"));
@@ -233,9 +301,7 @@ fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Resul
     if listed.is_empty() {
         bail!("nothing in {target} matches `{pattern}`", pattern = format_args!("{kind}:*:{name}"));
     }
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    listed.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
-    Ok(out.flush().map(|()| 0)?)
+    Ok(listed.into_iter().map(Listed::plain).collect())
 }
 
 /// `usdt:PATH:PROVIDER:NAME` of each marker of a file, once.
@@ -257,7 +323,7 @@ fn timed(provider: &Provider) -> Vec<String> {
     names.iter().map(|name| format!("{}:{name}:", provider.names[0])).collect()
 }
 
-fn list_timed(pattern: &str, names: Vec<String>) -> Result<u8> {
+fn list_timed(pattern: &str, names: Vec<String>) -> Result<Vec<Listed>> {
     let wanted = pattern.split_once(':').map_or("*", |(_, wanted)| wanted.trim_end_matches(':'));
     let named = |listed: &String| {
         let name = listed.split(':').nth(1).unwrap_or_default();
@@ -267,13 +333,11 @@ fn list_timed(pattern: &str, names: Vec<String>) -> Result<u8> {
     if found.is_empty() {
         bail!("nothing matches `{pattern}`");
     }
-    let mut out = std::io::stdout().lock();
-    found.iter().try_for_each(|listed| writeln!(out, "{listed}"))?;
-    Ok(0)
+    Ok(found.into_iter().map(Listed::plain).collect())
 }
 
 /// Markers of `usdt:TARGET`, `usdt:TARGET:NAME`, `usdt:TARGET:PROVIDER:NAME`; one that stands at several places once.
-fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
+fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<Vec<Listed>> {
     let parts: Vec<&str> = pattern.split(':').skip(1).collect();
     let (target, provider, name) = match parts[..] {
         [target] => (target, "*", "*"),
@@ -282,25 +346,24 @@ fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<u8> {
         _ => bail!("write `usdt:TARGET:PROVIDER:NAME`"),
     };
     let files = functions::files(machine, target)?;
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let mut seen = HashSet::new();
+    let matches = |pattern: &str, text: &str| glob_matches(pattern.as_bytes(), text.as_bytes());
+    let (mut seen, mut listed) = (HashSet::new(), Vec::new());
     for file in &files {
         for marker in machine.markers(file.id) {
-            let matches = |pattern: &str, text: &str| glob_matches(pattern.as_bytes(), text.as_bytes());
-            let wanted = matches(provider, &marker.provider) && matches(name, &marker.name);
+            let shown = format!("usdt:{}:{}:{}", file.path, marker.provider, marker.name);
             let args = marker.args.iter().enumerate().filter(|_| verbose);
-            let args: String = args.map(|(at, arg)| format!("    {} arg{at}\n", shown_type(arg))).collect();
-            let shown = format!("usdt:{}:{}:{}\n{args}", file.path, marker.provider, marker.name);
-            if wanted && seen.insert(shown.clone()) {
-                write!(out, "{shown}")?;
+            let details: Vec<String> = args.map(|(at, arg)| format!("{} arg{at}", shown_type(arg))).collect();
+            let wanted = matches(provider, &marker.provider) && matches(name, &marker.name);
+            if wanted && seen.insert((shown.clone(), details.clone())) {
+                listed.push(Listed { name: shown, details });
             }
         }
     }
-    if seen.is_empty() {
+    if listed.is_empty() {
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         bail!("no marker matches `{provider}:{name}` in {}", paths.join(", "));
     }
-    Ok(out.flush().map(|()| 0)?)
+    Ok(listed)
 }
 
 fn shown_type(arg: &MarkerArg) -> String {
@@ -329,7 +392,7 @@ fn operation(pattern: &str) -> Option<(&'static Api, &str)> {
     Some((Api::of(provider)?, operation))
 }
 
-fn list_operations(api: &'static Api, wanted: &str, verbose: bool) -> Result<u8> {
+fn list_operations(api: &'static Api, wanted: &str, verbose: bool) -> Result<Vec<Listed>> {
     let provider = api.provider;
     let found: Vec<_> = api
         .operations
@@ -342,22 +405,19 @@ fn list_operations(api: &'static Api, wanted: &str, verbose: bool) -> Result<u8>
             "no operation matches `{provider}:{wanted}`; `{provider}:*` lists all, `uprobe:{library}:{wanted}` functions"
         );
     }
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    for operation in found {
-        writeln!(out, "{provider}:{}", operation.name)?;
-        if verbose {
-            out.write_all(description(operation).as_bytes())?;
-        }
-    }
-    out.flush()?;
-    Ok(0)
+    let listed = |operation: &'static Operation| Listed {
+        name: format!("{provider}:{}", operation.name),
+        details: if verbose { description(operation) } else { Vec::new() },
+    };
+    Ok(found.into_iter().map(listed).collect())
 }
 
 /// What an operation is, has, and which functions do it.
-pub fn description(operation: &'static Operation) -> String {
-    let args = operation.all_args().map(|arg| format!("    {} {}: {}\n", arg.ty, arg.name, arg.doc));
+pub fn description(operation: &'static Operation) -> Vec<String> {
     let functions: Vec<&str> = operation.feeds.iter().flat_map(|feed| feed.functions).copied().collect();
-    format!("    {}\n{}    by {}\n", operation.doc, args.collect::<String>(), functions.join(", "))
+    let args = operation.all_args().map(|arg| format!("{} {}: {}", arg.ty, arg.name, arg.doc));
+    let doc = std::iter::once(operation.doc.to_owned());
+    doc.chain(args).chain([format!("by {}", functions.join(", "))]).collect()
 }
 
 /// Category and event of `tracepoint:sched:*`, `t:sched`.
@@ -368,21 +428,17 @@ fn tracepoint(pattern: &str) -> Option<(&str, &str)> {
     Some((parts.next().unwrap_or("*"), parts.next().unwrap_or("*")))
 }
 
-fn list_tracepoints(machine: &Machine, category: &str, event: &str, verbose: bool) -> Result<u8> {
+fn list_tracepoints(machine: &Machine, category: &str, event: &str, verbose: bool) -> Result<Vec<Listed>> {
     let matches = |(c, e): &(String, String)| glob(category, c) && glob(event, e);
     let found: Vec<_> = machine.tracepoints().into_iter().filter(matches).collect();
     if found.is_empty() {
         bail!("no tracepoint matches `{category}:{event}`; only root may read tracefs");
     }
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    for (category, event) in found {
-        writeln!(out, "tracepoint:{category}:{event}")?;
-        if verbose {
-            write_fields(&mut out, machine.tracepoint(&category, &event))?;
-        }
-    }
-    out.flush()?;
-    Ok(0)
+    let listed = |(category, event): (String, String)| Listed {
+        details: if verbose { record(&category, &event) } else { Vec::new() },
+        name: format!("tracepoint:{category}:{event}"),
+    };
+    Ok(found.into_iter().map(listed).collect())
 }
 
 /// Event of `rawtracepoint:sched_*`, `rt`.
@@ -391,40 +447,43 @@ fn raw_tracepoint(pattern: &str) -> Option<&str> {
     ["rawtracepoint", "rt"].contains(&provider.to_lowercase().as_str()).then_some(event)
 }
 
-fn list_raw_tracepoints(machine: &Machine, wanted: &str, verbose: bool) -> Result<u8> {
+fn list_raw_tracepoints(machine: &Machine, wanted: &str, verbose: bool) -> Result<Vec<Listed>> {
     let found: Vec<String> =
         machine.raw_tracepoints().into_iter().filter(|event| glob(wanted, event)).collect();
     if found.is_empty() {
         bail!("no raw tracepoint matches `{wanted}`; `rawtracepoint:*` lists all, from the kernel's BTF");
     }
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    for event in found {
-        writeln!(out, "rawtracepoint:{event}")?;
-        if verbose {
-            write_fields(&mut out, machine.raw_tracepoint(&event))?;
-        }
-    }
-    out.flush()?;
-    Ok(0)
+    let listed = |event: String| Listed {
+        details: if verbose { fields(machine.raw_tracepoint(&event)) } else { Vec::new() },
+        name: format!("rawtracepoint:{event}"),
+    };
+    Ok(found.into_iter().map(listed).collect())
 }
 
-fn write_fields(out: &mut dyn Write, found: Result<Tracepoint, String>) -> std::io::Result<()> {
+/// The fields of a tracepoint's record as C declares them, without the head that all records have.
+fn record(category: &str, event: &str) -> Vec<String> {
+    let fields = tracefs::tracepoint_format(category, event).map(|format| format.fields).unwrap_or_default();
+    let own = fields.iter().filter(|field| !field.name.starts_with("common_"));
+    own.map(|field| structs::variable(&field.declared, &field.name)).collect()
+}
+
+/// What a raw tracepoint passes on.
+fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
     let fields = found.map(|found| found.fields).unwrap_or_default();
-    fields.iter().try_for_each(|field| writeln!(out, "    {} {}", field.kind, field.name))
+    fields.iter().map(|field| structs::variable(&field.kind.to_string(), &field.name)).collect()
 }
 
-/// A line for the parameters of a function.
-fn write_parameters(
-    out: &mut dyn Write,
-    machine: &Machine,
-    found: &Match,
-    unknown: &mut Unknown,
-) -> std::io::Result<()> {
+/// The parameters of a function as C declares them, one a line, and at its return the result.
+fn parameters(machine: &Machine, found: &Match, is_return: bool, unknown: &mut Unknown) -> Vec<String> {
     match found.declared(machine) {
-        Ok(declared) => writeln!(out, "    {declared}"),
+        Ok(declared) => {
+            let declared = declared.to_string();
+            let result = structs::result(&declared).filter(|_| is_return);
+            structs::parameters(&declared).into_iter().chain(result).collect()
+        }
         Err(absent) => {
             unknown.count(found, absent);
-            writeln!(out, "    parameters not known: arg0, arg1, …")
+            vec!["parameters not known: arg0, arg1, …".into()]
         }
     }
 }

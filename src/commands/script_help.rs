@@ -74,6 +74,8 @@ fn options(script: &str, summary: &str, options: &[Known]) -> String {
 struct Help {
     about: &'static str,
     usage: &'static str,
+    /// How many words follow at most.
+    words: usize,
     options: &'static [&'static str],
     examples: &'static str,
 }
@@ -83,42 +85,49 @@ fn help(subcommand: Subcommand) -> Help {
         Subcommand::Completion => Help {
             about: "Prints a completion script for bash, zsh or fish",
             usage: "cudatrace completion bash|zsh|fish",
-            options: &[],
+            words: 1,
+            options: &["argv"],
             examples: "In ~/.bashrc: source <(cudatrace completion bash)\nIn ~/.config/fish/config.fish: cudatrace completion fish | source",
         },
         Subcommand::Doctor => Help {
             about: "Shows what this machine can do, and what it lacks: kernel, rights, driver, libraries, Python",
             usage: "cudatrace doctor [-f json]",
+            words: 0,
             options: &["format"],
             examples: "",
         },
         Subcommand::Fmt => Help {
             about: "Formats scripts in place; `-` is standard input, and goes to standard output",
             usage: "cudatrace fmt [--check] [--diff] FILE...",
+            words: usize::MAX,
             options: &["check"],
             examples: "",
         },
         Subcommand::Help => Help {
             about: "Shows what a function, built-in, probe, constant, script, subcommand or code of a message is",
             usage: "cudatrace help WORD...",
+            words: usize::MAX,
             options: &[],
             examples: "Examples:\n  cudatrace help cuLaunchKernel\n  cudatrace help cuda:alloc hist CUDA_ERROR_NOT_READY\n  cudatrace help functions probes",
         },
         Subcommand::Man => Help {
             about: "Prints the manual page",
             usage: "cudatrace man | man -l -",
+            words: 0,
             options: &[],
             examples: "",
         },
         Subcommand::Scripts => Help {
             about: "Lists the scripts that the binary carries",
             usage: "cudatrace scripts",
+            words: 0,
             options: &[],
             examples: "`cudatrace NAME --help` says what a script answers, and which options it has.",
         },
         Subcommand::Record => Help {
             about: "Records every call of the driver and the runtime; a summary at the end",
             usage: "cudatrace record [OPTIONS] [-p PID | -- COMMAND...]",
+            words: usize::MAX,
             options: &[
                 "pids",
                 "no_children",
@@ -141,6 +150,7 @@ fn help(subcommand: Subcommand) -> Help {
         Subcommand::Report => Help {
             about: "Tables, the slowest calls and a timeline of a recording, or of any `jsonl` export; other formats of it",
             usage: "cudatrace report [FILE...] [--html PAGE] [--open] [-f json | --csv TABLE] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
+            words: usize::MAX,
             options: &["quiet", "format", "export", "trace_per"],
             examples: "Without a file, the newest recording in `traces`. `-` is standard input as a recording, and standard output as a file.",
         },
@@ -153,7 +163,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Options that mean something to every subcommand.
-const OF_ALL: [&str; 6] = ["words", "color", "quiet", "verbose", "no_warnings", "argv"];
+const OF_ALL: [&str; 5] = ["words", "color", "quiet", "verbose", "no_warnings"];
 /// Options of tracing that serve tests of it, and are not in the help of `record`.
 const OF_RECORD: [&str; 7] = ["check", "dry_run", "debug", "emit", "no_feature", "output", "no_children"];
 
@@ -169,9 +179,14 @@ pub fn takes(subcommand: Subcommand, command: &clap::Command) -> Vec<clap::Id> {
     command.get_arguments().map(|arg| arg.get_id().clone()).filter(is_taken).collect()
 }
 
+/// How many words follow a subcommand at most.
+pub fn most_words(subcommand: Subcommand) -> usize {
+    help(subcommand).words
+}
+
 /// The help of a subcommand: its own options, and those of ours that it takes.
 pub fn of_subcommand(subcommand: Subcommand) -> clap::Command {
-    let Help { about, usage, options, examples } = help(subcommand);
+    let Help { about, usage, options, examples, .. } = help(subcommand);
     let command = arguments::command(Some(subcommand));
     let of_all = arguments::command(None);
     let is_others = |id: &clap::Id| {

@@ -2,17 +2,14 @@
 
 use crate::embedded::{self, BY_QUESTION};
 use crate::terminal;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::io::Write;
 
 /// Lists the scripts by what they are for, with the question that each answers.
 ///
 /// # Errors
-/// Words follow.
-pub fn run(words: &[String]) -> Result<u8> {
-    if let Some(word) = words.first() {
-        bail!("`scripts` takes no `{word}`: `cudatrace help {word}` is about one script");
-    }
+/// Standard output takes nothing.
+pub fn run() -> Result<u8> {
     std::io::stdout().lock().write_all(list(terminal::columns()).as_bytes())?;
     Ok(0)
 }

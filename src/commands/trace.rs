@@ -8,6 +8,7 @@ use crate::script::{self, Script};
 use crate::trace::compiler::Compiler;
 use crate::trace::late::{Asked, Extender, Heard};
 use crate::trace::scripts::Scripts;
+use crate::trace::targets::{self, TargetEnd};
 use crate::trace::unmapped::Unmapped;
 use crate::trace::unwind::{Caretaker, Unwinder};
 use crate::trace::{ending, setup};
@@ -21,6 +22,7 @@ use runtime::signals::StopSignals;
 use runtime::{AttachOptions, Control, Loaded, Session};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -217,6 +219,7 @@ impl<'a> Job<'a> {
         let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(self.messages));
         let mut watches = measuring.map_err(Failure::loading)?;
         watches.extend(outputs.watches().map_err(Failure::loading)?);
+        watches.extend(self.ends().map_err(Failure::wrong)?);
         session.restart_clock();
         self.say_whom(child.as_ref(), modules);
         self.release(child.as_mut(), &extender)?;
@@ -248,7 +251,7 @@ impl<'a> Job<'a> {
             exported.finish(&session);
         }
         names.say_cut(self.messages);
-        ending::say_survivors(&ending, &session, self.messages);
+        ending::say_survivors(&ending, &session, &self.pids, self.messages);
         let attached = session.attached();
         drop(session);
         let was_silent = sink.was_silent();
@@ -322,20 +325,21 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Without a command nothing else tells whom we trace, and how it ends.
+    /// A command alone is known by what the user typed; whom else we trace, and how that ends, is not.
     fn say_whom(&self, child: Option<&Child>, modules: &[Compiled]) {
-        if child.is_some() || does_nothing_more(modules) || self.cli.run() != lang::Run::Traces {
+        let pids = &self.cli.pids;
+        let is_told = child.is_some() && pids.is_empty();
+        if is_told || does_nothing_more(modules) || self.cli.run() != lang::Run::Traces {
             return;
         }
-        let name = |pid: &u32| {
-            let comm = target::process::comm(*pid).unwrap_or_default();
-            format!("process {pid} ({})", comm.escape_debug())
-        };
-        let whom = match self.cli.pids.as_slice() {
-            [] => "all processes".to_owned(),
-            pids => pids.iter().map(name).collect::<Vec<_>>().join(", "),
-        };
-        self.messages.note(&format!("Tracing {whom}; Ctrl-C ends it and prints the results"));
+        let names: Vec<String> = pids.iter().map(|&pid| targets::name(pid)).collect();
+        let whom = if pids.is_empty() { "all processes".to_owned() } else { names.join(", ") };
+        self.messages.note(&match child {
+            None => format!("Tracing {whom}; Ctrl-C ends it and prints the results"),
+            Some(_) => {
+                format!("Tracing {whom} and the command, whose end or Ctrl-C ends it and prints the results")
+            }
+        });
     }
 
     /// Lets the command go.
@@ -420,11 +424,23 @@ impl<'a> Job<'a> {
         self.messages.detail(|| format!("attached after {:?}", self.start.elapsed()));
     }
 
-    fn targets(&self, child: Option<&Child>) -> anyhow::Result<Vec<std::os::fd::OwnedFd>> {
-        let running = self.pids.iter().filter(|pid| self.cli.pids.contains(pid));
-        let running = running.map(|&pid| setup::end_of(pid));
-        let started = child.map(|child| Ok(child.pidfd().try_clone_to_owned()?));
-        running.chain(started).collect()
+    /// What ends the trace: the end of the command if there is one, else of all processes of `-p`.
+    fn targets(&self, child: Option<&Child>) -> anyhow::Result<Vec<OwnedFd>> {
+        match child {
+            Some(child) => Ok(vec![child.pidfd().try_clone_to_owned()?]),
+            None => self.running().map(setup::end_of).collect(),
+        }
+    }
+
+    /// The processes of `-p` that were still there when the trace was prepared.
+    fn running(&self) -> impl Iterator<Item = u32> {
+        self.pids.iter().copied().filter(|pid| self.cli.pids.contains(pid))
+    }
+
+    /// Prints how the processes of `-p` end.
+    fn ends(&self) -> anyhow::Result<Vec<Box<dyn Watch + 'a>>> {
+        let ends = self.running().map(|pid| TargetEnd::new(pid, self.messages));
+        ends.map(|end| Ok(Box::new(end?) as Box<dyn Watch>)).collect()
     }
 
     /// How we learn of libraries that appear from now on.

@@ -138,7 +138,8 @@ fn word(topic: &str) -> Option<String> {
 fn operation(topic: &str) -> Option<String> {
     let (provider, name) = topic.split_once(':')?;
     let operation = Api::of(provider)?.operation(name)?;
-    Some(format!("{topic}\n{}", list::description(operation)))
+    let lines: String = list::description(operation).iter().map(|line| format!("    {line}\n")).collect();
+    Some(format!("{topic}\n{lines}"))
 }
 
 /// `cuMemAlloc` is every form of it.

@@ -2,7 +2,7 @@
 
 use super::Repl;
 use crate::trace::late::Asked;
-use crate::trace::{ending, setup, walks_stacks};
+use crate::trace::{ending, setup, targets, walks_stacks};
 use anyhow::{Context, Result, anyhow, bail};
 use runtime::Session;
 use runtime::process::{Child, Command, FileState};
@@ -11,7 +11,6 @@ use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::process::ExitStatusExt;
 use std::rc::Rc;
 use target::{Scope, process};
 
@@ -189,19 +188,18 @@ impl Program {
     }
 
     /// Says how the process ended, and lets those go on who wait for it.
-    fn ended(&self, repl: &Repl, pid: u32) -> Next {
+    fn ended(&self, repl: &Repl, pid: u32, process: &OwnedFd) -> Next {
         let ours = self.child.borrow_mut().take_if(|child| child.pid() == pid);
         let Some(mut child) = ours else {
-            repl.messages.note(&format!("process {pid} has ended"));
+            let how = targets::exit_status(pid, process).map_or(String::new(), ending::in_words);
+            repl.messages.note(&format!("process {pid} has ended{how}"));
             return Next::Remove;
         };
         if let Some(output) = self.output.take() {
             while is_readable(&output) && copy(repl, &output).is_ok_and(|length| length > 0) {}
         }
-        let how = match child.wait().map(|status| (status.code(), status.signal())) {
-            Ok((Some(0), _)) => " with status 0".into(),
-            Ok((Some(code), _)) => format!(" with status {code}"),
-            Ok((None, signal)) => format!(", killed by {}", ending::signal_name(signal.unwrap_or(0))),
+        let how = match child.wait() {
+            Ok(status) => ending::in_words(status),
             Err(error) => format!("; its status is lost: {error}"),
         };
         repl.messages.note(&format!("process {pid} has ended{how}"));
@@ -227,7 +225,7 @@ impl Watch for Ended<'_> {
     }
 
     fn ready(&mut self, _: &mut Session) -> Next {
-        self.repl.program.ended(&self.repl, self.pid)
+        self.repl.program.ended(&self.repl, self.pid, &self.process)
     }
 }
 

@@ -109,11 +109,13 @@ pub fn say_no_output(ending: &Ending, probes: usize, messages: &Messages) {
 const NAMED: usize = 3;
 
 /// Says which children of what was traced go on, as those of a command that puts itself in the background.
-pub fn say_survivors(ending: &Ending, session: &Session, messages: &Messages) {
+/// Processes of `-p` are not among them.
+pub fn say_survivors(ending: &Ending, session: &Session, pids: &[u32], messages: &Messages) {
     if !matches!(ending.reason, Reason::TargetsEnded) || !process::sees_all_pids() {
         return;
     }
-    let alive: Vec<u32> = session.traced().into_iter().filter(|&pid| process::is_alive(pid)).collect();
+    let alive: Vec<u32> =
+        session.traced().into_iter().filter(|pid| !pids.contains(pid) && process::is_alive(*pid)).collect();
     let name = |&pid: &u32| Some(format!("{pid} ({})", process::comm(pid)?.escape_debug()));
     let names: Vec<String> = alive.iter().filter_map(name).take(NAMED).collect();
     if let Some(first) = alive.first() {
@@ -157,6 +159,14 @@ const SIGNALS: [(i32, &str); 13] = [
 pub fn signal_name(signal: i32) -> String {
     let known = SIGNALS.iter().find(|(number, _)| *number == signal);
     known.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
+}
+
+/// `, killed by SIGSEGV`, ` with status 0`: for the end of a sentence.
+pub fn in_words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (None, Some(signal)) => format!(", killed by {}", signal_name(signal)),
+        (code, _) => format!(" with status {}", code.unwrap_or_default()),
+    }
 }
 
 /// The exit status as a shell gives it: 128 and the signal's number for a program that was killed.

@@ -7,6 +7,7 @@ pub mod ending;
 pub mod late;
 pub mod scripts;
 pub mod setup;
+pub mod targets;
 pub mod unmapped;
 pub mod unwind;
 

@@ -6,9 +6,11 @@
 //!
 //! Format: Documentation/bpf/btf.rst of the kernel.
 
+mod spell;
 mod types;
 
 use crate::sys::Mapping;
+pub use spell::variable;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -49,6 +51,11 @@ pub fn kernel_type_named(name: &str) -> Option<u32> {
 /// One level of a type.
 pub fn kernel_type(id: u32) -> Option<Type> {
     all()?.describe(id)
+}
+
+/// The struct, union or enum of a name as C declares it: `struct task_struct`, and its members, `char comm[16];`.
+pub fn declaration(name: &str) -> Option<(String, Vec<String>)> {
+    all()?.declaration(name)
 }
 
 /// All types, for who asks for more than one: found once, and kept.

@@ -42,5 +42,5 @@ pub use features::Kernel;
 pub use names::StackStore;
 pub use run::{Control, Ending, Joining, Next, Reason, Watch};
 pub use session::{AttachOptions, Loaded, Module, ModuleId, Options, Part, Session};
-pub use sys::pidfd_open;
+pub use sys::{exit_status, pidfd_open};
 pub use unwind::UnwindMaps;

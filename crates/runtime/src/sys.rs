@@ -4,7 +4,9 @@ use libbpf_sys as bpf;
 use std::ffi::{CString, c_int, c_long, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::ExitStatus;
 
 /// The result of a raw system call; errno on -1.
 pub fn check(result: c_long) -> io::Result<c_long> {
@@ -59,6 +61,17 @@ pub fn perf_event_open(attr: &mut bpf::perf_event_attr, pid: c_int, cpu: c_int) 
 pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes numbers only.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
+}
+
+/// How a process ended whose parent has waited for it, if the kernel keeps that (6.15 and later).
+pub fn exit_status(pidfd: &impl AsRawFd) -> Option<ExitStatus> {
+    // SAFETY: a structure of numbers.
+    let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
+    info.mask = u64::from(libc::PIDFD_INFO_EXIT);
+    // SAFETY: the request's size is that of the structure, which lives.
+    let failed = unsafe { libc::ioctl(pidfd.as_raw_fd(), libc::PIDFD_GET_INFO, &raw mut info) } < 0;
+    let is_known = !failed && info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0;
+    is_known.then(|| ExitStatus::from_raw(info.exit_code))
 }
 
 /// Closes every descriptor of this process but these, whoever believes to own it: for a forked child that keeps little.

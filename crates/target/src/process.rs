@@ -8,7 +8,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
 /// Inode of the initial pid namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
@@ -145,6 +147,11 @@ pub fn is_alive(pid: u32) -> bool {
     stat_fields(pid).is_some_and(|fields| !matches!(fields.state, 'Z' | 'X'))
 }
 
+/// How a process ended whose parent has not waited for it yet.
+pub fn exit_status(pid: u32) -> Option<ExitStatus> {
+    stat_fields(pid).filter(|fields| fields.state == 'Z')?.exit_code.map(ExitStatus::from_raw)
+}
+
 /// When a process began, in clock ticks since boot; none if it has ended, even if its parent has not waited for it.
 pub fn started(pid: u32) -> Option<u64> {
     let fields = stat_fields(pid)?;
@@ -191,6 +198,7 @@ struct StatFields {
     threads: u32,
     started: u64,
     start_code: u64,
+    exit_code: Option<i32>,
 }
 
 /// Among the flags of a thread of the kernel: `PF_KTHREAD`.
@@ -201,7 +209,8 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let behind = memchr::memrchr(b')', &text)?;
     let mut fields = std::str::from_utf8(text.get(behind + 1..)?).ok()?.split_ascii_whitespace();
-    // proc(5): state is field 3, the parent 4, flags 9, threads 20, the start 22, the start of the code 26.
+    // proc(5): state is field 3, the parent 4, flags 9, threads 20, the start 22, the start of the code 26,
+    // the exit code 52.
     Some(StatFields {
         state: fields.next()?.chars().next()?,
         parent: fields.next()?.parse().ok()?,
@@ -209,6 +218,7 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
         threads: fields.nth(10)?.parse().ok()?,
         started: fields.nth(1)?.parse().ok()?,
         start_code: fields.nth(3)?.parse().ok()?,
+        exit_code: fields.nth(25).and_then(|code| code.parse().ok()),
     })
 }
 

@@ -6,10 +6,10 @@ use super::{
     types_and_tails, word,
 };
 
-const KIND_ARRAY: u32 = 3;
-const KIND_UNION: u32 = 5;
+pub(super) const KIND_ARRAY: u32 = 3;
+pub(super) const KIND_UNION: u32 = 5;
 const KIND_FLOAT: u32 = 16;
-const KIND_ENUM64: u32 = 19;
+pub(super) const KIND_ENUM64: u32 = 19;
 /// In the info of structs whose members say how many bits they have, and of enums with signed values.
 const FLAG: u32 = 1 << 31;
 /// Deeper chains of names, and of unnamed members in each other, are those of a broken file.
@@ -77,8 +77,8 @@ pub struct Field {
 
 /// All types of a BTF file.
 pub(super) struct All<'b> {
-    data: &'b [u8],
-    strings: &'b [u8],
+    pub(super) data: &'b [u8],
+    pub(super) strings: &'b [u8],
     /// Type `n + 1`, and where its variable part begins.
     types: Vec<(Head, usize)>,
 }
@@ -98,7 +98,7 @@ impl<'b> All<'b> {
         self.types.iter().position(is).map(|at| at as u32 + 1)
     }
 
-    fn at(&self, id: u32) -> Option<&(Head, usize)> {
+    pub(super) fn at(&self, id: u32) -> Option<&(Head, usize)> {
         self.types.get((id as usize).checked_sub(1)?)
     }
 

@@ -1,0 +1,172 @@
+//! Refuses words and options that nothing would use: to leave them out in silence would do something else than was asked for.
+
+use super::{WITHOUT_EFFECT, command, plain};
+use crate::cli::{self, Cli, Subcommand};
+use crate::commands::script_help;
+use crate::embedded;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
+use lang::forms::getopt::Given;
+
+/// How a command to trace is written.
+const COMMAND: &str = "-- COMMAND";
+
+/// Options and words that a subcommand does not take.
+pub fn of_subcommand(
+    subcommand: Subcommand,
+    given: &[Given],
+    matches: &ArgMatches,
+    command: Command,
+) -> Result<(), clap::Error> {
+    let name = cli::name(subcommand);
+    let takes = script_help::takes(subcommand, &command);
+    let other = others(&command, matches, |id| takes.contains(id)).next();
+    let unknown = given.first().map(|given| format!("--{}", given.name));
+    if let Some(wrong) = unknown.or_else(|| other.map(written)) {
+        let longs =
+            command.get_arguments().filter(|arg| takes.contains(arg.get_id())).filter_map(Arg::get_long);
+        let near = lang::similar::similar(wrong.trim_start_matches('-'), longs);
+        let way_out = near.first().map_or_else(String::new, |near| format!("did you mean `--{near}`? "));
+        let said = match wrong == COMMAND {
+            true => format!("`{name}` takes no `{COMMAND}`: `cudatrace {name} --help` shows what it takes"),
+            false => {
+                format!("`{name}` has no option `{wrong}`: {way_out}`cudatrace {name} --help` lists them")
+            }
+        };
+        return Err(plain(ErrorKind::UnknownArgument, &said));
+    }
+    let words = matches.get_many::<String>("words").into_iter().flatten();
+    match words.skip(1).nth(script_help::most_words(subcommand)) {
+        Some(word) => Err(superfluous(name, word)),
+        None => Ok(()),
+    }
+}
+
+fn superfluous(name: &str, word: &str) -> clap::Error {
+    let way_out = match embedded::find(word) {
+        Some(_) => format!("`cudatrace help {word}` is about the script"),
+        None => format!("`cudatrace {name} --help` shows what it takes"),
+    };
+    plain(ErrorKind::UnknownArgument, &format!("unexpected argument `{word}` after `{name}`: {way_out}"))
+}
+
+/// An option that prints something and traces nothing.
+struct Listing {
+    option: &'static str,
+    /// How many words follow at most.
+    words: usize,
+    /// Which options go with it.
+    options: &'static [&'static str],
+}
+
+const LISTINGS: &[Listing] = &[
+    Listing { option: "explain", words: 0, options: &[] },
+    Listing { option: "info", words: 0, options: &["format"] },
+    Listing { option: "print_formatted", words: 1, options: &["programs", "output", "mode"] },
+    // Behind a script its parameters follow.
+    Listing {
+        option: "list",
+        words: usize::MAX,
+        options: &["programs", "pids", "libs", "format", "wait", "no_children"],
+    },
+];
+
+/// They change nothing that is printed, and command lines for bpftrace have them.
+const WITH_ALL: &[&str] = &[
+    "words",
+    "color",
+    "quiet",
+    "verbose",
+    "no_warnings",
+    "allow_unsafe",
+    "buffering",
+    "read_errors",
+    "no_feature",
+];
+
+/// Options that do not go with `-l`, `--explain` and the like, and words that they do not take.
+pub fn of_listing(cli: &Cli, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let command = command(None);
+    let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let Some(listing) = LISTINGS.iter().find(|listing| is_given(listing.option)) else { return Ok(()) };
+    let takes = |id: &clap::Id| {
+        let id = id.as_str();
+        id == listing.option
+            || listing.options.contains(&id)
+            || WITH_ALL.contains(&id)
+            || WITHOUT_EFFECT.iter().any(|option| option.name == id)
+    };
+    let name = command.get_arguments().find(|arg| arg.get_id() == listing.option).map(written);
+    let name = name.unwrap_or_default();
+    if let Some(other) = others(&command, matches, takes).next() {
+        let said = format!("`{name}` traces nothing, and does not go with `{}`", written(other));
+        return Err(plain(ErrorKind::ArgumentConflict, &said));
+    }
+    match cli.words.get(listing.words) {
+        Some(word) => Err(plain(
+            ErrorKind::UnknownArgument,
+            &format!(
+                "unexpected argument `{word}`: `{name}` takes {}",
+                match listing.words {
+                    0 => "no further words".into(),
+                    most => format!("{most} word"),
+                }
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The options of the command line that are not among those that are taken.
+fn others<'c>(
+    command: &'c Command,
+    matches: &'c ArgMatches,
+    takes: impl Fn(&clap::Id) -> bool + 'c,
+) -> impl Iterator<Item = &'c Arg> {
+    let is_given = |arg: &&Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    command.get_arguments().filter(is_given).filter(move |arg| !takes(arg.get_id()))
+}
+
+/// `-p`, `--wait`, or [`COMMAND`].
+fn written(arg: &Arg) -> String {
+    match (arg.get_short(), arg.get_long()) {
+        (Some(short), _) => format!("-{short}"),
+        (None, Some(long)) => format!("--{long}"),
+        (None, None) => COMMAND.into(),
+    }
+}
+
+/// Options of a trace that go with others which are not there.
+pub fn idle(cli: &Cli) -> Result<(), clap::Error> {
+    let has_script = cli.execute.is_some() || !cli.words.is_empty();
+    let has_command = cli.command.is_some() || !cli.argv.is_empty();
+    // At the prompt a command, and whom to trace, may follow.
+    let is_trace = has_script && !cli.interactive;
+    let exports = !cli.export.is_empty();
+    let (command, export) = ("a command: `-- COMMAND`", "an export: `--export KIND=DEST`");
+    let needs = [
+        ("--user", is_trace && cli.user.is_some() && !has_command, command),
+        (
+            "--no-children",
+            is_trace && cli.no_children && !has_command && cli.pids.is_empty(),
+            "-p or a command",
+        ),
+        ("--rotate", cli.rotate.is_some() && !exports, export),
+        ("--trace-per", cli.trace_per.is_some() && !exports, "an export: `--export otlp=URL`"),
+        ("--fail-on-loss", cli.fail_on_loss && !exports, export),
+        ("--check", cli.check && !has_script, SCRIPT),
+        ("--dry-run", cli.dry_run && !has_script, SCRIPT),
+        ("--emit", cli.emit.is_some() && !has_script, SCRIPT),
+        ("--test", cli.test.is_some() && !has_script, SCRIPT),
+        ("--bench", cli.bench.is_some() && !has_script, SCRIPT),
+    ];
+    match needs.iter().find(|(_, is_idle, _)| *is_idle) {
+        Some((option, _, needed)) => {
+            Err(plain(ErrorKind::MissingRequiredArgument, &format!("`{option}` needs {needed}")))
+        }
+        None => Ok(()),
+    }
+}
+
+const SCRIPT: &str = "a script: `-e 'PROGRAM'`, a file, or one of `cudatrace scripts`";
