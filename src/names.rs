@@ -7,7 +7,7 @@ use crate::messages::Messages;
 use report::{Frame, Names};
 use runtime::StackStore;
 use runtime::clock::Epoch;
-use runtime::process::{Mapping, Place};
+use runtime::process::{Mapped, Mapping, Place};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -68,6 +68,13 @@ impl MachineNames {
     pub fn expect(&self, pid: u32, mapping: &Mapping, place: &Place) {
         let Place { start, end, offset } = *place;
         self.symbols.borrow_mut().expect(pid, start..end, offset, &mapping.open, &mapping.shown);
+    }
+
+    /// A process has mapped a file, and may end before anybody looks.
+    pub fn hear(&self, mapped: &Mapped) {
+        let Place { start, end, offset } = mapped.place;
+        let path = mapped.path.clone();
+        self.symbols.borrow_mut().hear(mapped.pid, start..end, offset, mapped.inode.number, path);
     }
 
     /// The process maps something new.

@@ -244,6 +244,9 @@ impl<'a> Heard<'a> {
         if self.extender.scripts.may_want(&mapped.path) {
             self.extender.names.processes.meet(mapped.pid);
         }
+        if any || session.is_traced(mapped.pid) {
+            self.extender.names.hear(mapped);
+        }
         self.see_code(mapped, session, any);
         if !any && !session.is_traced(mapped.pid) || self.seen.contains(&mapped.inode) {
             return;

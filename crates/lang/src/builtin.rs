@@ -291,11 +291,27 @@ pub static BUILTINS: &[Builtin] = &[
         Anywhere,
         "profile:hz:99 { @[curtask] = count() }",
     ),
+    variable(
+        "ctx",
+        "address of what the kernel hands to the program that runs the body: the registers in a `uprobe`",
+        Anywhere,
+        "uprobe:libcuda:cuInit { printf(\"%p\\n\", ctx) }",
+    ),
+    callable(
+        variable(
+            "config",
+            "the script's settings, by name: `config().max_strlen`",
+            Anywhere,
+            "BEGIN { print(config().max_strlen) }",
+        ),
+        0,
+        "config().SETTING",
+    ),
     callable(
         variable(
             "ustack",
             "stack in user space; modes bpftrace, perf, raw, folded, build_id",
-            Running,
+            Anywhere,
             "uprobe:libcuda:cuMemAlloc { @[ustack(perf, 5)] = count() }",
         ),
         2,
@@ -305,7 +321,7 @@ pub static BUILTINS: &[Builtin] = &[
         variable(
             "kstack",
             "stack in the kernel; modes bpftrace, perf, raw, folded",
-            Running,
+            Anywhere,
             "profile:hz:99 { @[kstack] = count() }",
         ),
         2,
@@ -964,7 +980,6 @@ pub fn without_prefix(name: &str) -> &str {
 
 /// What others have and this language has not: name, and what to do.
 pub static ABSENT: &[(&str, &str)] = &[
-    ("config", "settings stand in the script's `config` block, and are not read by the script"),
     ("debugf", "use `printf`"),
     ("kaddr", "use `kptr` on an address that a tracepoint passes on"),
     ("kfunc_allowed", "functions of the kernel are not called by scripts"),

@@ -1098,8 +1098,9 @@ pub enum ExprKind {
     ByteSwap(Box<Expr>),
     /// `(uint32)e`, or a conversion that the checker wrote: integer, bool, enum and pointer among each other (low bits
     /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple part by part,
-    /// Record likewise by the members' names, an integer to an array of as many bytes and back, an array of chars to the Str in
-    /// it, an array to a Buf of its size, a Str to a Buf of any: it is cut, or has zeros behind it; a Buf to a larger one.
+    /// Record likewise by the members' names, an integer to an array of as many bytes and back, an array of bytes to the Str in
+    /// it, an array to a Buf of its size, a Str to a Buf or an array of bytes of any: it is cut, or has zeros after it; a Buf to
+    /// a larger one.
     Cast(Box<Expr>),
     /// `c ? a : b`
     Ternary {
@@ -1268,6 +1269,8 @@ pub enum Fact {
     Monotonic,
     /// `nsecs(tai)`: uint64, the boot clock and the distance between the two when the tracer began.
     Tai,
+    /// `ctx`: uint64, the address of the program's context.
+    Context,
 }
 
 impl Fact {
@@ -1283,6 +1286,7 @@ impl Fact {
             Fact::InitTid => ("tid(init)", Type::U32),
             Fact::Monotonic => ("nsecs(monotonic)", Type::U64),
             Fact::Tai => ("nsecs(tai)", Type::U64),
+            Fact::Context => ("ctx", Type::U64),
         }
     }
 }

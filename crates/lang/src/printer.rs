@@ -209,7 +209,8 @@ pub fn spec(spec: &ProbeSpec) -> String {
 pub fn type_text(ty: &TypeName) -> String {
     let stars =
         if ty.pointers > 0 { format!(" {}", "*".repeat(ty.pointers as usize)) } else { String::new() };
-    let dims: String = ty.dims.iter().map(|length| format!("[{length}]")).collect();
+    let dim = |length: &u32| if *length == 0 { "[]".to_string() } else { format!("[{length}]") };
+    let dims: String = ty.dims.iter().map(dim).collect();
     let name = ty.of.as_ref().map_or_else(|| ty.name.clone(), |of| format!("typeof({})", print_expr(of)));
     format!("{name}{stars}{dims}")
 }

@@ -27,6 +27,8 @@ pub struct ScriptMap {
     max_entries: u32,
     /// The reader emptied it last.
     cleared: AtomicBool,
+    /// The reader set what was in it to zero last.
+    zeroed: AtomicBool,
 }
 
 /// Raw keys and cells: `keys[n * key_size..]` belongs to `cells[n * row..]`, a row being the cells of all CPUs.
@@ -39,7 +41,8 @@ struct Rows {
 impl ScriptMap {
     /// A map as declared, its BPF map, and the number of possible CPUs.
     pub fn new(fd: OwnedFd, map: Map, cpus: usize, max_entries: u32) -> ScriptMap {
-        ScriptMap { fd, map, cpus, max_entries, cleared: AtomicBool::new(false) }
+        let [cleared, zeroed] = std::array::from_fn(|_| AtomicBool::new(false));
+        ScriptMap { fd, map, cpus, max_entries, cleared, zeroed }
     }
 
     /// As declared.
@@ -69,6 +72,9 @@ impl ScriptMap {
             if let Some(cell) = self.touched(row).map_err(io::Error::other)? {
                 entries.push((self.decode_key(key).map_err(io::Error::other)?, cell));
             }
+        }
+        if entries.is_empty() && self.zeroed.load(Ordering::Relaxed) {
+            entries.extend(self.unset().map(|cell| (Vec::new(), cell)));
         }
         Ok(Snapshot { map: index, entries, top, div })
     }
@@ -110,6 +116,7 @@ impl ScriptMap {
             ignore_missing(done)?;
         }
         self.cleared.store(true, Ordering::Relaxed);
+        self.zeroed.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -138,6 +145,10 @@ impl ScriptMap {
         self.cleared.store(false, Ordering::Relaxed);
         let mut rows = self.rows()?;
         let row_size = self.row_size();
+        // The cell of an array is always there: only now can it be told that something was in it.
+        if self.map.storage.is_array() && rows.cells.iter().any(|byte| *byte != 0) {
+            self.zeroed.store(true, Ordering::Relaxed);
+        }
         let keys = rows.keys.chunks_exact(self.key_size());
         for (key, row) in keys.zip(rows.cells.chunks_exact_mut(row_size)) {
             row.chunks_exact_mut(self.cell_size()).for_each(|cell| self.zero_cell(cell));

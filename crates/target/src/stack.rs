@@ -7,7 +7,7 @@
 //! Not here: how a frame prints, and which addresses a stack has.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -56,6 +56,8 @@ pub struct Symbols {
     processes: HashMap<u32, Vec<Region>>,
     /// Processes that have mapped something new since we looked.
     outdated: HashSet<u32>,
+    /// What processes are said to have mapped, for those that end before we look; the latest last.
+    heard: VecDeque<(u32, Heard)>,
     /// Files that our own path does not lead to, by device and inode of the mapping.
     held: HashMap<((u32, u32), u64), File>,
     /// The same of files that were expected, by device and inode of the file.
@@ -83,6 +85,18 @@ struct Region {
     file: Option<PathBuf>,
 }
 
+/// An executable mapping of a file that the kernel has reported.
+#[derive(Clone, Debug)]
+struct Heard {
+    place: Range<u64>,
+    offset: u64,
+    inode: u64,
+    path: PathBuf,
+}
+
+/// Such mappings that are kept.
+const MOST_HEARD: usize = 1 << 13;
+
 impl Symbols {
     /// `with_source`: also find source lines and inlined functions, which takes debug information and time. `demangle`: names
     /// of C++ and Rust as their source has them.
@@ -101,6 +115,7 @@ impl Symbols {
             with_source,
             processes: HashMap::new(),
             outdated: HashSet::new(),
+            heard: VecDeque::new(),
             held: HashMap::new(),
             expected: HashMap::new(),
             perf_maps: HashMap::new(),
@@ -141,6 +156,32 @@ impl Symbols {
         regions.retain(|old| old.end <= start || end <= old.start);
         regions.push(region);
         self.frames.retain(|(of, _), _| *of != pid);
+    }
+
+    /// A process has mapped a file, by its inode and its path in the process's root. If the process ends before anybody looks, this is
+    /// all that is known of it.
+    pub fn hear(&mut self, pid: u32, place: Range<u64>, offset: u64, inode: u64, path: PathBuf) {
+        if self.heard.len() == MOST_HEARD {
+            self.heard.pop_front();
+        }
+        self.heard.push_back((pid, Heard { place, offset, inode, path }));
+    }
+
+    /// Regions of a process that was gone when we looked; later mappings lie over earlier ones.
+    fn regions_heard(&self, pid: u32) -> Vec<Region> {
+        let mut regions: Vec<Region> = Vec::new();
+        for (_, heard) in self.heard.iter().filter(|(of, _)| *of == pid) {
+            let Heard { place: Range { start, end }, offset, inode, path } = heard.clone();
+            // Another file may lie there by now, or in our root.
+            if !path.metadata().is_ok_and(|metadata| metadata.ino() == inode) {
+                continue;
+            }
+            let module = Some(path.to_string_lossy().into_owned());
+            let base = start.saturating_sub(offset);
+            regions.retain(|old| old.end <= start || end <= old.start);
+            regions.push(Region { start, end, offset, base, module, file: Some(path) });
+        }
+        regions
     }
 
     /// Frames of an address in a process, innermost first: inlined functions, then the one that holds the address.
@@ -232,7 +273,7 @@ impl Symbols {
     fn look(&mut self, pid: u32) {
         let mappings = process::mappings(pid);
         if mappings.is_empty() {
-            return;
+            return self.look_back(pid);
         }
         let prefix = process::root_prefix(pid);
         let executable = mappings.iter().enumerate().filter(|(_, mapping)| mapping.executable);
@@ -250,6 +291,18 @@ impl Symbols {
         self.processes.insert(pid, regions);
         self.outdated.remove(&pid);
         self.find_perf_map(pid);
+    }
+
+    /// Of a process that has gone: what it mapped since we looked, which may be all that it did.
+    fn look_back(&mut self, pid: u32) {
+        let mut regions = self.regions_heard(pid);
+        if let Some(before) = self.processes.remove(&pid) {
+            regions.extend(unmapped(before, &regions));
+        }
+        if !regions.is_empty() {
+            self.processes.insert(pid, regions);
+        }
+        self.outdated.remove(&pid);
     }
 
     /// A path that leads to the mapped file also when the process has gone.

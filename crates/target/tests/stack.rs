@@ -179,3 +179,30 @@ fn kernel_addresses_have_names_if_we_may_see_them() {
     assert_eq!((frame.symbol.as_deref(), frame.offset), (Some("schedule"), 4));
     assert_eq!(symbols.kernel(1).symbol, None);
 }
+
+#[test]
+fn a_process_that_ended_before_anybody_looked_has_the_names_of_what_it_was_heard_to_map() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let sample = start(dir.path());
+    let (pid, own, library) = (sample.process.id(), sample.own, sample.library);
+    let mappings = target::process::mappings(pid);
+    end(sample);
+    let mut symbols = Symbols::new(false, true);
+    assert_eq!(symbols.user(pid, own + 1)[0].symbol, None, "nobody has told");
+    for mapping in mappings.iter().filter(|mapping| mapping.executable) {
+        let Some(path) = mapping.name.path() else { continue };
+        let place = mapping.start..mapping.end;
+        symbols.hear(pid, place, mapping.offset, mapping.inode, path.to_path_buf());
+    }
+    assert_eq!(symbols.user(pid, own)[0].symbol.as_deref(), Some("marked_function"));
+    // Another file lies there now.
+    std::fs::remove_file(dir.path().join("libapi.so")).expect("removed");
+    std::fs::write(dir.path().join("libapi.so"), "another").expect("written");
+    let mut later = Symbols::new(false, true);
+    for mapping in mappings.iter().filter(|mapping| mapping.executable) {
+        let Some(path) = mapping.name.path() else { continue };
+        let place = mapping.start..mapping.end;
+        later.hear(pid, place, mapping.offset, mapping.inode, path.to_path_buf());
+    }
+    assert_eq!(later.user(pid, library)[0].symbol, None);
+}

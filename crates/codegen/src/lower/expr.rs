@@ -378,6 +378,11 @@ impl Body<'_, '_> {
                 self.copy(to.plus(4), from, bytes);
                 self.zero(to.plus(4 + bytes), capacity.next_multiple_of(4) - bytes);
             }
+            (Type::Str(had), Type::Array(_, count)) => {
+                let bytes = (*had).min(*count);
+                self.copy(to, from, bytes);
+                self.zero(to.plus(bytes), count - bytes);
+            }
             (Type::Buf(had), Type::Buf(has)) => {
                 let (old, new) = (had.next_multiple_of(4), has.next_multiple_of(4));
                 self.copy(to, from, 4 + old.min(new));

@@ -28,7 +28,18 @@ impl Body<'_, '_> {
             }
             Fact::Monotonic => self.b().call(helper::KTIME_GET_NS, &[]).into(),
             Fact::Tai => self.tai().into(),
+            Fact::Context => self.context_address().into(),
         }
+    }
+
+    /// What is read from memory is a number to the verifier; the pointer itself could not be computed with.
+    fn context_address(&mut self) -> VReg {
+        let [pointer, number] = std::array::from_fn(|_| self.temp(8));
+        let ctx = self.pro(Pro::Ctx);
+        self.store(pointer, Width::B64, ctx);
+        let (to, from) = (self.pointer(number), self.pointer(pointer));
+        self.b().call_void(helper::PROBE_READ_KERNEL, &[to.into(), 8.into(), from.into()]);
+        self.load(number, Width::B64, false)
     }
 
     fn tai(&mut self) -> VReg {

@@ -32,6 +32,8 @@ const EXCHANGE_TRIES: u32 = 64;
 struct Usage {
     /// Its keys are enumerated, tested or deleted.
     walked: bool,
+    /// Its keys are deleted.
+    deleted: bool,
     /// Cells are read over all CPUs.
     read: bool,
 }
@@ -44,8 +46,10 @@ impl Usage {
         for probe in &program.probes {
             walk::each_of(probe, &mut |e| match &e.kind {
                 ExprKind::MapGet { map, .. } => all[map.0 as usize].read = true,
-                ExprKind::HasKey { map, .. } | ExprKind::Delete { map, .. } => {
+                ExprKind::HasKey { map, .. } => walked(&mut all[map.0 as usize]),
+                ExprKind::Delete { map, .. } => {
                     walked(&mut all[map.0 as usize]);
+                    all[map.0 as usize].deleted = true;
                 }
                 ExprKind::Len(map) => all[map.0 as usize].walked = true,
                 _ => {}
@@ -100,8 +104,10 @@ impl Cx<'_> {
             (true, true) => Storage::LruHash,
             (false, true) => Storage::PerCpuLruHash,
         };
+        // The cell of an array is always there: that a count was deleted could not be told from a count of 0.
+        let vanishes = usage.deleted && map.value == MapValue::Agg(Agg::Count);
         if map.key.is_empty() {
-            return Map { storage: array, ..map };
+            return Map { storage: if vanishes { hash } else { array }, ..map };
         }
         match self.dense_entries(&map, declared.max_entries) {
             Some(entries) if !usage.walked && !shared && !declared.evicts => {
@@ -270,7 +276,7 @@ impl Body<'_, '_> {
 
     /// Runs `f` on the cell of a key, which is made, zeroed, if it is not there.
     pub(super) fn with_cell(&mut self, map: MapId, key: Place, f: impl FnOnce(&mut Self, VReg)) {
-        if self.cx.map(map).key.is_empty() {
+        if self.cx.map(map).key.is_empty() && self.cx.map(map).storage.is_array() {
             return self.if_cell(map, key, f);
         }
         let [missing, full] = std::array::from_fn(|_| self.b().cold_block());
@@ -369,7 +375,6 @@ impl Body<'_, '_> {
         self.if_cell(map, key, |body, cell| body.copy(to, Place::behind(cell).plus(offset), size));
     }
 
-    /// Runs `f` if the key has a cell.
     /// Runs `f` on the cell of a key if there is one.
     fn if_cell(&mut self, map: MapId, key: Place, f: impl FnOnce(&mut Self, VReg)) {
         if let Some(cell) = self.only_cell(map) {

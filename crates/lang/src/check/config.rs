@@ -16,30 +16,76 @@ enum Value<'a> {
 /// Sets a value; `Err` says what is expected.
 type Set = fn(&mut Config, &Value) -> Result<(), String>;
 
-/// Keys, and what they set.
-static KEYS: &[(&str, Set)] = &[
-    ("max_map_keys", |c, v| number(v, 1, limits::MAP_ENTRIES).map(|n| c.max_map_keys = n)),
-    ("max_strlen", |c, v| number(v, 1, limits::STRING_BYTES).map(|n| c.max_strlen = n)),
-    ("str_trunc_trailer", |c, v| word(v).map(|w| c.str_trunc_trailer = w.into())),
-    ("max_cat_bytes", |c, v| number(v, 1, 1 << 30).map(|n| c.max_cat_bytes = n)),
-    ("print_maps_on_exit", |c, v| switch(v).map(|on| c.print_maps_on_exit = on)),
-    ("stack_mode", |c, v| {
-        let mode = word(v).ok().and_then(stack_mode);
-        mode.map(|mode| c.stack_mode = mode)
-            .ok_or_else(|| "`bpftrace`, `perf`, `raw`, `folded` or `build_id`".into())
-    }),
-    ("max_loop_iterations", |c, v| number(v, 1, 1 << 23).map(|n| c.max_loop_iterations = n)),
-    ("missing_probes", |c, v| {
-        let found = word(v).ok().and_then(missing_probes);
-        found.map(|missing| c.missing_probes = missing).ok_or_else(|| "`error`, `warn` or `ignore`".into())
-    }),
-    ("max_probes", |c, v| number(v, 1, 1 << 30).map(|n| c.max_probes = Some(n))),
-    ("cpp_demangle", |c, v| switch(v).map(|on| c.demangle = on)),
-    ("show_debug_info", |c, v| switch(v).map(|on| c.source_lines = on)),
-    ("perf_rb_pages", |c, v| {
-        number(v, 1, 1 << 18).map(|pages| c.ring_bytes = pages.next_power_of_two() * 4096)
-    }),
+/// What a setting is now.
+type Get = fn(&Config) -> Setting;
+
+/// The value of a setting as a script reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// `max_strlen`
+    Number(u32),
+    /// `print_maps_on_exit`
+    Switch(bool),
+    /// `stack_mode`
+    Word(String),
+}
+
+use Setting::{Number, Switch, Word};
+
+/// Keys, what they set, and what that is now.
+static KEYS: &[(&str, Set, Get)] = &[
+    (
+        "max_map_keys",
+        |c, v| number(v, 1, limits::MAP_ENTRIES).map(|n| c.max_map_keys = n),
+        |c| Number(c.max_map_keys),
+    ),
+    (
+        "max_strlen",
+        |c, v| number(v, 1, limits::STRING_BYTES).map(|n| c.max_strlen = n),
+        |c| Number(c.max_strlen),
+    ),
+    (
+        "str_trunc_trailer",
+        |c, v| word(v).map(|w| c.str_trunc_trailer = w.into()),
+        |c| Word(c.str_trunc_trailer.clone()),
+    ),
+    ("max_cat_bytes", |c, v| number(v, 1, 1 << 30).map(|n| c.max_cat_bytes = n), |c| Number(c.max_cat_bytes)),
+    (
+        "print_maps_on_exit",
+        |c, v| switch(v).map(|on| c.print_maps_on_exit = on),
+        |c| Switch(c.print_maps_on_exit),
+    ),
+    (
+        "stack_mode",
+        |c, v| named(v, STACK_MODES).map(|mode| c.stack_mode = mode),
+        |c| Word(name_of(c.stack_mode, STACK_MODES)),
+    ),
+    (
+        "max_loop_iterations",
+        |c, v| number(v, 1, 1 << 23).map(|n| c.max_loop_iterations = n),
+        |c| Number(c.max_loop_iterations),
+    ),
+    (
+        "missing_probes",
+        |c, v| named(v, MISSING_PROBES).map(|missing| c.missing_probes = missing),
+        |c| Word(name_of(c.missing_probes, MISSING_PROBES)),
+    ),
+    (
+        "max_probes",
+        |c, v| number(v, 1, 1 << 30).map(|n| c.max_probes = Some(n)),
+        |c| Number(c.max_probes.unwrap_or(u32::MAX)),
+    ),
+    ("cpp_demangle", |c, v| switch(v).map(|on| c.demangle = on), |c| Switch(c.demangle)),
+    ("show_debug_info", |c, v| switch(v).map(|on| c.source_lines = on), |c| Switch(c.source_lines)),
+    (
+        "perf_rb_pages",
+        |c, v| number(v, 1, 1 << 18).map(|pages| c.ring_bytes = pages.next_power_of_two() * PAGE_BYTES),
+        |c| Number(c.ring_bytes / PAGE_BYTES),
+    ),
 ];
+
+/// Pages of `perf_rb_pages`.
+const PAGE_BYTES: u32 = 4096;
 
 /// Old names, and those of today. One that begins with `no_` meant the opposite.
 static RENAMED: &[(&str, &str)] = &[
@@ -74,7 +120,13 @@ fn without_effect(key: &str) -> Option<&'static str> {
 
 /// Names of all settings.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    KEYS.iter().map(|(name, _)| *name)
+    KEYS.iter().map(|(name, ..)| *name)
+}
+
+/// What a setting is, by its name of today or an older one.
+pub fn setting(key: &str, config: &Config) -> Option<Setting> {
+    let key = of_today(key);
+    KEYS.iter().find(|(name, ..)| *name == key).map(|(.., get)| get(config))
 }
 
 /// What is wrong with a variable of the environment.
@@ -94,7 +146,7 @@ pub fn variable(name: &str, value: &str, config: &mut Config) -> Result<(), BadV
     let Some(key) = name.strip_prefix("CUDATRACE_").or(name.strip_prefix("BPFTRACE_")) else { return Ok(()) };
     let key = key.to_lowercase();
     let (written, key) = (key.as_str(), of_today(&key));
-    if let Some((_, set)) = KEYS.iter().find(|(known, _)| *known == key) {
+    if let Some((_, set, _)) = KEYS.iter().find(|(known, ..)| *known == key) {
         let value = meant(written, value.parse().map_or(Value::Word(value), Value::Number));
         return set(config, &value).map_err(|takes| BadVariable::Value(format!("`{name}` takes {takes}")));
     }
@@ -123,7 +175,7 @@ pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) 
         warning.notes.extend((!why.is_empty()).then(|| why.to_owned()));
         return;
     }
-    let Some((_, set)) = KEYS.iter().find(|(name, _)| *name == key) else {
+    let Some((_, set, _)) = KEYS.iter().find(|(name, ..)| *name == key) else {
         let near = similar(key, names());
         let error = diags.error("E0108", entry.key.span, format!("unknown setting `{}`", entry.key.node));
         error.help.extend(did_you_mean(&near));
@@ -199,13 +251,22 @@ pub fn stack_mode(name: &str) -> Option<StackMode> {
     STACK_MODES.iter().find(|(known, _)| *known == name).map(|(_, mode)| *mode)
 }
 
-fn missing_probes(name: &str) -> Option<MissingProbes> {
-    match name {
-        "error" => Some(MissingProbes::Error),
-        "warn" => Some(MissingProbes::Warn),
-        "ignore" => Some(MissingProbes::Ignore),
-        _ => None,
-    }
+/// What an attach point that is not there means, by name.
+static MISSING_PROBES: &[(&str, MissingProbes)] =
+    &[("error", MissingProbes::Error), ("warn", MissingProbes::Warn), ("ignore", MissingProbes::Ignore)];
+
+/// The variant that a word names; `Err` lists the words.
+fn named<T: Copy>(value: &Value, names: &[(&str, T)]) -> Result<T, String> {
+    let found = word(value).ok().and_then(|word| names.iter().find(|(known, _)| *known == word));
+    found.map(|(_, variant)| *variant).ok_or_else(|| {
+        let quoted: Vec<String> = names.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let (last, others) = quoted.split_last().expect("a setting has values");
+        format!("{} or {last}", others.join(", "))
+    })
+}
+
+fn name_of<T: PartialEq>(variant: T, names: &[(&str, T)]) -> String {
+    names.iter().find(|(_, known)| *known == variant).map_or("", |(name, _)| name).to_owned()
 }
 
 #[cfg(test)]

@@ -40,11 +40,21 @@ impl Checker<'_> {
         }
     }
 
+    /// Makes the tags known that a declaration defines: before its place, too, they are the script's and not the kernel's.
+    pub fn announce(&mut self, base: &CType) {
+        let CType::Compound(compound) = base else { return };
+        if let Some(name) = compound.name.as_ref().filter(|name| self.types.tagged(&name.node).is_none()) {
+            self.types.declare_struct(&name.node);
+        }
+        compound.members.iter().for_each(|member| self.announce(&member.base));
+    }
+
     /// A declaration without names: the struct or enum itself, or that there is such a struct.
     fn declare_base(&mut self, base: &CType) {
         match base {
             CType::Named(name) => {
-                if let Some(tag) = name.name.strip_prefix("struct ").or(name.name.strip_prefix("union ")) {
+                let tag = name.name.strip_prefix("struct ").or(name.name.strip_prefix("union "));
+                if let Some(tag) = tag.filter(|_| self.types.spelled(name).is_none()) {
                     self.tag(tag);
                 }
             }

@@ -3,6 +3,8 @@
 use crate::ast;
 use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
+use crate::check::config::{self, Setting};
+use crate::check::network::is_bytes;
 use crate::check::scope::At;
 use crate::check::whole::{fields_are, is_passed};
 use crate::hir::{BinaryOp, Bits, EnumId, Expr, ExprKind, Field, Origin, StructId, Type};
@@ -26,6 +28,9 @@ impl Checker<'_> {
         if is_args(base) {
             return self.param(name, span);
         }
+        if is_config(base) {
+            return self.setting(name, span);
+        }
         let base = self.place(base);
         let id = match &base.ty {
             Type::Void => return unknown(span),
@@ -40,6 +45,24 @@ impl Checker<'_> {
         match self.types.member(id, &name.node) {
             Some(field) => self.member(base, &field, span),
             None => self.no_field(id, name, span),
+        }
+    }
+
+    /// `config().max_strlen`
+    fn setting(&mut self, name: &ast::Name, span: Span) -> Expr {
+        match config::setting(&name.node, &self.config) {
+            Some(Setting::Number(number)) => int(number.into(), Type::U64, span),
+            Some(Setting::Switch(on)) => int(on.into(), Type::Bool, span),
+            Some(Setting::Word(word)) => {
+                let room = word.len() as u32 + 1;
+                expr(ExprKind::Str(word.into_bytes()), Type::Str(room), span)
+            }
+            None => {
+                let near = did_you_mean(&self.diags.similar(&name.node, config::names()));
+                let error = self.error("E0214", name.span, format!("no setting is called `{}`", name.node));
+                error.help.extend(near);
+                unknown(span)
+            }
         }
     }
 
@@ -231,6 +254,10 @@ impl Checker<'_> {
                 convert(value, &Type::Str(capacity))
             }
             Type::Str(_) => value,
+            Type::Array(_, bytes) if is_bytes(&value.ty) => {
+                let ty = Type::Str((bytes + 1).min(capacity));
+                expr(ExprKind::Cast(Box::new(value)), ty, span)
+            }
             Type::Pointer(_) | Type::Int { bytes: 8, .. } => {
                 let kind = ExprKind::ReadStr { base: Box::new(value), limit: limit.map(Box::new) };
                 expr(kind, Type::Str(capacity), span)
@@ -260,5 +287,14 @@ impl Checker<'_> {
             }
             _ => (most, Some(convert(limit, &Type::U64))),
         }
+    }
+}
+
+/// `config` or `config()`
+fn is_config(base: &ast::Expr) -> bool {
+    match &base.kind {
+        ast::ExprKind::Ident(name) => name == "config",
+        ast::ExprKind::Call { name, args } => name.node == "config" && args.is_empty(),
+        _ => false,
     }
 }

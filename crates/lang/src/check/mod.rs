@@ -334,6 +334,13 @@ impl<'a> Checker<'a> {
     fn top_level(&mut self, script: &'a Script, diags: &mut Diagnostics) {
         self.labels.clone_from(&script.labels);
         self.given.clone_from(&script.given);
+        // What the script only names may be one of the kernel's structs.
+        self.types.sight.push(KERNEL);
+        for item in &script.items {
+            if let Item::Declaration(declaration) = item {
+                self.announce(&declaration.base);
+            }
+        }
         for item in &script.items {
             match item {
                 Item::Define { name, value } => {

@@ -122,7 +122,8 @@ pub fn is_integers(ty: &Type) -> bool {
     matches!(ty, Type::Array(element, _) if matches!(**element, Type::Int { .. }))
 }
 
-fn is_bytes(ty: &Type) -> bool {
+/// An array of integers of one byte.
+pub fn is_bytes(ty: &Type) -> bool {
     matches!(ty, Type::Array(element, _) if matches!(**element, Type::Int { bytes: 1, .. }))
 }
 

@@ -28,12 +28,9 @@ impl Checker<'_> {
 
     /// The type of an operand of `sizeof` or `typeof`, which may be the bare name of a type.
     pub fn type_of(&mut self, e: &Expr) -> Type {
-        match &e.kind {
-            ExprKind::Ident(name) if !self.is_value(name) => {
-                let name = TypeName { name: name.clone(), ..TypeName::bare(e.span) };
-                self.types.spelled(&name).or_else(|| self.spelled(&name)).unwrap_or(Type::Void)
-            }
-            _ => self.place(e).ty,
+        match type_name(e).filter(|name| !self.is_value(&name.name)) {
+            Some(name) => self.types.spelled(&name).or_else(|| self.spelled(&name)).unwrap_or(Type::Void),
+            None => self.place(e).ty,
         }
     }
 
@@ -86,5 +83,19 @@ impl Checker<'_> {
             ty = field.ty;
         }
         int(i64::from(offset), Type::I64, span)
+    }
+}
+
+/// `int8`, `int8[2]`: what reads as a value and may be the spelling of a type.
+fn type_name(e: &Expr) -> Option<TypeName> {
+    match &e.kind {
+        ExprKind::Ident(name) => Some(TypeName { name: name.clone(), ..TypeName::bare(e.span) }),
+        ExprKind::Index { base, index } => {
+            let ExprKind::Int { value, .. } = index.kind else { return None };
+            let mut name = type_name(base)?;
+            name.dims.push(u32::try_from(value).ok()?);
+            Some(name)
+        }
+        _ => None,
     }
 }

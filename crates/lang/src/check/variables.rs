@@ -207,6 +207,16 @@ impl<'a> Checker<'a> {
         }
         match name {
             "curtask" => return self.this_task(span),
+            "ctx" => {
+                let address = expr(ExprKind::Fact(Fact::Context), Type::Pointer(Arc::new(Type::Void)), span);
+                let ty = address.ty.clone();
+                return expr(ExprKind::Kernel(Box::new(address)), ty, span);
+            }
+            "config" => {
+                let error = self.error("E0206", span, "settings are read by name");
+                error.help("write `config().max_strlen`");
+                return unknown(span);
+            }
             "leader_tid" => return self.ident("pid", span),
             "leader_comm" => return self.process_comm(span),
             _ => {}
@@ -325,14 +335,21 @@ impl<'a> Checker<'a> {
 
     /// `curtask`: a pointer to the kernel's struct, where its BTF tells what is in it.
     fn this_task(&mut self, span: Span) -> Expr {
-        let sight = self.types.sight.clone();
-        self.types.sight = vec![KERNEL];
-        let task = self.types.declared_named("task_struct");
-        self.types.sight = sight;
-        match task {
+        match self.kernel_struct("task_struct") {
             Some(task) => convert(this_task(span), &Type::Pointer(Arc::new(task))),
             None => this_task(span),
         }
+    }
+
+    /// A struct of the kernel as the script declares it, else as the kernel's BTF does.
+    fn kernel_struct(&mut self, name: &str) -> Option<Type> {
+        if let Some(own) = self.types.tagged(name) {
+            return Some(own.clone());
+        }
+        let sight = std::mem::replace(&mut self.types.sight, vec![KERNEL]);
+        let found = self.types.declared_named(name);
+        self.types.sight = sight;
+        found
     }
 
     /// `ppid(task)`, `pcomm(task)`
@@ -516,11 +533,13 @@ impl<'a> Checker<'a> {
             return unknown(span);
         };
         let param = at as u32;
-        let ty = match self.scope.pointees.get(at).cloned().flatten() {
-            Some(name) => self.types.declared_named(&name).map(|to| Type::Pointer(Arc::new(to))),
+        let declared = params[at].ty.clone();
+        let pointee = self.scope.pointees.get(at).cloned().flatten();
+        let ty = match pointee {
+            Some(name) => self.kernel_struct(&name).map(|to| Type::Pointer(Arc::new(to))),
             None => None,
         };
-        match ty.unwrap_or_else(|| params[at].ty.clone()) {
+        match ty.unwrap_or(declared) {
             Type::Void => {
                 let message = format!("the field `{}` is of a kind that cannot be read", name.node);
                 self.error("E0226", name.span, message).help("numbers, addresses and text can be read");

@@ -8,12 +8,14 @@ use crate::check::Checker;
 use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::check::infer::literal;
 use crate::check::limits;
+use crate::check::network::is_bytes;
 use crate::check::stmt::changes;
 use crate::check::types::{CHAR, U8, is_scalar};
 use crate::hir::{BinaryOp, Expr, ExprKind, StructId, Type};
 use crate::resolve::probes::did_you_mean;
 use crate::resolve::usage::is_args;
 use crate::span::Span;
+use std::sync::Arc;
 
 /// Fields that a message lists.
 const LISTED: usize = 20;
@@ -223,16 +225,18 @@ impl Checker<'_> {
     }
 
     /// `(uint32)x`, `(struct point *)p`, `(uint8[8])x`
-    pub fn cast(&mut self, ty: &ast::TypeName, inner: &ast::Expr, span: Span) -> Expr {
+    pub fn cast(&mut self, name: &ast::TypeName, inner: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(inner);
         // What lies in the kernel may be one of its structs, whatever is probed.
         let sight = self.types.sight.clone();
         if value.in_kernel() && !sight.contains(&KERNEL) {
             self.types.sight.push(KERNEL);
         }
-        let ty = self.spelled(ty);
+        let ty = self.spelled(name);
         self.types.sight = sight;
-        let Some(ty) = ty else { return unknown(span) };
+        let Some(ty) = ty.map(|spelled| self.array_for(spelled, name, &value.ty)) else {
+            return unknown(span);
+        };
         if is_unknown(&value) {
             return if is_scalar(&ty) { int(0, ty, span) } else { unknown(span) };
         }
@@ -256,7 +260,19 @@ impl Checker<'_> {
         self.cast_whole(value, ty, span)
     }
 
-    /// Between an integer and an array of as many bytes.
+    /// The array that a value is cast to: `int8[]` has as many elements as fit, and an array of `int8` prints as numbers, which one
+    /// of `char` does not.
+    fn array_for(&self, ty: Type, name: &ast::TypeName, value: &Type) -> Type {
+        let Type::Array(element, count) = ty else { return ty };
+        let element = if *element == CHAR && name.name.starts_with("int8") { Arc::new(U8) } else { element };
+        let count = match count {
+            0 => self.types.size(value) / self.types.size(&element).max(1),
+            count => count,
+        };
+        Type::Array(element, count)
+    }
+
+    /// Between an integer and an array of as many bytes; from a string to an array of bytes.
     fn cast_whole(&mut self, value: Expr, ty: Type, span: Span) -> Expr {
         let bytes = self.types.size(&ty);
         match (&value.ty, &ty) {
@@ -271,6 +287,13 @@ impl Checker<'_> {
                 };
                 expr(ExprKind::Cast(Box::new(value)), ty, span)
             }
+            (Type::Str(_), Type::Array(_, 1..)) if is_bytes(&ty) => match value.kind {
+                ExprKind::Str(mut text) => {
+                    text.resize(bytes as usize, 0);
+                    expr(ExprKind::Str(text), ty, span)
+                }
+                _ => expr(ExprKind::Cast(Box::new(value)), ty, span),
+            },
             (Type::Array(..), to @ Type::Int { .. }) if self.types.size(&value.ty) == self.types.size(to) => {
                 expr(ExprKind::Cast(Box::new(value)), ty, span)
             }
@@ -283,7 +306,7 @@ impl Checker<'_> {
         let whole = matches!(to, Type::Struct(_));
         let error = self.error("E0217", span, message);
         error.note(
-            "numbers, bools, enums and pointers can be cast to each other, and numbers to arrays of as many bytes",
+            "numbers, bools, enums and pointers can be cast to each other, numbers to arrays of as many bytes and back, and strings to arrays of bytes",
         );
         if whole {
             error.help("cast the address to a pointer: `*(struct NAME *)p`");

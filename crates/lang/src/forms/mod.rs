@@ -38,6 +38,7 @@ pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> S
     operations::expand(&mut script, diags);
     kernels::expand(&mut script);
     devices::expand(&mut script);
+    stacks::measure(&mut script);
     stacks::share(&mut script);
     script
 }

@@ -1,4 +1,4 @@
-//! A stack that is asked for again is not walked again.
+//! Stacks: one that is asked for again is not walked again, and one that is kept in a variable is measured where it is.
 //!
 //! ```text
 //! { @calls[ustack(8)] = count(); @ns[ustack(8)] = sum(duration) }
@@ -12,6 +12,83 @@
 use crate::ast::{BinaryOp, Block, Expr, ExprKind, Item, Name, Script, Stmt, StmtKind};
 use crate::forms::walk;
 use crate::span::Spanned;
+use std::collections::BTreeSet;
+
+/// Measures the stacks of variables whose length is asked for: where such a variable is set, the length is, too.
+///
+/// ```text
+/// $s = ustack(3); print(len($s));   ->   $s = { $s@length = len(ustack(3)); ustack(3) }; print($s@length);
+/// ```
+pub(super) fn measure(script: &mut Script) {
+    for item in &mut script.items {
+        if let Item::Clause(clause) = item {
+            measure_in(&mut clause.body);
+        }
+    }
+}
+
+fn measure_in(body: &mut Block) {
+    let mut measured = BTreeSet::new();
+    walk::block(
+        body,
+        &mut walk::Exprs(|e: &mut Expr| {
+            if let Some(ExprKind::Var(name)) = length_of(e).map(|of| &of.kind) {
+                measured.insert(name.clone());
+            }
+        }),
+    );
+    if measured.is_empty() {
+        return;
+    }
+    let mut kept = KeepLengths { measured, found: BTreeSet::new() };
+    walk::block(body, &mut kept);
+    let found = kept.found;
+    walk::block(
+        body,
+        &mut walk::Exprs(|e: &mut Expr| {
+            let name = length_of(e).and_then(|of| match &of.kind {
+                ExprKind::Var(name) if found.contains(name) => Some(name),
+                _ => None,
+            });
+            if let Some(name) = name {
+                e.kind = ExprKind::Var(length_name(name));
+            }
+        }),
+    );
+}
+
+fn length_name(variable: &str) -> String {
+    format!("{variable}@length")
+}
+
+/// Sets the length of a stack beside the stack, of the variables in `measured`; `found` are those that some stack is given to.
+struct KeepLengths {
+    measured: BTreeSet<String>,
+    found: BTreeSet<String>,
+}
+
+impl walk::Visit for KeepLengths {
+    fn stmt(&mut self, stmt: &mut Stmt) {
+        let (name, value) = match &mut stmt.kind {
+            StmtKind::Let { name, value: Some(value), .. } => (&name.node, value),
+            StmtKind::Assign { target: Expr { kind: ExprKind::Var(name), .. }, op: None, value } => {
+                (&*name, value)
+            }
+            _ => return,
+        };
+        if !self.measured.contains(name) || !is_walk(value) {
+            return;
+        }
+        self.found.insert(name.clone());
+        let (span, stack) = (value.span, value.clone());
+        let target = Expr { kind: ExprKind::Var(length_name(name)), span };
+        let len = Spanned { node: "len".to_owned(), span };
+        let length = Expr { kind: ExprKind::Call { name: len, args: vec![stack.clone()] }, span };
+        let set = Stmt { kind: StmtKind::Assign { target, op: None, value: length }, span };
+        let body = Block { stmts: vec![set], span };
+        value.kind = ExprKind::Block { body, value: Some(Box::new(stack)) };
+    }
+}
 
 /// Functions that walk.
 const WALKS: [&str; 3] = ["ustack", "dw_ustack", "kstack"];

@@ -296,9 +296,22 @@ impl<'a> Builder<'a> {
 
     fn spec(&mut self, pair: Pair) -> ProbeSpec {
         let span = self.span(&pair);
-        let mut parts = pair.into_inner().filter(|part| part.as_rule() != Rule::spec_colon);
+        let text = pair.as_str();
+        let mut parts = pair.into_inner().filter(|part| part.as_rule() != Rule::spec_colon).peekable();
+        if parts.peek().is_some_and(|part| part.as_rule() == Rule::spec_given) {
+            return self.given_spec(text, span);
+        }
         let provider = self.name(&inner!(parts, "a provider"));
         let parts = parts.map(|part| self.spec_part(part)).collect();
+        ProbeSpec { provider, parts, span }
+    }
+
+    /// `$1`, `BEG$1`, `$1:hz:99`: what the words of the command line make of it.
+    fn given_spec(&mut self, text: &str, span: Span) -> ProbeSpec {
+        let whole = self.substitute(text, span);
+        let mut parts = whole.split(':').map(str::to_owned);
+        let provider = Spanned { node: parts.next().unwrap_or_default(), span };
+        let parts = parts.map(|part| Spanned { node: SpecPart::Text(part), span }).collect();
         ProbeSpec { provider, parts, span }
     }
 
@@ -848,13 +861,16 @@ impl<'a> Builder<'a> {
         args
     }
 
-    /// `str($1)`, `str($1, 8)`: the parameter's text, also when it looks like a number; the length counts a NUL.
+    /// `str($1)`, `str($1, 8)`, `str($1 + 2)`: the parameter's text, also when it looks like a number, or the rest of it; the
+    /// length counts a NUL.
     fn positional_string(&mut self, name: &Name, args: &Pair) -> Option<ExprKind> {
         let inside = args.as_str().strip_prefix('(')?.strip_suffix(')').filter(|_| name.node == "str")?;
         let (first, limit) = inside.split_once(',').unwrap_or((inside, "4294967296"));
-        let number = first.trim().strip_prefix('$')?.parse().ok()?;
+        let (word, skipped) = first.split_once('+').unwrap_or((first, "0"));
+        let number = word.trim().strip_prefix('$')?.parse().ok()?;
+        let skipped: usize = skipped.trim().parse().ok()?;
         let limit: usize = limit.trim().parse().ok()?;
-        let text = self.parameter(number).unwrap_or("").bytes().take(limit.saturating_sub(1));
+        let text = self.parameter(number).unwrap_or("").bytes().skip(skipped).take(limit.saturating_sub(1));
         Some(ExprKind::Str(text.collect()))
     }
 

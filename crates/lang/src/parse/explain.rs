@@ -160,7 +160,7 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
     use Rule::*;
     Some(match rule {
         include | define | declaration | config | import | macro_def | map_decl | metric | clause
-        | kw_config | provider | file_provider | spec | shebang | items | item_alone => {
+        | kw_config | provider | file_provider | spec | spec_given | shebang | items | item_alone => {
             (9, "a probe such as `uprobe:libcuda:cuInit`")
         }
         quoted | function_regex | spec_text | spec_option | path_text | bare_spec => {

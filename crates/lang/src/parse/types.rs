@@ -30,7 +30,10 @@ impl Builder<'_> {
     fn type_part(&mut self, part: Pair, ty: &mut TypeName) {
         match part.as_rule() {
             Rule::stars => ty.pointers += part.as_str().matches('*').count() as u32,
-            Rule::array => ty.dims.extend(part.into_inner().next().map(|digits| self.index_of(&digits))),
+            // `[]`: as many elements as what is cast has.
+            Rule::array => {
+                ty.dims.push(part.into_inner().next().map_or(0, |digits| self.index_of(&digits)));
+            }
             Rule::ident => ty.name = part.as_str().to_owned(),
             Rule::typeof_type => self.type_of_what(part, ty),
             Rule::qualifier => {}

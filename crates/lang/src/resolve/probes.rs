@@ -259,7 +259,7 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     fn bare(&mut self, spec: &ProbeSpec, provider: &'static Provider, attach: Attach) -> Spots {
         match spec.parts.first() {
-            None => Ok(vec![self.timed(attach, provider.names[0])]),
+            None => Ok(vec![self.timed(attach, &spec.provider.node)]),
             Some(part) => {
                 malformed(part.span, format!("`{}` takes nothing after it", provider.names[0]), provider)
             }

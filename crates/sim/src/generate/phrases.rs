@@ -76,6 +76,8 @@ const INT: Table = Table {
         (1, "v", "(int64)bswap((`uint16 uint32 uint64`)`u`)"),
         (1, "v", "(int64)((uint8[8])`u`)[`i0` & 7]"),
         (1, "v", "(int64)(int32)((uint8[4])(uint32)`u`)"),
+        (1, "v", "(int64)((uint8[])comm)[`i0` & 15]"),
+        (1, "v", "(int64)(uint64)(int8[8])comm"),
         (1, "v", "(int64)@`m[2] a[1] c[(uint64)3] x[comm] d`"),
         (1, "v", "(int64)(sizeof(struct shape) + offsetof(struct shape, label) + sizeof($v))"),
         (1, "v", "(typeof($a))`u`"),

@@ -230,6 +230,8 @@ impl Meaning<'_> {
             Fact::InitPid => i64::from(moment.tgid),
             Fact::InitTid => i64::from(moment.tid),
             Fact::Monotonic => moment.time_ns.wrapping_sub(BOOT_AHEAD_NS) as i64,
+            // Where it lies is of no meaning: it lies somewhere.
+            Fact::Context => 1,
             Fact::Tai => moment.time_ns.wrapping_add(world::TAI_AHEAD_NS) as i64,
         }
     }
@@ -244,6 +246,10 @@ impl Meaning<'_> {
             (Val::Str(mut text), Type::Buf(length)) => {
                 text.resize(*length as usize, 0);
                 Val::Buf(text)
+            }
+            (Val::Str(mut text), Type::Array(_, count)) => {
+                text.resize(*count as usize, 0);
+                Val::Bytes(text)
             }
             (Val::Num(n), Type::Array(..)) => {
                 let size = abi::size(ty, &self.program.structs) as usize;
