@@ -1,6 +1,5 @@
 //! What numbers stand for: errnos, signals, system calls, users, processes, cgroups.
 
-use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +21,7 @@ pub fn text(what: Lookup, number: i64) -> String {
         Lookup::Error => error(number),
         Lookup::DriverResult => result(&cuda::errors::DRIVER, number),
         Lookup::RuntimeResult => result(&cuda::errors::RUNTIME, number),
-        Lookup::Signal => signal(number).unwrap_or_else(|| number.to_string()),
+        Lookup::Signal => lang::posix::signal_text(number).into(),
         Lookup::Syscall => syscall(number).unwrap_or_else(|| number.to_string()),
         Lookup::Float => report::units::float(number),
         Lookup::Double => report::units::double(number),
@@ -67,11 +66,6 @@ fn error(number: i64) -> String {
     text.trim_end_matches(&format!(" (os error {errno})")).to_owned()
 }
 
-fn signal(number: i64) -> Option<String> {
-    let signal = Signal::try_from(i32::try_from(number).ok()?).ok()?;
-    Some(signal.as_str().to_owned())
-}
-
 fn syscall(number: i64) -> Option<String> {
     let call = syscalls::Sysno::new(usize::try_from(number).ok()?)?;
     Some(call.name().to_owned())
@@ -113,8 +107,8 @@ mod tests {
             (Lookup::Error, 12, "Cannot allocate memory"),
             (Lookup::Error, 0, "Success"),
             (Lookup::Error, 4242, "Unknown error 4242"),
-            (Lookup::Signal, 9, "SIGKILL"),
-            (Lookup::Signal, 4242, "4242"),
+            (Lookup::Signal, 9, "Killed"),
+            (Lookup::Signal, 4242, "N/A"),
             (Lookup::User, 0, "root"),
             (Lookup::User, -1, "-1"),
             (Lookup::Comm, -1, ""),

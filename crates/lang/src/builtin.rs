@@ -508,7 +508,7 @@ pub static BUILTINS: &[Builtin] = &[
         "signal_name",
         (1, 1),
         "signal_name(number)",
-        "name of a signal, as printed",
+        "words for a signal, as printed: `Killed`",
         "BEGIN { print(signal_name(9)) }",
     ),
     call(

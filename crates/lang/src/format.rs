@@ -15,7 +15,7 @@ pub struct FormatError {
 }
 
 /// Conversions that stand for more than one letter, with the letter that a [`Piece`] has for them.
-const LONG: &[(&[u8], char)] = &[(b"rx", 'R'), (b"rh", 'H')];
+const LONG: &[(&[u8], char)] = &[(b"rx", 'R'), (b"rh", 'H'), (b"gr", 'G')];
 
 /// A conversion as scripts write it.
 pub fn written(conversion: char) -> String {
@@ -122,16 +122,13 @@ impl Cursor<'_> {
         self.rest = rest;
         match SHORT.iter().find(|(letter, _)| *letter == first) {
             Some((_, letter)) => Ok(*letter),
-            None => self.error(unknown(first, rest.first().copied())),
+            None => self.error(unknown(first)),
         }
     }
 }
 
-fn unknown(letter: u8, next: Option<u8>) -> String {
+fn unknown(letter: u8) -> String {
     match letter {
-        b'g' if next == Some(b'r') => {
-            "`%gr` prints flags of the kernel's allocator, which are not known here; use `%x`".into()
-        }
         b'F' | b'e' | b'E' | b'g' | b'G' | b'a' => {
             format!("`%{}` is not supported; floating-point numbers print by `%f` and `%s`", letter as char)
         }
@@ -144,7 +141,7 @@ fn unknown(letter: u8, next: Option<u8>) -> String {
             )
         }
         b' '..=b'~' => format!(
-            "`%{}` is no directive; there are `%d %i %u %x %X %o %p %c %f %s %r %rx %rh`, and `%%` for a per cent sign",
+            "`%{}` is no directive; there are `%d %i %u %x %X %o %p %c %f %s %r %rx %rh %gr`, and `%%` for a per cent sign",
             letter as char
         ),
         _ => "no directive follows the `%`; a per cent sign is written `%%`".into(),
@@ -226,6 +223,7 @@ mod tests {
             ("%r", 'r', 0),
             ("%rx", 'R', 0),
             ("%rh", 'H', 0),
+            ("%gr", 'G', 0),
         ] {
             assert_eq!(one(text), plain(letter, length), "{text}");
         }

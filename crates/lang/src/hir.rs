@@ -173,7 +173,7 @@ pub enum Lookup {
     Comm,
     /// `strerror(n)`: words for an errno.
     Error,
-    /// `signal_name(n)`: `SIGKILL`.
+    /// `signal_name(n)`: `Killed`.
     Signal,
     /// `syscall_name(n)`: `openat`.
     Syscall,

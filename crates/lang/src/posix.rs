@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! args.ret == -ENOENT          strerror(n) == "No such file or directory"
-//! args.sig == SIGKILL          signal_name(n) == "SIGKILL"
+//! args.sig == SIGKILL          signal_name(n) == "Killed"
 //! ```
 
 /// Names of errors, and the C library's words for them, by number. Numbers that stand for nothing have neither.
@@ -147,7 +147,7 @@ static ERRORS: &[(&str, &str)] = &[
 static ERROR_ALIASES: &[(&str, &str)] =
     &[("EWOULDBLOCK", "EAGAIN"), ("EDEADLOCK", "EDEADLK"), ("ENOTSUP", "EOPNOTSUPP")];
 
-/// Names of signals by number from 1.
+/// Names of signals by number from 1. Numbers above are real-time signals, and have words alone.
 pub static SIGNALS: &[&str] = &[
     "SIGHUP",
     "SIGINT",
@@ -182,14 +182,93 @@ pub static SIGNALS: &[&str] = &[
     "SIGSYS",
 ];
 
+/// The C library's words for signals, by number from 0.
+static SIGNAL_TEXTS: &[&str] = &[
+    "Unknown signal 0",
+    "Hangup",
+    "Interrupt",
+    "Quit",
+    "Illegal instruction",
+    "Trace/breakpoint trap",
+    "Aborted",
+    "Bus error",
+    "Floating point exception",
+    "Killed",
+    "User defined signal 1",
+    "Segmentation fault",
+    "User defined signal 2",
+    "Broken pipe",
+    "Alarm clock",
+    "Terminated",
+    "Stack fault",
+    "Child exited",
+    "Continued",
+    "Stopped (signal)",
+    "Stopped",
+    "Stopped (tty input)",
+    "Stopped (tty output)",
+    "Urgent I/O condition",
+    "CPU time limit exceeded",
+    "File size limit exceeded",
+    "Virtual timer expired",
+    "Profiling timer expired",
+    "Window changed",
+    "I/O possible",
+    "Power failure",
+    "Bad system call",
+    "Unknown signal 32",
+    "Unknown signal 33",
+    "Real-time signal 0",
+    "Real-time signal 1",
+    "Real-time signal 2",
+    "Real-time signal 3",
+    "Real-time signal 4",
+    "Real-time signal 5",
+    "Real-time signal 6",
+    "Real-time signal 7",
+    "Real-time signal 8",
+    "Real-time signal 9",
+    "Real-time signal 10",
+    "Real-time signal 11",
+    "Real-time signal 12",
+    "Real-time signal 13",
+    "Real-time signal 14",
+    "Real-time signal 15",
+    "Real-time signal 16",
+    "Real-time signal 17",
+    "Real-time signal 18",
+    "Real-time signal 19",
+    "Real-time signal 20",
+    "Real-time signal 21",
+    "Real-time signal 22",
+    "Real-time signal 23",
+    "Real-time signal 24",
+    "Real-time signal 25",
+    "Real-time signal 26",
+    "Real-time signal 27",
+    "Real-time signal 28",
+    "Real-time signal 29",
+    "Real-time signal 30",
+];
+
 /// Numbers and words of all errors.
 pub fn error_texts() -> impl Iterator<Item = (i64, &'static str)> {
     numbered(0, ERRORS.iter().map(|(_, text)| *text))
 }
 
-/// Numbers and names of all signals.
-pub fn signals() -> impl Iterator<Item = (i64, &'static str)> {
+/// Numbers and names of all signals that have one.
+fn signals() -> impl Iterator<Item = (i64, &'static str)> {
     numbered(1, SIGNALS.iter().copied())
+}
+
+/// Numbers and words of all signals: `Killed`.
+pub fn signal_texts() -> impl Iterator<Item = (i64, &'static str)> {
+    numbered(0, SIGNAL_TEXTS.iter().copied())
+}
+
+/// What `signal_name` gives: `Killed`, and `N/A` for a number that no signal can have, as bpftrace prints it.
+pub fn signal_text(number: i64) -> &'static str {
+    usize::try_from(number).ok().and_then(|number| SIGNAL_TEXTS.get(number)).unwrap_or(&"N/A")
 }
 
 /// `ENOENT`, `SIGKILL`, `__NR_openat`, `SYS_openat`
@@ -238,5 +317,21 @@ mod tests {
             assert_eq!(said, format!("{text} (os error {number})"));
         }
         assert_eq!(error_texts().count(), 132);
+    }
+
+    #[test]
+    fn every_signal_has_words() {
+        for (number, text) in [
+            (-1, "N/A"),
+            (0, "Unknown signal 0"),
+            (2, "Interrupt"),
+            (9, "Killed"),
+            (31, "Bad system call"),
+            (34, "Real-time signal 0"),
+            (64, "Real-time signal 30"),
+            (65, "N/A"),
+        ] {
+            assert_eq!(signal_text(number), text, "{number}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! kernel, no file.
 
 pub mod export;
+mod gfp;
 pub mod hist;
 pub mod html;
 pub mod kernel;

@@ -8,6 +8,7 @@ use wire::Value;
 use wire::manifest::{Directive, Piece};
 use wire::types::Lookup;
 
+use crate::gfp;
 use crate::value::{Context, escape, visible};
 
 /// The output of one call. Directives without a value print nothing (a manifest of another make).
@@ -33,6 +34,7 @@ fn convert(directive: &Directive, value: &Value, context: Context) -> String {
         'R' => bytes(value).iter().map(|byte| format!("\\x{byte:02x}")).collect(),
         'H' => hex_list(value),
         'f' => return floating(directive, value),
+        'G' => number(value).map_or_else(|| context.text(value), |number| gfp::flags(number.masked())),
         letter => match number(value) {
             Some(number) => return integer(directive, letter, number),
             None => context.text(value),

@@ -67,6 +67,9 @@ impl Checker<'_> {
             let near = did_you_mean(&self.diags.similar(&wanted, texts.iter().map(|(_, text)| *text)));
             let warning = self.warning("W0254", text.span, format!("`{function}` never gives `{wanted}`"));
             warning.help.extend(near);
+            if posix::constant(&wanted).is_some() {
+                warning.help(format!("compare the number: `n == {wanted}`"));
+            }
         }
         self.once(number_of(value), |_, value| {
             let is = |number: i64| {
@@ -90,7 +93,7 @@ fn number_of(value: &Expr) -> Expr {
 fn texts(what: Lookup) -> Option<Vec<(i64, &'static str)>> {
     Some(match what {
         Lookup::Error => posix::error_texts().collect(),
-        Lookup::Signal => posix::signals().collect(),
+        Lookup::Signal => posix::signal_texts().collect(),
         Lookup::Syscall => {
             let calls = syscalls::SysnoSet::all();
             calls.iter().map(|call| (i64::from(call.id()), call.name())).collect()
