@@ -64,6 +64,10 @@ impl target::Kernel for Running {
         btf::kernel_type_named(name).map(u64::from)
     }
 
+    fn enum_with(&self, constant: &str) -> Option<u64> {
+        btf::kernel_enum_with(constant).map(u64::from)
+    }
+
     fn declared_type(&self, at: u64) -> Option<debug::Type> {
         btf::kernel_type(at.try_into().ok()?).map(declared)
     }

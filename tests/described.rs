@@ -320,3 +320,25 @@ fn copies_that_the_optimiser_changed_are_refused() {
     let said = stderr(&output);
     assert!(said.contains("E0124") && said.contains("made this copy of `part`"), "{said}");
 }
+
+/// Each call runs the line once, whatever the compiler makes of its code; how many lines there are depends on the level.
+#[test]
+fn a_line_of_source_is_probed_where_its_code_begins() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let (program, text) =
+        (folder.path().join("numbers"), std::fs::read_to_string(source("numbers.c")).unwrap());
+    let line = 1 + text.lines().position(|line| line.contains("return n.tail + tail")).expect("the line");
+    for flags in ["-g -O0", "-g -O2", "-gdwarf-4 -O2", "-gdwarf-2 -O0", "-g -gz=zlib"] {
+        compile("gcc", flags, &["numbers.c"], &program);
+        let path = program.to_str().unwrap();
+        let script = format!("uprobe:{path}@described/numbers.c:{line} {{ @[func, probe] = count() }}");
+        let output = cudatrace().args(["-q", "-e", &script, "-c", path]).output().expect("cudatrace starts");
+        has(&output, &format!("@[described/numbers.c:{line}, uprobe:{path}@described/numbers.c:{line}]: 10"));
+    }
+    let elsewhere = format!("uprobe:{}@numbers.c:1 {{ @ = count() }}", program.display());
+    let output = cudatrace().args(["-e", &elsewhere]).output().expect("cudatrace starts");
+    assert!(stderr(&output).contains("line 1 of `numbers.c` has no code"), "{}", stderr(&output));
+}

@@ -137,6 +137,7 @@ fn written(probe: &ast::ProbeSpec) -> String {
     let parts = probe.parts.iter().map(|part| match &part.node {
         ast::SpecPart::Text(text) => text.clone(),
         ast::SpecPart::Quoted(text) => format!("\"{text}\""),
+        ast::SpecPart::QuotedAt(text, offset) => format!("\"{text}\"+{offset}"),
         ast::SpecPart::Regex(text) => format!("/{text}/"),
         ast::SpecPart::Option(_) => unreachable!("options of probes have been expanded"),
     });

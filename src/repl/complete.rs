@@ -323,7 +323,7 @@ mod tests {
 
     impl Catalog for Driver {
         lang::lacks!(later_files, indirect_functions, instructions, code_addresses, code_offsets, variables);
-        lang::lacks!(debug_information, kernel_types, kernel_fields, cgroups, records);
+        lang::lacks!(debug_information, source_lines, kernel_types, kernel_fields, cgroups, records);
 
         fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
             let library = Some((Library::Driver, 0));

@@ -433,7 +433,7 @@ fn target(probe: &ast::ProbeSpec) -> Option<&str> {
     }
     match &probe.parts.first()?.node {
         SpecPart::Text(target) | SpecPart::Quoted(target) => Some(target),
-        SpecPart::Regex(_) | SpecPart::Option(_) => None,
+        SpecPart::QuotedAt(..) | SpecPart::Regex(_) | SpecPart::Option(_) => None,
     }
 }
 

@@ -35,6 +35,7 @@ impl Catalog for OneLibrary {
     );
     lang::lacks!(
         debug_information,
+        source_lines,
         kernel_types,
         kernel_fields,
         cgroups,

@@ -209,6 +209,8 @@ pub enum SpecPart {
     Text(String),
     /// `"cuMemAlloc"`: exactly this.
     Quoted(String),
+    /// `"cuMemAlloc"+16`: so many bytes behind exactly this.
+    QuotedAt(String, String),
     /// `/cu(Mem|Ctx).*/` as the function: a regular expression over whole names.
     Regex(String),
     /// `getopt("interval", 0)`: what the option is. There is none in an expanded script.

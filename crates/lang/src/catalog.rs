@@ -233,6 +233,13 @@ pub trait Catalog {
     /// Nothing: why.
     fn declared(&self, file: FileId, offset: u64, symbol: &str) -> Result<Arc<debug::Function>, Absent>;
 
+    /// Lines of a source file that have code in a file, and the address where that begins; a line is there once for each function that
+    /// has code of it. Sorted. `source` is the end of the path of the source file.
+    ///
+    /// # Errors
+    /// Nothing is known: why.
+    fn source_lines(&self, file: FileId, source: &str) -> Result<Vec<(u64, u64)>, Absent>;
+
     /// A type of a file's debug information.
     fn declared_type(&self, id: TypeId) -> Arc<debug::Type>;
 
@@ -241,6 +248,9 @@ pub trait Catalog {
 
     /// The struct, union or enum of this name that the kernel declares, a type of [`KERNEL`].
     fn kernel_type_named(&self, name: &str) -> Option<TypeId>;
+
+    /// The enum that the kernel declares with a constant of this name, a type of [`KERNEL`].
+    fn kernel_enum_with(&self, constant: &str) -> Option<TypeId>;
 
     /// Id of the cgroup (version 2) at a path; `None` if there is none.
     fn cgroup_id(&self, path: &str) -> Option<u64>;
@@ -333,8 +343,21 @@ macro_rules! lacks {
             None
         }
     };
+    (@ source_lines) => {
+        fn source_lines(
+            &self,
+            _: $crate::catalog::FileId,
+            _: &str,
+        ) -> Result<Vec<(u64, u64)>, $crate::debug::Absent> {
+            Err($crate::debug::Absent::NoInformation { looked_for: Vec::new() })
+        }
+    };
     (@ kernel_types) => {
         fn kernel_type_named(&self, _: &str) -> Option<$crate::debug::TypeId> {
+            None
+        }
+
+        fn kernel_enum_with(&self, _: &str) -> Option<$crate::debug::TypeId> {
             None
         }
     };

@@ -198,6 +198,9 @@ pub fn spec(spec: &ProbeSpec) -> String {
         match &part.node {
             SpecPart::Text(part) => text.push_str(part),
             SpecPart::Quoted(part) => text.push_str(&quoted(part.as_bytes())),
+            SpecPart::QuotedAt(part, offset) => {
+                text.push_str(&format!("{}+{offset}", quoted(part.as_bytes())));
+            }
             SpecPart::Regex(part) => text.push_str(&format!("/{}/", part.replace('/', "\\/"))),
             SpecPart::Option(option) => text.push_str(&print_expr(option)),
         }

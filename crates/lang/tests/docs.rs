@@ -96,7 +96,7 @@ impl Machine {
 }
 
 impl Catalog for Machine {
-    lang::lacks!(later_files, indirect_functions, instructions, kernel_types, known_targets);
+    lang::lacks!(later_files, indirect_functions, instructions, source_lines, kernel_types, known_targets);
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {
         (path == "/sys/fs/cgroup").then_some(1)

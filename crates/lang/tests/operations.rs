@@ -48,6 +48,7 @@ impl Catalog for Machine {
     );
     lang::lacks!(
         debug_information,
+        source_lines,
         kernel_types,
         kernel_fields,
         cgroups,

@@ -48,6 +48,11 @@ pub fn kernel_type_named(name: &str) -> Option<u32> {
     all()?.named(name)
 }
 
+/// The enum that has a constant of a name.
+pub fn kernel_enum_with(constant: &str) -> Option<u32> {
+    all()?.enum_with(constant)
+}
+
 /// One level of a type.
 pub fn kernel_type(id: u32) -> Option<Type> {
     all()?.describe(id)

@@ -88,6 +88,9 @@ pub trait Kernel: std::fmt::Debug + Sync {
     /// The type of a name that the kernel declares, of its own numbering.
     fn type_named(&self, name: &str) -> Option<u64>;
 
+    /// The enum that has a constant of this name, of its own numbering.
+    fn enum_with(&self, constant: &str) -> Option<u64>;
+
     /// One level of a type by its number.
     fn declared_type(&self, at: u64) -> Option<debug::Type>;
 }
@@ -582,6 +585,19 @@ impl Catalog for Machine {
         taken.debug(file)?.function(address, symbol)
     }
 
+    fn source_lines(&self, file: FileId, source: &str) -> Result<Vec<(u64, u64)>, Absent> {
+        let taken = self.file(file);
+        let mut lines = taken.debug(file)?.lines_of(source);
+        // Loops and moved code make several pieces of a line; the first of each function is where the line begins.
+        let function = |address: u64| {
+            let offset = taken.elf.code_offset(address)?;
+            taken.functions().around(offset).map(|(start, _)| start)
+        };
+        lines.sort_unstable();
+        lines.dedup_by_key(|(line, address)| (*line, function(*address).ok_or(*address)));
+        Ok(lines)
+    }
+
     fn declared_type(&self, id: TypeId) -> Arc<debug::Type> {
         let nothing = debug::Type { name: String::new(), kind: debug::Kind::Void };
         if id.file == KERNEL {
@@ -598,6 +614,10 @@ impl Catalog for Machine {
 
     fn kernel_type_named(&self, name: &str) -> Option<TypeId> {
         self.kernel?.type_named(name).map(|at| TypeId { file: KERNEL, at })
+    }
+
+    fn kernel_enum_with(&self, constant: &str) -> Option<TypeId> {
+        self.kernel?.enum_with(constant).map(|at| TypeId { file: KERNEL, at })
     }
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {

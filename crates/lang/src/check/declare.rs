@@ -189,7 +189,8 @@ impl Checker<'_> {
         }
     }
 
-    fn place_member(&mut self, declared: Declared, name: &Declarator, layout: &mut Layout) {
+    fn place_member(&mut self, mut declared: Declared, name: &Declarator, layout: &mut Layout) {
+        self.complete_struct(&mut declared.ty);
         let real = if declared.float { float_of(&declared.ty) } else { declared.ty.clone() };
         let (size, align) = (self.types.size(&real), self.types.align(&real));
         let text = name.name.as_ref().map_or("", |name| name.node.as_str());
@@ -214,6 +215,20 @@ impl Checker<'_> {
                 self.error("E0240", name.span, message).help("declare it before, or use a pointer to it");
             }
             _ => layout.field(text, declared.ty, declared.float, size, align),
+        }
+    }
+
+    /// A struct of the traced program or of the kernel as a member: its own members are as they declare them.
+    fn complete_struct(&mut self, ty: &mut Type) {
+        match ty {
+            Type::Struct(id) if self.types.struct_def(*id).size == 0 => {
+                let name = self.types.struct_def(*id).name.clone();
+                if let Some(declared) = self.types.declared_struct(&name) {
+                    *ty = declared;
+                }
+            }
+            Type::Array(element, _) => self.complete_struct(std::sync::Arc::make_mut(element)),
+            _ => {}
         }
     }
 

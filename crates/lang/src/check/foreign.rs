@@ -241,6 +241,28 @@ impl Types<'_> {
         found.next()
     }
 
+    /// A constant of an enum that the kernel declares.
+    pub fn kernel_constant(&mut self, name: &str) -> Option<(Type, i64)> {
+        let id = self.catalog?.kernel_enum_with(name)?;
+        let debug::Kind::Enum { variants, .. } = &self.declared(id).kind else { return None };
+        let (_, value) = variants.iter().find(|(known, _)| known == name)?;
+        let ty = match self.enum_type(EnumRef::Debug(id)) {
+            ty @ Type::Enum(_) => ty,
+            _ => Type::I64,
+        };
+        Some((ty, *value))
+    }
+
+    /// The struct or union that files in sight or the kernel declare by this name.
+    pub fn declared_struct(&mut self, name: &str) -> Option<Type> {
+        let of_files = self.declared_named(name);
+        let found = of_files.or_else(|| {
+            let found = self.catalog?.kernel_type_named(name)?;
+            Some(self.of(TypeRef::Debug(found)))
+        });
+        found.filter(|ty| matches!(ty, Type::Struct(_)))
+    }
+
     /// Names of such constants, for suggestions.
     pub fn declared_constants(&self) -> impl Iterator<Item = &str> {
         let enums = self.enums.iter().filter(|def| def.origin == Origin::Debug);

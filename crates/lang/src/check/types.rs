@@ -205,6 +205,13 @@ impl<'c> Types<'c> {
         if let Some(origin) = self.origins[id.0 as usize] {
             return self.foreign_member(origin, name);
         }
+        if self.is_opaque(id) {
+            let tag = self.struct_def(id).name.clone();
+            return match self.declared_named(&tag)? {
+                Type::Struct(known) if known != id => self.member(known, name),
+                _ => None,
+            };
+        }
         let def = self.struct_def(id);
         let place = || def.fields.iter().position(|field| field.name == name);
         let at = match self.members.get(&id) {
@@ -257,6 +264,12 @@ impl<'c> Types<'c> {
             (None, Some(id)) => Some(self.of(TypeRef::Cuda(id))),
             (None, None) => self.declared_named(name),
         }
+    }
+
+    /// The script names the struct and does not declare its members: `struct file *f;`
+    fn is_opaque(&self, id: StructId) -> bool {
+        let def = self.struct_def(id);
+        def.origin == Origin::Script && def.size == 0 && def.fields.is_empty()
     }
 
     /// Bytes of a value in memory.

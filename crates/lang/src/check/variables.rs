@@ -113,6 +113,9 @@ impl<'a> Checker<'a> {
         if let Some(value) = posix::constant(name).or_else(|| constants::constant(name)) {
             return int(value, Type::I64, span);
         }
+        if let Some((ty, value)) = self.types.kernel_constant(name) {
+            return int(value, ty, span);
+        }
         self.unknown_ident(name, span)
     }
 

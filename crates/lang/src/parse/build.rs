@@ -339,6 +339,12 @@ impl<'a> Builder<'a> {
         let text = pair.as_str();
         let node = match pair.as_rule() {
             Rule::quoted => SpecPart::Quoted(self.quoted(&text[1..text.len() - 1], span)),
+            Rule::quoted_at => {
+                let mut inner = pair.into_inner();
+                let (name, offset) = (inner!(inner, "a name").as_str(), inner!(inner, "an offset").as_str());
+                let name = self.quoted(&name[1..name.len() - 1], span);
+                SpecPart::QuotedAt(name, self.substitute(offset, span))
+            }
             Rule::spec_option => {
                 SpecPart::Option(Box::new(self.name_or_call(inner!(pair.into_inner(), "a call"))))
             }

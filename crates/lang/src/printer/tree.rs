@@ -189,6 +189,7 @@ fn part(part: &crate::span::Spanned<SpecPart>) -> String {
     match &part.node {
         SpecPart::Text(text) => format!(" {text}"),
         SpecPart::Quoted(text) => format!(" {}", quoted(text.as_bytes())),
+        SpecPart::QuotedAt(text, offset) => format!(" {}+{offset}", quoted(text.as_bytes())),
         SpecPart::Regex(text) => format!(" /{text}/"),
         SpecPart::Option(option) => format!(" {}", print_expr(option)),
     }

@@ -5,6 +5,7 @@
 //! cuMem*_v2             wildcard                  /cu(Mem|Ctx).*/    regular expression over the whole name
 //! cudaMalloc@libcudart.so.12                      ELF symbol version
 //! cuInit+16             16 bytes into it          0x1f00             an address
+//! ./app@main.c:22       the code of a line of source
 //! ```
 
 use regex::bytes::{Regex, RegexBuilder};
@@ -25,7 +26,17 @@ pub enum FunctionPattern {
     },
     /// By virtual address in the file.
     Address(u64),
+    /// The code of a line of source, as debug information has it.
+    Line {
+        /// `main.c`, `src/main.c`: the end of a path.
+        source: String,
+        /// From 1.
+        line: u64,
+    },
 }
+
+/// What names of source files end with.
+const SOURCES: [&str; 10] = [".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".rs", ".go"];
 
 /// Which names a pattern matches.
 #[derive(Clone, Debug)]
@@ -50,6 +61,10 @@ impl FunctionPattern {
     pub fn parse(part: &SpecPart) -> Result<FunctionPattern, String> {
         match part {
             SpecPart::Quoted(name) => Ok(FunctionPattern::plain(NamePattern::Exact(name.clone()))),
+            SpecPart::QuotedAt(name, offset) => {
+                let name = NamePattern::Exact(name.clone());
+                Ok(FunctionPattern::Named { name, version: None, offset: offset_of(offset)? })
+            }
             SpecPart::Regex(text) if text.len() > LONGEST_REGEX => {
                 Err(format!("a regular expression has {LONGEST_REGEX} bytes at most"))
             }
@@ -61,6 +76,13 @@ impl FunctionPattern {
             SpecPart::Text(text) => FunctionPattern::parse_text(text),
             SpecPart::Option(_) => unreachable!("options of probes have been expanded"),
         }
+    }
+
+    /// `./app@main.c` and `22`: the file, and the line.
+    pub fn line<'a>(target: &'a str, line: &str) -> Option<(&'a str, FunctionPattern)> {
+        let (file, source) = target.rsplit_once('@')?;
+        let line = line.parse().ok().filter(|_| SOURCES.iter().any(|end| source.ends_with(end)))?;
+        Some((file, FunctionPattern::Line { source: source.into(), line }))
     }
 
     /// `cpp:"ns::f"`
@@ -79,9 +101,7 @@ impl FunctionPattern {
                 .ok_or_else(|| format!("`{text}` is no address"));
         }
         let (text, offset) = match text.rsplit_once('+') {
-            Some((name, offset)) => {
-                (name, number(offset).ok_or_else(|| format!("`{offset}` is no offset in bytes"))?)
-            }
+            Some((name, offset)) => (name, offset_of(offset)?),
             None => (text, 0),
         };
         let (name, version) = match text.split_once('@') {
@@ -93,6 +113,10 @@ impl FunctionPattern {
         }
         Ok(FunctionPattern::Named { name: NamePattern::from_text(name), version, offset })
     }
+}
+
+fn offset_of(text: &str) -> Result<u64, String> {
+    number(text).ok_or_else(|| format!("`{text}` is no offset in bytes"))
 }
 
 impl NamePattern {

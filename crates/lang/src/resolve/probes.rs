@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ast::{Clause, ProbeSpec, SpecPart};
 use crate::catalog::{File, FileId, Function, Landing, MarkerArg, Place, TargetError};
-use crate::debug::Absent;
+use crate::debug::{Absent, WITH_INFORMATION};
 use crate::diagnostic::{DRAWN, Diagnostic, Diagnostics, Severity};
 use crate::forms::operations;
 use crate::hir::{Attach, Counter, MissingProbes, NameId, NameKind, Signature, Site, Trial};
@@ -379,23 +379,38 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     fn raw_tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
         let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
-        // The event's name says all; the module that it is of may stand before it.
-        let ([event] | [_, event]) = parts[..] else {
-            return malformed(spec.span, "expected an event".into(), provider);
+        // The name of the event is enough; the module that has it, or its category as a tracepoint, may precede it.
+        let (module, event) = match parts[..] {
+            [event] => (VMLINUX, event),
+            [module, event] => (module, event),
+            _ => return malformed(spec.span, "expected an event".into(), provider),
         };
-        let wanted = tracepoint::raw_wanted(self.setting.catalog, event);
+        let has = |(category, name): &(String, String)| {
+            tracepoint::glob(module, category) && tracepoint::glob(event, name)
+        };
+        let is_known =
+            tracepoint::glob(module, VMLINUX) || self.setting.catalog.tracepoints().iter().any(has);
+        let wanted = match is_known {
+            true => tracepoint::raw_wanted(self.setting.catalog, event),
+            false => return self.no_raw_tracepoint(spec, event, &format!("`{module}` has none")),
+        };
         let found: Result<Vec<Spot>, String> =
             wanted.iter().map(|event| self.raw_tracepoint(event)).collect();
         match found {
             Ok(spots) if !spots.is_empty() => Ok(spots),
-            missing => {
-                let reason = missing.err().unwrap_or_else(|| "none matches".into());
-                let all = self.setting.catalog.raw_tracepoints();
-                let near = self.diags.similar(event, all.iter().map(String::as_str));
-                let message = format!("no raw tracepoint `{event}`: {reason}");
-                Err(Miss::Absent(finding("E0112", spec.span, message, "", did_you_mean(&near))))
-            }
+            Ok(_) => self.no_raw_tracepoint(spec, event, "none matches"),
+            Err(reason) => self.no_raw_tracepoint(spec, event, &reason),
         }
+    }
+
+    fn no_raw_tracepoint(&self, spec: &ProbeSpec, event: &str, reason: &str) -> Spots {
+        let all = self.setting.catalog.raw_tracepoints();
+        let help = match all.iter().any(|known| known == event) {
+            true => vec![format!("write `{}:{event}`", spec.provider.node)],
+            false => did_you_mean(&self.diags.similar(event, all.iter().map(String::as_str))),
+        };
+        let message = format!("no raw tracepoint `{event}`: {reason}");
+        Err(Miss::Absent(finding("E0112", spec.span, message, "", help)))
     }
 
     fn raw_tracepoint(&mut self, event: &str) -> Result<Spot, String> {
@@ -412,13 +427,15 @@ impl<'a, 'b> Finder<'a, 'b> {
             [target, language, function] if text(&language.node) == "cpp" => (target, function, true),
             _ => return call_malformed(spec, provider),
         };
-        if let Some(refused) = foreign_target(text(&target.node), target.span, provider) {
+        let line = FunctionPattern::line(text(&target.node), text(&function.node)).filter(|_| !of_cpp);
+        let (target_name, parsed) = match line {
+            Some((file, line)) => (file, Ok(line)),
+            None if of_cpp => (text(&target.node), Ok(FunctionPattern::cpp(text(&function.node)))),
+            None => (text(&target.node), FunctionPattern::parse(&function.node)),
+        };
+        if let Some(refused) = foreign_target(target_name, target.span, provider) {
             return refused;
         }
-        let parsed = match of_cpp {
-            true => Ok(FunctionPattern::cpp(text(&function.node))),
-            false => FunctionPattern::parse(&function.node),
-        };
         let pattern = match parsed {
             Ok(pattern) => pattern,
             Err(reason) => return wrong("E0107", function.span, reason, "", Vec::new()),
@@ -433,7 +450,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         }
         let (written, at) = (text(&function.node), function.span);
         let asked = Asked { provider, returns, pattern, written, at, operation: None };
-        self.in_target(&asked, text(&target.node), target.span)
+        self.in_target(&asked, target_name, target.span)
     }
 
     /// The files that a target stands for; of those that the script is for.
@@ -541,6 +558,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     fn in_file(&mut self, asked: &Asked, file: &File) -> Spots {
         match &asked.pattern {
             FunctionPattern::Address(address) => self.at_address(asked, file, *address),
+            FunctionPattern::Line { source, line } => self.at_line(asked, file, source, *line),
             FunctionPattern::Named { name, version, offset } => {
                 let mut matched = self.matching(file, name, version.as_deref());
                 // An old version that no program calls any more; what they call is picked by the loader.
@@ -701,6 +719,38 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     fn at_address(&mut self, asked: &Asked, file: &File, address: u64) -> Spots {
+        let symbol = format!("{address:#x}");
+        let probe = self.probe(asked, format_args!("{}:{symbol}", file.path));
+        self.in_code(asked, file, address, symbol, probe).map(|spot| vec![spot])
+    }
+
+    /// `./app@main.c:22`: where the code of the line begins, in each function that has code of it.
+    fn at_line(&mut self, asked: &Asked, file: &File, source: &str, line: u64) -> Spots {
+        let lines = match self.setting.catalog.source_lines(file.id, source) {
+            Ok(lines) => lines,
+            Err(absent) => return Err(Miss::Absent(no_lines(asked, file, &absent))),
+        };
+        let of_line = lines.iter().filter(|(of, _)| *of == line);
+        let symbol = format!("{source}:{line}");
+        let probe = self.probe(asked, format_args!("{}@{symbol}", file.path));
+        let spots: Vec<Spot> = of_line
+            .map(|(_, address)| self.in_code(asked, file, *address, symbol.clone(), probe))
+            .collect::<Result<_, _>>()?;
+        match spots.is_empty() {
+            true => Err(Miss::Absent(no_line(asked, file, (source, line), &lines))),
+            false => Ok(spots),
+        }
+    }
+
+    /// An instruction that need not be the first of a function.
+    fn in_code(
+        &mut self,
+        asked: &Asked,
+        file: &File,
+        address: u64,
+        symbol: String,
+        probe: NameId,
+    ) -> Result<Spot, Miss> {
         let Some(offset) = self.setting.catalog.address_to_offset(file.id, address) else {
             let message = format!("no code at address {address:#x} of {}", file.path);
             return Err(Miss::Absent(finding("E0105", asked.at, message, "outside its code", Vec::new())));
@@ -708,10 +758,8 @@ impl<'a, 'b> Finder<'a, 'b> {
         let shown = |offset: u64| format!("{:#x}", address.wrapping_add(offset));
         self.lands(asked, file, None, (offset, offset), &shown)?;
         let place = Place { offset, stack_shift: 0 };
-        let symbol = format!("{address:#x}");
         let known = self.function(&symbol, None);
-        let probe = self.probe(asked, format_args!("{}:{symbol}", file.path));
-        Ok(vec![Spot::Call(Call {
+        Ok(Spot::Call(Call {
             undeclared_yet: false,
             returns: asked.returns,
             site: site(Some(file.id), place, known, probe),
@@ -720,7 +768,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             absent: None,
             by_name: true,
             passed: None,
-        })])
+        }))
     }
 
     fn no_function(&self, asked: &Asked, files: &[File]) -> Box<Diagnostic> {
@@ -765,7 +813,7 @@ impl<'a, 'b> Finder<'a, 'b> {
                 return did_you_mean(&similar(name, names.iter().map(String::as_str)));
             }
             FunctionPattern::Named { name, .. } => nearest(name, asked.written, &sorted(candidates.clone())),
-            FunctionPattern::Address(_) => Vec::new(),
+            FunctionPattern::Address(_) | FunctionPattern::Line { .. } => Vec::new(),
         };
         let elsewhere = cuda_library(asked.written);
         let other =
@@ -854,7 +902,7 @@ impl Asked<'_> {
     fn by_name(&self) -> bool {
         match &self.pattern {
             FunctionPattern::Named { name, .. } => name.single().is_some(),
-            FunctionPattern::Address(_) => true,
+            FunctionPattern::Address(_) | FunctionPattern::Line { .. } => true,
         }
     }
 }
@@ -866,10 +914,16 @@ fn is_call(kind: ProviderKind) -> bool {
 /// A part of an attach point as it was written.
 pub fn text(part: &SpecPart) -> &str {
     match part {
-        SpecPart::Text(text) | SpecPart::Quoted(text) | SpecPart::Regex(text) => text,
+        SpecPart::Text(text)
+        | SpecPart::Quoted(text)
+        | SpecPart::QuotedAt(text, _)
+        | SpecPart::Regex(text) => text,
         SpecPart::Option(_) => unreachable!("options of probes have been expanded"),
     }
 }
+
+/// What of the kernel has raw tracepoints that its BTF describes.
+const VMLINUX: &str = "vmlinux";
 
 fn wrong(code: &'static str, span: Span, message: String, label: &str, help: Vec<String>) -> Spots {
     Err(Miss::Wrong(finding(code, span, message, label, help)))
@@ -895,16 +949,47 @@ fn call_malformed(spec: &ProbeSpec, provider: &'static Provider) -> Spots {
 
 /// What other tracers take for a target, and this one does not.
 fn foreign_target(target: &str, span: Span, provider: &Provider) -> Option<Spots> {
-    const SOURCES: [&str; 8] = [".c", ".cc", ".cpp", ".cu", ".cxx", ".h", ".rs", ".go"];
     if target.contains(".apk!") || target.contains(".zip!") {
         let help = vec!["unpack the file, and name it".to_string()];
         return Some(wrong("E0103", span, "files inside of archives cannot be probed".into(), "", help));
     }
-    let (file, source) = target.rsplit_once('@')?;
-    SOURCES.iter().any(|end| source.ends_with(end)).then(|| {
-        let help = vec![format!("name the function: `{}:{file}:FUNCTION`", provider.names[0])];
-        wrong("E0103", span, "lines of source code are no attach points".into(), "", help)
+    FunctionPattern::line(target, "1").map(|(file, _)| {
+        let form = format!(
+            "write `{}:{target}:LINE`, or `{}:{file}:FUNCTION`",
+            provider.names[0], provider.names[0]
+        );
+        wrong(
+            "E0103",
+            span,
+            "behind a file of source code stands the number of a line".into(),
+            "",
+            vec![form],
+        )
     })
+}
+
+fn no_lines(asked: &Asked, file: &File, absent: &Absent) -> Box<Diagnostic> {
+    let message = format!("lines of source code of `{}` are not known", file.path);
+    let why = match absent {
+        Absent::NoInformation { .. } | Absent::NotDescribed => {
+            format!("it has no debug information: {WITH_INFORMATION}")
+        }
+        Absent::Unusable(why) => format!("its debug information cannot be used: {why}"),
+    };
+    finding("E0105", asked.at, message, "", vec![why])
+}
+
+/// A line without code. `lines` are those that have some, in order.
+fn no_line(asked: &Asked, file: &File, (source, line): (&str, u64), lines: &[(u64, u64)]) -> Box<Diagnostic> {
+    let message = match lines.is_empty() {
+        true => format!("`{}` is not made of `{source}`", file.path),
+        false => format!("line {line} of `{source}` has no code in `{}`", file.path),
+    };
+    let before = lines.iter().rev().map(|(of, _)| of).find(|of| **of < line);
+    let behind = lines.iter().map(|(of, _)| of).find(|of| **of > line);
+    let near: Vec<String> = before.into_iter().chain(behind).map(|of| format!("line {of}")).collect();
+    let help = (!near.is_empty()).then(|| format!("the nearest code is of {}", near.join(" and of ")));
+    finding("E0105", asked.at, message, "", help.into_iter().collect())
 }
 
 fn unknown_provider(spec: &ProbeSpec) -> Spots {

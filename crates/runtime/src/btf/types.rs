@@ -10,6 +10,9 @@ pub(super) const KIND_ARRAY: u32 = 3;
 pub(super) const KIND_UNION: u32 = 5;
 const KIND_FLOAT: u32 = 16;
 pub(super) const KIND_ENUM64: u32 = 19;
+/// Bytes of a constant of an enum: its name and value.
+const ENUM_CONSTANT: usize = 8;
+const ENUM64_CONSTANT: usize = 12;
 /// In the info of structs whose members say how many bits they have, and of enums with signed values.
 const FLAG: u32 = 1 << 31;
 /// Deeper chains of names, and of unnamed members in each other, are those of a broken file.
@@ -98,6 +101,21 @@ impl<'b> All<'b> {
         self.types.iter().position(is).map(|at| at as u32 + 1)
     }
 
+    /// The enum that has a constant of a name.
+    pub fn enum_with(&self, constant: &str) -> Option<u32> {
+        let wanted = offset_of_string(self.strings, constant)?;
+        let has = |(head, tail): &(Head, usize)| {
+            let each = match head.kind() {
+                KIND_ENUM => ENUM_CONSTANT,
+                KIND_ENUM64 => ENUM64_CONSTANT,
+                _ => return false,
+            };
+            let mut constants = (0..head.members() as usize).map(|n| tail + each * n);
+            constants.any(|at| word(self.data, at) == Some(wanted))
+        };
+        self.types.iter().position(has).map(|at| at as u32 + 1)
+    }
+
     pub(super) fn at(&self, id: u32) -> Option<&(Head, usize)> {
         self.types.get((id as usize).checked_sub(1)?)
     }
@@ -154,7 +172,7 @@ impl<'b> All<'b> {
     fn enumeration(&self, head: &Head, tail: usize) -> Option<Kind> {
         let wide = head.kind() == KIND_ENUM64;
         let signed = head.info & FLAG != 0;
-        let each = if wide { 12 } else { 8 };
+        let each = if wide { ENUM64_CONSTANT } else { ENUM_CONSTANT };
         let variant = |n: usize| {
             let at = tail + each * n;
             let low = word(self.data, at + 4)?;

@@ -6,6 +6,7 @@
 //!
 //! - [`beside`]: where the information lies, in the file or beside it; [`sections`]: its sections, decompressed
 //! - [`units`]: which unit, and what is where in it; [`entry`]: one entry and its attributes
+//! - [`lines`]: which code is of which line of source
 //! - [`function`] and [`types`]: the answers; [`abi`]: who travels by reference, and where nobody can tell
 //!
 //! Any bytes are acceptable input: what does not make sense is as if it were not there.
@@ -16,6 +17,7 @@ mod abi;
 mod beside;
 mod entry;
 mod function;
+mod lines;
 mod sections;
 mod types;
 mod units;
