@@ -44,18 +44,25 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("the checkout's path is UTF-8")
 }
 
+/// The process that answers for a tracer, if it is there, or has not been reaped.
+fn find_doorman(tracer: u32) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children"));
+    let children = children.unwrap_or_default();
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "ct-doorman\n")
+    })
+}
+
 /// The process that answers for a tracer, once it is there.
 fn doorman_of(tracer: u32) -> u32 {
-    let mut found = None;
-    wait_for("the doorman", || {
-        let children = std::fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children"));
-        let children = children.unwrap_or_default();
-        found = children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid: &u32| {
-            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "ct-doorman\n")
-        });
-        found.is_some()
-    });
-    found.expect("just found")
+    wait_for("the doorman", || find_doorman(tracer).is_some());
+    find_doorman(tracer).expect("just found")
+}
+
+/// State of a process: `T` if it is stopped.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 #[test]
@@ -99,6 +106,54 @@ fn a_program_goes_on_when_the_doorman_is_signalled_or_killed() {
     std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
     let lines = tracer.lines();
     assert_eq!(lines.iter().filter(|line| *line == "went on").count(), 3, "{lines:#?}");
+}
+
+#[test]
+fn a_doorman_that_is_stopped_is_continued() {
+    if !can_trace() {
+        return;
+    }
+    let script = "for i in 1 2; do read line; ls / >/dev/null || exit 9; echo went on; done; exit 5";
+    let mut command = cudatrace();
+    command.args(["-v", "-e", COUNT, "--", "sh", "-c", script]);
+    let (input, mut writer) = std::io::pipe().expect("a pipe");
+    let mut tracer = Running::start(command.stdin(input));
+    tracer.wait_for_line("Attached 1");
+    let doorman = doorman_of(tracer.pid());
+    let send = |pid: u32, signal: i32| {
+        // SAFETY: both live as long as the program, which waits for its input.
+        unsafe { libc::kill(pid as i32, signal) };
+    };
+    // Alone, as by `pkill -STOP ct-doorman`.
+    send(doorman, libc::SIGSTOP);
+    std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
+    tracer.wait_for_line("went on");
+    // With the tracer, which then is continued as by `fg`.
+    send(tracer.pid(), libc::SIGSTOP);
+    wait_for("the tracer to stop", || state(tracer.pid()) == Some('T'));
+    send(doorman, libc::SIGSTOP);
+    wait_for("the doorman to stop", || state(doorman) == Some('T'));
+    std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
+    send(tracer.pid(), libc::SIGCONT);
+    let (status, _) = tracer.ended();
+    assert_eq!(status.code(), Some(5));
+    assert!(!tracer.lines().iter().any(|line| line.contains("may be missing")));
+}
+
+#[test]
+fn a_doorman_that_has_ended_is_reaped_while_the_tracer_goes_on() {
+    if !can_trace() {
+        return;
+    }
+    let sleeper = Running::start(Command::new("sleep").arg("1000"));
+    let mut command = cudatrace();
+    command.args(["-e", COUNT, "-p", &sleeper.pid().to_string(), "--", "sh", "-c", "read line"]);
+    let (input, writer) = std::io::pipe().expect("a pipe");
+    let tracer = Running::start(command.stdin(input));
+    doorman_of(tracer.pid());
+    drop(writer);
+    wait_for("the doorman to be reaped", || find_doorman(tracer.pid()).is_none());
+    assert_eq!(state(tracer.pid()), Some('S'));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! program goes on, and does not wait for us again before we have caught up.
 //!
 //! It runs our own executable, since a program that has threads cannot be forked into one that starts others. If it is killed
-//! while we live, another one takes its place.
+//! while we live, another one takes its place; if it is stopped, it is continued.
 
 use super::serve;
 use super::shared::{FileState, Identity, Shared};
@@ -229,12 +229,12 @@ impl Mappings {
     }
 
     pub(super) fn kill_doorman(&self) {
-        // SAFETY: our child, which nobody has waited for.
+        // SAFETY: our child, which has asked a question and waits for its answer.
         unsafe { libc::kill(self.doorman as i32, libc::SIGKILL) };
     }
 }
 
-/// Starts the process; its pid.
+/// Starts the process, and looks after it; its pid.
 fn start(listener: &OwnedFd, socket: &UnixStream, shared: &Shared) -> io::Result<u32> {
     let fds = [listener.as_raw_fd(), socket.as_raw_fd(), shared.fd().as_raw_fd()];
     let mut process = std::process::Command::new("/proc/self/exe");
@@ -250,7 +250,26 @@ fn start(listener: &OwnedFd, socket: &UnixStream, shared: &Shared) -> io::Result
     };
     // SAFETY: it makes only async-signal-safe calls.
     unsafe { process.pre_exec(prepare) };
-    Ok(process.spawn()?.id())
+    let pid = process.spawn()?.id();
+    std::thread::Builder::new().name("keeper".into()).spawn(move || keep_running(pid as libc::pid_t))?;
+    Ok(pid)
+}
+
+/// Continues the doorman each time that it is stopped, and reaps it when it has ended. SIGSTOP cannot be ignored, and a traced
+/// program would wait for as long as it lasts. A thread of its own does this, as ours may wait for the reader of the output.
+fn keep_running(doorman: libc::pid_t) {
+    loop {
+        let mut status = 0;
+        // SAFETY: a child of ours, which nobody else waits for.
+        match unsafe { libc::waitpid(doorman, &mut status, libc::WUNTRACED) } {
+            // SAFETY: it has not been reaped, so the number is still its own.
+            pid if pid == doorman && libc::WIFSTOPPED(status) => unsafe {
+                libc::kill(doorman, libc::SIGCONT);
+            },
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            _ => return,
+        }
+    }
 }
 
 /// The path of a file that has been deleted, or never had a place on disk, as the kernel shows it: with a mark.
