@@ -29,7 +29,7 @@ pub struct Mapping {
     pub tid: u32,
     /// The file as it is now.
     pub state: FileState,
-    /// Path that we can open while the thread waits: `/proc/TID/fd/N`.
+    /// Path that we can open while the thread waits: `/proc/TID/fd/N`, or the doorman's own descriptor.
     pub open: PathBuf,
     /// Path as the program sees it.
     pub shown: PathBuf,
@@ -58,7 +58,7 @@ pub struct Place {
 /// What a traced program waits for us to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// A file that it is about to map.
+    /// A file that it is about to map, or has mapped and is about to make executable.
     Maps(Mapping),
     /// A program that it is about to execute; it can be opened until the answer.
     Executes(Mapping),
@@ -92,6 +92,7 @@ pub(super) const EXECUTES: u32 = 1;
 pub(super) const ENDS: u32 = 2;
 pub(super) const LISTENER: u32 = 3;
 pub(super) const STRICT: u32 = 4;
+pub(super) const PROTECTS: u32 = 5;
 
 /// The descriptors that a doorman inherits, `LISTENER,SOCKET,MEMORY`, are in this variable.
 const VARIABLE: &str = "CT_DOORMAN";
@@ -163,7 +164,7 @@ impl Mappings {
             ENDS => return Some(Question::Ends(tid)),
             LISTENER => return Some(Question::InstallsListener(tid)),
             STRICT => return Some(Question::EntersStrictMode(tid)),
-            EXECUTES => self.doorman,
+            EXECUTES | PROTECTS => self.doorman,
             _ => tid,
         };
         let open = PathBuf::from(format!("/proc/{holder}/fd/{fd}"));

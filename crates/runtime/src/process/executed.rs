@@ -57,7 +57,8 @@ fn find(tid: u32, directory: i32, path: &Path) -> io::Result<File> {
     }
 }
 
-fn plain(path: &Path) -> io::Result<File> {
+/// Opens the regular file that a path leads to.
+pub(super) fn plain(path: &Path) -> io::Result<File> {
     regular(&OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?)
 }
 

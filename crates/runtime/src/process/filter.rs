@@ -1,5 +1,5 @@
-//! The seccomp filter of a traced program: executable mappings of files and executed programs are reported, uses of seccomp that
-//! must fail beside this filter, and ends of processes if asked for. All else passes.
+//! The seccomp filter of a traced program: executable mappings of files and executed programs are reported, memory that is made
+//! executable, uses of seccomp that must fail beside this filter, and ends of processes if asked for. All else passes.
 
 use crate::sys;
 use std::io;
@@ -17,7 +17,7 @@ const AUDIT_ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const AUDIT_ARCH: u32 = 0xc000_00b7;
 
-/// `prot` and `flags` of mmap(2).
+/// `prot` of mmap(2), mprotect(2) and pkey_mprotect(2); `flags` of mmap(2).
 const ARG_PROT: u32 = data_arg(2);
 const ARG_FLAGS: u32 = data_arg(3);
 
@@ -62,14 +62,15 @@ const fn branch(at: u8, code: u32, k: u32, yes: u8, no: u8) -> libc::sock_filter
 }
 
 /// Positions in the filter.
-const MMAP: u8 = 9;
-const PRCTL: u8 = 13;
-const SECCOMP: u8 = 17;
-const COMPAT: u8 = 19;
-const NOTIFY: u8 = 23;
-const ALLOW: u8 = 24;
+const MMAP: u8 = 11;
+const PROTECT: u8 = 15;
+const PRCTL: u8 = 17;
+const SECCOMP: u8 = 21;
+const COMPAT: u8 = 23;
+const NOTIFY: u8 = 27;
+const ALLOW: u8 = 28;
 
-/// The system call number decides alone for all but mmap, prctl and seccomp, so the kernel caches "allow" for the others.
+/// The system call number decides alone for all but mmap, mprotect, prctl and seccomp, so the kernel caches "allow" for the others.
 const fn filter(also: u32) -> [libc::sock_filter; ALLOW as usize + 1] {
     [
         statement(LOAD, DATA_ARCH),
@@ -79,22 +80,26 @@ const fn filter(also: u32) -> [libc::sock_filter; ALLOW as usize + 1] {
         branch(4, IF_EQUAL, libc::SYS_execve as u32, NOTIFY, 5),
         branch(5, IF_EQUAL, libc::SYS_execveat as u32, NOTIFY, 6),
         branch(6, IF_EQUAL, libc::SYS_mmap as u32, MMAP, 7),
-        branch(7, IF_EQUAL, libc::SYS_prctl as u32, PRCTL, 8),
-        branch(8, IF_EQUAL, libc::SYS_seccomp as u32, SECCOMP, ALLOW),
+        branch(7, IF_EQUAL, libc::SYS_mprotect as u32, PROTECT, 8),
+        branch(8, IF_EQUAL, libc::SYS_pkey_mprotect as u32, PROTECT, 9),
+        branch(9, IF_EQUAL, libc::SYS_prctl as u32, PRCTL, 10),
+        branch(10, IF_EQUAL, libc::SYS_seccomp as u32, SECCOMP, ALLOW),
         statement(LOAD, ARG_PROT),
-        branch(10, IF_SET, libc::PROT_EXEC as u32, 11, ALLOW),
+        branch(12, IF_SET, libc::PROT_EXEC as u32, 13, ALLOW),
         statement(LOAD, ARG_FLAGS),
-        branch(12, IF_SET, libc::MAP_ANONYMOUS as u32, ALLOW, NOTIFY),
+        branch(14, IF_SET, libc::MAP_ANONYMOUS as u32, ALLOW, NOTIFY),
+        statement(LOAD, ARG_PROT),
+        branch(16, IF_SET, libc::PROT_EXEC as u32, NOTIFY, ALLOW),
         statement(LOAD, ARG_OPTION),
-        branch(14, IF_EQUAL, libc::PR_SET_SECCOMP as u32, 15, ALLOW),
+        branch(18, IF_EQUAL, libc::PR_SET_SECCOMP as u32, 19, ALLOW),
         statement(LOAD, ARG_MODE),
-        branch(16, IF_EQUAL, libc::SECCOMP_MODE_STRICT, NOTIFY, ALLOW),
+        branch(20, IF_EQUAL, libc::SECCOMP_MODE_STRICT, NOTIFY, ALLOW),
         statement(LOAD, ARG_SECCOMP_FLAGS),
-        branch(18, IF_SET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, NOTIFY, ALLOW),
-        branch(COMPAT, IF_EQUAL, compat::AUDIT_ARCH, 20, ALLOW),
+        branch(22, IF_SET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, NOTIFY, ALLOW),
+        branch(COMPAT, IF_EQUAL, compat::AUDIT_ARCH, 24, ALLOW),
         statement(LOAD, DATA_NR),
-        branch(21, IF_EQUAL, compat::EXECVE, NOTIFY, 22),
-        branch(22, IF_EQUAL, compat::EXECVEAT, NOTIFY, ALLOW),
+        branch(25, IF_EQUAL, compat::EXECVE, NOTIFY, 26),
+        branch(26, IF_EQUAL, compat::EXECVEAT, NOTIFY, ALLOW),
         statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
         statement(RETURN, libc::SECCOMP_RET_ALLOW),
     ]
@@ -105,6 +110,13 @@ const fn filter(also: u32) -> [libc::sock_filter; ALLOW as usize + 1] {
 pub(super) enum Call {
     /// Maps a file executable.
     Maps,
+    /// Makes memory executable.
+    Protects {
+        /// Where it begins.
+        start: u64,
+        /// Its bytes.
+        len: u64,
+    },
     /// Executes the path at an address, relative to a directory.
     Executes {
         /// Descriptor, or `AT_FDCWD`.
@@ -130,6 +142,9 @@ impl Call {
         }
         match i64::from(call.nr) {
             libc::SYS_mmap => Call::Maps,
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
+                Call::Protects { start: call.args[0], len: call.args[1] }
+            }
             libc::SYS_execve => here(call.args[0]),
             libc::SYS_execveat => there(),
             libc::SYS_seccomp => Call::InstallsListener,

@@ -12,6 +12,7 @@ mod child;
 mod doorman;
 mod executed;
 mod filter;
+mod protected;
 mod serve;
 mod shared;
 mod watch;

@@ -7,13 +7,15 @@
 //!
 //! Not here: which system calls are reported (`filter`), what the tracer does with a question (`doorman`).
 
-use super::doorman::{ENDS, EXECUTES, LISTENER, MAPS, PLACE, Place, QUESTION, STRICT};
+use super::doorman::{ENDS, EXECUTES, LISTENER, MAPS, PLACE, PROTECTS, Place, QUESTION, STRICT};
 use super::executed;
 use super::filter::Call;
+use super::protected;
 use super::shared::{DESKS, FileState, Shared};
 use crate::sys;
 use std::collections::HashSet;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -142,6 +144,7 @@ impl Doorman {
         let tell = |kind| lock(&self.tracer).ask(&Ask { kind, tid, fd: 0, place: None }, until);
         match Call::of(&request.data) {
             Call::Maps => self.maps(request, until),
+            Call::Protects { start, len } => self.protects(tid, pages(start, len), until),
             Call::Executes { directory, address } => self.executes(tid, directory, address, until),
             Call::Ends => tell(ENDS),
             Call::InstallsListener => tell(LISTENER),
@@ -154,6 +157,14 @@ impl Doorman {
         let (tid, fd) = (request.pid, request.data.args[4] as u32);
         let Ok(file) = FileState::of(Path::new(&format!("/proc/{tid}/fd/{fd}"))) else { return };
         self.ask_about(&file, &Ask { kind: MAPS, tid, fd, place: place(&request.data) }, until);
+    }
+
+    fn protects(&self, tid: u32, pages: Option<Range<u64>>, until: Instant) {
+        for (file, place) in pages.map(|pages| protected::files(tid, pages)).unwrap_or_default() {
+            let Ok(state) = FileState::of_file(&file) else { continue };
+            let fd = file.as_raw_fd() as u32;
+            self.ask_about(&state, &Ask { kind: PROTECTS, tid, fd, place: Some(place) }, until);
+        }
     }
 
     fn executes(&self, tid: u32, directory: i32, address: u64, until: Instant) {
@@ -372,9 +383,13 @@ impl Tracer {
 /// Where mmap(2) is told to put a file; otherwise the kernel chooses.
 fn place(call: &libc::seccomp_data) -> Option<Place> {
     let [start, len, _, flags, _, offset] = call.args;
-    let page = sys::page_size() as u64;
-    let end = start.checked_add(len)?.checked_next_multiple_of(page)?;
+    let Range { start, end } = pages(start, len)?;
     (flags & libc::MAP_FIXED as u64 != 0).then_some(Place { start, end, offset })
+}
+
+/// Memory that begins with a page, up to the end of the last one.
+fn pages(start: u64, len: u64) -> Option<Range<u64>> {
+    Some(start..start.checked_add(len)?.checked_next_multiple_of(sys::page_size() as u64)?)
 }
 
 /// The process still runs our own program.
