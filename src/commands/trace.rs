@@ -7,6 +7,7 @@ use crate::names::MachineNames;
 use crate::script::{self, Script};
 use crate::trace::compiler::Compiler;
 use crate::trace::late::{Asked, Extender, Heard};
+use crate::trace::overwritten::Overwritten;
 use crate::trace::scripts::Scripts;
 use crate::trace::targets::{self, TargetEnd};
 use crate::trace::unmapped::Unmapped;
@@ -223,7 +224,7 @@ impl<'a> Job<'a> {
         session.restart_clock();
         self.say_whom(child.as_ref(), modules);
         self.release(child.as_mut(), &extender)?;
-        watches.extend(self.watches(child.as_mut(), &extender));
+        watches.extend(self.watches(child.as_mut(), &extender, &mut session));
         if !all.by_process.is_empty() {
             watches.push(Box::new(trace::EndedProcesses::new().map_err(Failure::loading)?));
         }
@@ -256,8 +257,9 @@ impl<'a> Job<'a> {
         drop(session);
         let was_silent = sink.was_silent();
         let lost = sink.close(self.messages, &|| signals.is_waiting());
-        let is_explained =
-            scripts.say_missing() | unmapped.say(&ending, child.as_ref(), &extender, self.messages);
+        let knows_missing = !extender.hears_badly() && child.as_ref().is_none_or(Child::is_watched);
+        let is_explained = scripts.say_missing(knows_missing)
+            | unmapped.say(&ending, child.as_ref(), &extender, self.messages);
         let prints_maps = all.print_maps_on_exit && all.metrics.iter().all(|metric| !metric.declared);
         if was_silent && !is_explained && prints_maps {
             ending::say_no_output(&ending, attached, self.messages);
@@ -444,7 +446,12 @@ impl<'a> Job<'a> {
     }
 
     /// How we learn of libraries that appear from now on.
-    fn watches<'w>(&self, child: Option<&mut Child>, extender: &'w Extender<'w>) -> Vec<Box<dyn Watch + 'w>> {
+    fn watches<'w>(
+        &self,
+        child: Option<&mut Child>,
+        extender: &'w Extender<'w>,
+        session: &mut Session,
+    ) -> Vec<Box<dyn Watch + 'w>> {
         let mut watches: Vec<Box<dyn Watch + 'w>> = Vec::new();
         let mappings = child.and_then(|child| child.mappings.take());
         let is_held = mappings.is_some() && self.pids.is_empty();
@@ -457,6 +464,12 @@ impl<'a> Job<'a> {
                 extender.miss_some();
                 self.messages.warning(&format!("libraries that processes map later are not seen: {error}"));
             }
+        }
+        match Overwritten::new(extender, session) {
+            Ok(overwritten) => watches.push(Box::new(overwritten)),
+            Err(error) => self.messages.warning(&format!(
+                "libraries that are overwritten while they are traced are not noticed: {error}"
+            )),
         }
         watches.extend(mappings.map(|mappings| Box::new(Asked::new(mappings, extender)) as Box<dyn Watch>));
         if extender.unwinder().is_some() {

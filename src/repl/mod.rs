@@ -28,6 +28,7 @@ use crate::names::MachineNames;
 use crate::script::{self, Script};
 use crate::trace::compiler::Compiler;
 use crate::trace::late::{Extender, Heard};
+use crate::trace::overwritten::Overwritten;
 use crate::trace::scripts::Scripts;
 use crate::trace::unwind::Caretaker;
 use crate::trace::{ending, setup};
@@ -248,6 +249,9 @@ impl<'a> Repl<'a> {
             Err(error) => {
                 self.messages.warning(&format!("libraries that processes map later are not seen: {error}"))
             }
+        }
+        if let Ok(overwritten) = Overwritten::new(self.extender, session) {
+            self.joining.borrow_mut().push(Box::new(overwritten));
         }
         if self.terminal {
             let how =

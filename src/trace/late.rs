@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::fs::{File, Metadata};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use target::{Identity, Machine, file, process};
 
 /// Who wants to hear of files that appear.
@@ -25,11 +25,14 @@ pub struct Extender<'a> {
     /// Where symbols of stacks come from.
     pub names: &'a MachineNames,
     unwinder: OnceCell<Unwinder<'a>>,
-    messages: &'a Messages,
+    /// Where notes and warnings go.
+    pub messages: &'a Messages,
     /// Devices and inodes of files that were mapped while it ran, by any process that we heard of.
     heard: RefCell<HashSet<(u64, u64)>>,
     /// Some were missed, or may have been.
     hears_badly: Cell<bool>,
+    /// Files that were overwritten.
+    overwritten: Cell<usize>,
 }
 
 impl<'a> Extender<'a> {
@@ -42,8 +45,8 @@ impl<'a> Extender<'a> {
         messages: &'a Messages,
     ) -> Extender<'a> {
         let unwinder = unwinder.map(OnceCell::from).unwrap_or_default();
-        let (heard, hears_badly) = Default::default();
-        Extender { scripts, machine, names, unwinder, messages, heard, hears_badly }
+        let (heard, hears_badly, overwritten) = Default::default();
+        Extender { scripts, machine, names, unwinder, messages, heard, hears_badly, overwritten }
     }
 
     /// A file that may be this one was mapped while the script ran.
@@ -59,6 +62,16 @@ impl<'a> Extender<'a> {
     /// From now on it is so.
     pub fn miss_some(&self) {
         self.hears_badly.set(true);
+    }
+
+    /// See [`Scripts::leave_overwritten`].
+    pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
+        let was_overwritten = self.scripts.leave_overwritten(session, open, shown);
+        if was_overwritten {
+            self.overwritten.update(|count| count + 1);
+            self.unwinder().inspect(|unwinder| unwinder.leave_overwritten(open));
+        }
+        was_overwritten
     }
 
     fn hear_of(&self, identity: (u64, u64)) {
@@ -117,7 +130,7 @@ impl<'a> Asked<'a> {
         let when = format!("about to be mapped by thread {}", mapping.tid);
         let (start, before) = (SystemClock.boot_ns(), session.attached());
         self.extender.hear_of(mapping.identity());
-        self.extender.scripts.leave_overwritten(session, &mapping.open, &mapping.shown);
+        self.extender.leave_overwritten(session, &mapping.open, &mapping.shown);
         self.extender.scripts.extend(session, &mapping.open, &mapping.shown, &when);
         let more = session.attached().saturating_sub(before);
         if more > 0 {
@@ -136,7 +149,7 @@ impl<'a> Asked<'a> {
     fn consider_program(&self, program: &Mapping, session: &mut Session) {
         let when = format!("about to be executed by thread {}", program.tid);
         self.extender.hear_of(program.identity());
-        self.extender.scripts.leave_overwritten(session, &program.open, &program.shown);
+        self.extender.leave_overwritten(session, &program.open, &program.shown);
         self.extender.scripts.extend_program(session, &program.open, &program.shown, &when);
     }
 
@@ -219,6 +232,8 @@ pub struct Heard<'a> {
     /// The traced program is held at new files: this is for what it maps in other ways.
     is_held: bool,
     seen: HashSet<MappedInode>,
+    /// How many files had been overwritten by then: one of them may be seen again.
+    seen_before: usize,
     /// That some were missed was said.
     said_lost: bool,
 }
@@ -226,7 +241,7 @@ pub struct Heard<'a> {
 impl<'a> Heard<'a> {
     /// Listens to `watch`.
     pub fn new(watch: MappingWatch, extender: &'a Extender<'a>) -> Heard<'a> {
-        Heard { watch, extender, is_held: false, seen: HashSet::new(), said_lost: false }
+        Heard { watch, extender, is_held: false, seen: HashSet::new(), seen_before: 0, said_lost: false }
     }
 
     /// As [`Heard::new`], beside [`Asked`] for the only program that is traced.
@@ -248,11 +263,17 @@ impl<'a> Heard<'a> {
             self.extender.names.hear(mapped);
         }
         self.see_code(mapped, session, any);
+        let overwritten = self.extender.overwritten.get();
+        if std::mem::replace(&mut self.seen_before, overwritten) != overwritten {
+            self.seen.clear();
+        }
         if !any && !session.is_traced(mapped.pid) || self.seen.contains(&mapped.inode) {
             return;
         }
-        // One that has gone, with a root of its own: the next that maps the file shows it to us.
-        let Some(file) = open(mapped) else { return };
+        let file = match open(mapped) {
+            Ok(file) => file,
+            Err(error) => return self.leave_unopened(mapped, &error),
+        };
         self.seen.insert(mapped.inode);
         let when = format!("mapped by process {} {} us before", mapped.pid, mapped.late_us());
         let before = session.attached();
@@ -268,6 +289,17 @@ impl<'a> Heard<'a> {
     }
 }
 
+impl Heard<'_> {
+    /// A process that has gone, with a root of its own, is no failure: the next that maps the file shows it to us.
+    fn leave_unopened(&self, mapped: &Mapped, error: &std::io::Error) {
+        let is_exhausted = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
+        if is_exhausted && self.extender.scripts.may_want(&mapped.path) {
+            self.extender.miss_some();
+            self.extender.messages.lost(&format!("{}: not traced: {error}", mapped.path.display()));
+        }
+    }
+}
+
 /// A file that was mapped, and a path to it that stays.
 struct Opened {
     path: PathBuf,
@@ -276,17 +308,19 @@ struct Opened {
 }
 
 /// Opens a file that was mapped. The process may be over already: our own path serves if it leads there.
-fn open(mapped: &Mapped) -> Option<Opened> {
+fn open(mapped: &Mapped) -> std::io::Result<Opened> {
     let is_it = |file: &Metadata| (file.dev(), file.ino()) == (mapped.inode.device, mapped.inode.number);
     if mapped.path.metadata().is_ok_and(|file| is_it(&file)) {
-        return Some(Opened { path: mapped.path.clone(), _held: None });
+        return Ok(Opened { path: mapped.path.clone(), _held: None });
     }
     let inside = mapped.path.strip_prefix("/").unwrap_or(&mapped.path);
-    let file = file::open(&PathBuf::from(format!("/proc/{}/root", mapped.pid)).join(inside)).ok()?;
+    let file = file::open(&PathBuf::from(format!("/proc/{}/root", mapped.pid)).join(inside))?;
     // Another may lie there by now.
-    let found = Identity::of_file(&file).ok()?;
+    if !Identity::of_file(&file)?.may_be(mapped.inode.device, mapped.inode.number) {
+        return Err(std::io::ErrorKind::NotFound.into());
+    }
     let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
-    found.may_be(mapped.inode.device, mapped.inode.number).then_some(Opened { path, _held: Some(file) })
+    Ok(Opened { path, _held: Some(file) })
 }
 
 impl Heard<'_> {

@@ -5,6 +5,7 @@ pub mod compiler;
 pub mod ended;
 pub mod ending;
 pub mod late;
+pub mod overwritten;
 pub mod scripts;
 pub mod setup;
 pub mod targets;

@@ -1,6 +1,7 @@
 //! The scripts of a session. Each is compiled to modules: one when it joins, one for each file that appears later.
 
 use super::compiler::Compiler;
+use super::overwritten::WatchedFiles;
 use crate::messages::Messages;
 use anyhow::Result;
 use lang::Known;
@@ -28,6 +29,8 @@ pub struct Scripts<'a> {
     known: RefCell<Known>,
     /// Files that could not be traced, and why.
     untraced: RefCell<BTreeMap<PathBuf, String>>,
+    /// Files that are watched for being overwritten.
+    pub watched: WatchedFiles,
 }
 
 struct Attached<'a> {
@@ -47,8 +50,8 @@ impl<'a> Scripts<'a> {
         let known = RefCell::new(first.known());
         let first = Attached { compiler: first, modules: vec![ModuleId::default()] };
         let attached = RefCell::new(BTreeMap::from([(0, first)]));
-        let untraced = RefCell::default();
-        Scripts { machine, messages, features, link_pid, attached, known, untraced }
+        let (untraced, watched) = Default::default();
+        Scripts { machine, messages, features, link_pid, attached, known, untraced, watched }
     }
 
     /// What a further script must know.
@@ -97,6 +100,7 @@ impl<'a> Scripts<'a> {
         let files = |id: u32| files(FileId(id));
         let options = AttachOptions { files: &files, link_pid: self.link_pid, stop: None };
         let failed_before = session.failures().len();
+        self.watch_files(session);
         let joined = session.extend(compiled, &options);
         session.failures()[failed_before..].iter().for_each(|failure| self.messages.not_attached(failure));
         if joined.is_ok() || *session.manifest() == compiled.manifest {
@@ -194,12 +198,19 @@ impl<'a> Scripts<'a> {
     }
 
     /// Takes the probes out of a file into which something else was written: they would be put into the middle of other code when
-    /// it is mapped again. Then it is a file that appears.
-    pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) {
-        if let Some(file) = self.machine.overwritten(open) {
+    /// it is mapped again. Then it is a file that appears. Whether it was so.
+    pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
+        let overwritten = self.machine.overwritten(open);
+        if let Some(file) = overwritten {
             session.drop_file(file.0).wait(OVERWRITTEN_PATIENCE);
             self.messages.detail(|| format!("{}: overwritten, its probes were taken out", shown.display()));
         }
+        overwritten.is_some()
+    }
+
+    /// Watches files that were taken since the last call, if files are watched.
+    pub fn watch_files(&self, session: &Session) {
+        self.watched.add_taken(self.machine, session);
     }
 
     /// Files that could not be traced, and why.
@@ -212,8 +223,9 @@ impl<'a> Scripts<'a> {
         self.attached.borrow().values().any(|script| !script.compiler.waits_for().is_empty())
     }
 
-    /// Reports which libraries have not come, if that is why nothing was traced; whether it is.
-    pub fn say_missing(&self) -> bool {
+    /// Reports which libraries have not come, if that is why nothing was traced; whether it is. `knows`: what traced processes have
+    /// mapped was seen.
+    pub fn say_missing(&self, knows: bool) -> bool {
         let attached = self.attached.borrow();
         let mut missing: Vec<&str> =
             attached.values().flat_map(|script| script.compiler.waits_for()).collect();
@@ -222,14 +234,21 @@ impl<'a> Scripts<'a> {
         let nothing =
             |script: &Attached| script.modules.len() == 1 && !script.compiler.waits_for().is_empty();
         let is_missing = attached.values().all(nothing);
-        if is_missing {
+        // A file that came and could not be traced was reported.
+        if is_missing && self.untraced.borrow().is_empty() {
             let what = match missing.as_slice() {
                 ["*"] => "a file that has the function".to_owned(),
                 names => format!("`{}`", names.join("` or `")),
             };
-            self.messages.note(&format!(
-                "nothing was traced: no traced process loaded {what}; does the program use CUDA, and did it get that far?"
-            ));
+            let why = match knows {
+                true => format!(
+                    "no traced process loaded {what}; does the program use CUDA, and did it get that far?"
+                ),
+                false => {
+                    format!("{what} was not seen in time, and not every load of a library can be seen here")
+                }
+            };
+            self.messages.note(&format!("nothing was traced: {why}"));
         }
         is_missing
     }

@@ -83,9 +83,6 @@ impl<'a> Unmapped<'a> {
         };
         // Without `/proc` nobody can tell.
         let is_shown = Path::new("/proc/self/maps").exists();
-        began
-            && is_shown
-            && child.is_none_or(|child| child.unwatched.is_none())
-            && !self.machine.scope().is_system_wide()
+        began && is_shown && child.is_none_or(Child::is_watched) && !self.machine.scope().is_system_wide()
     }
 }

@@ -16,6 +16,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use target::process::{self, Mapping, MappingName};
@@ -176,6 +177,12 @@ impl<'a> Unwinder<'a> {
         }
     }
 
+    /// Something else was written into a file: its table is read again when it is mapped.
+    pub fn leave_overwritten(&self, path: &Path) {
+        let key = target::file::open(path).ok().and_then(|file| mapped_key(&file));
+        key.inspect(|key| self.inner.borrow_mut().leave(key));
+    }
+
     /// A process has mapped a file.
     pub fn see(&self, mapped: &Mapped) {
         let seen = self.inner.borrow_mut().see(mapped);
@@ -223,12 +230,16 @@ impl Inner {
         let Some(key) = mapped_key(&file) else { return Ok(None) };
         if self.keys.keys().any(|known| known.identity == mapping.state.identity) {
             // It was overwritten.
-            self.files.remove(&key);
-            self.processes.values_mut().for_each(|process| process.areas.retain(|_, area| area.file != key));
+            self.leave(&key);
         }
         self.add(key, Source::of_file(&file), &mapping.shown.display().to_string(), messages)?;
         self.keys.insert(mapping.state, key);
         Ok(Some(key))
+    }
+
+    fn leave(&mut self, file: &FileKey) {
+        self.files.remove(file);
+        self.processes.values_mut().for_each(|process| process.areas.retain(|_, area| area.file != *file));
     }
 
     /// Enters a mapping of a known file; false when the process has to be read as a whole.

@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,41 @@ pub fn examples() -> PathBuf {
 /// A program of the examples.
 pub fn example(name: &str) -> String {
     examples().join(name).to_str().expect("the checkout's path is UTF-8").to_owned()
+}
+
+/// A program of `tests/programs`.
+pub fn program(name: &str, options: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program =
+        folder.join(format!("{}{}", name.replace('.', "_"), options.concat().replace(['/', ','], "")));
+    // Several tests build the same program at the same time, and run it meanwhile.
+    static BUILDS: AtomicU32 = AtomicU32::new(0);
+    let new = program.with_extension(format!("{}.new", BUILDS.fetch_add(1, Ordering::Relaxed)));
+    let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
+    let built = Command::new(compiler)
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&new)
+        .arg(source)
+        .args(options)
+        .stderr(Stdio::null())
+        .status();
+    let is_built = built.is_ok_and(|status| status.success());
+    let is_built = is_built && std::fs::rename(new, &program).is_ok();
+    if !is_built {
+        skip(&format!("{compiler} cannot build {name} with {options:?}"));
+    }
+    is_built.then_some(program)
+}
+
+/// Not every machine has all tools, 32-bit programs or FUSE: what is not here is named, also where live tests are required.
+pub fn skip(what: &str) {
+    eprintln!("skipped: {what}");
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("the checkout's path is UTF-8")
 }
 
 /// `CUDATRACE_LIVE=required`: what cannot run has failed.

@@ -5,12 +5,19 @@
 // libraries deleted FILE            deletes it when it is open
 // libraries renamed FILE OTHER      renames another over it when it is open, and opens that
 // libraries overwritten FILE OTHER  writes another into it when it is closed, and opens it again
-// libraries threads FILE...         each in a thread of its own, a hundred threads, at once
+// libraries threads FILE...         each in a thread of its own, a thousand threads, at once
+// libraries told FILE [OTHER]       when a line is read; then writes another into it, and opens it again at the next line
+// libraries ring FILE               by a descriptor that io_uring has opened
+#define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static void *use(const char *path) {
@@ -21,8 +28,38 @@ static void *use(const char *path) {
     return library;
 }
 
+enum { THREADS = 1000 };
+static pthread_barrier_t all_are_there;
+
 static void *use_in_thread(void *path) {
+    pthread_barrier_wait(&all_are_there);
     return use(path);
+}
+
+static void use_by_threads(char **paths, int count) {
+    static pthread_t threads[THREADS];
+    pthread_barrier_init(&all_are_there, 0, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], 0, use_in_thread, paths[i % count])) exit(1);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], 0);
+}
+
+// Opens a file by io_uring, whose kernel threads make no system calls.
+static int open_by_ring(const char *path) {
+    struct io_uring_params params = {0};
+    int ring = syscall(SYS_io_uring_setup, 1, &params);
+    if (ring < 0) exit(77);
+    const int access = PROT_READ | PROT_WRITE;
+    size_t size = params.sq_off.array + sizeof(unsigned);
+    size_t results = params.cq_off.cqes + params.cq_entries * sizeof(struct io_uring_cqe);
+    char *requests = mmap(0, size > results ? size : results, access, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+    struct io_uring_sqe *entry = mmap(0, sizeof *entry, access, MAP_SHARED, ring, IORING_OFF_SQES);
+    if (!(params.features & IORING_FEAT_SINGLE_MMAP) || requests == MAP_FAILED || entry == MAP_FAILED) exit(77);
+    *entry = (struct io_uring_sqe){.opcode = IORING_OP_OPENAT, .flags = IOSQE_ASYNC, .fd = AT_FDCWD, .addr = (long)path};
+    *(unsigned *)(requests + params.sq_off.array) = 0;
+    ++*(volatile unsigned *)(requests + params.sq_off.tail);
+    if (syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, 0, 0) != 1) exit(1);
+    return ((struct io_uring_cqe *)(requests + params.cq_off.cqes))->res;
 }
 
 static void overwrite(const char *path, const char *other) {
@@ -41,10 +78,15 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 10; i++) dlclose(use(path));
     else if (!strcmp(mode, "all"))
         for (int i = 2; i < argc; i++) use(argv[i]);
-    else if (!strcmp(mode, "threads")) {
-        pthread_t all[100];
-        for (int i = 0; i < 100; i++) pthread_create(&all[i], 0, use_in_thread, argv[2 + i % (argc - 2)]);
-        for (int i = 0; i < 100; i++) pthread_join(all[i], 0);
+    else if (!strcmp(mode, "threads"))
+        use_by_threads(argv + 2, argc - 2);
+    else if (!strcmp(mode, "told")) {
+        getchar(), dlclose(use(path));
+        if (argc > 3) overwrite(path, argv[3]), getchar(), use(path);
+    } else if (!strcmp(mode, "ring")) {
+        char opened[64];
+        snprintf(opened, sizeof opened, "/proc/self/fd/%d", open_by_ring(path));
+        use(opened);
     } else if (!strcmp(mode, "deleted")) {
         void *library = dlopen(path, RTLD_NOW);
         unlink(path);

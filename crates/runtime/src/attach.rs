@@ -75,6 +75,13 @@ pub struct Link {
     pub(crate) event: Option<OwnedFd>,
 }
 
+impl Link {
+    /// A descriptor that is slow to close, as links are, and goes with them.
+    pub(crate) fn of_nothing(fd: OwnedFd) -> Link {
+        Link { module: ModuleId::default(), clause: 0, file: None, link: fd, event: None }
+    }
+}
+
 /// What attaching a program came to.
 #[derive(Debug, Default)]
 pub struct Links {

@@ -34,6 +34,7 @@ mod sys;
 mod tests;
 pub mod tracefs;
 mod unwind;
+mod writes;
 
 pub use attach::{Files, SiteFailure};
 pub use detach::{Detached, Detaching};
@@ -44,3 +45,4 @@ pub use run::{Control, Ending, Joining, Next, Reason, Watch};
 pub use session::{AttachOptions, Loaded, Module, ModuleId, Options, Part, Session};
 pub use sys::{exit_status, pidfd_open};
 pub use unwind::UnwindMaps;
+pub use writes::{WatchedFile, WriteWatch, Written};

@@ -15,13 +15,14 @@ use crate::ring::{self, Ring};
 use crate::runs::{self, Running, Runs};
 use crate::signals::{Arrivals, StopSignals};
 use crate::unwind::{self, UnwindMaps};
+use crate::writes::WriteWatch;
 use crate::{features, run, sys};
 use libbpf_sys as bpf;
 use report::{Snapshot, Trouble};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use wire::Manifest;
 use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
@@ -122,6 +123,8 @@ pub struct Loaded {
 pub struct Session {
     pub(crate) core: Core,
     pub(crate) links: Vec<Link>,
+    /// Writes to probed files, if they are watched.
+    pub writes: Option<WriteWatch>,
     pub(crate) ends: Vec<End>,
     pub(crate) on_signals: Vec<OnSignal>,
     pub(crate) trials: Vec<ToTry>,
@@ -177,6 +180,7 @@ impl Loaded {
         let mut session = Session {
             core,
             links: vec![],
+            writes: None,
             ends: vec![],
             on_signals: vec![],
             trials: vec![],
@@ -360,10 +364,21 @@ impl Session {
         debug_assert!(set.is_ok(), "the cell of an array can always be written: {set:?}");
     }
 
+    /// Starts to watch writes to files; the result is readable when there was one.
+    ///
+    /// # Errors
+    /// Those of inotify_init1(2).
+    pub fn watch_writes(&mut self) -> io::Result<RawFd> {
+        let writes = self.writes.insert(WriteWatch::new()?);
+        Ok(writes.fd())
+    }
+
     /// Silences the programs and takes them away.
     pub(crate) fn detach(&mut self) -> Detaching {
         self.core.silence();
-        detach::behind(std::mem::take(&mut self.links))
+        let mut links = std::mem::take(&mut self.links);
+        links.extend(self.writes.take().map(|writes| Link::of_nothing(writes.into_fd())));
+        detach::behind(links)
     }
 
     fn attach_all(

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::time::{Duration, Instant};
 
 /// The result of a raw system call; errno on -1.
 pub fn check(result: c_long) -> io::Result<c_long> {
@@ -100,7 +101,26 @@ pub fn poll(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
     match check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) }.into()) {
         Ok(ready) => Ok(ready as usize),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        // RLIMIT_NOFILE was lowered: poll(2) takes no more than that at a time.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) && fds.len() > 1 => {
+            poll_halves(fds, timeout_ms)
+        }
         Err(error) => Err(error),
+    }
+}
+
+/// Looks at one half after the other, until one is ready or the time is over.
+fn poll_halves(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let timeout = u64::try_from(timeout_ms).map(Duration::from_millis).unwrap_or(Duration::MAX);
+    let start = Instant::now();
+    let (first, second) = fds.split_at_mut(fds.len() / 2);
+    loop {
+        let ready = poll(first, 0)? + poll(second, 0)?;
+        if ready > 0 || start.elapsed() >= timeout {
+            return Ok(ready);
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -198,13 +218,43 @@ pub fn parse_cpu_list(text: &str) -> Vec<u32> {
 
 /// The CPUs that are online now.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
-    Ok(parse_cpu_list(&std::fs::read_to_string("/sys/devices/system/cpu/online")?))
+    match std::fs::read_to_string("/sys/devices/system/cpu/online") {
+        Ok(list) => Ok(parse_cpu_list(&list)),
+        Err(_) => Ok(cpus_of_stat(&std::fs::read_to_string("/proc/stat")?)),
+    }
+}
+
+/// CPUs of `/proc/stat`, which has a line for each one that is online.
+fn cpus_of_stat(text: &str) -> Vec<u32> {
+    let cpu = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
+    text.lines().filter_map(cpu).collect()
 }
 
 /// Number of CPUs that the kernel keeps a cell of each per-CPU map for.
 pub fn possible_cpus() -> io::Result<usize> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    Ok(parse_cpu_list(&text).last().map_or(1, |last| *last as usize + 1))
+    match std::fs::read_to_string("/sys/devices/system/cpu/possible") {
+        Ok(text) => Ok(parse_cpu_list(&text).last().map_or(1, |last| *last as usize + 1)),
+        Err(_) => count_cells(),
+    }
+}
+
+/// Counts the cells that the kernel gives of a per-CPU map: where there is no sysfs.
+fn count_cells() -> io::Result<usize> {
+    // CONFIG_NR_CPUS is at most that.
+    const MOST: usize = 8192;
+    let (word, key) = (size_of::<u64>() as u32, 0u32);
+    // SAFETY: an empty name and no options; the result is a new descriptor.
+    let map = owned_libbpf(unsafe {
+        let (kind, name) = (bpf::BPF_MAP_TYPE_PERCPU_ARRAY, c"cells".as_ptr());
+        bpf::bpf_map_create(kind, name, size_of_val(&key) as u32, word, 1, std::ptr::null())
+    })?;
+    // A new map is all zero.
+    let mut cells = vec![u64::MAX; MOST];
+    // SAFETY: a key, and room for the cells of all CPUs.
+    check_libbpf(unsafe {
+        bpf::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const key).cast(), cells.as_mut_ptr().cast())
+    })?;
+    Ok(cells.iter().take_while(|cell| **cell == 0).count())
 }
 
 #[cfg(test)]
@@ -216,5 +266,23 @@ mod tests {
         assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
         assert_eq!(parse_cpu_list("0"), [0]);
         assert_eq!(parse_cpu_list(""), [0u32; 0]);
+    }
+
+    #[test]
+    fn cpus_are_counted_without_sysfs() {
+        assert_eq!(cpus_of_stat("cpu  5 0\ncpu0 3 0\ncpu12 2 0\nintr 7\n"), [0, 12]);
+        if crate::features::is_root() {
+            assert_eq!(count_cells().expect("a map"), possible_cpus().expect("sysfs"));
+        }
+    }
+
+    #[test]
+    fn descriptors_are_looked_at_by_halves() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let mut fds = [readable(-1), readable(reader.as_raw_fd()), readable(-1)];
+        assert_eq!(poll_halves(&mut fds, 20).expect("polled"), 0);
+        drop(writer);
+        assert_eq!(poll_halves(&mut fds, -1).expect("polled"), 1);
+        assert_eq!(fds.map(|fd| fd.revents != 0), [false, true, false]);
     }
 }

@@ -8,6 +8,7 @@ use std::ffi::{CString, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -137,6 +138,10 @@ impl Child {
         if !command.watch_mappings || listener < 0 {
             return Ok(());
         }
+        // The doorman is started by its path there, and finds files there.
+        if !Path::new("/proc/self/exe").exists() {
+            return Err(io::Error::other("/proc is not mounted"));
+        }
         let listener = doorman::descriptor_of(self.pidfd.as_fd(), listener)?;
         let shared = Arc::new(Shared::new(&command.known, command.every_mapping, self.pid)?);
         self.mappings = Some(Mappings::start(listener, Arc::clone(&shared))?);
@@ -147,6 +152,11 @@ impl Child {
     /// Whether it, or a child of it, has mapped one of the files of [`Command::known`], as far as mappings are watched.
     pub fn has_mapped(&self, file: &Identity) -> bool {
         self.known.as_ref().is_some_and(|known| known.is_mapped(file))
+    }
+
+    /// Whether what it maps is seen before its first call, as far as that was asked for.
+    pub fn is_watched(&self) -> bool {
+        self.unwatched.is_none()
     }
 
     /// Its process id.
