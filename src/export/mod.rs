@@ -281,7 +281,7 @@ impl Sink for Exports {
             self.queues.iter().for_each(Queue::begin_end);
         }
         let (batch, observer) = (&mut self.batch, &mut self.observer);
-        self.recorder.records(Context { manifest, names }, output, &mut |record| {
+        self.recorder.records(Context { manifest, names, verbatim: false }, output, &mut |record| {
             observer.iter_mut().for_each(|observer| observer(&record));
             batch.push(record);
         });

@@ -199,7 +199,7 @@ fn decoding(script: &Script) -> Duration {
 
 fn recording(script: &Script) -> Duration {
     let (names, mut recorder) = (OneProgram("python3".into()), Recorder::new(run()));
-    let context = Context { manifest: &script.manifest, names: &names };
+    let context = Context { manifest: &script.manifest, names: &names, verbatim: false };
     best(|| {
         let begun = Instant::now();
         for output in outputs(script) {
@@ -211,7 +211,7 @@ fn recording(script: &Script) -> Duration {
 
 fn records(script: &Script) -> Vec<Record> {
     let (names, mut recorder) = (OneProgram("python3".into()), Recorder::new(run()));
-    let context = Context { manifest: &script.manifest, names: &names };
+    let context = Context { manifest: &script.manifest, names: &names, verbatim: false };
     let mut records = Vec::new();
     outputs(script).for_each(|output| recorder.records(context, &output, &mut |record| records.push(record)));
     records

@@ -201,7 +201,7 @@ impl Metrics {
         snapshots: &[Snapshot],
     ) -> Vec<Family> {
         self.reads += 1;
-        let context = Context { manifest, names };
+        let context = Context { manifest, names, verbatim: false };
         let of = |map: u32| snapshots.iter().find(|snapshot| snapshot.map == map);
         let exported = exported(manifest);
         let mut families: Vec<Family> =

@@ -131,7 +131,7 @@ mod tests {
             _ => unreachable!("the keys above are integers"),
         };
         let (manifest, names) = (crate::testing::manifest(), &crate::testing::Fake);
-        shown(Context { manifest: &manifest, names }, &snapshot).iter().map(key).collect()
+        shown(Context { manifest: &manifest, names, verbatim: false }, &snapshot).iter().map(key).collect()
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn names_go_by_their_text_and_rows_by_their_names() {
         let (manifest, names) = (crate::testing::manifest(), &crate::testing::Fake);
-        let context = Context { manifest: &manifest, names };
+        let context = Context { manifest: &manifest, names, verbatim: false };
         let kernel = |id| Value::Lookup(Lookup::Kernel, id);
         let count = |id| (vec![kernel(id)], Cell::Plain(Value::Uint(1, 8)));
         let entries = vec![count(3), count(11), count(2)];

@@ -9,7 +9,7 @@ use wire::manifest::{Directive, Piece};
 use wire::types::Lookup;
 
 use crate::gfp;
-use crate::value::{Context, escape, visible};
+use crate::value::{Context, visible};
 
 /// The output of one call. Directives without a value print nothing (a manifest of another make).
 pub fn printf(pieces: &[Piece], values: &[Value], context: Context) -> Vec<u8> {
@@ -35,6 +35,10 @@ fn convert(directive: &Directive, value: &Value, context: Context) -> String {
         'H' => hex_list(value),
         'f' => return floating(directive, value),
         'G' => number(value).map_or_else(|| context.text(value), |number| gfp::flags(number.masked())),
+        'c' => match number(value) {
+            Some(number) => context.escape(&[number.bits as u8]),
+            None => context.text(value),
+        },
         letter => match number(value) {
             Some(number) => return integer(directive, letter, number),
             None => context.text(value),
@@ -112,7 +116,6 @@ fn integer(directive: &Directive, letter: char, number: Number) -> String {
     let bits = converted.bits;
     let marked = directive.alternate && bits != 0;
     let (prefix, digits) = match letter {
-        'c' => return pad(directive, escape(&[number.bits as u8])),
         'p' => ("0x", format!("{:x}", number.masked())),
         'x' => (if marked { "0x" } else { "" }, format!("{bits:x}")),
         'X' => (if marked { "0X" } else { "" }, format!("{bits:X}")),
@@ -184,12 +187,25 @@ mod tests {
         let mut directive = Directive { conversion, ..Directive::default() };
         change(&mut directive);
         let manifest = manifest();
-        let context = Context { manifest: &manifest, names: &Fake };
+        let context = Context { manifest: &manifest, names: &Fake, verbatim: false };
         String::from_utf8(printf(&[Piece::Directive(directive)], &[value], context)).unwrap()
     }
 
     fn plain(conversion: char, value: Value) -> String {
         show(|_| {}, conversion, value)
+    }
+
+    #[test]
+    fn text_stays_as_it_is_where_all_is_escaped_afterwards() {
+        let manifest = manifest();
+        for (verbatim, expected) in [(true, b"[a\tb]" as &[u8]), (false, b"[a\\tb]")] {
+            let context = Context { manifest: &manifest, names: &Fake, verbatim };
+            let directive = Directive { conversion: 's', ..Directive::default() };
+            let pieces =
+                [Piece::Text(b"[".to_vec()), Piece::Directive(directive), Piece::Text(b"]".to_vec())];
+            let text = Value::Str(b"a\tb".to_vec(), false);
+            assert_eq!(printf(&pieces, &[text], context), expected);
+        }
     }
 
     #[test]
@@ -309,6 +325,9 @@ mod tests {
     fn literals_of_the_script_are_not_escaped() {
         let pieces = [Piece::Text(b"\x1b[1m\xff".to_vec())];
         let manifest = manifest();
-        assert_eq!(printf(&pieces, &[], Context { manifest: &manifest, names: &Fake }), b"\x1b[1m\xff");
+        assert_eq!(
+            printf(&pieces, &[], Context { manifest: &manifest, names: &Fake, verbatim: false }),
+            b"\x1b[1m\xff"
+        );
     }
 }

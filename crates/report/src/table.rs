@@ -154,7 +154,7 @@ mod tests {
 
     fn drawn(table: &Table) -> String {
         let manifest = manifest();
-        table.draw(Context { manifest: &manifest, names: &Fake })
+        table.draw(Context { manifest: &manifest, names: &Fake, verbatim: false })
     }
 
     #[test]

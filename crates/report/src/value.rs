@@ -21,6 +21,8 @@ pub struct Context<'a> {
     pub manifest: &'a Manifest,
     /// Symbols and clocks of the machine.
     pub names: &'a dyn Names,
+    /// Text of the traced process stays as it is: the format escapes what it prints as a whole.
+    pub verbatim: bool,
 }
 
 /// Before a frame with a name; addresses alone are not indented.
@@ -42,17 +44,22 @@ impl Context<'_> {
             Value::Record(members) => self.record(members),
             Value::Array(elements) => self.array(elements),
             Value::Name(kind, id) => match self.manifest.names.get(*kind, *id) {
-                Some(name) => escape(name.as_bytes()),
+                Some(name) => self.escape(name.as_bytes()),
                 None => format!("{id:#x}"),
             },
-            Value::Usym { address, tgid } => escape(self.names.user_symbol(*tgid, *address).as_bytes()),
+            Value::Usym { address, tgid } => self.escape(self.names.user_symbol(*tgid, *address).as_bytes()),
             Value::Stack { map, id, tgid, mode } => self.stack(*map, *id, *tgid, *mode),
-            Value::Lookup(what, number) => escape(self.names.lookup(*what, *number).as_bytes()),
+            Value::Lookup(what, number) => self.escape(self.names.lookup(*what, *number).as_bytes()),
             Value::Buf(bytes) => visible(bytes),
             Value::Inet(family, bytes) => host(*family, bytes),
             Value::Either(_, value) => self.text(value),
             Value::Timestamp(ns, format) => self.names.strftime(format, self.names.wall_clock_ns(*ns)),
         }
+    }
+
+    /// Bytes of the traced process as text.
+    pub fn escape(&self, bytes: &[u8]) -> String {
+        if self.verbatim { String::from_utf8_lossy(bytes).into_owned() } else { escape(bytes) }
     }
 
     /// The name of an enum's value.
@@ -61,7 +68,7 @@ impl Context<'_> {
     }
 
     fn string(&self, bytes: &[u8], cut: bool) -> String {
-        let mut text = escape(bytes);
+        let mut text = self.escape(bytes);
         if cut {
             text.push_str(&self.manifest.truncation_trailer);
         }
@@ -239,7 +246,7 @@ mod tests {
     use crate::testing::{Fake, manifest};
 
     fn text(value: Value) -> String {
-        Context { manifest: &manifest(), names: &Fake }.text(&value)
+        Context { manifest: &manifest(), names: &Fake, verbatim: false }.text(&value)
     }
 
     #[test]
@@ -275,7 +282,7 @@ mod tests {
         assert_eq!(text(Value::Tuple(vec![Value::Int(1, 8), pair.clone()])), "(1, (2, 3))");
         assert_eq!(text(Value::Tuple(vec![Value::Int(1, 8)])), "(1,)");
         let manifest = manifest();
-        let context = Context { manifest: &manifest, names: &Fake };
+        let context = Context { manifest: &manifest, names: &Fake, verbatim: false };
         assert_eq!(context.entry_name("x", &[]), "@x");
         assert_eq!(context.entry_name("", &[Value::Str("k".into(), false), Value::Int(2, 8)]), "@[k, 2]");
         assert_eq!(context.entry_name("d", &[Value::Int(1, 8), pair.clone()]), "@d[1, (2, 3)]");
@@ -316,7 +323,7 @@ mod tests {
         let none = Value::Stack { map: 0, id: u32::MAX, tgid: 7, mode: StackMode::Raw };
         assert_eq!(text(none), "\n");
         let manifest = manifest();
-        let context = Context { manifest: &manifest, names: &Fake };
+        let context = Context { manifest: &manifest, names: &Fake, verbatim: false };
         let key = [stack(StackMode::Bpftrace), Value::Str("sh".into(), false)];
         assert_eq!(
             context.entry_name("", &key),

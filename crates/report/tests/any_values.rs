@@ -240,7 +240,7 @@ fn all_json(lines: &Shared, types: &[Type]) {
 fn exported(manifest: &Manifest, outputs: &[Output], types: &[Type]) {
     let run = Arc::new(Run::default());
     let mut recorder = Recorder::new(run.clone());
-    let context = Context { manifest, names: &Nobody };
+    let context = Context { manifest, names: &Nobody, verbatim: false };
     let mut records = Vec::new();
     outputs.iter().for_each(|output| recorder.records(context, output, &mut |record| records.push(record)));
     let mut bytes = Vec::new();

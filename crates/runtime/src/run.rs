@@ -464,7 +464,7 @@ impl<'a> Speaker<'a> {
             return self.say(manifest, &Output::Event { header, values: Vec::new(), cell: None });
         }
         let kept = if top == 0 { rows.len() } else { rows.len().min(top as usize) };
-        order::rows(Context { manifest, names: self.names }, &mut rows, kept);
+        order::rows(Context { manifest, names: self.names, verbatim: false }, &mut rows, kept);
         let more = rows.len() - kept;
         rows.truncate(kept);
         self.say_lines(manifest, rows)?;
@@ -620,7 +620,8 @@ impl Reader<'_> {
         format: &[Piece],
         values: &[Value],
     ) -> Result<(), Failure> {
-        let context = report::value::Context { manifest: self.manifest, names: speaker.names };
+        let context =
+            report::value::Context { manifest: self.manifest, names: speaker.names, verbatim: false };
         let meant = report::printf::printf(format, values, context);
         let text = match what {
             Message::System => fetch::command(&meant),

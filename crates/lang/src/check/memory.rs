@@ -51,7 +51,7 @@ impl Checker<'_> {
     /// `config().max_strlen`
     fn setting(&mut self, name: &ast::Name, span: Span) -> Expr {
         match config::setting(&name.node, &self.config) {
-            Some(Setting::Number(number)) => int(number.into(), Type::U64, span),
+            Some(Setting::Number(number)) => int(number.into(), Type::I64, span),
             Some(Setting::Switch(on)) => int(on.into(), Type::Bool, span),
             Some(Setting::Word(word)) => {
                 let room = word.len() as u32 + 1;

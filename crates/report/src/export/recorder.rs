@@ -511,7 +511,7 @@ mod tests {
     #[test]
     fn what_a_call_waited_for_the_tracer_is_before_it() {
         let manifest = Manifest::default();
-        let context = Context { manifest: &manifest, names: &Waited };
+        let context = Context { manifest: &manifest, names: &Waited, verbatim: false };
         let call = |tid: u32, time_ns: u64, duration_ns: u64| {
             let span = Span { duration_ns, span_id: 1, parent_id: 0, status: Status::Ok, result: None };
             let mut record = Record {

@@ -130,7 +130,7 @@ impl Metrics {
         snapshot: &mut Snapshot,
     ) -> Vec<Vec<Value>> {
         let Some((shape, metric)) = shape(manifest, snapshot.map) else { return Vec::new() };
-        let context = Context { manifest, names };
+        let context = Context { manifest, names, verbatim: false };
         let kept = self.kept.entry(snapshot.map).or_default();
         let settled = snapshot.entries.extract_if(.., |(key, _)| is_settled(names, &metric.labels, key));
         let mut keys = Vec::new();

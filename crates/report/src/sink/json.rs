@@ -221,7 +221,7 @@ impl<W: Write> JsonSink<W> {
 
 impl<W: Write> Sink for JsonSink<W> {
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
-        let context = Context { manifest, names };
+        let context = Context { manifest, names, verbatim: true };
         match output {
             Output::Attached { .. } if self.quiet => Ok(()),
             Output::Attached { probes } => writeln!(

@@ -141,7 +141,7 @@ impl<W: Write, N: Write> TextSink<W, N> {
 
 impl<W: Write, N: Write> Sink for TextSink<W, N> {
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
-        let context = Context { manifest, names };
+        let context = Context { manifest, names, verbatim: false };
         match output {
             Output::Attached { .. } if self.quiet => Ok(()),
             Output::Attached { probes } => {
