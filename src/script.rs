@@ -191,12 +191,24 @@ fn read(word: &str, rest: &[String]) -> Result<Source> {
             if text.starts_with(b"\x7fELF") || [".py", ".sh"].iter().any(|ending| path.ends_with(ending)) {
                 bail!("`{path}` is a program, not a script: {}", behind_dashes("summary", path, rest));
             }
-            Ok(Source::new(path, utf8(text, path)?))
+            let text = utf8(text, path)?;
+            if !has_body(&text) {
+                bail!(
+                    "`{path}` is not a script: it has no clause such as `uprobe:libcuda:cuInit {{ @ = count() }}`"
+                );
+            }
+            Ok(Source::new(path, text))
         }
         Word::Subcommand(_) => {
             bail!("`{word}` is a subcommand and takes no script; for a file, type `./{word}`")
         }
     }
+}
+
+/// A script has bodies, but for an empty one; documents of other kinds begin with a bracket.
+fn has_body(text: &str) -> bool {
+    let text = text.trim_start();
+    text.is_empty() || !text.starts_with(['{', '<', '[']) && text.contains(['{', '<'])
 }
 
 /// Where a process stands, or a command.

@@ -137,11 +137,16 @@ fn statements_run_at_once_and_a_map_is_shown_by_its_name() {
     if !can_trace() {
         return;
     }
-    let output = piped(&[], "BEGIN { @a[3] = 4 }\n@a\n@a[3] + 1\n@b = 7\nprint(@b)\nclear(@a)\n:list\n");
+    let typed = "BEGIN {\n    @a[3] = 4\n    }\n@a\n@a[3] + 1\n@b = 7\nprint(@b)\nclear(@a)\nnowhere + 1\nls\n:list\n";
+    let output = piped(&[], typed);
     let shown = stdout(&output);
     let lines: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).collect();
-    let expected = ["@a[3]: 4", "5", "@b: 7", "  1  BEGIN { @a[3] = 4 }  // 1 attach point", "@b: 7"];
+    let clause = ["  1  BEGIN {", "         @a[3] = 4;", "     }  // 1 attach point"];
+    let expected = [&["@a[3]: 4", "5", "@b: 7"], &clause[..], &["@b: 7"]].concat();
     assert_eq!(lines, expected, "{}", stderr(&output));
+    let messages = stderr(&output);
+    assert!(messages.contains(" | nowhere + 1\n") && !messages.contains("print(("), "{messages}");
+    assert!(messages.contains("no command `:ls`; `:help` lists them"), "{messages}");
 }
 
 #[test]
@@ -173,6 +178,7 @@ fn an_open_brace_continues_and_tab_completes() {
     }
     let mut terminal = Terminal::start(&["-c", "true"]);
     terminal.enters("uprobe:libcuda:cuMemAlloc_v\t {");
+    terminal.sees("... (an empty line ends it)");
     terminal.enters("@bytes = sum(args.by\t)");
     terminal.enters("}");
     terminal.sees("clause 1: 1 attach point");

@@ -8,6 +8,7 @@
 //! In scripts and patterns it is the prompt that knows what could follow.
 
 use crate::cli::{self, Cli, Subcommand};
+use crate::commands::script_help;
 use crate::export::KINDS;
 use crate::repl::complete::{self, Facts};
 use crate::{arguments, embedded, script};
@@ -78,7 +79,8 @@ fn is_script(before: &[String]) -> bool {
 /// What a word could become, behind the others.
 fn candidates(before: &[String], word: &str) -> Vec<String> {
     let previous = before.last().map_or("", String::as_str);
-    let command = arguments::command(before.get(1).and_then(|word| subcommand(word)));
+    let subcommand = before.get(1).and_then(|word| subcommand(word));
+    let command = arguments::command(subcommand);
     let option = command.get_arguments().find(|arg| is_called(arg, previous));
     if before.iter().any(|word| word == "--") {
         return Vec::new();
@@ -101,7 +103,9 @@ fn candidates(before: &[String], word: &str) -> Vec<String> {
         return beginning(word, values.iter().map(|value| format!("{} ", value.get_name())));
     }
     if word.starts_with('-') {
-        let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+        let taken = subcommand.map(|subcommand| script_help::takes(subcommand, &command));
+        let is_taken = |arg: &&Arg| taken.as_ref().is_none_or(|taken| taken.contains(arg.get_id()));
+        let shown = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter(is_taken);
         let ours = shown.filter_map(Arg::get_long).map(|long| format!("--{long} "));
         return beginning(word, of_scripts(before).chain(ours));
     }
@@ -223,6 +227,8 @@ mod tests {
         assert_eq!(of("cudatrace late"), ["latency "]);
         assert_eq!(of("cudatrace --expo"), ["--export "]);
         assert_eq!(of("cudatrace record --ker"), ["--kernel "]);
+        assert_eq!(of("cudatrace doctor --fo"), ["--format "]);
+        assert!(of("cudatrace doctor --exp").is_empty() && of("cudatrace report --pi").is_empty());
         assert_eq!(of("cudatrace kernels --to"), ["--top="]);
         assert_eq!(of("cudatrace calls --m"), ["--min-us=", "--match="]);
         assert_eq!(of("cudatrace memleak --fl"), ["--flame "]);

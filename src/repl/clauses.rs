@@ -7,9 +7,9 @@
 use super::Repl;
 use crate::trace::compiler::{Compiler, Written};
 use anyhow::{Result, anyhow, bail};
-use lang::Source;
 use lang::builtin::{self, Kind};
 use lang::parse::tokens;
+use lang::{Diagnostics, Source};
 use runtime::Session;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -80,7 +80,7 @@ impl Clauses {
         }
         let mut definitions = definitions(&compiler.source().text, &written, from, own);
         let entry = |written: Written| {
-            let text = compiler.source().slice(written.span).to_owned();
+            let text = formatted(compiler.source().slice(written.span));
             (text, written.span.end as usize > own, written.parts)
         };
         let entries: Vec<(String, bool, Vec<u32>)> = written.into_iter().map(entry).collect();
@@ -121,6 +121,11 @@ impl Clauses {
         repl.scripts.remove(session, self.scripts.get());
         repl.learn_maps(session.manifest());
         Ok(())
+    }
+
+    /// What was typed and is no clause.
+    pub fn defined(&self) -> String {
+        self.typed.borrow().clone()
     }
 
     fn next_number(&self) -> u32 {
@@ -267,6 +272,12 @@ impl Clause {
     }
 }
 
+/// A clause as `fmt` writes it: what was typed has the indentation of the prompt.
+fn formatted(clause: &str) -> String {
+    let text = lang::fmt::format(&Source::new("repl", clause), &mut Diagnostics::default());
+    text.map_or_else(|_| clause.to_owned(), |text| text.trim_end().to_owned())
+}
+
 /// What of a script's own text is no clause, from byte `from` to `to`.
 fn definitions(text: &str, written: &[Written], from: usize, to: usize) -> String {
     let (mut rest, mut at) = (String::new(), from);
@@ -305,6 +316,15 @@ fn prints(clause: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clauses_are_kept_formatted() {
+        assert_eq!(formatted("cuda:alloc {\n    @ = count()\n    }"), "cuda:alloc {\n    @ = count();\n}");
+        assert_eq!(
+            formatted("a:b {\n      // why\n   if 1 {\n @ = 1 } }"),
+            "a:b {\n    // why\n    if 1 {\n        @ = 1;\n    }\n}"
+        );
+    }
 
     #[test]
     fn clauses_that_print() {

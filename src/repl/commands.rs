@@ -126,7 +126,8 @@ pub fn run(repl: &Rc<Repl>, session: &mut Session, name: &str, rest: &str) -> Re
     (command.run)(repl, session, rest.trim())
 }
 
-fn unknown(name: &str) -> anyhow::Error {
+/// What there is instead of a command of this name.
+pub fn unknown(name: &str) -> anyhow::Error {
     match similar(name, COMMANDS.iter().map(|command| command.name)).first() {
         Some(near) => anyhow!("no command `:{name}`: did you mean `:{near}`?"),
         None => anyhow!("no command `:{name}`; `:help` lists them"),

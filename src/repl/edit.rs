@@ -8,7 +8,7 @@ use lang::builtin;
 use lang::parse::tokens::{self, Kind};
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::highlight::{CmdKind, Highlighter};
-use rustyline::hint::Hinter;
+use rustyline::hint::{Hint, Hinter};
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Context, Result};
 use std::borrow::Cow;
@@ -25,22 +25,40 @@ pub struct Helper {
 
 impl rustyline::Helper for Helper {}
 
-impl Hinter for Helper {
-    type Hint = String;
+/// Stands in a line that is still empty where more of a clause is expected: there is no prompt in it.
+pub struct Continues;
 
-    /// There are none; the editor asks before it shows a line.
-    fn hint(&self, line: &str, cursor: usize, _: &Context<'_>) -> Option<String> {
-        self.rows.show(PROMPT_TEXT, line, cursor);
+impl Hint for Continues {
+    fn display(&self) -> &str {
+        "... (an empty line ends it)"
+    }
+
+    /// It is nothing to take over.
+    fn completion(&self) -> Option<&str> {
         None
     }
+}
+
+impl Hinter for Helper {
+    type Hint = Continues;
+
+    /// The editor asks before it shows a line.
+    fn hint(&self, line: &str, cursor: usize, _: &Context<'_>) -> Option<Continues> {
+        self.rows.show(PROMPT_TEXT, line, cursor);
+        (cursor == line.len() && is_last_line_empty(line)).then_some(Continues)
+    }
+}
+
+/// Nothing but its indentation stands in the last of several lines.
+fn is_last_line_empty(text: &str) -> bool {
+    text.rsplit_once('\n').is_some_and(|(_, last)| last.trim().is_empty())
 }
 
 impl Validator for Helper {
     /// An empty line sends what is there, complete or not.
     fn validate(&self, context: &mut ValidationContext) -> Result<ValidationResult> {
         let text = context.input();
-        let sent =
-            is_complete(text) || text.rsplit_once('\n').is_some_and(|(_, last)| last.trim().is_empty());
+        let sent = is_complete(text) || is_last_line_empty(text);
         Ok(if sent { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }
@@ -60,6 +78,7 @@ impl Completer for Helper {
 }
 
 const PROMPT: &str = "\x1b[1;32m";
+const HINT: &str = "\x1b[2m";
 const COMMAND: &str = "\x1b[1;35m";
 const PROBE: &str = "\x1b[36m";
 const BUILTIN: &str = "\x1b[34m";
@@ -77,6 +96,10 @@ impl Highlighter for Helper {
 
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
         if self.color { Cow::Owned(format!("{PROMPT}{prompt}{OFF}")) } else { Cow::Borrowed(prompt) }
+    }
+
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        if self.color { Cow::Owned(format!("{HINT}{hint}{OFF}")) } else { Cow::Borrowed(hint) }
     }
 
     fn highlight_candidate<'c>(&self, candidate: &'c str, _: CompletionType) -> Cow<'c, str> {

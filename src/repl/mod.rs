@@ -288,12 +288,13 @@ impl<'a> Repl<'a> {
 
     /// Attaches clauses; a map's name shows the map, and statements run at once.
     fn run_script(&self, session: &mut Session, text: &str) -> Result<()> {
-        match statement::of(text) {
+        match statement::of(text, &self.clauses.defined()) {
             Some(Statement::Map(name)) => {
                 let (map, _) = commands::map_and_number(session, &name)?;
                 self.show_map(session, map, 0)
             }
             Some(Statement::Run(statements)) => self.clauses.run_once(self, session, &statements),
+            Some(Statement::Unknown(word)) => Err(commands::unknown(&word)),
             None => self.clauses.typed(self, session, text),
         }
     }

@@ -17,22 +17,29 @@ pub enum Statement {
     Map(String),
     /// Run these statements.
     Run(String),
+    /// A word in lower case that the language does not have, nor anything that was defined: a slip in a command.
+    Unknown(String),
 }
 
-/// The statement that a text is; `None` if it is a script.
-pub fn of(text: &str) -> Option<Statement> {
+/// The statement that a text is; `None` if it is a script. `defined` is what was typed before.
+pub fn of(text: &str, defined: &str) -> Option<Statement> {
     if parsed(text).is_some() {
         return None;
     }
     let script = parsed(&format!("BEGIN {{\n{text}\n}}"))?;
     let [Item::Clause(clause)] = &script.items[..] else { return None };
     let statement = text.trim().trim_end_matches(';');
+    let is_word = statement.chars().all(|letter| letter.is_ascii_lowercase());
+    if is_word && builtin::find(statement).is_none() && !defined.contains(statement) {
+        return Some(Statement::Unknown(statement.to_owned()));
+    }
     Some(match &clause.body.stmts[..] {
         [Stmt { kind: StmtKind::Expr(Expr { kind: ExprKind::Map { name, keys: None }, .. }), .. }] => {
             Statement::Map(format!("@{name}"))
         }
         [Stmt { kind: StmtKind::Expr(value), .. }] if is_value(value) => {
-            Statement::Run(format!("print(({statement}))"))
+            // On a line of its own, as messages show it.
+            Statement::Run(format!("print(\n{statement}\n)"))
         }
         _ => Statement::Run(text.to_owned()),
     })
@@ -59,19 +66,21 @@ mod tests {
     #[test]
     fn scripts_are_no_statements() {
         for text in ["BEGIN { @ = 1 }", "#define A 1", "config = { max_map_keys = 3 }", "uprobe:a:b { "] {
-            assert_eq!(of(text), None, "{text}");
+            assert_eq!(of(text, ""), None, "{text}");
         }
     }
 
     #[test]
     fn maps_are_shown_and_values_printed() {
         let run = |text: &str| Some(Statement::Run(text.into()));
-        assert_eq!(of("@"), Some(Statement::Map("@".into())));
-        assert_eq!(of("@bytes;"), Some(Statement::Map("@bytes".into())));
-        assert_eq!(of("1 + 2"), run("print((1 + 2))"));
-        assert_eq!(of("@bytes[3]"), run("print((@bytes[3]))"));
-        assert_eq!(of("print(@)"), run("print(@)"));
-        assert_eq!(of("@n++"), run("@n++"));
-        assert_eq!(of("clear(@a); @b = 0"), run("clear(@a); @b = 0"));
+        assert_eq!(of("@", ""), Some(Statement::Map("@".into())));
+        assert_eq!(of("@bytes;", ""), Some(Statement::Map("@bytes".into())));
+        assert_eq!(of("1 + 2", ""), run("print(\n1 + 2\n)"));
+        assert_eq!(of("@bytes[3]", ""), run("print(\n@bytes[3]\n)"));
+        assert_eq!(of("print(@)", ""), run("print(@)"));
+        assert_eq!(of("@n++", ""), run("@n++"));
+        assert_eq!(of("ls", ""), Some(Statement::Unknown("ls".into())));
+        assert_eq!(of("size", "#define size 4\n"), run("print(\nsize\n)"));
+        assert_eq!(of("clear(@a); @b = 0", ""), run("clear(@a); @b = 0"));
     }
 }

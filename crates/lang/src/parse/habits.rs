@@ -52,6 +52,8 @@ const SHELL: &str = "something is missing before it; in a script between double 
                      between single ones";
 const MISSING: &str = "a value is missing behind the comma; if it was a `$x`, the shell took it away: put the script between single \
                        quotes";
+const KEY: &str = "a key is missing after the comma; if it was a `$x`, the shell took it away: put the script between single quotes";
+const NAME: &str = "a name follows the colon: `cuda:alloc`, `uprobe:libcuda:cuInit`";
 const PREDICATE: &str = "a predicate stands between slashes: `/ pid == 3 /`";
 const COLONS: &str = "colons join the parts of a probe: `uprobe:libcuda:cuInit`";
 const TOGETHER: &str = "`+=` and `-=` are written without a blank";
@@ -80,6 +82,7 @@ const HABITS: &[Habit] = &[
     anywhere("( ^ ==", SHELL),
     anywhere("/ ^ ==", SHELL),
     expecting("an expression", ", ^ )", MISSING),
+    expecting("an expression", ", ^ ]", KEY),
     anywhere("^ =", "`=` assigns in a statement of its own; `==` compares"),
     anywhere(": ^ =", "`=` assigns"),
     anywhere("^ '", QUOTES),
@@ -186,6 +189,7 @@ const HABITS: &[Habit] = &[
     expecting("a probe", "^ ;", "nothing stands between clauses"),
     expecting("a probe", "^ }", "no `{` is open here"),
     expecting("a name", "macro .. ^ {", "its parameters stand in parentheses: `macro twice(x) { x + x }`"),
+    expecting("a name of a target", "PART ^ {", NAME),
     expecting("a name", ", ^ {", BEFORE_BODY),
     expecting("a name", ", ^ <", BEFORE_BODY),
     expecting("a name", ", ^ ,", ONE_COMMA),

@@ -360,8 +360,9 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
         Lack::Code(span) => (*span, "result code".to_string()),
     };
     if some_left {
-        let names = listed(lacking.iter().map(|(call, _)| call.symbol.as_str()), 5);
-        let message = skipped("function", lacking.len(), &what, &names);
+        let symbols = symbols(lacking);
+        let names = listed(symbols.iter().copied(), 5);
+        let message = skipped("function", symbols.len(), &what, &names);
         diags.warning("W0151", span, message);
         return;
     }
@@ -425,8 +426,19 @@ fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {
     }
 }
 
+/// The names of functions, each once: several copies of a library have them.
+fn symbols(lacking: &[(Call, Lack)]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for (call, _) in lacking {
+        if !names.contains(&call.symbol.as_str()) {
+            names.push(&call.symbol);
+        }
+    }
+    names
+}
+
 fn no_argument(lacking: &[(Call, Lack)], name: &str, span: Span, diags: &mut Diagnostics) {
-    let names = listed(lacking.iter().map(|(call, _)| call.symbol.as_str()), 3);
+    let names = listed(symbols(lacking).into_iter(), 3);
     let known = lacking.iter().filter_map(|(call, _)| call.signature.as_ref());
     let mut candidates: Vec<&str> = known.flat_map(Declared::params).map(|(name, _)| name).collect();
     candidates.sort_unstable();

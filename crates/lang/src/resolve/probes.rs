@@ -276,7 +276,7 @@ impl<'a, 'b> Finder<'a, 'b> {
                 };
                 Ok(vec![self.timed(attach, &format!("{}:{}", provider.names[0], parts.join(":")))])
             }
-            Err(reason) => wrong("E0106", spec.span, reason, "", vec![format!("write `{}`", provider.form)]),
+            Err(reason) => wrong("E0106", spec.span, reason, "", vec![providers::way_out(provider, &parts)]),
         }
     }
 

@@ -274,14 +274,26 @@ pub fn period(parts: &[&str]) -> Result<u64, String> {
     let period =
         in_unit(unit, number).ok_or_else(|| format!("`{unit}` is no unit: use s, ms, us, ns or hz"))?;
     if period < SHORTEST_PERIOD && unit.is_empty() {
-        return Err(format!(
-            "`{count}` without a unit is {period} ns, which is too short: write `s:{count}` for seconds"
-        ));
+        return Err(format!("`{count}` without a unit is {period} ns, and the shortest period is 1 us"));
     }
     if period < SHORTEST_PERIOD {
         return Err(format!("a period of {period} ns is too short; the shortest is 1 us"));
     }
     Ok(period)
+}
+
+/// How a wrong period of a timer is written: with the number that stood there alone, as most who leave out the unit mean it.
+pub fn way_out(provider: &Provider, parts: &[&str]) -> String {
+    let name = provider.names[0];
+    match (parts, provider.kind) {
+        ([count], ProviderKind::Interval) if count.parse::<u64>().is_ok() => {
+            format!("write `{name}:s:{count}` for seconds, `{name}:ms:{count}` for milliseconds")
+        }
+        ([count], _) if count.parse::<u64>().is_ok() => {
+            format!("write `{name}:hz:{count}` for so many times a second")
+        }
+        _ => format!("write `{}`", provider.form),
+    }
 }
 
 /// `None` for an unknown unit.
