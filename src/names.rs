@@ -1,5 +1,6 @@
 //! Ids to text: symbols, stacks, times, users and more of this machine, for the sinks.
 
+pub mod facts;
 mod lookup;
 pub mod processes;
 
@@ -58,7 +59,7 @@ impl MachineNames {
 
     /// Keeps what is mapped in a process, so that its addresses have names after it has ended.
     pub fn remember(&self, pid: u32) {
-        if let Some(program) = program(pid) {
+        if let Some(program) = facts::of(pid).program() {
             self.programs.borrow_mut().insert(pid, Some(program));
         }
         self.symbols.borrow_mut().remember(pid);
@@ -81,13 +82,6 @@ impl MachineNames {
     pub fn outdate(&self, pid: u32) {
         self.symbols.borrow_mut().outdate(pid);
     }
-}
-
-/// File name of the program that a process runs.
-fn program(pid: u32) -> Option<Arc<str>> {
-    let path = target::process::executable(pid)?;
-    let name = path.file_name()?.to_string_lossy();
-    Some(name.strip_suffix(" (deleted)").unwrap_or(&name).into())
 }
 
 impl MachineNames {
@@ -180,7 +174,7 @@ impl Names for MachineNames {
     }
 
     fn program(&self, pid: u32) -> Option<Arc<str>> {
-        self.programs.borrow_mut().entry(pid).or_insert_with(|| program(pid)).clone()
+        self.programs.borrow_mut().entry(pid).or_insert_with(|| facts::of(pid).program()).clone()
     }
 
     fn process(&self, pid: u32) -> report::metric::Process {

@@ -3,7 +3,7 @@
 use crate::cli::{Cli, Stage};
 use crate::export::{self, Exports, FlushOn, Observer, Summary};
 use crate::messages::Messages;
-use crate::names::MachineNames;
+use crate::names::{MachineNames, facts};
 use crate::script::{self, Script};
 use crate::trace::compiler::Compiler;
 use crate::trace::late::{Asked, Extender, Heard};
@@ -400,6 +400,7 @@ impl<'a> Job<'a> {
         let command =
             Command { argv, user, watch_mappings: true, watch_ends, known, every_mapping, apart: false };
         let child = Child::spawn(&command).map_err(Failure::wrong)?;
+        facts::expect(child.pid(), &command.argv);
         if let Some(error) = &child.unwatched {
             self.messages.warning(&format!(
                 "libraries that the program maps later cannot be attached before their first call: {error}"

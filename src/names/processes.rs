@@ -3,10 +3,11 @@
 //! A process is looked at when it is first met, and known by that until its keys are gone: a label that changed would make a
 //! second series.
 
+use super::facts;
 use report::metric::{Device, Life, Process};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use target::{place, process};
+use target::process;
 
 /// Processes by their ids.
 #[derive(Default)]
@@ -62,6 +63,7 @@ impl Processes {
         let mut known = self.known.borrow_mut();
         known.retain(|_, known| known.process.life != Life::Settled);
         self.devices.borrow_mut().retain(|(pid, _), _| known.contains_key(pid));
+        self.learnt.borrow_mut().retain(|(pid, _), _| known.contains_key(pid));
     }
 
     /// What a process calls one of its devices. What is not known when it is first needed stays so.
@@ -70,29 +72,19 @@ impl Processes {
         self.devices.borrow_mut().entry((pid, number)).or_insert_with(learn).clone()
     }
 
-    /// What processes have learnt of their devices so far.
+    /// What processes have learnt of their devices so far. What ended processes learnt is kept as long as they are.
     pub fn learn_devices(&self, learnt: HashMap<(u32, u32), Device>) {
-        *self.learnt.borrow_mut() = learnt;
+        self.learnt.borrow_mut().extend(learnt);
     }
 }
 
 fn look(pid: u32) -> Known {
-    let started = process::started(pid);
-    let life = match started {
+    let facts = facts::of(pid);
+    let life = match process::started(pid) {
         // Of a process outside of our pid namespace nothing can be seen, though it runs.
         None if process::sees_all_pids() => Life::Ended,
         _ => Life::Alive,
     };
-    if started.is_none() {
-        return Known { started, process: Process { life, ..Process::default() } };
-    }
-    let place::Place { container, pod, pod_name, namespace } = place::of(pid);
-    let names = [
-        ("k8s.namespace.name", namespace),
-        ("k8s.pod.name", pod_name),
-        ("k8s.pod.uid", pod),
-        ("container.id", container),
-    ];
-    let place = names.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-    Known { started, process: Process { program: super::program(pid), place, life } }
+    let place = facts.place.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    Known { started: facts.started, process: Process { program: facts.program(), place, life } }
 }

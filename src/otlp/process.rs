@@ -1,13 +1,9 @@
 //! What OpenTelemetry calls a host, a container and a process, of this machine.
 
+use crate::names::facts;
 use report::export::Data;
 use report::otlp::Attributes;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
-/// Arguments of a command that are kept, and bytes of each.
-const ARGUMENTS: usize = 64;
-const BYTES: usize = 1024;
 
 /// The machine: `host.id`.
 pub fn host() -> Attributes {
@@ -16,32 +12,18 @@ pub fn host() -> Attributes {
     id.map(|id| ("host.id".to_owned(), text(id.trim()))).into_iter().collect()
 }
 
-/// A process that runs; what cannot be read is left out.
+/// A process; what could not be read of it is left out.
 pub fn describe(pid: u32) -> Attributes {
+    let facts = facts::of(pid);
     let mut known = Attributes::new();
-    if let Some(path) = target::process::executable(pid) {
+    if let Some(path) = &facts.executable {
         known.push(("process.executable.path".into(), text(&path.to_string_lossy())));
     }
-    let proc = Path::new("/proc").join(pid.to_string());
-    let words = std::fs::read(proc.join("cmdline")).unwrap_or_default();
-    let words: Vec<Data> = words
-        .strip_suffix(&[0])
-        .unwrap_or(&words)
-        .split(|byte| *byte == 0)
-        .take(ARGUMENTS)
-        .map(|word| text(&String::from_utf8_lossy(&word[..word.len().min(BYTES)])))
-        .collect();
-    if words.first().is_some_and(|first| *first != text("")) {
+    if facts.arguments.first().is_some_and(|first| !first.is_empty()) {
+        let words = facts.arguments.iter().map(|word| text(word)).collect();
         known.push(("process.command_args".into(), Data::List(words)));
     }
-    let target::place::Place { container, pod, pod_name, namespace } = target::place::of(pid);
-    let place = [
-        ("container.id", container),
-        ("k8s.pod.uid", pod),
-        ("k8s.pod.name", pod_name),
-        ("k8s.namespace.name", namespace),
-    ];
-    known.extend(place.into_iter().filter_map(|(key, value)| Some((key.to_owned(), text(&value?)))));
+    known.extend(facts.place.iter().map(|(key, value)| ((*key).to_owned(), text(value))));
     known
 }
 

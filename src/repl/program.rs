@@ -1,6 +1,7 @@
 //! Whom the session traces: everybody, running processes, or a program that it starts itself.
 
 use super::Repl;
+use crate::names::facts;
 use crate::trace::late::Asked;
 use crate::trace::{ending, setup, targets, walks_stacks};
 use anyhow::{Context, Result, anyhow, bail};
@@ -93,6 +94,7 @@ impl Program {
             apart: true,
         };
         let mut child = Child::spawn(&command)?;
+        facts::expect(child.pid(), &argv);
         session.trace_child(child.pid())?;
         let mappings = child.mappings.take();
         if let Some(error) = &child.unwatched {
