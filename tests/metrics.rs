@@ -80,7 +80,7 @@ fn has(program: &str, arguments: &[&str]) -> bool {
     there
 }
 
-const SCRIPT: &[&str] = &["metrics", "--kernels", "--devices"];
+const SCRIPT: &[&str] = &["metrics", "--kernels"];
 
 #[test]
 fn text_is_what_the_reader_accepts() {
@@ -212,7 +212,8 @@ fn prometheus_answers_with_the_counts_of_the_workload() {
         let query = format!("gpu_cuda_kernel_launches_total{{cuda_kernel_name=\"{kernel}\"}}");
         is(&query, traced.truth(&format!("launches {kernel}")));
     }
-    let device = "{cuda_memory_kind=\"device\", process_executable_name=\"workload_driver\"}";
+    let device =
+        "{cuda_memory_kind=\"device\", process_executable_name=\"workload_driver\", cuda_device_index=\"0\"}";
     is(&format!("gpu_cuda_memory_allocated_bytes_total{device}"), traced.truth("bytes allocated"));
     is(&format!("gpu_cuda_memory_freed_bytes_total{device}"), traced.truth("bytes freed"));
     assert_eq!(prometheus.value("sum(gpu_cuda_memory_live_bytes) > 0"), None, "its process has ended");
@@ -255,7 +256,7 @@ fn the_dashboard_has_answers() {
     let live = "gpu_cuda_memory_live_bytes{cuda_memory_kind=\"device\", process_executable_name=\"workload_driver\"}";
     prometheus.wait_for_value(live, 12345.0);
     prometheus.wait_for_value(
-        "gpu_cuda_device_memory_live_bytes{cuda_device_index=\"0\", cuda_device_model!=\"\"}",
+        "gpu_cuda_memory_live_bytes{cuda_memory_kind=\"device\", cuda_device_index=\"0\", cuda_device_model!=\"\"}",
         12345.0,
     );
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/observability/grafana-dashboard.json");

@@ -193,7 +193,7 @@ def spans(cudatrace):
 def series(cudatrace):
     """The series of a process end with it, the totals stay."""
     port = 19464
-    tracer = subprocess.Popen([cudatrace, "-q", "metrics", "--devices", "--export", f"openmetrics={port}"])
+    tracer = subprocess.Popen([cudatrace, "-q", "metrics", "--export", f"openmetrics={port}"])
 
     def scrape():
         return urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()

@@ -7,6 +7,7 @@
 
 mod devices;
 mod own;
+mod scrapes;
 pub mod server;
 
 use crate::cli::Cli;
@@ -88,7 +89,6 @@ impl<'a> Gatherer<'a> {
     fn maps(&mut self, session: &Session) -> io::Result<Vec<Family>> {
         let manifest = session.manifest();
         let snapshots = self.settled(session, metric::exported(manifest))?;
-        self.names.processes.learn_devices(devices::learnt(session, self.names)?);
         Ok(self.metrics.families(manifest, self.names, &snapshots))
     }
 
@@ -99,6 +99,8 @@ impl<'a> Gatherer<'a> {
 
     /// The contents of maps, without keys of processes that have ended: those are deleted.
     fn settled(&mut self, session: &Session, maps: Vec<u32>) -> io::Result<Vec<Snapshot>> {
+        // First: the labels of what has ended are made here for good.
+        self.names.processes.learn_devices(devices::learnt(session, self.names)?);
         self.names.processes.look_again();
         let snapshots: io::Result<Vec<_>> = maps.into_iter().map(|map| session.snapshot(map, 0, 0)).collect();
         let mut snapshots = snapshots?;

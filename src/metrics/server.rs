@@ -9,17 +9,18 @@
 //! web whose name was made to lead here reads nothing. Requests change nothing. Connections that send no request give way to
 //! newer ones, so that they delay no scrape.
 
+use super::scrapes::{Reader, Scrapes};
 use super::{Asker, Reading, own};
 use anyhow::{Context, Result, bail};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, VARY,
+    ACCEPT, ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, USER_AGENT,
+    VARY,
 };
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use report::metric::{Births, Family};
 use report::sink::openmetrics::{Form, render};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,7 +28,7 @@ use std::convert::Infallible;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::AbortHandle;
 
 /// OpenTelemetry's port for Prometheus exporters.
@@ -36,8 +37,6 @@ const PORT: u16 = 9464;
 const CONNECTIONS: usize = 64;
 /// A connection may take this long for the head of its request, and the run for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Prometheus forgets a series after this long without a scrape.
-const RECENT: Duration = Duration::from_secs(300);
 /// Prometheus and its like send it with each scrape.
 const SCRAPE: &str = "x-prometheus-scrape-timeout-seconds";
 
@@ -80,7 +79,7 @@ impl Server {
         let service = Rc::new(Service { asker, local, scrapes: RefCell::default() });
         let mut connections = Connections::default();
         loop {
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, peer)) = listener.accept().await else {
                 // Too many files, for the moment.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -90,7 +89,7 @@ impl Server {
             let task = tokio::task::spawn_local(async move {
                 let answer = service_fn(|request| {
                     asks.set(true);
-                    service.answer(request)
+                    service.answer(request, peer.ip())
                 });
                 let served = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -149,21 +148,8 @@ struct Service {
     scrapes: RefCell<Scrapes>,
 }
 
-/// What scrapers have been shown.
-struct Scrapes {
-    births: Births,
-    /// When, or when the run began.
-    last: Instant,
-}
-
-impl Default for Scrapes {
-    fn default() -> Scrapes {
-        Scrapes { births: Births::default(), last: Instant::now() }
-    }
-}
-
 impl Service {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    async fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Result<Answer, Infallible> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".into());
             refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -175,7 +161,7 @@ impl Service {
             return Ok(text(StatusCode::MISDIRECTED_REQUEST, why.into()));
         }
         Ok(match request.uri().path() {
-            "/metrics" => self.metrics(request.headers(), self.read().await),
+            "/metrics" => self.metrics(request.headers(), peer, self.read().await),
             "/healthz" => match self.read().await {
                 Some(Reading { error: Some(why), .. } | Reading { unhealthy: Some(why), .. }) => {
                     unavailable(&why)
@@ -192,16 +178,14 @@ impl Service {
         tokio::time::timeout(PATIENCE, self.asker.ask()).await.ok()?
     }
 
-    fn metrics(&self, headers: &HeaderMap, reading: Option<Reading>) -> Answer {
+    fn metrics(&self, headers: &HeaderMap, address: IpAddr, reading: Option<Reading>) -> Answer {
         let reading = match reading {
             None => return unavailable("the run does not answer"),
             Some(Reading { error: Some(error), .. }) => return unavailable(&error),
             Some(reading) => reading,
         };
-        let mut families = match headers.contains_key(SCRAPE) {
-            true => self.scrapes.borrow_mut().shown(&reading),
-            false => reading.families.to_vec(),
-        };
+        let reader = Reader { address, agent: listed(headers, USER_AGENT) };
+        let mut families = self.scrapes.borrow_mut().shown(reader, headers.contains_key(SCRAPE), &reading);
         families.extend(own::families());
         let form = Form::accepted(&listed(headers, ACCEPT));
         let body = render(&families, form).into_bytes();
@@ -214,15 +198,6 @@ impl Service {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         answer
-    }
-}
-
-impl Scrapes {
-    /// The families as a scraper is shown them.
-    fn shown(&mut self, reading: &Reading) -> Vec<Family> {
-        let recent = self.last.elapsed() < RECENT;
-        self.last = Instant::now();
-        self.births.shown(&reading.families, recent)
     }
 }
 

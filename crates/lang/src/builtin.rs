@@ -224,6 +224,12 @@ pub static BUILTINS: &[Builtin] = &[
         "cuda:launch { @launches[device] = count() }",
     ),
     variable(
+        "chosen_device",
+        "the same, from the calls alone that choose a device: of a process that was running before it is unknown until it chooses",
+        Calls,
+        "cuda:launch { @launches[chosen_device] = count() }",
+    ),
+    variable(
         "device_name",
         "what that device calls itself, string; `?` if the program never asked",
         Calls,

@@ -14,6 +14,9 @@
 //! then, and where nothing was heard, a device is unknown: -1, or `?`. In place of a context that is not known by its
 //! handle stands the device itself, plus 1: handles are addresses, and never so low.
 //!
+//! Libraries ask for their device more often than they launch. `chosen_device` leaves those answers out: it follows only the calls that
+//! change something, which are rare.
+//!
 //! Under a condition that an option has made `false` nobody asks, and nobody pays: there it stays unknown.
 //!
 //! Several scripts of a run share these maps, so what is done twice must come out the same: a call changes a stack by
@@ -36,16 +39,28 @@ pub static SHOWN: &[(&str, &str, hir::Lookup)] =
 /// What calls tell of devices.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Heard {
-    Device,
+    Choice,
+    Answer,
     Name,
     Uuid,
     Place,
 }
 
 impl Heard {
+    /// What is known when nothing was heard: it also says of what type the maps are.
+    fn first(self) -> &'static str {
+        match self {
+            Heard::Choice | Heard::Answer => "",
+            Heard::Name => "@__device_name[(uint32)0, (int64)-1] = \"?\";",
+            Heard::Uuid => "@__device_uuid[(uint32)0, (int64)-1] = (uint64)0;",
+            Heard::Place => "@__device_place[(uint32)0, (int64)-1, (int64)0] = (int64)0;",
+        }
+    }
+
     fn listeners(self) -> &'static [Listener] {
         match self {
-            Heard::Device => DEVICES,
+            Heard::Choice => CHOICES,
+            Heard::Answer => ANSWERS,
             Heard::Name => NAMES,
             Heard::Uuid => UUIDS,
             Heard::Place => PLACES,
@@ -61,8 +76,6 @@ struct Variable {
     said: &'static str,
     /// What has to be heard, besides which context it is.
     heard: &'static [Heard],
-    /// What is known when nobody has: it also says of what type the maps are.
-    first: &'static str,
 }
 
 impl Variable {
@@ -72,19 +85,18 @@ impl Variable {
 }
 
 static VARIABLES: &[Variable] = &[
-    Variable { name: "context", said: "$context < 4096 ? (uint64)0 : $context", heard: &[], first: "" },
-    Variable { name: "device", said: "DEVICE $device", heard: &[Heard::Device], first: "" },
+    Variable { name: "context", said: "$context < 4096 ? (uint64)0 : $context", heard: &[] },
+    Variable { name: "chosen_device", said: "DEVICE $device", heard: &[Heard::Choice] },
+    Variable { name: "device", said: "DEVICE $device", heard: &[Heard::Choice, Heard::Answer] },
     Variable {
         name: "device_name",
         said: "DEVICE has_key(@__device_name, (pid, $device)) ? @__device_name[pid, $device] : \"?\"",
-        heard: &[Heard::Device, Heard::Name],
-        first: "@__device_name[(uint32)0, (int64)-1] = \"?\";",
+        heard: &[Heard::Choice, Heard::Answer, Heard::Name],
     },
     Variable {
         name: "device_uuid",
         said: "DEVICE UUID(@__device_uuid[pid, $device])",
-        heard: &[Heard::Device, Heard::Uuid],
-        first: "@__device_uuid[(uint32)0, (int64)-1] = (uint64)0;",
+        heard: &[Heard::Choice, Heard::Answer, Heard::Uuid],
     },
     Variable {
         name: "device_pci",
@@ -93,8 +105,7 @@ static VARIABLES: &[Variable] = &[
             let $bus = @__device_place[pid, $device, 33];
             let $slot = @__device_place[pid, $device, 34];
             PCI($domain > 0 && $bus > 0 && $slot > 0 ? (($domain - 1) << 16) | (($bus - 1) << 8) | (($slot - 1) << 3) : -1)",
-        heard: &[Heard::Device, Heard::Place],
-        first: "@__device_place[(uint32)0, (int64)-1, (int64)0] = (int64)0;",
+        heard: &[Heard::Choice, Heard::Answer, Heard::Place],
     },
 ];
 
@@ -244,9 +255,14 @@ static CONTEXTS: &[Listener] = &[
     of_driver(&["cuCtxDestroy_v2"], DESTROYED),
 ];
 
-/// Those who tell which device it is.
-static DEVICES: &[Listener] = &[
+/// Those who choose a device.
+static CHOICES: &[Listener] = &[
     of_driver(&["cuDevicePrimaryCtxRetain"], RETAINED),
+    of_runtime(&["cudaSetDevice"], CHOSEN, &[("DEVICE", "args.device")]),
+];
+
+/// Those who say which device it is. Libraries ask them all the time.
+static ANSWERS: &[Listener] = &[
     of_driver(&["cuCtxGetDevice"], ANSWERED),
     Listener {
         when: Some("args.ctx == 0 && retval == CUDA_SUCCESS"),
@@ -256,7 +272,6 @@ static DEVICES: &[Listener] = &[
         when: Some("args.ctx != 0 && retval == CUDA_SUCCESS"),
         ..of_driver(&["cuCtxGetDevice_v2"], ANSWERED_OF)
     },
-    of_runtime(&["cudaSetDevice"], CHOSEN, &[("DEVICE", "args.device")]),
     of_runtime(&["cudaGetDevice"], CHOSEN, &[("DEVICE", "*args.device")]),
 ];
 
@@ -303,12 +318,12 @@ pub(super) fn expand(script: &mut Script) {
     if asked.count == 0 {
         return;
     }
-    if has_device_labels(script) {
-        asked.names.extend(["device_uuid", "device_name"]);
-    }
     let variables = || VARIABLES.iter().filter(|variable| asked.names.contains(&variable.name));
-    script.items.extend(kept(variables().map(|variable| variable.first)));
-    let heard: BTreeSet<Heard> = variables().flat_map(|variable| variable.heard).copied().collect();
+    let mut heard: BTreeSet<Heard> = variables().flat_map(|variable| variable.heard).copied().collect();
+    if has_device_labels(script) {
+        heard.extend([Heard::Name, Heard::Uuid]);
+    }
+    script.items.extend(kept(heard.iter().map(|heard| heard.first())));
     let listeners = CONTEXTS.iter().chain(heard.iter().flat_map(|heard| heard.listeners()));
     script.items.extend(listeners.flat_map(|listener| listener.clauses("device")));
 }
@@ -374,11 +389,49 @@ fn known_to_the_checker(e: &mut Expr) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::Span;
+    use crate::ast::SpecPart;
+    use crate::diagnostic::Diagnostics;
+    use crate::parse::parse;
+    use crate::span::{Source, Span, Spanned};
+
+    /// The functions that a script listens to besides its own.
+    fn listened(script: &str) -> Vec<String> {
+        let mut script =
+            parse(&Source::new("t.ct", script), &[], &mut Diagnostics::default()).expect("a script");
+        expand(&mut script);
+        let clauses = script.items.iter().filter_map(|item| match item {
+            Item::Clause(clause) => Some(clause),
+            _ => None,
+        });
+        let parts = clauses.flat_map(|clause| &clause.probes).flat_map(|probe| &probe.parts);
+        let quoted = |part: &Spanned<SpecPart>| match &part.node {
+            SpecPart::Quoted(function) => Some(function.clone()),
+            _ => None,
+        };
+        parts.filter_map(quoted).collect()
+    }
+
+    #[test]
+    fn what_libraries_ask_all_the_time_is_not_listened_to_for_the_chosen_device_and_its_labels() {
+        let metric = |device: &str| {
+            format!(
+                "metric @n = {{ labels = \"process, cuda.device\" }} cuda:launch {{ @n[pid, {device}] = count() }}"
+            )
+        };
+        let answers = ["cuCtxGetDevice", "cuCtxGetDevice_v2", "cudaGetDevice"];
+        let has = |functions: &[String], name: &str| functions.iter().any(|function| function == name);
+        let chosen = listened(&metric("false ? device : chosen_device"));
+        assert!(has(&chosen, "cudaSetDevice") && has(&chosen, "cuDeviceGetUuid"), "{chosen:?}");
+        assert!(answers.iter().all(|answer| !has(&chosen, answer)), "{chosen:?}");
+        let asked = listened(&metric("true ? device : chosen_device"));
+        assert!(answers.iter().all(|answer| has(&asked, answer)), "{asked:?}");
+    }
 
     #[test]
     fn what_is_put_in_can_be_read() {
-        assert_eq!(kept(VARIABLES.iter().map(|variable| variable.first)).len(), 8);
+        let all = VARIABLES.iter().flat_map(|variable| variable.heard);
+        let all: BTreeSet<Heard> = all.copied().collect();
+        assert_eq!(kept(all.iter().map(|heard| heard.first())).len(), 8);
         for variable in VARIABLES {
             expression(&variable.lookup(), Span::default());
         }
