@@ -24,11 +24,11 @@ struct Receiver {
 impl Receiver {
     /// The first so many requests of each kind are refused; with TLS if there is a certificate and its key.
     fn start(refusals: u32, tls: &[&str]) -> Option<Receiver> {
-        Receiver::start_at(0, refusals, tls)
+        Receiver::start_at([0, 0], refusals, tls)
     }
 
-    /// With a port for HTTP; 0 is any.
-    fn start_at(port: u16, refusals: u32, tls: &[&str]) -> Option<Receiver> {
+    /// With ports for gRPC and HTTP; 0 is any.
+    fn start_at([grpc, http]: [u16; 2], refusals: u32, tls: &[&str]) -> Option<Receiver> {
         let needs = "import grpc, opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc";
         let has = Command::new("python3").args(["-c", needs]).stderr(Stdio::null()).status();
         if !has.is_ok_and(|status| status.success()) {
@@ -39,7 +39,8 @@ impl Receiver {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/otlp_receiver.py");
         let mut command = Command::new("python3");
         command.arg(program).arg(folder.path().join("got")).arg(refusals.to_string()).args(tls);
-        let mut running = Running::start(command.env("OTLP_HTTP_PORT", port.to_string()));
+        command.env("OTLP_GRPC_PORT", grpc.to_string()).env("OTLP_HTTP_PORT", http.to_string());
+        let mut running = Running::start(&mut command);
         running.wait_for_line(" ");
         let ports = running.heard()[0].split_once(' ').expect("two ports");
         let (grpc, http) = (ports.0.parse().expect("a port"), ports.1.parse().expect("a port"));
@@ -545,18 +546,22 @@ fn a_receiver_that_comes_late_gets_everything() {
     if !can_trace() {
         return;
     }
-    let free =
-        std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
-    let mut command = paced(&format!("otlp=http://{free}"), 3000);
-    let trace = Running::start(&mut command);
-    std::thread::sleep(std::time::Duration::from_millis(2500));
-    let Some(receiver) = Receiver::start_at(free.port(), 0, &[]) else { return };
-    let said = trace.lines().join("\n");
-    assert!(!said.contains("delivered") && !said.contains("dropped"), "{said}");
-    let bodies: Vec<Value> =
-        receiver.got("traces", "http/protobuf").iter().map(|line| line["body"].clone()).collect();
-    assert_eq!(spans(&bodies).len(), 3000);
-    drop(receiver.running);
+    for (way, scheme) in [("grpc", "grpc"), ("http/protobuf", "http")] {
+        let free = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|socket| socket.local_addr())
+            .expect("a port");
+        let mut command = paced(&format!("otlp={scheme}://{free}"), 3000);
+        let trace = Running::start(&mut command);
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        let ports = if scheme == "grpc" { [free.port(), 0] } else { [0, free.port()] };
+        let Some(receiver) = Receiver::start_at(ports, 0, &[]) else { return };
+        let said = trace.lines().join("\n");
+        assert!(said.contains("delivered all 30") && !said.contains("dropped"), "{way}: {said}");
+        let bodies: Vec<Value> =
+            receiver.got("traces", way).iter().map(|line| line["body"].clone()).collect();
+        assert_eq!(spans(&bodies).len(), 3000, "{way}");
+        drop(receiver.running);
+    }
 }
 
 /// Accepts connections and never answers.
@@ -582,6 +587,7 @@ fn a_receiver_that_never_answers_holds_the_end_up_once() {
         said.split(" spans or series were not delivered").next().and_then(|said| said.split(' ').next_back());
     let lost: u32 = lost.and_then(|count| count.parse().ok()).unwrap_or(0);
     assert!(lost > 4000 && said.contains("no answer"), "{said}");
+    assert!(said.contains("delivered nothing to http://127.0.0.1") && !said.contains("wrote"), "{said}");
     assert!(begun.elapsed() < std::time::Duration::from_secs(25), "{:?}", begun.elapsed());
 }
 

@@ -466,3 +466,35 @@ fn every_export_holds_fifty_thousand_spans() {
     assert_eq!(perfetto.slices().len(), expected);
     assert_eq!(text("folded").lines().count(), 1, "one thread is named as the other");
 }
+
+/// Nothing but what is in the files after a second counts.
+#[test]
+fn files_of_a_tracer_that_is_killed_can_be_read() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let [chrome, recording] = ["t.json", "t.jsonl"].map(|name| folder.path().join(name));
+    let mut command = cudatrace();
+    command.args(["-e", "uretprobe:libcuda:cuInit { span(); printf(\"said\\n\") }"]);
+    command.args(["--export", &format!("chrome={}", chrome.display())]);
+    command.args(["--export", &format!("jsonl={}", recording.display()), "--", "python3", "-c"]);
+    command.args([
+        "import ctypes, os, sys, time\ndriver, tracer = ctypes.CDLL(sys.argv[1]), os.getppid()\n\
+         while os.getppid() == tracer: driver.cuInit(0); time.sleep(0.01)",
+        &example("libcuda.so.1"),
+    ]);
+    let mut trace = Running::start(&mut command);
+    trace.wait_for_line("said");
+    let has_calls = |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.contains("cuInit"));
+    // Calls never pause for as long as an idle export waits.
+    wait_for("calls in both files", || has_calls(&chrome) && has_calls(&recording));
+    trace.signal(libc::SIGKILL);
+    trace.ended();
+    let whole: Value =
+        serde_json::from_str(&std::fs::read_to_string(&chrome).expect("there")).expect("whole JSON");
+    assert!(whole["traceEvents"].as_array().expect("rows").len() > 5);
+    let printed = std::fs::read_to_string(&recording).expect("there");
+    let printed = printed.lines().find(|line| line.contains("\"type\":\"printf\"")).expect("a text");
+    assert!(!printed.contains("\"comm\":\"\"") && printed.contains("\"program\":\"python"), "{printed}");
+}

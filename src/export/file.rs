@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -54,6 +55,8 @@ pub struct Destination {
 #[derive(Debug, Default)]
 struct Delivery {
     lost: Mutex<Lost>,
+    /// Spans and series that were taken; none if nothing is sent.
+    delivered: Mutex<Option<u64>>,
     /// Why what waits has not been taken yet.
     obstacle: Mutex<Option<String>>,
     /// What the server says though it takes all.
@@ -122,6 +125,18 @@ impl Destination {
     /// Whether what is sent is read from a recording.
     pub fn is_recorded(&self) -> bool {
         self.recorded
+    }
+
+    /// Counts spans or series that a receiver took. What has a receiver says so before: 0.
+    pub fn deliver(&self, count: u64) {
+        if let Ok(mut delivered) = self.delivery.delivered.lock() {
+            *delivered.get_or_insert_default() += count;
+        }
+    }
+
+    /// Spans and series that a receiver took; none if it has no receiver.
+    pub fn delivered(&self) -> Option<u64> {
+        *self.delivery.delivered.lock().ok()?
     }
 
     /// Counts what could not be delivered.
@@ -209,6 +224,12 @@ impl Destination {
 
     /// Creates the file in hand.
     pub fn create(&self) -> Result<Box<dyn Write + Send>> {
+        self.create_with_end(b"")
+    }
+
+    /// The same for a format that has something behind its last row, which stands there at any time where that can be: a
+    /// compressed file is never rewritten, and a pipe cannot be.
+    pub fn create_with_end(&self, end: &'static [u8]) -> Result<Box<dyn Write + Send>> {
         let path = self.path();
         let file = match (self.is_stdout(), self.only_new) {
             (true, _) => stdout(),
@@ -220,11 +241,16 @@ impl Destination {
             count.store(0, Ordering::Relaxed);
         }
         let arrived = (!self.is_compressed()).then(|| self.arrived.clone());
-        let counted = Counted { file, size: self.size.clone(), total: self.total.clone(), arrived };
-        let buffered = BufWriter::with_capacity(self.buffer(), counted);
+        let can_be_whole = !end.is_empty() && file.metadata().is_ok_and(|file| file.is_file());
+        let file = Counted { file, size: self.size.clone(), total: self.total.clone(), arrived };
+        let capacity = self.buffer();
+        let buffered = |file| BufWriter::with_capacity(capacity, file);
         let out: Box<dyn Write + Send> = match self.is_compressed() {
-            true => Box::new(GzEncoder::new(buffered, Compression::fast())),
-            false => Box::new(buffered),
+            true => Box::new(GzEncoder::new(buffered(file), Compression::fast())),
+            false if can_be_whole && !self.is_stdout() => {
+                Box::new(Whole { file, buffer: Vec::new(), capacity, at: 0, end, is_closed: false })
+            }
+            false => Box::new(buffered(file)),
         };
         Ok(Box::new(Offered { out, offered: self.offered.clone(), arrived: self.arrived.clone() }))
     }
@@ -281,6 +307,56 @@ impl Destination {
     }
 }
 
+/// A file that can be read at any time: behind what is in it stands the end of its format, which what comes next overwrites.
+struct Whole {
+    file: Counted,
+    buffer: Vec<u8>,
+    capacity: usize,
+    /// Where the next part goes.
+    at: u64,
+    end: &'static [u8],
+    /// The end itself has been written.
+    is_closed: bool,
+}
+
+impl Whole {
+    fn write_out(&mut self) -> io::Result<()> {
+        let parts = self.buffer.len();
+        if !self.is_closed {
+            self.buffer.extend_from_slice(self.end);
+        }
+        let mut written = 0;
+        while written < self.buffer.len() {
+            let more = match self.file.file.write_at(&self.buffer[written..], self.at + written as u64) {
+                Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                more => more,
+            }?;
+            self.file.count(more.min(parts.saturating_sub(written)));
+            written += more;
+        }
+        self.at += parts as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl Write for Whole {
+    /// Takes all: what the format writes at once is never in the file in part.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.is_closed |= bytes == self.end;
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= self.capacity {
+            self.write_out()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write_out()
+    }
+}
+
 /// Standard output without a buffer of others.
 fn stdout() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
@@ -316,12 +392,17 @@ struct Counted {
     arrived: Option<Arc<AtomicU64>>,
 }
 
+impl Counted {
+    fn count(&self, written: usize) {
+        let counts = [&self.size, &self.total].into_iter().chain(&self.arrived);
+        counts.for_each(|count| _ = count.fetch_add(written as u64, Ordering::Relaxed));
+    }
+}
+
 impl Write for Counted {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
-        self.size.fetch_add(written as u64, Ordering::Relaxed);
-        self.total.fetch_add(written as u64, Ordering::Relaxed);
-        self.arrived.iter().for_each(|arrived| _ = arrived.fetch_add(written as u64, Ordering::Relaxed));
+        self.count(written);
         Ok(written)
     }
 
@@ -370,6 +451,25 @@ mod tests {
         assert_eq!(size_in_bytes("77"), Some(77));
         assert_eq!(size_in_bytes("1.5G"), None);
         assert_eq!(size_in_bytes(""), None);
+    }
+
+    #[test]
+    fn a_file_with_an_end_is_whole_whenever_it_is_written_out() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("rows.json");
+        let dest = Destination::new(path.to_str().expect("UTF-8"), None);
+        let mut out = dest.create_with_end(b"]").expect("a file");
+        let written = || std::fs::read_to_string(&path).expect("there");
+        out.write_all(b"[1").expect("written");
+        assert_eq!(written(), "");
+        out.flush().expect("written");
+        assert_eq!(written(), "[1]");
+        out.write_all(b",2").expect("written");
+        out.flush().expect("written");
+        assert_eq!((written().as_str(), dest.bytes(), dest.progress()), ("[1,2]", 4, (4, 4)));
+        out.write_all(b"]").expect("written");
+        out.flush().expect("written");
+        assert_eq!((written().as_str(), dest.bytes(), dest.progress()), ("[1,2]", 5, (5, 5)));
     }
 
     #[test]

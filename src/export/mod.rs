@@ -59,6 +59,8 @@ pub struct Kind {
     pub metrics: bool,
     /// It has a destination of its own where none is given.
     pub optional: bool,
+    /// How its file `FILE` is looked at.
+    pub look: Option<&'static str>,
 }
 
 /// Opens an export. Called again for the next file when one is full.
@@ -70,6 +72,9 @@ impl Kind {
         if dest.is_empty() { self.name.into() } else { format!("{}={dest}", self.name) }
     }
 }
+
+/// For what Perfetto reads.
+const PERFETTO: Option<&str> = Some("open it at https://ui.perfetto.dev");
 
 impl PartialEq for Kind {
     fn eq(&self, other: &Kind) -> bool {
@@ -91,16 +96,19 @@ pub static KINDS: &[Kind] = &[
         open: Some(|dest, run| Ok(Box::new(report::export::jsonl::Jsonl::new(dest.create()?, run)?))),
         metrics: false,
         optional: false,
+        look: Some("cudatrace report FILE --html trace.html"),
     },
     Kind {
         name: "chrome",
         dest: "FILE.json[.gz]",
         doc: "trace events for Perfetto, chrome://tracing and readers of PyTorch's traces; no rows of the GPU",
         open: Some(|dest, run| {
-            Ok(Box::new(report::export::chrome::Chrome::new(dest.create()?, run.clone())?))
+            let out = dest.create_with_end(report::export::chrome::END)?;
+            Ok(Box::new(report::export::chrome::Chrome::new(out, run.clone())?))
         }),
         metrics: false,
         optional: false,
+        look: PERFETTO,
     },
     Kind {
         name: "folded",
@@ -109,6 +117,7 @@ pub static KINDS: &[Kind] = &[
         open: Some(|dest, _| Ok(Box::new(report::export::folded::Folded::new(dest.create()?)))),
         metrics: false,
         optional: false,
+        look: None,
     },
     Kind {
         name: "otlp",
@@ -117,6 +126,7 @@ pub static KINDS: &[Kind] = &[
         open: Some(crate::otlp::export::open),
         metrics: true,
         optional: true,
+        look: None,
     },
     Kind {
         name: OPENMETRICS,
@@ -125,6 +135,7 @@ pub static KINDS: &[Kind] = &[
         open: None,
         metrics: true,
         optional: true,
+        look: None,
     },
     Kind {
         name: "perfetto",
@@ -133,6 +144,7 @@ pub static KINDS: &[Kind] = &[
         open: Some(|dest, run| Ok(Box::new(report::export::perfetto::Perfetto::new(dest.create()?, run)?))),
         metrics: false,
         optional: false,
+        look: PERFETTO,
     },
 ];
 
@@ -257,10 +269,9 @@ impl Exports {
         closed.iter().flat_map(|summary| summary.remarks()).for_each(|remark| messages.warning(&remark));
         let losses: Vec<String> = closed.iter().flat_map(|summary| summary.losses()).collect();
         losses.iter().for_each(|loss| messages.lost(loss));
-        // A recording has a summary of its own.
-        if self.observer.is_none() {
-            closed.iter().filter_map(|summary| summary.ended()).for_each(|ended| messages.note(&ended));
-        }
+        // A recording has a summary of its own, with the files that can be looked at.
+        let told = closed.iter().filter(|summary| self.observer.is_none() || !summary.can_be_looked_at());
+        told.filter_map(|summary| summary.ended()).for_each(|ended| messages.note(&ended));
         !losses.is_empty()
     }
 }

@@ -11,10 +11,12 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is written comes out of our buffers so long after the last of it.
 const QUIET: Duration = Duration::from_millis(250);
+/// While more and more comes, so often: of a run that is killed the rest is there.
+const BUSY: Duration = Duration::from_secs(1);
 /// Of a compressed file so many bytes, as they are before, are written out together: what a full disk or a crash leaves can be read
 /// up to there.
 const COMPRESSED_PART: u64 = 4 << 20;
@@ -27,7 +29,10 @@ pub struct Summary {
     /// `jsonl=trace.jsonl`
     pub what: String,
     dest: Destination,
+    look: Option<&'static str>,
     written: AtomicU64,
+    /// How often it got metrics.
+    readings: AtomicU64,
     dropped: AtomicU64,
     failure: Mutex<Option<String>>,
     /// What kept the receiver from taking anything when a record was dropped.
@@ -55,16 +60,36 @@ impl Summary {
         self.dest.bytes()
     }
 
-    /// What was written where, for who looks for it; nothing of standard output.
+    /// There is something that shows its file.
+    pub fn can_be_looked_at(&self) -> bool {
+        self.look.is_some()
+    }
+
+    /// What was written where, for who looks for it; nothing of standard output. Of what is sent only what arrived counts.
     pub fn ended(&self) -> Option<String> {
-        let (kind, dest) = self.what.split_once('=').filter(|(_, dest)| *dest != "-")?;
-        let written = self.written();
-        let records = if written == 1 { "record" } else { "records" };
-        let look = match kind {
-            "perfetto" | "chrome" => "; open it at https://ui.perfetto.dev",
-            _ => "",
+        let to = self.what.split_once('=').map_or("its receiver", |(_, dest)| dest);
+        if let Some(delivered) = self.dest.delivered() {
+            let lost = self.lost().count + self.dropped();
+            return Some(match (delivered, lost) {
+                (0, 0) => format!("there was nothing to deliver to {to}"),
+                (0, _) => format!("delivered nothing to {to}"),
+                (_, 0) => format!("delivered all {delivered} spans and series to {to}"),
+                _ => format!("delivered {delivered} spans and series to {to}, and {lost} not"),
+            });
+        }
+        if to == "-" {
+            return None;
+        }
+        let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let records = counted(self.written(), "record");
+        let readings = match self.readings.load(Ordering::Relaxed) {
+            0 => String::new(),
+            readings => format!(", and metrics as they were at {}", counted(readings, "time")),
         };
-        Some(format!("wrote {written} {records} to {dest}{look}"))
+        // How the others are looked at is no news to who asks for them.
+        let look =
+            self.look.filter(|look| !look.contains("FILE")).map_or(String::new(), |look| format!("; {look}"));
+        Some(format!("wrote {records} to {to}{readings}{look}"))
     }
 
     /// Why it ended before its time.
@@ -88,7 +113,9 @@ impl Queue {
         let summary = Arc::new(Summary {
             what: super::without_credentials(&kind.with(dest.text())),
             dest,
+            look: kind.look,
             written: AtomicU64::new(0),
+            readings: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             failure: Mutex::default(),
             obstacle: Mutex::default(),
@@ -96,8 +123,16 @@ impl Queue {
         let channel = Arc::new(Channel::default());
         let receiver = channel.clone();
         let ledger = Ledger::default();
-        let writer =
-            Writer { open, run, summary: summary.clone(), exporter: Some(exporter), dirty: false, ledger };
+        let writer = Writer {
+            open,
+            run,
+            summary: summary.clone(),
+            exporter: Some(exporter),
+            // What stands before the first record.
+            dirty: true,
+            flushed: Instant::now(),
+            ledger,
+        };
         let thread = std::thread::Builder::new().name(format!("ct-{}", kind.name)).spawn(move || {
             // However it ends: nobody may wait for it then.
             let _ends = Ends(&receiver);
@@ -241,6 +276,7 @@ struct Writer {
     /// None when it has failed.
     exporter: Option<Box<dyn Exporter>>,
     dirty: bool,
+    flushed: Instant,
     ledger: Ledger,
 }
 
@@ -312,7 +348,10 @@ impl Writer {
         loop {
             match receiver.receive(QUIET) {
                 Some(Message::Records(batch)) => self.write(&batch)?,
-                Some(Message::Metrics(families, boot_ns)) => self.exporter()?.metrics(&families, boot_ns)?,
+                Some(Message::Metrics(families, boot_ns)) => {
+                    self.exporter()?.metrics(&families, boot_ns)?;
+                    self.summary.readings.fetch_add(1, Ordering::Relaxed);
+                }
                 Some(Message::Flush) => self.flush()?,
                 None if self.dirty => self.flush()?,
                 None => self.exporter()?.idle()?,
@@ -331,7 +370,8 @@ impl Writer {
         }
         self.dirty = true;
         let (offered, arrived) = self.summary.dest.progress();
-        if self.summary.dest.is_compressed() && offered - arrived >= COMPRESSED_PART {
+        let has_part = self.summary.dest.is_compressed() && offered - arrived >= COMPRESSED_PART;
+        if has_part || self.flushed.elapsed() >= BUSY {
             self.flush()?;
         }
         self.settle();
@@ -345,6 +385,7 @@ impl Writer {
     fn flush(&mut self) -> io::Result<()> {
         self.exporter()?.flush()?;
         self.dirty = false;
+        self.flushed = Instant::now();
         self.settle();
         Ok(())
     }

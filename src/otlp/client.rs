@@ -46,6 +46,22 @@ enum Connection {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
+impl Connection {
+    /// Sends a message; waits until the connection is done with the one before.
+    async fn send(&mut self, message: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Connection::Http1(sender) => {
+                sender.ready().await?;
+                sender.send_request(message).await
+            }
+            Connection::Http2(sender) => {
+                sender.ready().await?;
+                sender.send_request(message).await
+            }
+        }
+    }
+}
+
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
@@ -124,12 +140,8 @@ impl Client {
             self.connection = Some(self.connect().await.map_err(Failure::passing)?);
         }
         let message = self.message(request).map_err(Failure::lasting)?;
-        let answer = match &mut self.connection {
-            Some(Connection::Http1(sender)) => sender.send_request(message).await,
-            Some(Connection::Http2(sender)) => sender.send_request(message).await,
-            None => return Err(Failure::passing("not connected")),
-        };
-        let answer = answer.map_err(Failure::passing)?;
+        let Some(connection) = &mut self.connection else { return Err(Failure::passing("not connected")) };
+        let answer = connection.send(message).await.map_err(Failure::passing)?;
         match self.target.protocol {
             Protocol::Grpc => grpc_answer(answer, request.signal).await,
             _ => http_answer(answer, request.signal, self.target.protocol.encoding()).await,

@@ -56,6 +56,7 @@ pub fn open(dest: &export::Destination, run: &Arc<Run>) -> Result<Box<dyn Export
     let disabled = environment("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let way = match Destination::new(dest.text(), &environment)? {
         _ if disabled => {
+            dest.deliver(0);
             dest.remark("nothing was sent: OTEL_SDK_DISABLED is true".into());
             Way::Disabled
         }

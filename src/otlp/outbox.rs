@@ -66,6 +66,7 @@ impl Outbox {
     /// # Errors
     /// There is no thread or no event loop for it.
     pub fn start(dest: Destination, traces: Target, metrics: Target) -> Result<Outbox> {
+        dest.deliver(0);
         let targets = [traces, metrics];
         let encodings = [0, 1].map(|at: usize| targets[at].protocol.encoding());
         let shared =
@@ -168,6 +169,7 @@ impl Shared {
         match sent {
             Sent::Taken { refused, message } => {
                 self.dest.set_obstacle(None);
+                self.dest.deliver(request.items.saturating_sub(refused));
                 match refused {
                     0 if message.is_empty() => {}
                     0 => self.dest.remark(format!("the receiver says: {}", message.escape_debug())),

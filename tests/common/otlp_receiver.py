@@ -4,7 +4,8 @@ Usage: otlp_receiver.py OUT [REFUSALS [CERTIFICATE KEY [CLIENTS]]]
 
 Prints the ports of gRPC and HTTP, then writes a JSON line for each request to OUT. The first REFUSALS requests of each kind are
 answered with "unavailable", as a receiver does that is overloaded. With a certificate both ports speak TLS, and with certificates of
-clients nobody else may connect. OTLP_HTTP_PORT is the port of HTTP, if it is to be a certain one.
+clients nobody else may connect. OTLP_GRPC_PORT and OTLP_HTTP_PORT are the ports, if they are to be
+certain ones.
 """
 
 import gzip
@@ -102,7 +103,7 @@ if len(sys.argv) > 4:
         context.load_verify_locations(sys.argv[5])
     web.socket = context.wrap_socket(web.socket, server_side=True)
 else:
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port("127.0.0.1:" + os.environ.get("OTLP_GRPC_PORT", "0"))
 server.start()
 print(port, web.server_port, flush=True)
 web.serve_forever()

@@ -45,7 +45,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         )));
     }
     let exports = exports(cli).map_err(Failure::wrong)?;
-    let files: Vec<String> = exports.iter().map(|asked| asked.dest.clone()).collect();
+    let files = exports.clone();
     let tally: Rc<RefCell<summary::Summary>> = Rc::default();
     let (seen, shown) = (tally.clone(), tally.clone());
     let show = std::io::stderr().is_terminal() && !cli.quiet;
@@ -96,20 +96,17 @@ fn exports(cli: &Cli) -> Result<Vec<Asked>> {
 }
 
 /// Says what there was, and what to do with it.
-fn finish(tally: &summary::Summary, files: &[String], quiet: bool) {
+fn finish(tally: &summary::Summary, exports: &[Asked], quiet: bool) {
     if quiet {
         return;
     }
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "\n{}", tally.short().trim_end());
-    for file in files.iter().filter(|file| *file != "-") {
-        let _ = writeln!(out, "recording     {file}");
-    }
-    if files.iter().any(|file| file.ends_with(".pftrace") || file.ends_with(".json")) {
-        let _ = writeln!(out, "look at it:   open it at https://ui.perfetto.dev");
-    }
-    if let Some(file) = files.iter().find(|file| file.ends_with(".jsonl") || file.ends_with(".jsonl.gz")) {
-        let _ = writeln!(out, "look at it:   cudatrace report {file} --html trace.html");
+    for Asked { kind, dest, .. } in exports.iter().filter(|asked| asked.dest != "-") {
+        if let Some(look) = kind.look {
+            let _ = writeln!(out, "recording     {dest}");
+            let _ = writeln!(out, "look at it:   {}", look.replace("FILE", dest));
+        }
     }
 }
 

@@ -21,6 +21,8 @@ use super::{End, Exporter, Run, json};
 const BASE_SECONDS: i128 = 7_889_238;
 /// Rows of a map that are shown as a counter at most.
 const SERIES: usize = 32;
+/// What stands behind the rows. Where it is written behind those that there are so far, a file is whole at any time.
+pub const END: &[u8] = b"\n]}\n";
 /// Numbers beyond lose bits in a reader's double.
 const EXACT: u64 = (1 << 53) - 1;
 
@@ -264,7 +266,7 @@ impl<W: Write + Send> Exporter for Chrome<W> {
             end.dropped
         );
         self.end_row()?;
-        self.out.write_all(b"\n]}\n")?;
+        self.out.write_all(END)?;
         self.out.flush()
     }
 }

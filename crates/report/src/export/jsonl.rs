@@ -187,8 +187,8 @@ fn member(line: &mut String, key: &str, text: &str) {
 }
 
 fn thread_members(thread: &Thread) -> String {
-    let mut members = format!(",\"pid\":{},\"tid\":{},\"comm\":", thread.pid, thread.tid);
-    json::string(&mut members, &thread.comm);
+    let mut members = format!(",\"pid\":{},\"tid\":{}", thread.pid, thread.tid);
+    member(&mut members, "comm", &thread.comm);
     if thread.program != thread.comm {
         members.push_str(",\"program\":");
         json::string(&mut members, &thread.program);
