@@ -143,4 +143,28 @@ mod tests {
         assert_eq!((map.find(0x5000), map.read), (None, size));
         assert_eq!(read, size);
     }
+
+    #[test]
+    fn links_pipes_and_files_of_others_are_not_believed() {
+        let mut other = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
+        let path = format!("/tmp/perf-{}.map", other.id());
+        let secret = format!("{path}.secret");
+        let name = std::ffi::CString::new(path.clone()).expect("no zero in it");
+        let opens = || PerfMap::open(other.id()).is_some();
+        let mut found = vec![opens()];
+        std::fs::write(&secret, "1000 10 first\n").expect("written");
+        std::os::unix::fs::symlink(&secret, &path).expect("linked");
+        found.push(opens());
+        std::fs::rename(&secret, &path).expect("renamed");
+        found.push(opens());
+        let is_given_away = std::os::unix::fs::chown(&path, Some(65534), None).is_ok();
+        found.push(!is_given_away || opens());
+        std::fs::remove_file(&path).expect("there");
+        // SAFETY: a C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        found.push(opens());
+        std::fs::remove_file(&path).expect("there");
+        other.kill().and_then(|()| other.wait()).expect("a child of ours");
+        assert_eq!(found, [false, false, true, !is_given_away, false]);
+    }
 }
