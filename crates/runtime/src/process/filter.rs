@@ -71,7 +71,8 @@ const NOTIFY: u8 = 27;
 const ALLOW: u8 = 28;
 
 /// The system call number decides alone for all but mmap, mprotect, prctl and seccomp, so the kernel caches "allow" for the others.
-const fn filter(also: u32) -> [libc::sock_filter; ALLOW as usize + 1] {
+/// `also` is reported as it is, `protect` if it makes memory executable.
+const fn filter(also: u32, protect: [u32; 2]) -> [libc::sock_filter; ALLOW as usize + 1] {
     [
         statement(LOAD, DATA_ARCH),
         branch(1, IF_EQUAL, AUDIT_ARCH, 2, COMPAT),
@@ -80,8 +81,8 @@ const fn filter(also: u32) -> [libc::sock_filter; ALLOW as usize + 1] {
         branch(4, IF_EQUAL, libc::SYS_execve as u32, NOTIFY, 5),
         branch(5, IF_EQUAL, libc::SYS_execveat as u32, NOTIFY, 6),
         branch(6, IF_EQUAL, libc::SYS_mmap as u32, MMAP, 7),
-        branch(7, IF_EQUAL, libc::SYS_mprotect as u32, PROTECT, 8),
-        branch(8, IF_EQUAL, libc::SYS_pkey_mprotect as u32, PROTECT, 9),
+        branch(7, IF_EQUAL, protect[0], PROTECT, 8),
+        branch(8, IF_EQUAL, protect[1], PROTECT, 9),
         branch(9, IF_EQUAL, libc::SYS_prctl as u32, PRCTL, 10),
         branch(10, IF_EQUAL, libc::SYS_seccomp as u32, SECCOMP, ALLOW),
         statement(LOAD, ARG_PROT),
@@ -160,22 +161,23 @@ impl Call {
 /// # Errors
 /// The kernel's; EBUSY when another tracer listens already, EACCES when new privileges are neither given up nor ours.
 pub fn install(ends: bool) -> io::Result<OwnedFd> {
-    let filter = filter(if ends { libc::SYS_exit_group as u32 } else { NO_CALL });
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    let also = if ends { libc::SYS_exit_group as u32 } else { NO_CALL };
     let base = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
-    // A caller that a signal interrupts must not see EINTR from mmap; kernels before 5.19 lack the flag.
-    seccomp(base | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &program).or_else(|error| {
-        match error.raw_os_error() {
-            Some(libc::EINVAL) => seccomp(base, &program),
-            _ => Err(error),
-        }
+    // A caller that a signal interrupts must not see EINTR from mmap.
+    let uninterrupted = base | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let protect = [libc::SYS_mprotect as u32, libc::SYS_pkey_mprotect as u32];
+    seccomp(uninterrupted, &filter(also, protect)).or_else(|error| match error.raw_os_error() {
+        // Kernels before 5.19 lack the flag. Compilers at run time are interrupted often, and call mprotect often.
+        Some(libc::EINVAL) => seccomp(base, &filter(also, [NO_CALL; 2])),
+        _ => Err(error),
     })
 }
 
-fn seccomp(flags: libc::c_ulong, program: &libc::sock_fprog) -> io::Result<OwnedFd> {
+fn seccomp(flags: libc::c_ulong, filter: &[libc::sock_filter]) -> io::Result<OwnedFd> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: `program` points to a filter that lives as long as the call; the kernel copies it. With NEW_LISTENER the
     // result is a new descriptor.
     sys::owned(unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, std::ptr::from_ref(program))
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, std::ptr::from_ref(&program))
     })
 }
