@@ -1,21 +1,27 @@
 //! Script maps as the reader sees them: cells merged over CPUs, read in batches, cleared and zeroed.
 //!
 //! A cell's words are those of `wire::map`. What was never touched is left out, save the scalar `count()`, which prints 0
-//! as bpftrace's does. Not here: order and `top` (`report`), which map prints when (`run`).
+//! as bpftrace's does. Not here: order and `top` (`report`), which map prints when (`run`), how counts survive that a map
+//! is emptied (`emptied`).
 
+use crate::emptied::{Since, Starts, Total};
 use crate::sys;
 use libbpf_sys as bpf;
 use report::{Cell, Point, Snapshot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::decode::{self, DecodeError, Value};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use wire::decode::{self, DecodeError, Header, Value};
 use wire::map::{Agg, Keeps, Map, MapValue, SERIES_CLAIMED, SERIES_WORDS};
 use wire::types::{Member, Type};
 
 /// Bytes of values that one batch may take.
 const BATCH_BYTES: usize = 1 << 20;
+/// Two records of one thread and CPU that are closer than this are of one run of a program.
+const ONE_RUN: Duration = Duration::from_millis(100);
 
 /// A map of the script in the kernel.
 #[derive(Debug)]
@@ -29,7 +35,21 @@ pub struct ScriptMap {
     cleared: AtomicBool,
     /// The reader set what was in it to zero last.
     zeroed: AtomicBool,
+    /// Programs read it, too: what they find must be what it holds.
+    read_by_programs: AtomicBool,
+    counted: Mutex<Counted>,
 }
+
+/// What the reader knows of a map whose samples are added up.
+#[derive(Debug, Default)]
+struct Counted {
+    starts: Starts,
+    /// The totals that were printed last, and by which record.
+    printed: Option<(Header, Totals)>,
+}
+
+/// By key.
+type Totals = Vec<(Vec<u8>, Total)>;
 
 /// Raw keys and cells: `keys[n * key_size..]` belongs to `cells[n * row..]`, a row being the cells of all CPUs.
 #[derive(Default)]
@@ -41,8 +61,14 @@ struct Rows {
 impl ScriptMap {
     /// A map as declared, its BPF map, and the number of possible CPUs.
     pub fn new(fd: OwnedFd, map: Map, cpus: usize, max_entries: u32) -> ScriptMap {
-        let [cleared, zeroed] = std::array::from_fn(|_| AtomicBool::new(false));
-        ScriptMap { fd, map, cpus, max_entries, cleared, zeroed }
+        let [cleared, zeroed, read_by_programs] = std::array::from_fn(|_| AtomicBool::new(false));
+        let counted = Mutex::default();
+        ScriptMap { fd, map, cpus, max_entries, cleared, zeroed, read_by_programs, counted }
+    }
+
+    /// Programs read it, too.
+    pub fn set_read_by_programs(&self) {
+        self.read_by_programs.store(true, Ordering::Relaxed);
     }
 
     /// As declared.
@@ -65,6 +91,39 @@ impl ScriptMap {
 
     /// Merged contents, in the order of the kernel. `index` is the map's in the manifest.
     pub fn snapshot(&self, index: u32, top: u32, div: u32) -> io::Result<Snapshot> {
+        match self.sums() {
+            Some(agg) => self.snapshot_of(agg, &self.totals()?, (index, top, div)),
+            None => self.snapshot_of_cells((index, top, div)),
+        }
+    }
+
+    /// As [`ScriptMap::snapshot`], for `print(@m)` in this record. A `clear(@m)` or `zero(@m)` of the same run is to take away
+    /// what is printed now, and no more.
+    pub fn print(&self, (index, top, div): (u32, u32, u32), record: Header) -> io::Result<Snapshot> {
+        let Some(agg) = self.sums() else { return self.snapshot(index, top, div) };
+        let totals = self.totals()?;
+        let snapshot = self.snapshot_of(agg, &totals, (index, top, div));
+        self.counted().printed = Some((record, totals));
+        snapshot
+    }
+
+    fn snapshot_of(
+        &self,
+        agg: &Agg,
+        totals: &Totals,
+        (map, top, div): (u32, u32, u32),
+    ) -> io::Result<Snapshot> {
+        let counted = self.counted();
+        let mut entries = Vec::new();
+        for (key, total) in totals {
+            if let Some(cell) = self.cell_since(agg, counted.starts.since(key, total)) {
+                entries.push((self.decode_key(key).map_err(io::Error::other)?, cell));
+            }
+        }
+        Ok(Snapshot { map, entries, top, div })
+    }
+
+    fn snapshot_of_cells(&self, (map, top, div): (u32, u32, u32)) -> io::Result<Snapshot> {
         let rows = self.rows()?;
         let keys = rows.keys.chunks_exact(self.key_size());
         let mut entries = Vec::new();
@@ -76,7 +135,66 @@ impl ScriptMap {
         if entries.is_empty() && self.zeroed.load(Ordering::Relaxed) {
             entries.extend(self.unset().map(|cell| (Vec::new(), cell)));
         }
-        Ok(Snapshot { map: index, entries, top, div })
+        Ok(Snapshot { map, entries, top, div })
+    }
+
+    /// The aggregation, if samples only add to the words of its cells.
+    fn sums(&self) -> Option<&Agg> {
+        match &self.map.value {
+            MapValue::Agg(
+                agg @ (Agg::Count
+                | Agg::Sum { .. }
+                | Agg::Avg { .. }
+                | Agg::Stats { .. }
+                | Agg::Hist { .. }
+                | Agg::LHist { .. }),
+            ) => Some(agg),
+            MapValue::Agg(Agg::Min { .. } | Agg::Max { .. } | Agg::TSeries { .. }) | MapValue::Plain(_) => {
+                None
+            }
+        }
+    }
+
+    /// It is emptied by subtraction: nobody but the reader sees it, and no key goes by itself.
+    fn is_emptied_by_subtraction(&self) -> bool {
+        self.sums().is_some() && !self.map.storage.evicts() && !self.read_by_programs.load(Ordering::Relaxed)
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cells summed over CPUs, and keys that are no longer in the kernel, but have counted something since.
+    fn totals(&self) -> io::Result<Totals> {
+        let rows = self.rows()?;
+        let cells = rows.cells.chunks_exact(self.row_size()).map(|row| self.total(row));
+        let mut totals: Totals =
+            rows.keys.chunks_exact(self.key_size()).map(<[u8]>::to_vec).zip(cells).collect();
+        if !self.map.storage.is_array() {
+            let counted = self.counted();
+            let there: HashSet<&[u8]> = totals.iter().map(|(key, _)| key.as_slice()).collect();
+            let gone = counted.starts.keys().filter(|key| !there.contains(key.as_slice()));
+            let gone: Totals = gone.map(|key| (key.clone(), vec![0; self.cell_size() / 8])).collect();
+            totals.extend(gone);
+        }
+        Ok(totals)
+    }
+
+    fn total(&self, row: &[u8]) -> Total {
+        let width = self.cell_size() / 8;
+        words(row).chunks_exact(width).fold(vec![0u64; width], |mut total, cell| {
+            total.iter_mut().zip(cell).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+            total
+        })
+    }
+
+    /// The cell, if there is something in it.
+    fn cell_since(&self, agg: &Agg, since: Since) -> Option<Cell> {
+        let keyless_count = self.map.key.is_empty() && *agg == Agg::Count;
+        let shown = keyless_count
+            || since.is_shown.unwrap_or(!self.map.storage.is_array())
+            || since.words.iter().any(|word| *word != 0);
+        shown.then(|| merge(agg, &since.words, since.words.len()))
     }
 
     /// What a map without keys reads as before something is put into it; none if it holds what has no zero.
@@ -96,15 +214,65 @@ impl ScriptMap {
     pub fn lookup(&self, key: &[Value]) -> io::Result<Option<Cell>> {
         let key = self.encode_key(key);
         let mut row = vec![0; self.row_size()];
-        match lookup(&self.fd, &key, &mut row) {
-            Ok(()) => self.touched(&row).map_err(io::Error::other),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(error) => Err(error),
+        let found = match lookup(&self.fd, &key, &mut row) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => false,
+            result => result.map(|()| true)?,
+        };
+        let Some(agg) = self.sums() else {
+            return if found { self.touched(&row).map_err(io::Error::other) } else { Ok(None) };
+        };
+        let since = self.counted().starts.since(&key, &self.total(&row));
+        Ok(if found || since.is_shown.is_some() { self.cell_since(agg, since) } else { None })
+    }
+
+    /// `clear(@m)`: no key is left. With the record that asks for it: if the same run has printed the map, what was
+    /// counted since is kept.
+    pub fn clear(&self, record: Option<Header>) -> io::Result<()> {
+        self.cleared.store(true, Ordering::Relaxed);
+        if !self.is_emptied_by_subtraction() {
+            self.clear_cells()?;
+            self.counted().starts.remove_all();
+            return Ok(());
+        }
+        let totals = self.totals_to_take(record)?;
+        let is_crowded = 2 * totals.len() > self.max_entries as usize;
+        let mut counted = self.counted();
+        for (key, total) in totals {
+            let is_useless = is_crowded || counted.starts.is_idle(&key, &total);
+            match self.map.storage.is_array() || !is_useless {
+                true => counted.starts.clear(key, total),
+                false => {
+                    let last = self.take(&key)?;
+                    counted.starts.clear_deleted(key, &total, &last);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a run that empties the map means to take away: what it has printed, or what is there now.
+    fn totals_to_take(&self, record: Option<Header>) -> io::Result<Totals> {
+        let printed = self.counted().printed.take();
+        match (printed, record) {
+            (Some((printed, totals)), Some(record)) if is_one_run(&printed, &record) => Ok(totals),
+            _ => self.totals(),
         }
     }
 
-    /// `clear(@m)`: no key is left.
-    pub fn clear(&self) -> io::Result<()> {
+    /// Deletes a key; its total was this, 0 if it was not there.
+    fn take(&self, key: &[u8]) -> io::Result<Total> {
+        let mut row = vec![0; self.row_size()];
+        match lookup_and_delete(&self.fd, key, &mut row) {
+            Err(error) if is_unsupported(&error) => {
+                ignore_missing(lookup(&self.fd, key, &mut row))?;
+                ignore_missing(delete(&self.fd, key))?;
+            }
+            result => ignore_missing(result)?,
+        }
+        Ok(self.total(&row))
+    }
+
+    fn clear_cells(&self) -> io::Result<()> {
         let rows = self.rows()?;
         let zero = vec![0; self.row_size()];
         for key in rows.keys.chunks_exact(self.key_size()) {
@@ -115,14 +283,13 @@ impl ScriptMap {
             };
             ignore_missing(done)?;
         }
-        self.cleared.store(true, Ordering::Relaxed);
         self.zeroed.store(false, Ordering::Relaxed);
         Ok(())
     }
 
     /// Deletes keys; those that are not there any more are no error.
     pub fn delete(&self, keys: &[Vec<Value>]) -> io::Result<()> {
-        keys.iter().try_for_each(|key| ignore_missing(delete(&self.fd, &self.encode_key(key))))
+        keys.iter().try_for_each(|key| self.remove(&self.encode_key(key)))
     }
 
     /// Deletes the keys whose process has ended. A key begins with the process id.
@@ -132,7 +299,14 @@ impl ScriptMap {
             let id = key.first_chunk().map_or(0, |id| u32::from_le_bytes(*id));
             ended(id)
         });
-        gone.into_iter().try_for_each(|key| ignore_missing(delete(&self.fd, key)))
+        gone.into_iter().try_for_each(|key| self.remove(key))
+    }
+
+    /// Deletes a key, and what is known of it.
+    fn remove(&self, key: &[u8]) -> io::Result<()> {
+        ignore_missing(delete(&self.fd, key))?;
+        self.counted().starts.remove(key);
+        Ok(())
     }
 
     /// `clear(@m)`, and no `zero(@m)` behind it.
@@ -140,9 +314,30 @@ impl ScriptMap {
         self.cleared.load(Ordering::Relaxed)
     }
 
-    /// `zero(@m)`: the keys stay, their values are 0.
-    pub fn zero(&self) -> io::Result<()> {
+    /// `zero(@m)`: the keys stay, their values are 0. The record is as in [`ScriptMap::clear`].
+    pub fn zero(&self, record: Option<Header>) -> io::Result<()> {
         self.cleared.store(false, Ordering::Relaxed);
+        if !self.is_emptied_by_subtraction() {
+            self.zero_cells()?;
+            self.counted().starts.remove_all();
+            return Ok(());
+        }
+        // Of an array's cells those of a sum show by their first word that they were touched.
+        let is_sum = matches!(self.map.value, MapValue::Agg(Agg::Sum { .. }));
+        let stays = !self.map.storage.is_array() || self.map.key.is_empty() || is_sum;
+        let totals = self.totals_to_take(record)?;
+        let mut counted = self.counted();
+        for (key, total) in totals {
+            let is_untouched = total.iter().all(|word| *word == 0);
+            match stays && !(self.map.storage.is_array() && is_untouched) {
+                true => counted.starts.zero(key, total),
+                false => counted.starts.clear(key, total),
+            }
+        }
+        Ok(())
+    }
+
+    fn zero_cells(&self) -> io::Result<()> {
         let mut rows = self.rows()?;
         let row_size = self.row_size();
         // The cell of an array is always there: only now can it be told that something was in it.
@@ -186,8 +381,7 @@ impl ScriptMap {
             MapValue::Plain(ty) => return self.plain(row, ty),
             MapValue::Agg(agg) => merge(agg, &words(row), self.cell_size() / 8),
         };
-        let keyless_count = self.map.key.is_empty() && matches!(self.map.value, MapValue::Agg(Agg::Count));
-        let shown = !self.map.storage.is_array() || keyless_count || row.iter().any(|byte| *byte != 0);
+        let shown = !self.map.storage.is_array() || row.iter().any(|byte| *byte != 0);
         Ok(shown.then_some(cell))
     }
 
@@ -421,6 +615,12 @@ fn encode_all(values: &[Value], types: &[Type], out: &mut [u8]) {
     }
 }
 
+/// Both records are of one run of a program.
+fn is_one_run(one: &Header, other: &Header) -> bool {
+    let apart = Duration::from_nanos(one.time_ns.abs_diff(other.time_ns));
+    (one.cpu, one.tid, one.tgid) == (other.cpu, other.tid, other.tgid) && apart < ONE_RUN
+}
+
 fn is_unsupported(error: &io::Error) -> bool {
     // ENOTSUPP (524) is what the kernel says of a map type without batches; EINVAL says a kernel without them.
     matches!(error.raw_os_error(), Some(524 | libc::EINVAL | libc::EOPNOTSUPP))
@@ -436,6 +636,13 @@ pub(crate) fn lookup(fd: &OwnedFd, key: &[u8], value: &mut [u8]) -> io::Result<(
     let result =
         unsafe { bpf::bpf_map_lookup_elem(fd.as_raw_fd(), key.as_ptr().cast(), value.as_mut_ptr().cast()) };
     sys::check_libbpf(result).map(drop)
+}
+
+/// Reads a key's value and deletes the key, likewise.
+fn lookup_and_delete(fd: &OwnedFd, key: &[u8], value: &mut [u8]) -> io::Result<()> {
+    let (key, value) = (key.as_ptr().cast(), value.as_mut_ptr().cast());
+    // SAFETY: as in `lookup`.
+    sys::check_libbpf(unsafe { bpf::bpf_map_lookup_and_delete_elem(fd.as_raw_fd(), key, value) }).map(drop)
 }
 
 /// Writes a key's value, likewise.
@@ -605,10 +812,10 @@ mod tests {
         assert_eq!(map.lookup(&key(7)).expect("lookup"), Some(number(7 * factor, true)));
         assert_eq!(map.lookup(&key(70_000)).expect("lookup"), None);
 
-        map.zero().expect("zero");
+        map.zero(None).expect("zero");
         let zeroed = map.snapshot(0, 0, 0).expect("snapshot").entries;
         assert!(zeroed.len() == 5000 && zeroed.iter().all(|(_, cell)| *cell == number(0, true)));
-        map.clear().expect("clear");
+        map.clear(None).expect("clear");
         assert_eq!(map.snapshot(0, 0, 0).expect("snapshot").entries, []);
     }
 
@@ -657,9 +864,9 @@ mod tests {
         let zero = Cell::Plain(Value::Int(0, 8));
         assert_eq!(plain.snapshot(0, 0, 0).expect("snapshot").entries, [(vec![], zero.clone())]);
         put(&plain, &[], |_| vec![1, 5]);
-        plain.zero().expect("zero");
+        plain.zero(None).expect("zero");
         assert_eq!(plain.lookup(&[]).expect("lookup"), Some(zero));
-        plain.clear().expect("clear");
+        plain.clear(None).expect("clear");
         assert_eq!(plain.lookup(&[]).expect("lookup"), None);
     }
 

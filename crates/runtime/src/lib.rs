@@ -16,6 +16,7 @@ pub mod btf;
 pub mod clock;
 mod control;
 mod detach;
+mod emptied;
 pub mod error;
 pub mod features;
 mod fetch;

@@ -601,9 +601,11 @@ impl Reader<'_> {
             }
             EventKind::Message { .. } => {}
             EventKind::PrintEntry { map } => cell = self.entry(*map, &values)?,
-            EventKind::PrintMap { map, top, div } => return self.print_map(speaker, (*map, *top, *div)),
-            EventKind::Clear { map } => return self.on_map(*map, |map| map.clear()),
-            EventKind::Zero { map } => return self.on_map(*map, |map| map.zero()),
+            EventKind::PrintMap { map, top, div } => {
+                return self.print_map(speaker, header, (*map, *top, *div));
+            }
+            EventKind::Clear { map } => return self.on_map(*map, |map| map.clear(Some(header))),
+            EventKind::Zero { map } => return self.on_map(*map, |map| map.zero(Some(header))),
             EventKind::Exit => {
                 speaker.exit = Some(exit_code(&values));
                 return Ok(());
@@ -639,14 +641,25 @@ impl Reader<'_> {
     fn print_map(
         &self,
         speaker: &mut Speaker<'_>,
+        header: Header,
         (index, top, div): (u32, u32, u32),
     ) -> Result<(), Failure> {
         let Some(map) = self.scripts.get(index as usize) else { return Ok(()) };
-        let mut snapshot = map.snapshot(index, top, div).map_err(Failure::Kernel)?;
+        let snapshot = match self.is_emptied(index) {
+            true => map.print((index, top, div), header),
+            false => map.snapshot(index, top, div),
+        };
+        let mut snapshot = snapshot.map_err(Failure::Kernel)?;
         if snapshot.entries.is_empty() {
             snapshot.entries.extend(map.unset().map(|cell| (Vec::new(), cell)));
         }
         speaker.say(self.manifest, &Output::Map(snapshot))
+    }
+
+    /// The script has a `clear` or `zero` of this map.
+    fn is_emptied(&self, index: u32) -> bool {
+        let empties = |kind: &EventKind| matches!(kind, EventKind::Clear { map } | EventKind::Zero { map } if *map == index);
+        self.manifest.events.iter().any(|event| empties(&event.kind))
     }
 
     fn on_map(

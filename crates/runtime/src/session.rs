@@ -247,7 +247,7 @@ impl Session {
 
     /// Removes all keys of a map, by its index in the manifest.
     pub fn clear(&self, map: u32) -> io::Result<()> {
-        self.core.script_map(map)?.clear()
+        self.core.script_map(map)?.clear(None)
     }
 
     /// Deletes keys of a map, by its index in the manifest.
@@ -522,6 +522,9 @@ impl Core {
                 self.stacks.add_uuids(self.duplicate(&map.symbol)?.0);
             }
             self.scripts.push(ScriptMap::new(fd, map.clone(), self.cpus, max_entries));
+        }
+        for map in &self.manifest.read {
+            self.scripts.get(*map as usize).into_iter().for_each(ScriptMap::set_read_by_programs);
         }
         for stack in &self.manifest.stacks[self.stacks.len()..] {
             self.stacks.add(self.duplicate(&stack.symbol)?.0, stack.clone());

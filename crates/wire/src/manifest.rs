@@ -16,7 +16,7 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
 /// Version of this format; a reader refuses another.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -99,6 +99,9 @@ pub struct Manifest {
     /// Maps whose keys begin with a process id, and are to be deleted when that process has ended.
     #[serde(default)]
     pub by_process: Vec<u32>,
+    /// Maps that programs read themselves, or delete keys of; the reader is alone with the others.
+    #[serde(default)]
+    pub read: Vec<u32>,
     /// Programs drop calls of processes that are not in [`PIDS_MAP`].
     pub pid_filter: bool,
     /// Print the maps at the end.

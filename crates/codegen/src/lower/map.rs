@@ -73,6 +73,9 @@ impl Cx<'_> {
                 let map = self.new_map(MapId(at as u32), usage);
                 self.manifest.maps.push(map);
             }
+            if (usage.walked || usage.read) && !self.manifest.read.contains(&(at as u32)) {
+                self.manifest.read.push(at as u32);
+            }
             let def = self.map_def(&self.manifest.maps[at]);
             self.module.maps.push(def);
             self.maps.push(MapRef(self.module.maps.len() as u32 - 1));
