@@ -480,3 +480,23 @@ fn multiplied() {
         assert!(seconds < 20.0, "{seconds} s: {text:.200}");
     }
 }
+
+/// What is joined by `||` or `&&` alone is as deep as its longest part, however many parts there are.
+#[test]
+fn a_long_chain_of_conditions_is_no_nesting() {
+    let chain = |op: &str, part: &str| {
+        (0..2000).map(|n| part.replace('~', &n.to_string())).collect::<Vec<_>>().join(op)
+    };
+    for condition in [
+        chain(" || ", "pid == ~"),
+        chain(" && ", "pid != ~"),
+        chain(" || ", "pid == ~ && tid > ~"),
+        chain(" && ", "(pid != ~ || tid > ~)"),
+    ] {
+        let (codes, seconds) = compile(&format!("uprobe:libc:malloc / {condition} / {{ @n = count() }}"));
+        assert_eq!(codes, [""; 0], "{condition:.60}");
+        assert!(seconds < 20.0, "{seconds} s: {condition:.60}");
+    }
+    let sum = format!("BEGIN {{ print({}) }}", chain(" + ", "pid"));
+    assert!(compile(&sum).0.contains(&"E0007"), "a sum is as deep as it is long");
+}

@@ -116,6 +116,8 @@ pub(super) struct Body<'c, 'p> {
     pub refused: BlockId,
     /// When the call in hand began, if it has been entered among the tracked ones.
     pub started: Option<VReg>,
+    /// In a loop that has others in it: where the rounds are that those may still have.
+    pub rounds_left: Option<Place>,
 }
 
 /// Offset in the frame of the word that says that `return` or `exit` ran in a callback.
@@ -160,6 +162,7 @@ impl<'c, 'p> Body<'c, 'p> {
             without_scratch: BlockId(0),
             refused: BlockId(0),
             started: None,
+            rounds_left: None,
         }
     }
 

@@ -17,6 +17,8 @@ use wire::{CounterKind, layout};
 const SHORT: i64 = 16;
 /// `BPF_MAX_LOOPS`
 const MAX_LOOPS: i64 = 8 * 1024 * 1024;
+/// Rounds that all loops in another loop may have together. Each is bounded, but their product would hold a CPU for minutes.
+const MAX_NESTED: i64 = MAX_LOOPS;
 
 /// The ends of a range with few steps and no loop in it: the verifier walks through every round, and nested ones multiply.
 pub(super) fn short_range(start: &Expr, end: &Expr, body: &[Stmt]) -> Option<(i64, i64)> {
@@ -28,6 +30,11 @@ pub(super) fn short_range(start: &Expr, end: &Expr, body: &[Stmt]) -> Option<(i6
 fn is_loop(stmt: &Stmt) -> bool {
     use StmtKind::{ForMap, ForRange, Unroll, While};
     matches!(stmt.kind, ForRange { .. } | ForMap { .. } | While { .. } | Unroll { .. })
+}
+
+/// Its rounds are counted at run time.
+fn is_counted_loop(stmt: &Stmt) -> bool {
+    is_loop(stmt) && !matches!(stmt.kind, StmtKind::Unroll { .. })
 }
 
 /// A `return` or `exit` in the loop may leave the clause.
@@ -73,6 +80,33 @@ impl<'p> Body<'_, 'p> {
         self.fun().loops.pop();
     }
 
+    /// Writes a loop. `write` gets the place of the rounds that are left, if it lies in another one: of all loops in the
+    /// outermost loop together.
+    fn nest(&mut self, body: &[Stmt], write: impl FnOnce(&mut Self, Option<Place>)) {
+        let around = self.rounds_left;
+        if around.is_none() && walk::any_stmt(body, &mut is_counted_loop) {
+            let left = self.scratch_temp(8);
+            self.store(left, Width::B64, MAX_NESTED);
+            self.rounds_left = Some(left);
+        }
+        write(self, around);
+        self.rounds_left = around;
+    }
+
+    /// Begins a round of a loop in another one.
+    fn spend_round(&mut self, left: Option<Place>, stop: BlockId) {
+        let Some(place) = left else { return };
+        let (some, none) = (self.b().block(), self.b().cold_block());
+        let left = self.load(place, Width::B64, false);
+        self.b().branch(Cmp::Ne, left, 0, some, none);
+        self.b().switch_to(none);
+        self.count(CounterKind::LoopLimit);
+        self.b().jump(stop);
+        self.b().switch_to(some);
+        let fewer = self.b().bin(Bin::Sub, left, 1);
+        self.store(place, Width::B64, fewer);
+    }
+
     pub(super) fn unroll(&mut self, count: u32, body: &[Stmt]) {
         let after = self.b().block();
         for _ in 0..count {
@@ -86,18 +120,21 @@ impl<'p> Body<'_, 'p> {
     /// `while`
     pub(super) fn while_loop(&mut self, cond: &Expr, body: &[Stmt]) {
         let limit = self.most_rounds().min(i64::from(self.cx.program.config.max_loop_iterations));
-        // One round more than the limit, to see whether the condition still holds then.
-        self.repeat((limit + 1).into(), may_leave(body), |lower, index, stop, next| {
-            let [test, inside] = std::array::from_fn(|_| lower.b().block());
-            let cut = lower.b().cold_block();
-            lower.cond(cond, test, stop);
-            lower.b().switch_to(test);
-            lower.b().branch(Cmp::Ult, index, limit, inside, cut);
-            lower.b().switch_to(cut);
-            lower.count(CounterKind::LoopLimit);
-            lower.b().jump(stop);
-            lower.b().switch_to(inside);
-            lower.round(body, stop, next);
+        self.nest(body, |lower, left| {
+            // One round more than the limit, to see whether the condition still holds then.
+            lower.repeat((limit + 1).into(), may_leave(body), |lower, index, stop, next| {
+                let [test, inside] = std::array::from_fn(|_| lower.b().block());
+                let cut = lower.b().cold_block();
+                lower.cond(cond, test, stop);
+                lower.b().switch_to(test);
+                lower.b().branch(Cmp::Ult, index, limit, inside, cut);
+                lower.b().switch_to(cut);
+                lower.count(CounterKind::LoopLimit);
+                lower.b().jump(stop);
+                lower.b().switch_to(inside);
+                lower.spend_round(left, stop);
+                lower.round(body, stop, next);
+            });
         });
     }
 
@@ -118,11 +155,14 @@ impl<'p> Body<'_, 'p> {
         let first = self.scratch_temp(8);
         self.store(first, Width::B64, start);
         let rounds = self.rounds(start, end);
-        self.repeat(rounds.into(), may_leave(body), |lower, index, stop, next| {
-            let first = lower.load(first, Width::B64, false);
-            let value = lower.b().bin(Bin::Add, first, index);
-            lower.set_scalar_variable(var, value.into());
-            lower.round(body, stop, next);
+        self.nest(body, |lower, left| {
+            lower.repeat(rounds.into(), may_leave(body), |lower, index, stop, next| {
+                lower.spend_round(left, stop);
+                let first = lower.load(first, Width::B64, false);
+                let value = lower.b().bin(Bin::Add, first, index);
+                lower.set_scalar_variable(var, value.into());
+                lower.round(body, stop, next);
+            });
         });
     }
 
@@ -239,15 +279,18 @@ impl<'p> Body<'_, 'p> {
 
     /// `for ($kv : @m)`
     pub(super) fn for_map(&mut self, var: VarId, map: MapId, body: &[Stmt]) {
-        let callback = self.callback(4, 3, |lower, [_, key, value, _], stop, next| {
-            let untouched = next;
-            lower.go_on_if_touched(map, key, value, untouched);
-            lower.fill_pair(var, map, key, value);
-            lower.round(body, stop, next);
+        self.nest(body, |lower, left| {
+            let callback = lower.callback(4, 3, |lower, [_, key, value, _], stop, next| {
+                lower.spend_round(left, stop);
+                let untouched = next;
+                lower.go_on_if_touched(map, key, value, untouched);
+                lower.fill_pair(var, map, key, value);
+                lower.round(body, stop, next);
+            });
+            let frame = lower.pointer(Place { base: Base::Frame, off: 0 });
+            lower.call_for_each(map, callback, frame.into());
+            lower.leave_if_left(may_leave(body));
         });
-        let frame = self.pointer(Place { base: Base::Frame, off: 0 });
-        self.call_for_each(map, callback, frame.into());
-        self.leave_if_left(may_leave(body));
     }
 
     /// Writes `(key, value)` of an element to the loop variable.

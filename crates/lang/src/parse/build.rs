@@ -608,10 +608,11 @@ impl<'a> Builder<'a> {
     fn binary(&mut self, pair: Pair) -> Expr {
         let span = self.span(&pair);
         let parts: Vec<Pair> = pair.into_inner().collect();
-        self.deeper(parts.len() / 2, span, |this| this.operators(parts)).unwrap_or_else(|| hole(span))
+        self.deeper(levels(&parts), span, |this| this.operators(parts)).unwrap_or_else(|| hole(span))
     }
 
-    /// Operands and operators in turn: those of a higher level are joined first, equal ones from the left.
+    /// Operands and operators in turn: those of a higher level are joined first, equal ones from the left. A chain of `||` or
+    /// of `&&` means the same however it is joined, and becomes a tree of few levels.
     fn operators(&mut self, parts: Vec<Pair>) -> Expr {
         let mut operands: Vec<Expr> = Vec::new();
         let mut pending: Vec<BinaryOp> = Vec::new();
@@ -621,7 +622,10 @@ impl<'a> Builder<'a> {
                 continue;
             }
             let op = operators::from_symbol(part.as_str()).expect("the grammar's operators are in the table");
-            while pending.last().is_some_and(|&before| operators::level(before) >= operators::level(op)) {
+            let is_chained = |before: BinaryOp| before == op && is_logical(op);
+            while pending.last().is_some_and(|&before| {
+                operators::level(before) >= operators::level(op) && !is_chained(before)
+            }) {
                 join(&mut operands, &mut pending);
             }
             pending.push(op);
@@ -974,10 +978,41 @@ fn is_prefix(rule: Rule) -> bool {
     matches!(rule, cast | increment | decrement | neg | not | bit_not | deref | address_of)
 }
 
+/// Joins the operands of the last operator, or of the last chain of `||` or `&&`.
 fn join(operands: &mut Vec<Expr>, pending: &mut Vec<BinaryOp>) {
-    let (Some(op), Some(rhs), Some(lhs)) = (pending.pop(), operands.pop(), operands.pop()) else { return };
+    let Some(op) = pending.pop() else { return };
+    let mut count = 2;
+    while is_logical(op) && pending.last() == Some(&op) {
+        pending.pop();
+        count += 1;
+    }
+    let chain = operands.split_off(operands.len().saturating_sub(count));
+    operands.extend(balanced(op, chain));
+}
+
+/// A tree of as few levels as there can be; operands stay in their order.
+fn balanced(op: BinaryOp, mut chain: Vec<Expr>) -> Option<Expr> {
+    if chain.len() < 2 {
+        return chain.pop();
+    }
+    let behind = chain.split_off(chain.len().div_ceil(2));
+    let (lhs, rhs) = (balanced(op, chain)?, balanced(op, behind)?);
     let span = lhs.span.to(rhs.span);
-    operands.push(Expr { kind: ExprKind::Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs) }, span });
+    Some(Expr { kind: ExprKind::Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs) }, span })
+}
+
+fn is_logical(op: BinaryOp) -> bool {
+    matches!(op, BinaryOp::Or | BinaryOp::And)
+}
+
+/// Levels of the tree that operands and operators in turn become, at most.
+fn levels(parts: &[Pair]) -> usize {
+    let is_logical = |part: &Pair| matches!(part.as_str(), "||" | "&&");
+    let between = parts.split(is_logical).map(|parts| parts.len() / 2);
+    let chains = parts.iter().filter(|part| is_logical(part)).count();
+    // A chain of `||`, in its operands chains of `&&`.
+    let of_chains = if chains == 0 { 0 } else { 2 * (chains.ilog2() as usize + 1) };
+    between.max().unwrap_or(0) + of_chains
 }
 
 /// Not what stands around statements.
