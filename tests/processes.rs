@@ -4,7 +4,7 @@ mod common;
 
 use common::{Running, can_trace, cudatrace, example, stderr, stdout};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn hammer(threads: u32, calls: u64) -> Running {
     let (threads, calls) = (threads.to_string(), calls.to_string());
@@ -322,4 +322,28 @@ fn compiled(name: &str, text: &str, options: &[&str]) -> std::path::PathBuf {
     compiler.args(["-O1", "-o"]).arg(&program).arg(&source).args(options);
     assert!(compiler.status().expect("gcc").success());
     program
+}
+
+#[test]
+fn to_print_a_call_is_no_call_that_is_printed() {
+    if !can_trace() {
+        return;
+    }
+    let mut writer = Command::new("sh");
+    let mut writer = writer
+        .args(["-c", "while :; do echo x; sleep 0.02; done"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("sh");
+    for probe in ["uprobe:libc:write", "uretprobe:libc:write"] {
+        let script =
+            format!("{probe} {{ printf(\"%d\\n\", pid); @calls = count() }} interval:s:1 {{ exit() }}");
+        let tracer =
+            cudatrace().args(["-q", "-e", &script]).stdout(Stdio::piped()).spawn().expect("cudatrace starts");
+        let own = tracer.id().to_string();
+        let text = stdout(&tracer.wait_with_output().expect("ended"));
+        assert!(!text.lines().any(|pid| pid == own), "{probe}");
+        assert!(text.lines().any(|pid| *pid == writer.id().to_string()), "{probe}: {text}");
+    }
+    writer.kill().and_then(|()| writer.wait()).expect("ours");
 }

@@ -14,6 +14,7 @@ use lang::resolve::probes::text;
 use lang::resolve::providers::{self, Found, ProviderKind};
 use lang::{Checked, Diagnostics, Known, Source, Span};
 use std::collections::HashSet;
+use std::path::Path;
 use target::{Machine, process};
 use wire::Features;
 use wire::Manifest;
@@ -307,6 +308,7 @@ impl<'a> Compiler<'a> {
         let options = codegen::Options {
             arch: if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 },
             pid_filter: traced,
+            own_process: self.probes_own_files().then(std::process::id),
             follow: if traced && !follows && !self.cli.no_children { self.follow() } else { None },
             unwind: self.unwind(features),
             pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
@@ -327,6 +329,19 @@ impl<'a> Compiler<'a> {
         }
         self.options = Some(options);
         Ok(compiled)
+    }
+
+    /// Every process is traced, and a probed file is mapped by our own one, such as libc.
+    fn probes_own_files(&self) -> bool {
+        let Some(checked) = self.checked.as_ref().filter(|_| self.machine.scope().is_system_wide()) else {
+            return false;
+        };
+        let ours = process::mappings(std::process::id());
+        let is_ours = |path: &Path| ours.iter().any(|mapping| mapping.name.path() == Some(path));
+        checked.program.files.iter().any(|file| {
+            let path = Path::new(&file.path);
+            is_ours(path) || path.canonicalize().is_ok_and(|path| is_ours(&path))
+        })
     }
 
     /// What the kernel tells of a new task, and where; without it children are not followed.

@@ -44,6 +44,8 @@ pub struct Options {
     pub cpus: u32,
     /// Drop calls of processes that are not in `ct_pids`.
     pub pid_filter: bool,
+    /// The tracer's own process, if it calls functions that are probed: to print one of its calls is to make another one.
+    pub own_process: Option<u32>,
     /// With `pid_filter`: also programs that follow forks and exits, by the tracepoints' field offsets.
     pub follow: Option<Follow>,
     /// Programs walk user stacks themselves, by unwind tables; else the kernel does, by frame pointers.
@@ -70,6 +72,7 @@ impl Options {
             features,
             cpus,
             pid_filter: false,
+            own_process: None,
             follow: None,
             unwind: None,
             pid_namespace: None,

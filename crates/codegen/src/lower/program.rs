@@ -7,7 +7,7 @@ use super::{Cx, abi, pair, walk};
 use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
-use lang::hir::{Attach, Counter, Expr, ExprKind, Probe, Signature, Site, Stmt, Trial};
+use lang::hir::{Attach, Counter, Expr, ExprKind, Probe, Signature, Site, Stmt, StmtKind, Trial};
 use wire::manifest::{self, Side};
 
 impl<'p> Cx<'p> {
@@ -201,6 +201,25 @@ fn by_shift(sites: &[Site], matters: bool) -> Vec<(u32, Vec<Site>)> {
     groups
 }
 
+/// Each call of a function makes the tracer write something.
+fn prints_calls(probe: &Probe) -> bool {
+    let prints = |stmt: &Stmt| {
+        matches!(
+            stmt.kind,
+            StmtKind::Printf { .. }
+                | StmtKind::Message { .. }
+                | StmtKind::Rows { .. }
+                | StmtKind::Export { .. }
+                | StmtKind::PrintValue(_)
+                | StmtKind::PrintEntry { .. }
+                | StmtKind::PrintMap { .. }
+                | StmtKind::Time(_)
+        )
+    };
+    matches!(probe.attach, Attach::Entry(_) | Attach::Return(_))
+        && walk::any_stmt(&probe.body, &mut |stmt| prints(stmt))
+}
+
 /// The sites and their cookies.
 pub(super) fn uprobes(side: Side, sites: &[Site], layout: &Layout) -> manifest::Attach {
     let site = |site: &Site| {
@@ -294,6 +313,11 @@ impl<'c, 'p> Body<'c, 'p> {
     fn guards(&mut self, filtered: bool, skip: BlockId) {
         if filtered && self.cx.options.pid_filter {
             self.pid_filter(skip);
+        } else if let Some(own) = self.cx.options.own_process.filter(|_| filtered && prints_calls(self.probe))
+        {
+            let thread = self.pro(Pro::Thread);
+            let tgid = self.b().bin(crate::ir::Bin::Shr, thread, 32);
+            self.go_on_unless(Cmp::Eq, tgid, i64::from(own), skip);
         }
         if self.probe.attach != Attach::End {
             self.exit_test(skip);
