@@ -37,6 +37,10 @@ const VERSYM_HIDDEN: u16 = 0x8000;
 const MOST_SEARCHED: usize = 4 << 30;
 /// Bytes of a table of names at most: 1 GB is some ten times that of the largest libraries.
 const MOST_NAMES: usize = 1 << 30;
+/// Bytes of a symbol table or of its hash table at most: 8 million symbols are several times those of the largest programs.
+const MOST_SYMBOLS: usize = SYM_SIZE << 23;
+/// Bytes of a list of notes at most.
+const MOST_NOTES: usize = 16 << 20;
 /// `NT_GNU_BUILD_ID`
 const NT_GNU_BUILD_ID: u32 = 3;
 
@@ -307,6 +311,12 @@ impl ElfFile {
         [".nv_fatbin", ".nvFatBinSegment"].iter().any(|name| self.section(name).is_some())
     }
 
+    /// Its symbol tables have a size that a reader of all symbols can bear.
+    pub fn has_bounded_symbols(&self) -> bool {
+        let mut tables = self.sections.iter().filter(|s| matches!(s.sh_type, SHT_SYMTAB | SHT_DYNSYM));
+        tables.all(|table| to_usize(table.sh_size) <= MOST_SYMBOLS)
+    }
+
     /// Has a symbol table besides the exported names.
     pub fn has_symtab(&self) -> bool {
         self.sections.iter().any(|section| section.sh_type == SHT_SYMTAB)
@@ -479,7 +489,7 @@ impl ElfFile {
     fn dynamic_table(&self) -> Option<Table<'_>> {
         let start = self.dynamic.symbols?;
         let len = self.dynamic_symbol_count()?.checked_mul(SYM_SIZE)?;
-        let entries = clamp(&self.bytes, start, len);
+        let entries = clamp(&self.bytes, start, len.min(MOST_SYMBOLS));
         let (at, size) = self.dynamic.strings?;
         Some(Table { entries, strings: clamp(&self.bytes, at, size.min(MOST_NAMES)), is_dynamic: true })
     }
@@ -488,7 +498,8 @@ impl ElfFile {
         let section = self.sections.iter().find(|s| s.sh_type == SHT_SYMTAB)?;
         let strings = self.section_bytes(self.sections.get(section.sh_link as usize)?);
         let strings = clamp(strings, 0, MOST_NAMES);
-        Some(Table { entries: self.section_bytes(section), strings, is_dynamic: false })
+        let entries = clamp(self.section_bytes(section), 0, MOST_SYMBOLS);
+        Some(Table { entries, strings, is_dynamic: false })
     }
 
     /// The dynamic table does not say how long the symbol table is: the section header does, else the hash tables.
@@ -498,7 +509,7 @@ impl ElfFile {
         section
             .map(|s| to_usize(s.sh_size) / SYM_SIZE)
             .or_else(|| Some(u32_at(&self.bytes, self.dynamic.hash?.checked_add(4)?)? as usize))
-            .or_else(|| gnu_hash_count(self.bytes.get(self.dynamic.gnu_hash?..)?))
+            .or_else(|| gnu_hash_count(clamp(&self.bytes, self.dynamic.gnu_hash?, MOST_SYMBOLS)))
     }
 
     fn read_dynamic(&self) -> Dynamic {
@@ -681,7 +692,8 @@ fn build_id_in(list: &[u8]) -> Option<&[u8]> {
 }
 
 /// Notes as name (with its NUL), kind and data, up to the first that makes no sense.
-pub(crate) fn notes(mut list: &[u8]) -> impl Iterator<Item = (&[u8], u32, &[u8])> {
+pub(crate) fn notes(list: &[u8]) -> impl Iterator<Item = (&[u8], u32, &[u8])> {
+    let mut list = clamp(list, 0, MOST_NOTES);
     let padded = |len: usize| len.checked_add(3).map(|len| len & !3);
     std::iter::from_fn(move || {
         let (name_len, len, kind) = (u32_at(list, 0)? as usize, u32_at(list, 4)? as usize, u32_at(list, 8)?);

@@ -103,6 +103,17 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_that_is_a_pipe_is_none() {
+        let root = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(root.path().join("etc")).expect("made");
+        let name = root.path().join("etc/ld.so.cache").into_os_string().into_encoded_bytes();
+        let name = std::ffi::CString::new(name).expect("no zero in it");
+        // SAFETY: a C string and a mode.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(read(root.path()).is_empty());
+    }
+
+    #[test]
     fn cut_off_anywhere_it_does_not_panic() {
         let bytes = cache(&[(WANTED_FLAGS, "libcuda.so.1", "/a/libcuda.so.1")]);
         for end in 0..bytes.len() {

@@ -69,6 +69,8 @@ pub struct Symbols {
     build_ids: HashMap<PathBuf, Option<String>>,
     /// Stripped files that were asked for, and the files beside them that have their symbols.
     beside: HashMap<PathBuf, Option<(ElfFile, PathBuf)>>,
+    /// By file: whether the symbolizer may read its symbols.
+    bounded: HashMap<PathBuf, bool>,
     kernel_readable: OnceCell<bool>,
 }
 
@@ -123,6 +125,7 @@ impl Symbols {
             kernel_frames: HashMap::new(),
             build_ids: HashMap::new(),
             beside: HashMap::new(),
+            bounded: HashMap::new(),
             kernel_readable: OnceCell::new(),
         }
     }
@@ -208,7 +211,7 @@ impl Symbols {
     pub fn function_at(&mut self, pid: u32, address: u64) -> Option<String> {
         let region = self.region(pid, address)?;
         let offset = address - region.start + region.offset;
-        let mut elf = Elf::new(region.file.as_ref()?);
+        let mut elf = Elf::new(self.symbol_file(&region)?);
         elf.debug_syms = false;
         match self.symbolizer.symbolize_single(&Source::Elf(elf), Input::FileOffset(offset)) {
             Ok(Symbolized::Sym(sym)) if sym.offset == 0 => Some(sym.name.into_owned()),
@@ -319,16 +322,24 @@ impl Symbols {
         Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
     }
 
-    fn frames_in(&self, region: &Region, address: u64) -> Vec<Frame> {
+    /// Where a region's symbols are. The symbolizer reads all symbols of a file, so it gets none with endless tables.
+    fn symbol_file(&mut self, region: &Region) -> Option<PathBuf> {
+        let path = region.file.as_ref()?;
+        let is_endless = |path: &PathBuf| ElfFile::open(path).is_ok_and(|elf| !elf.has_bounded_symbols());
+        let bounded = self.bounded.entry(path.clone()).or_insert_with_key(|path| !is_endless(path));
+        bounded.then(|| path.clone())
+    }
+
+    fn frames_in(&mut self, region: &Region, address: u64) -> Vec<Frame> {
         let unknown = || {
             let offset = address - region.base;
             vec![Frame { offset, module: region.module.clone(), ..Frame::unknown(address) }]
         };
-        let Some(path) = &region.file else { return unknown() };
+        let Some(path) = self.symbol_file(region) else { return unknown() };
         let offset = address - region.start + region.offset;
         let found = |with_source| {
-            let mut elf = Elf::new(path);
-            elf.debug_syms = with_source && has_harmless_information(path);
+            let mut elf = Elf::new(&path);
+            elf.debug_syms = with_source && has_harmless_information(&path);
             match self.symbolizer.symbolize_single(&Source::Elf(elf), Input::FileOffset(offset)) {
                 Ok(Symbolized::Sym(sym)) => Some(self.named(&sym, address, region.module.as_deref())),
                 _ => None,
@@ -344,8 +355,8 @@ impl Symbols {
         let (path, shown) = (region.file.as_ref()?, Path::new(region.module.as_deref()?));
         let known = self.beside.entry(path.clone()).or_insert_with(|| {
             let elf = ElfFile::open(path).ok().filter(|elf| !elf.has_symtab())?;
-            let symbols = symbols_beside(&elf, path, shown)?.path().to_path_buf();
-            Some((elf, symbols))
+            let symbols = symbols_beside(&elf, path, shown).filter(ElfFile::has_bounded_symbols)?;
+            Some((elf, symbols.path().to_path_buf()))
         });
         let (elf, symbols) = known.as_ref()?;
         let address_in_file = elf.code_address(address - region.start + region.offset)?;

@@ -174,3 +174,48 @@ fn damaged_files_are_refused_or_read_in_part_but_never_panic() {
         }
     }
 }
+
+/// Moves the symbol table of a file to its end, and makes it as long as a file with a hole can be.
+fn with_endless_symbols(path: &Path) {
+    const SECTION: usize = 64;
+    let mut image = std::fs::read(path).expect("read");
+    let number = |image: &[u8], at: usize| u64::from_le_bytes(image[at..at + 8].try_into().expect("8 bytes"));
+    let first = number(&image, 0x28) as usize;
+    let count = u16::from_le_bytes([image[0x3c], image[0x3d]]) as usize;
+    // sh_type is SHT_SYMTAB; then sh_offset and sh_size.
+    let table = (0..count)
+        .map(|n| first + n * SECTION)
+        .find(|at| image[at + 4..at + 8] == [2, 0, 0, 0])
+        .expect("one");
+    let (start, size) = (number(&image, table + 24) as usize, number(&image, table + 32) as usize);
+    let (symbols, moved) = (image[start..start + size].to_vec(), image.len().next_multiple_of(4096));
+    image.resize(moved, 0);
+    image.extend(symbols);
+    let size = 24u64 << 31;
+    image[table + 24..table + 32].copy_from_slice(&(moved as u64).to_le_bytes());
+    image[table + 32..table + 40].copy_from_slice(&size.to_le_bytes());
+    std::fs::write(path, &image).expect("written");
+    std::fs::File::options()
+        .write(true)
+        .open(path)
+        .and_then(|file| file.set_len(moved as u64 + size))
+        .expect("a hole");
+}
+
+#[test]
+fn an_endless_symbol_table_is_read_in_part() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("libendless.so");
+    gcc(
+        "static __attribute__((used)) int hidden(void){return 1;} int one(void){return 1;}",
+        &path,
+        &["-shared", "-fPIC"],
+    );
+    with_endless_symbols(&path);
+    let start = std::time::Instant::now();
+    let elf = ElfFile::open(&path).expect("opened");
+    assert!(!elf.has_bounded_symbols(), "the symbolizer is not given it");
+    assert!(elf.functions().list.iter().any(|function| function.names[0] == "hidden"));
+    // To read all of it would take half an hour.
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}

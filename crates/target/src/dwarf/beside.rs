@@ -188,3 +188,37 @@ fn checksum_of(path: &Path) -> Option<u32> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_link_to_a_pipe_is_opened_by_nobody() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| dir.path().join(name);
+        let pipe =
+            std::ffi::CString::new(path("pipe").into_os_string().into_encoded_bytes()).expect("no zero");
+        // SAFETY: a C string and a mode.
+        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        std::fs::write(path("a.c"), "int one(void) { return 1; }").expect("written");
+        // A name, and a build id or a checksum behind it.
+        std::fs::write(path("link"), b"pipe\0\0\0\0__________________").expect("written");
+        for section in [".gnu_debuglink", ".gnu_debugaltlink"] {
+            let library = path("liba.so");
+            let run = |command: &mut Command| assert!(command.status().expect("it runs").success());
+            run(Command::new("gcc")
+                .args(["-g", "-shared", "-fPIC"])
+                .arg(path("a.c"))
+                .arg("-o")
+                .arg(&library));
+            let add = format!("{section}={}", path("link").display());
+            run(Command::new("objcopy").args(["--add-section", &add]).arg(&library));
+            let elf = ElfFile::open(&library).expect("opened");
+            assert!(!links_are_harmless(&elf, &library), "{section}");
+            let found = find(&elf, &library, &library);
+            assert_eq!(found.is_ok(), section == ".gnu_debuglink", "its own information needs no link");
+        }
+    }
+}
