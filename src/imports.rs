@@ -99,27 +99,52 @@ fn script(path: &Path, trust: &Trust) -> Result<Imported, String> {
 /// Bytes of a script at most.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Users whose files are imported: root, we ourselves, who has called us by sudo, and the owner of the script that imports.
-struct Trust(Vec<u32>);
+/// Users and groups whose files are imported: root, we ourselves, who has called us by sudo, the owner of the script that
+/// imports, and the group that may write it.
+#[derive(Default)]
+struct Trust {
+    users: Vec<u32>,
+    groups: Vec<u32>,
+}
 
 impl Trust {
     fn of(from: &str) -> Trust {
+        let mut trust = Trust::of_caller();
+        if let Some(importer) = Path::new(from).metadata().ok().filter(|_| !from.is_empty()) {
+            trust.users.push(importer.uid());
+            trust.groups.extend((importer.mode() & 0o020 != 0).then_some(importer.gid()));
+        }
+        trust
+    }
+
+    fn of_caller() -> Trust {
         // SAFETY: no preconditions.
-        let own = unsafe { libc::geteuid() };
-        let by_sudo = ["SUDO_UID", "PKEXEC_UID"].map(|name| std::env::var(name).ok()?.parse().ok());
-        let importer = Path::new(from).metadata().ok().filter(|_| !from.is_empty()).map(|file| file.uid());
-        Trust([0, own].into_iter().chain(by_sudo.into_iter().flatten()).chain(importer).collect())
+        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        let set = |name: &str| std::env::var(name).ok()?.parse().ok();
+        let users = [Some(0), Some(user), set("SUDO_UID"), set("PKEXEC_UID")];
+        let groups = [Some(0), Some(group), set("SUDO_GID")];
+        Trust { users: users.into_iter().flatten().collect(), groups: groups.into_iter().flatten().collect() }
+    }
+
+    /// Who else may write a file or folder, and the way out.
+    fn other_writers(&self, metadata: &Metadata) -> Option<(String, &'static str)> {
+        let (mode, group) = (metadata.mode(), metadata.gid());
+        match (mode & 0o002 != 0, mode & 0o020 != 0 && !self.groups.contains(&group)) {
+            (true, _) => Some(("anybody".into(), "chmod o-w")),
+            (_, true) => Some((format!("group {group}"), "chmod g-w")),
+            _ => None,
+        }
     }
 
     /// Nobody else can have written it, or put it in the place of another.
     fn allows(&self, place: &Path, metadata: &Metadata) -> Result<(), String> {
-        let (shown, mode) = (place.display(), metadata.mode());
+        let shown = place.display();
         // Where a folder is sticky, files are their owners'.
-        let is_shared = metadata.is_dir() && mode & 0o1000 != 0;
-        if mode & 0o002 != 0 && !is_shared {
-            return Err(format!("{shown} can be written by anybody; `chmod o-w` it"));
+        let is_shared = metadata.is_dir() && metadata.mode() & 0o1000 != 0;
+        if let Some((writers, way_out)) = self.other_writers(metadata).filter(|_| !is_shared) {
+            return Err(format!("{shown} can be written by {writers}; `{way_out}` it"));
         }
-        match self.0.contains(&metadata.uid()) {
+        match self.users.contains(&metadata.uid()) {
             true => Ok(()),
             false => Err(format!(
                 "{shown} belongs to user {}, who could change what this script does; copy it, or `chown` it",
@@ -137,12 +162,21 @@ impl Trust {
             let metadata = place.symlink_metadata().map_err(failed)?;
             if !metadata.is_symlink() {
                 self.allows(place, &metadata)?;
-            } else if !self.0.contains(&metadata.uid()) {
+            } else if !self.users.contains(&metadata.uid()) {
                 return Err(format!("the link {} belongs to user {}", place.display(), metadata.uid()));
             }
         }
         Ok(())
     }
+}
+
+/// What root is warned of before it runs a script that others may change. It was named by the user, so it is not refused: on
+/// file systems without owners everything is like that.
+pub fn warning_of_script(path: &Path) -> Option<String> {
+    let metadata = path.metadata().ok().filter(|metadata| metadata.is_file())?;
+    let (writers, way_out) = Trust::of_caller().other_writers(&metadata)?;
+    let shown = path.display();
+    Some(format!("`{shown}` can be written by {writers}, and runs with root's rights: `{way_out} {shown}`"))
 }
 
 /// Relative to where we are, if it lies below.
@@ -194,6 +228,30 @@ mod tests {
 
         fs::set_permissions(&own, fs::Permissions::from_mode(0o666)).expect("ours");
         assert!(imported(&main, &own).expect_err("writable").contains("chmod o-w"));
+        assert!(warning_of_script(&own).expect("writable").contains("anybody"));
+    }
+
+    #[test]
+    fn a_group_may_write_what_is_imported_only_if_it_may_write_the_script() {
+        // SAFETY: no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            return eprintln!("skipped: needs root");
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = |name: &str, mode: u32, group: Option<u32>| {
+            let path = dir.path().join(name);
+            fs::write(&path, "let @a = hash(10);").expect("written");
+            chown(&path, None, group).expect("root may");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("ours");
+            path
+        };
+        let main = file("main.ct", 0o644, NOBODY);
+        let (open, own) = (file("open.ct", 0o664, NOBODY), file("own.ct", 0o664, None));
+        assert!(imported(&main, &open).expect_err("of a group").contains("group 65534; `chmod g-w`"));
+        assert!(imported(&main, &own).is_ok(), "our own group");
+        assert!(imported(&open, &open).is_ok(), "the same group may change the script");
+        assert!(warning_of_script(&open).expect("of a group").contains("chmod g-w"));
+        assert_eq!(warning_of_script(&main), None);
     }
 
     #[test]

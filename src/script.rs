@@ -2,7 +2,7 @@
 
 use crate::cli::{self, Cli, Word};
 use crate::embedded;
-use crate::imports::Disk;
+use crate::imports::{self, Disk};
 use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
 use lang::ast::Item;
@@ -94,6 +94,10 @@ pub fn import(mut script: Script, cli: &Cli, messages: &Messages) -> Result<Scri
     let mut diags = Diagnostics::default();
     if let Some(version) = kernel_version() {
         script.source.set_kernel(version);
+    }
+    if runtime::features::is_root() && !script.is_embedded() {
+        let warning = imports::warning_of_script(script.source.name.as_ref());
+        warning.iter().for_each(|warning| messages.warning(warning));
     }
     import::load(&mut script.source, &Disk(cli), &mut diags);
     messages.diagnostics(&diags, &script.source);
