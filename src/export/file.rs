@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -222,7 +222,7 @@ impl Destination {
         path.with_file_name(format!("{stem}.{number}{extensions}"))
     }
 
-    /// Creates the file in hand.
+    /// Creates the file in hand. The first one is named by the user, and may be a link; the names of later ones are ours.
     pub fn create(&self) -> Result<Box<dyn Write + Send>> {
         self.create_with_end(b"")
     }
@@ -231,10 +231,12 @@ impl Destination {
     /// compressed file is never rewritten, and a pipe cannot be.
     pub fn create_with_end(&self, end: &'static [u8]) -> Result<Box<dyn Write + Send>> {
         let path = self.path();
+        let is_named_by_user = self.number.load(Ordering::Relaxed) == 0;
         let file = match (self.is_stdout(), self.only_new) {
             (true, _) => stdout(),
             (false, true) => File::create_new(&path),
-            (false, false) => File::create(&path),
+            (false, false) if is_named_by_user => File::create(&path),
+            (false, false) => create_unlinked(&path),
         };
         let file = file.map_err(at(&path))?;
         for count in [&self.size, &self.offered, &self.arrived] {
@@ -355,6 +357,16 @@ impl Write for Whole {
     fn flush(&mut self) -> io::Result<()> {
         self.write_out()
     }
+}
+
+/// Creates a file, or empties one that is there, and follows no link.
+fn create_unlinked(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let made = File::options().write(true).create(true).truncate(true).custom_flags(flags).open(path);
+    made.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::other("a link of this name is there, and it is not followed"),
+        _ => error,
+    })
 }
 
 /// Standard output without a buffer of others.
@@ -479,5 +491,22 @@ mod tests {
         std::os::unix::fs::symlink(&aim, &link).expect("linked");
         let dest = Destination::new(link.to_str().expect("UTF-8"), None).only_new();
         assert!(dest.create().is_err() && !aim.exists());
+    }
+
+    #[test]
+    fn only_the_first_file_may_be_a_link() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| dir.path().join(name);
+        std::os::unix::fs::symlink(path("first"), path("t.jsonl")).expect("linked");
+        std::os::unix::fs::symlink(path("second"), path("t.1.jsonl")).expect("linked");
+        std::fs::write(path("t.2.jsonl"), "of an earlier run").expect("written");
+        let dest = Destination::new(path("t.jsonl").to_str().expect("UTF-8"), Some(1));
+        assert!(dest.create().is_ok() && path("first").exists());
+        dest.next();
+        let error = dest.create().err().expect("a link");
+        assert!(!path("second").exists() && format!("{error:#}").contains("not followed"), "{error:#}");
+        dest.next();
+        assert!(dest.create().is_ok());
+        assert_eq!(std::fs::read(path("t.2.jsonl")).expect("there"), b"");
     }
 }

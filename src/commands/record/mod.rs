@@ -18,6 +18,7 @@ use runtime::run::{Next, Watch};
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -81,6 +82,9 @@ fn exports(cli: &Cli) -> Result<Vec<Asked>> {
     }
     let folder = cli.record.out.as_deref().unwrap_or(Path::new(FOLDER));
     if !cli.dry_run && !cli.check {
+        if cli.record.out.is_none() {
+            check_folder(folder)?;
+        }
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
     }
     let now = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
@@ -93,6 +97,18 @@ fn exports(cli: &Cli) -> Result<Vec<Asked>> {
     let path = path.into_iter().find(|path| path.symlink_metadata().is_err()).context("no name is left")?;
     let kind = KINDS.iter().find(|kind| kind.name == "jsonl").context("jsonl is a kind of export")?;
     Ok(vec![export::Asked { kind, dest: path.to_string_lossy().into_owned(), only_new: true }])
+}
+
+/// The folder that nobody has named is no way to another user's choice of a folder.
+fn check_folder(folder: &Path) -> Result<()> {
+    let Ok(found) = folder.symlink_metadata() else { return Ok(()) };
+    // SAFETY: no preconditions.
+    let own = unsafe { libc::geteuid() };
+    if found.is_symlink() && ![0, own].contains(&found.uid()) {
+        let folder = folder.display();
+        bail!("`{folder}` is a link that belongs to user {}: name a folder with --out DIR", found.uid());
+    }
+    Ok(())
 }
 
 /// Says what there was, and what to do with it.
@@ -164,5 +180,24 @@ impl Drop for Live {
         if self.show {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_a_link_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let link = dir.path().join(FOLDER);
+        assert!(check_folder(&link).is_ok(), "it is not there yet");
+        std::os::unix::fs::symlink(dir.path(), &link).expect("linked");
+        assert!(check_folder(&link).is_ok(), "our own link");
+        if !runtime::features::is_root() {
+            return eprintln!("skipped: needs root");
+        }
+        std::os::unix::fs::lchown(&link, Some(65534), None).expect("root may");
+        assert!(check_folder(&link).expect_err("of nobody").to_string().contains("user 65534"));
     }
 }
