@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_millis(150);
 const QUEUE: usize = 256;
 /// So many bytes are shown at once.
 const BATCH: usize = 64 * 1024;
+/// Shows nothing, on a line that it takes back.
+const NOTHING: &str = "\x1b[A\n";
 
 /// Where to write; clones write to the same terminal.
 #[derive(Clone)]
@@ -93,7 +95,8 @@ fn show(said: &Receiver<Said>, mut printer: impl ExternalPrinter) {
             Ok(Said::End) | Err(RecvTimeoutError::Disconnected) => true,
         };
         if ended {
-            return print(&mut printer, waiting);
+            print(&mut printer, waiting);
+            return settle(&mut printer);
         }
         let whole = waiting.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let rest = waiting.split_off(whole);
@@ -111,6 +114,16 @@ fn gather(said: &Receiver<Said>, waiting: &mut Vec<u8>) -> bool {
         }
     }
     false
+}
+
+/// Waits until the editor has shown what it was given: it shows that later, in its own thread, and has room for one text. When it
+/// takes a second one after that, it has shown all before.
+fn settle(printer: &mut impl ExternalPrinter) {
+    for _ in 0..2 {
+        if printer.print(NOTHING.to_owned()).is_err() {
+            return;
+        }
+    }
 }
 
 /// Once the editor has ended it shows nothing: then the terminal is ours.
@@ -147,7 +160,36 @@ mod tests {
         said.send(Said::End).unwrap();
         show(&receiver, Shown(Arc::clone(&shown)));
         let shown = shown.lock().unwrap();
-        assert_eq!(shown.concat(), "one line\ntwo lines\nand a part");
-        assert!(shown[..shown.len() - 1].iter().all(|text| text.ends_with('\n')), "{shown:?}");
+        let lines: Vec<&String> = shown.iter().filter(|text| *text != NOTHING).collect();
+        assert_eq!(shown.concat().replace(NOTHING, ""), "one line\ntwo lines\nand a part");
+        assert!(lines[..lines.len() - 1].iter().all(|text| text.ends_with('\n')), "{shown:?}");
+    }
+
+    /// As the editor does: it has room for one text, and shows it in a thread that is often late.
+    struct Late(SyncSender<String>);
+
+    impl ExternalPrinter for Late {
+        fn print(&mut self, text: String) -> rustyline::Result<()> {
+            self.0.send(text).expect("the thread lives");
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_end_waits_until_all_is_shown() {
+        let (given, taken) = sync_channel::<String>(1);
+        let shown = Arc::new(Mutex::new(String::new()));
+        let showing = Arc::clone(&shown);
+        std::thread::spawn(move || {
+            for text in taken {
+                std::thread::sleep(Duration::from_millis(50));
+                *showing.lock().unwrap() += &text;
+            }
+        });
+        let (said, receiver) = sync_channel(QUEUE);
+        said.send(Said::Text("@n: 1\n".into())).unwrap();
+        said.send(Said::End).unwrap();
+        show(&receiver, Late(given));
+        assert!(shown.lock().unwrap().starts_with("@n: 1\n"), "not shown at the end");
     }
 }
