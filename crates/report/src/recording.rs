@@ -68,6 +68,10 @@ impl std::error::Error for NoRecording {}
 
 /// Bytes. A small compressed file may stand for one line that fills the memory.
 const LONGEST_LINE: u64 = 16 << 20;
+/// Bytes of different names and threads, for the same reason: they are kept.
+const MOST_KEPT: usize = 512 << 20;
+/// What each of them takes besides its text.
+const EACH_KEPT: usize = 256;
 
 /// Who reads a recording.
 pub trait Reader {
@@ -81,7 +85,15 @@ pub trait Reader {
 ///
 /// # Errors
 /// The file cannot be read at all. What is wrong further on is in the result.
-pub fn read(mut lines: impl BufRead, to: &mut dyn Reader) -> Result<Recording, NoRecording> {
+pub fn read(lines: impl BufRead, to: &mut dyn Reader) -> Result<Recording, NoRecording> {
+    read_keeping(MOST_KEPT, lines, to)
+}
+
+fn read_keeping(
+    most_kept: usize,
+    mut lines: impl BufRead,
+    to: &mut dyn Reader,
+) -> Result<Recording, NoRecording> {
     let mut line = Vec::new();
     read_line(&mut lines, &mut line).map_err(NoRecording::Io)?;
     let run = first_line(&line)?;
@@ -111,6 +123,12 @@ pub fn read(mut lines: impl BufRead, to: &mut dyn Reader) -> Result<Recording, N
             Ok(Line::End(dropped)) => recording.ended = Ended::Whole { dropped },
             Ok(Line::Known) => {}
             Err(reason) => recording.unreadable.get_or_insert((number, reason, 0)).2 += 1,
+        }
+        if reader.kept() > most_kept {
+            let reason =
+                format!("more than {} MB of different names; what follows is left out", most_kept >> 20);
+            recording.unreadable.get_or_insert((number, reason, 0)).2 += 1;
+            return Ok(recording);
         }
     }
 }
@@ -172,6 +190,8 @@ type Schema = Vec<(Arc<str>, String)>;
 #[derive(Default)]
 struct Lines {
     texts: HashSet<Arc<str>>,
+    /// Bytes of them.
+    text_bytes: usize,
     threads: Shared<Thread>,
     sites: Shared<Site>,
     schemas: HashMap<u64, Schema>,
@@ -198,6 +218,12 @@ impl<T: Eq + Hash> Shared<T> {
 }
 
 impl Lines {
+    /// Bytes that stay until the end.
+    fn kept(&self) -> usize {
+        let things = self.texts.len() + self.threads.0.len() + self.sites.0.len();
+        self.text_bytes + EACH_KEPT * things
+    }
+
     /// Equal texts are one.
     fn text(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.texts.get(text) {
@@ -205,6 +231,7 @@ impl Lines {
         }
         let made: Arc<str> = text.into();
         self.texts.insert(made.clone());
+        self.text_bytes += text.len();
         made
     }
 
@@ -352,5 +379,37 @@ fn frame(json: &Value) -> Frame {
         module: text("module"),
         source: text("file").map(|file| (file, integer(&json["line"]).unwrap_or(0) as u32)),
         inlined: json["inlined"].as_bool().unwrap_or(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Counted(usize);
+
+    impl Reader for Counted {
+        fn begin(&mut self, _: &Run) {}
+        fn record(&mut self, _: Record) {
+            self.0 += 1;
+        }
+    }
+
+    #[test]
+    fn names_without_end_are_left_out_and_equal_ones_are_not() {
+        let recording = |name: fn(u32) -> u32| -> String {
+            let first = format!("{{\"type\":\"run\",\"format\":{}}}\n", jsonl::FORMAT);
+            let line = |n| format!("{{\"type\":\"event\",\"ts\":{n},\"name\":\"n{}\"}}\n", name(n));
+            first + &(0..10_000).map(line).collect::<String>()
+        };
+        let read = |text: String| {
+            let mut counted = Counted(0);
+            let read = read_keeping(1 << 20, text.as_bytes(), &mut counted).expect("a recording");
+            (counted.0, read.unreadable)
+        };
+        assert_eq!(read(recording(|_| 7)), (10_000, None));
+        let (records, unreadable) = read(recording(|n| n));
+        assert!((3000..5000).contains(&records), "{records}");
+        assert!(unreadable.expect("it was cut").1.contains("different names"));
     }
 }

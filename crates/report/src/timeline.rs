@@ -7,7 +7,7 @@
 //! A column is a slice of time. Its letter is that of the class in which most of it was spent, of the innermost calls that say
 //! something; a small one stands for less than half of the slice, a blank for nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -17,6 +17,8 @@ use crate::summary::{Class, class_of, cut, time};
 /// Slices of time that are counted, half of them at least; a row has fewer columns and takes several together. Threads may
 /// be thousands, and each has all of them.
 const SLICES: usize = 1 << 10;
+/// Threads that are counted at most, some 32 KB each.
+const MOST_THREADS: usize = 1 << 12;
 
 /// Time by class in each slice, of one thread.
 type Slices = Vec<[u32; Class::ALL.len()]>;
@@ -30,6 +32,8 @@ pub struct Timeline {
     threads: BTreeMap<(u32, u32), (Arc<str>, Slices)>,
     /// Start of the first call and end of the last, from `start_ns`.
     window: Option<(u64, u64)>,
+    /// Those that came when there were too many.
+    uncounted: HashSet<(u32, u32)>,
 }
 
 impl Timeline {
@@ -48,11 +52,16 @@ impl Timeline {
         while end / self.slice_ns >= SLICES as u64 {
             self.double();
         }
+        let key = (thread.pid, thread.tid);
+        if self.threads.len() >= MOST_THREADS && !self.threads.contains_key(&key) {
+            self.uncounted.insert(key);
+            return;
+        }
         let class = Class::ALL.iter().position(|known| *known == class_of(record)).unwrap_or(0);
         let slice_ns = self.slice_ns;
         let (comm, slices) = self
             .threads
-            .entry((thread.pid, thread.tid))
+            .entry(key)
             .or_insert_with(|| (thread.comm.clone(), vec![[0; Class::ALL.len()]; SLICES]));
         if !thread.comm.is_empty() {
             *comm = thread.comm.clone();
@@ -112,6 +121,10 @@ impl Timeline {
         }
         if left_out > 0 {
             let _ = writeln!(out, "... and {left_out} less busy threads");
+        }
+        if !self.uncounted.is_empty() {
+            let (more, most) = (self.uncounted.len(), MOST_THREADS);
+            let _ = writeln!(out, "... and {more} threads that came after the first {most}");
         }
         let legend: Vec<String> =
             Class::ALL.iter().map(|class| format!("{} {}", class.letter(), class.name())).collect();
