@@ -24,25 +24,7 @@ fn library() -> OneLibrary {
 }
 
 impl Catalog for OneLibrary {
-    lang::lacks!(
-        later_files,
-        indirect_functions,
-        markers,
-        instructions,
-        code_addresses,
-        code_offsets,
-        variables
-    );
-    lang::lacks!(
-        debug_information,
-        source_lines,
-        kernel_types,
-        kernel_fields,
-        cgroups,
-        records,
-        tracepoints,
-        known_targets
-    );
+    lang::lacks!(all_but_functions);
 
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
         let file = File { id: FileId(0), path: "/lib/libx.so".into(), library: None };

@@ -286,6 +286,11 @@ pub trait Catalog {
 #[macro_export]
 macro_rules! lacks {
     ($($kind:ident),+ $(,)?) => { $($crate::lacks!(@ $kind);)+ };
+    (@ all_but_functions) => {
+        $crate::lacks!(later_files, indirect_functions, markers, instructions, code_addresses, code_offsets);
+        $crate::lacks!(variables, debug_information, source_lines, kernel_types, kernel_fields, cgroups, records, tracepoints);
+        $crate::lacks!(known_targets);
+    };
     (@ later_files) => {
         fn files_among(&self, _: &str, _: &[$crate::catalog::FileId]) -> Vec<$crate::catalog::File> {
             Vec::new()

@@ -37,25 +37,7 @@ impl Machine {
 }
 
 impl Catalog for Machine {
-    lang::lacks!(
-        later_files,
-        indirect_functions,
-        markers,
-        instructions,
-        code_addresses,
-        code_offsets,
-        variables
-    );
-    lang::lacks!(
-        debug_information,
-        source_lines,
-        kernel_types,
-        kernel_fields,
-        cgroups,
-        records,
-        tracepoints,
-        known_targets
-    );
+    lang::lacks!(all_but_functions);
 
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
         let asked = (0u32..).zip(&self.0).filter(|(_, (library, ..))| library.alias() == target);

@@ -182,39 +182,30 @@ fn refusal(manifest: &Manifest, said: &str, error: &libbpf_rs::Error) -> LoadErr
             rest.contains(after).then(|| name.to_owned())
         })
     };
-    if let Some(errno) = out_of_files(said, error) {
-        return LoadError::Setup {
-            what: "the script needs many programs and maps, of which each is an open file",
-            errno,
-        };
+    let errno = errno_of(error);
+    // Our own limit of open files, or the machine's: whatever libbpf was about to do, that is no fault of the object.
+    if matches!(errno.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+        let what = "the script needs many programs and maps, of which each is an open file";
+        return LoadError::Setup { what, errno };
     }
-    const PROGRAM_FAILED: &str = "BPF program load failed: ";
-    const MAP_FAILED: &str = "failed to create: ";
-    if let Some(symbol) = named("prog '", PROGRAM_FAILED) {
-        return refused(manifest, symbol, said, errno_after(said, PROGRAM_FAILED, error));
+    if let Some(symbol) = named("prog '", "BPF program load failed: ") {
+        return refused(manifest, symbol, said, errno);
     }
-    if let Some(symbol) = named("map '", MAP_FAILED) {
-        return match errno_after(said, MAP_FAILED, error) {
-            errno if errno.raw_os_error() == Some(libc::EPERM) => features::explain(errno).into(),
-            errno => LoadError::Map { symbol, errno },
+    if let Some(symbol) = named("map '", "failed to create: ") {
+        return match errno.raw_os_error() {
+            Some(libc::EPERM) => features::explain(errno).into(),
+            _ => LoadError::Map { symbol, errno },
         };
     }
     LoadError::Object { reason: words(said, error) }
 }
 
-/// Our own limit of open files, or the machine's: whatever libbpf was about to do, that is no fault of the object.
-fn out_of_files(said: &str, error: &libbpf_rs::Error) -> Option<io::Error> {
-    let words = format!("{said} {error:#}");
-    let is_said = |errno: i32, name: &str| {
-        let text = io::Error::from_raw_os_error(errno).to_string();
-        let text = text.split(" (os error").next().unwrap_or_default().to_owned();
-        [text.as_str(), name].iter().any(|word| words.contains(word))
-    };
-    let errnos = [(libc::EMFILE, "-EMFILE"), (libc::ENFILE, "-ENFILE")];
-    errnos
-        .into_iter()
-        .find(|(errno, name)| is_said(*errno, name))
-        .map(|(errno, _)| io::Error::from_raw_os_error(errno))
+/// The errno that an error of libbpf-rs ends with in words, `… (os error 13)`. It tells only its kind, and EPERM (no right to
+/// load) and EACCES (the verifier's no) are of one kind.
+fn errno_of(error: &libbpf_rs::Error) -> io::Error {
+    let words = format!("{error:#}");
+    let number = words.rsplit_once("(os error ").and_then(|(_, rest)| rest.strip_suffix(')')?.parse().ok());
+    number.map_or_else(|| io::Error::other(words), io::Error::from_raw_os_error)
 }
 
 fn refused(manifest: &Manifest, symbol: String, said: &str, errno: io::Error) -> LoadError {
@@ -229,29 +220,6 @@ fn refused(manifest: &Manifest, symbol: String, said: &str, errno: io::Error) ->
         Some((_, limit)) => LoadError::TooMuch { place, text, limit },
         None => LoadError::Refused { symbol, place, text, errno, log },
     }
-}
-
-/// The errnos that loading ends with, as libbpf writes them.
-const ERRNOS: [(&str, i32); 11] = [
-    ("-EACCES", libc::EACCES),
-    ("-EPERM", libc::EPERM),
-    ("-EINVAL", libc::EINVAL),
-    ("-ENOMEM", libc::ENOMEM),
-    ("-E2BIG", libc::E2BIG),
-    ("-ENOSPC", libc::ENOSPC),
-    ("-EFAULT", libc::EFAULT),
-    ("-ENOENT", libc::ENOENT),
-    ("-EOPNOTSUPP", libc::EOPNOTSUPP),
-    ("-EMFILE", libc::EMFILE),
-    ("-ENFILE", libc::ENFILE),
-];
-
-/// The errno behind `failed`, or the error's words: libbpf-rs tells only its kind, and EPERM (no right to load) and EACCES
-/// (the verifier's no) are of one kind.
-fn errno_after(said: &str, failed: &str, error: &libbpf_rs::Error) -> io::Error {
-    let word = said.lines().find_map(|line| line.split_once(failed)?.1.split_whitespace().next());
-    let errno = ERRNOS.iter().find(|(name, _)| Some(*name) == word).map(|(_, errno)| *errno);
-    errno.map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error)
 }
 
 /// The last lines of the verifier's log, between libbpf's markers, and in front of them the script's line that they are about.
@@ -272,6 +240,15 @@ mod tests {
     const SAID: &str = "libbpf: prog 'probe0': BPF program load failed: Permission denied\n\
         libbpf: prog 'probe0': -- BEGIN PROG LOAD LOG --\n0: R1=ctx()\n; @a = 1 @ x.ct:3\n\
         R0 invalid mem access 'scalar'\n-- END PROG LOAD LOG --\nlibbpf: failed to load object ''\n";
+
+    #[test]
+    fn the_errno_of_an_error_is_known_below_its_contexts() {
+        for errno in [libc::EPERM, libc::EACCES, libc::EMFILE, libc::ENFILE] {
+            let error = libbpf_rs::Error::from_raw_os_error(errno);
+            let error = libbpf_rs::ErrorExt::context(error, "failed to load object");
+            assert_eq!(errno_of(&error).raw_os_error(), Some(errno), "{error:#}");
+        }
+    }
 
     #[test]
     fn a_refusal_names_program_clause_and_log() {
