@@ -115,15 +115,16 @@ fn kernel_version() -> Option<(u8, u8, u8)> {
     Some((numbers.next()?, numbers.next()?, numbers.next()?))
 }
 
-/// All scripts that the command line names. Behind the first one other embedded scripts and files of scripts may stand, and
-/// before `-e` embedded ones; the words behind them are parameters of the last.
+/// All scripts that the command line names. Behind the first one and before `-e` other embedded scripts and files of scripts may
+/// stand; the words behind them are parameters of the last. A file beside an `-e` that has parameters is one of them.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
+    let files_are_scripts = !cli.execute.as_deref().is_some_and(takes_params);
     let is_script = |word: &&String| match cli::classify(word, |name| embedded::find(name).is_some()) {
         Word::Embedded(_) => true,
-        Word::File(path) => cli.execute.is_none() && (path.ends_with(".ct") || path.ends_with(".bt")),
+        Word::File(path) => files_are_scripts && (path.ends_with(".ct") || path.ends_with(".bt")),
         Word::Subcommand(_) => false,
     };
     let least = usize::from(cli.execute.is_none());
@@ -134,7 +135,7 @@ pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     let (names, params) = cli.words.split_at(named);
     let mut scripts: Vec<Script> = Vec::new();
     for word in names {
-        let scope = scope(word, &scripts);
+        let scope = scope(word, &scripts, cli.execute.as_deref().unwrap_or_default());
         scripts.push(Script { heading: scope.clone(), scope: Some(scope), ..open(word, &[])? });
     }
     if let Some(text) = &cli.execute {
@@ -147,13 +148,18 @@ pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     scripts.into_iter().map(|script| import(script, cli, messages)).collect()
 }
 
-/// A script's name without folder and ending; with a number if another one is called so.
-fn scope(word: &str, others: &[Script]) -> String {
+/// A script's name without folder and ending; with a number if another one, or a map of the text of `-e`, is called so.
+fn scope(word: &str, others: &[Script], typed: &str) -> String {
     let stem = std::path::Path::new(word).file_stem().map_or(word.into(), |stem| stem.to_string_lossy());
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = stem.chars().map(plain).collect();
-    let same = others.iter().filter(|other| other.source.name == format!("{name}.ct")).count();
-    if same == 0 { name } else { format!("{name}{}", same + 1) }
+    let goes_on = |text: &str| text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let is_map =
+        |name: &str| typed.split('@').any(|map| map.strip_prefix(name).is_some_and(|rest| !goes_on(rest)));
+    let is_free =
+        |name: &String| !is_map(name) && others.iter().all(|other| other.scope.as_ref() != Some(name));
+    let numbered = (2..).map(|number| format!("{name}{number}"));
+    std::iter::once(name.clone()).chain(numbered).find(is_free).expect("some number is free")
 }
 
 fn find(cli: &Cli) -> Result<Script> {
