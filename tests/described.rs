@@ -80,7 +80,15 @@ fn c_is_seen_as_it_is_however_it_is_compiled() {
         c_program(flags, &program);
         let output = trace("shapes.ct", &program);
         same_as_said(&output, flags);
-        for line in ["@[BLUE]: 1", "@pools[mine]: 100", "@returned[second, first]: 1"] {
+        for line in [
+            "@[BLUE]: 1",
+            "@pools[mine]: 100",
+            "@returned[second, first]: 1",
+            "@level[OFF, true]: 1",
+            "@level[ON, false]: 1",
+            "@whole[MOST]: { .level = BELOW, .limit = NONE }",
+            "@whole[NONE]: { .level = LOW, .limit = MOST }",
+        ] {
             has(&output, line);
         }
     }

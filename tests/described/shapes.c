@@ -9,6 +9,9 @@
 typedef unsigned long count_t;
 enum color { RED, GREEN = 5, BLUE = -1 };
 enum narrow { ON = 1, OFF = 2 } __attribute__((packed));
+enum level { LOW = 200, HIGH = 70000, BELOW = -5 };
+enum limit { NONE, MOST = 4000000000u };
+struct leveled { enum level level : 12; enum limit limit; };
 struct inner { int x; short y[3]; };
 union word { long whole; struct { int low, high; }; };
 typedef struct node {
@@ -74,6 +77,12 @@ CALLED int variadic(const char *format, ...) {
     return 0;
 }
 
+CALLED enum narrow levels(enum level level, enum limit limit, struct leveled *p) {
+    printf("levels %s %d %s %u %s %d %s %u\n", level == LOW ? "LOW" : "HIGH", level, limit == MOST ? "MOST" : "NONE", limit,
+           p->level == BELOW ? "BELOW" : "LOW", p->level, p->limit == MOST ? "MOST" : "NONE", p->limit);
+    return level == LOW ? OFF : ON;
+}
+
 int main(void) {
     scalars(-3, 250, -1000, 4000000000u, -5, true, BLUE, 77);
     node_t second = { .name = "second", .in = { 9, { 1, 2, 3 } } };
@@ -87,5 +96,7 @@ int main(void) {
     many(1, 2, 3, 4, 5, 6, 7, -8, 255, "ten");
     variadic("format", 1, 2);
     pool_use(first.pool);
+    levels(LOW, MOST, &(struct leveled){ BELOW, NONE });
+    levels(HIGH, NONE, &(struct leveled){ LOW, MOST });
     return 0;
 }

@@ -459,6 +459,8 @@ pub struct Signature {
     pub params: Vec<Param>,
     /// Result.
     pub ret: Type,
+    /// The result is of an enum that is not 4 bytes wide, whose bits the type has.
+    pub named: Option<EnumId>,
     /// The caller says where the result goes, before all parameters.
     pub hidden: bool,
 }

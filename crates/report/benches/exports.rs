@@ -61,14 +61,14 @@ const FIELDS: &[(&str, Type)] = &[
     ("grid_y", Type::Int { bytes: 4, signed: false }),
     ("shared", Type::Int { bytes: 4, signed: false }),
     ("stream", Type::Pointer),
-    ("kind", Type::Enum(0)),
+    ("kind", Type::Enum { id: 0, signed: false }),
 ];
 
 const HIDDEN: [(Hidden, Type); 8] = [
     (Hidden::Start, Type::Int { bytes: 8, signed: false }),
     (Hidden::Duration, Type::Int { bytes: 8, signed: false }),
     (Hidden::ParentStart, Type::Int { bytes: 8, signed: false }),
-    (Hidden::Result, Type::Enum(0)),
+    (Hidden::Result, Type::Enum { id: 0, signed: false }),
     (Hidden::Func, Type::Name(NameKind::Func)),
     (Hidden::Api, Type::Name(NameKind::Api)),
     (Hidden::Probe, Type::Name(NameKind::Probe)),
@@ -118,7 +118,7 @@ fn written(record: &layout::Record, number: u64) -> Vec<u8> {
         match &field.ty {
             Type::Str(_) => put(field.offset, &(comm.len() as u16).to_le_bytes()),
             Type::Name(_) => put(field.offset, &((number % u64::from(FUNCTIONS)) as u32).to_le_bytes()),
-            Type::Enum(_) => put(field.offset, &0u32.to_le_bytes()),
+            Type::Enum { .. } => put(field.offset, &0u32.to_le_bytes()),
             other => put(field.offset, &(990_000 + 1000 * number).to_le_bytes()[..other.size() as usize]),
         }
     }

@@ -369,7 +369,7 @@ fn plain(cell: &Cell) -> Option<i128> {
 fn kind(map: &Map, metric: &Metric) -> Option<Kind> {
     use wire::Type;
     let natural = match &map.value {
-        MapValue::Plain(Type::Int { .. } | Type::Enum(_) | Type::Bool) => Kind::Gauge,
+        MapValue::Plain(Type::Int { .. } | Type::Enum { .. } | Type::Bool) => Kind::Gauge,
         MapValue::Plain(_) => return None,
         MapValue::Agg(Agg::Count | Agg::Sum { signed: false }) => Kind::Counter,
         // A sum of signed numbers that falls is still a sum of what happened; a script that knows it falls says `gauge`.

@@ -90,7 +90,7 @@ fn number(value: &Value) -> Option<Number> {
         Value::Bool(value) => (u64::from(value), 1, false),
         Value::Int(value, bytes) => (value as u64, bytes, true),
         Value::Uint(value, bytes) => (value, bytes, false),
-        Value::Enum(_, value) => (value as u64, 4, true),
+        Value::Enum(_, value) => (value as u64, 4, value < 0),
         Value::Pointer(value) | Value::Usym { address: value, .. } | Value::Timestamp(value, _) => {
             (value, 8, false)
         }

@@ -203,7 +203,7 @@ impl ScriptMap {
         match &self.map.value {
             _ if !self.map.key.is_empty() => None,
             MapValue::Plain(
-                ty @ (Type::Bool | Type::Int { .. } | Type::Enum(_) | Type::Pointer | Type::Str(_)),
+                ty @ (Type::Bool | Type::Int { .. } | Type::Enum { .. } | Type::Pointer | Type::Str(_)),
             ) => decode::value(&zeros, self.map.value_offset() as usize, ty).ok().map(Cell::Plain),
             MapValue::Plain(_) | MapValue::Agg(Agg::TSeries { .. }) => None,
             MapValue::Agg(agg) => Some(merge(agg, &words(&zeros), self.cell_size() / 8)),
@@ -876,7 +876,7 @@ mod tests {
             Type::Tuple(vec![Type::Bool, Type::Int { bytes: 8, signed: true }]),
             Type::Str(8),
             Type::Usym,
-            Type::Enum(3),
+            Type::Enum { id: 3, signed: true },
         ];
         let values = vec![
             Value::Tuple(vec![Value::Bool(true), Value::Int(-7, 8)]),

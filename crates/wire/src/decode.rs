@@ -153,7 +153,8 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
             Value::Int(sign_extend(unsigned(data, at, *bytes)?, *bytes), *bytes)
         }
         Type::Int { bytes, signed: false } => Value::Uint(unsigned(data, at, *bytes)?, *bytes),
-        Type::Enum(id) => Value::Enum(*id, sign_extend(unsigned(data, at, 4)?, 4)),
+        Type::Enum { id, signed: true } => Value::Enum(*id, sign_extend(unsigned(data, at, 4)?, 4)),
+        Type::Enum { id, signed: false } => Value::Enum(*id, unsigned(data, at, 4)? as i64),
         Type::Pointer => Value::Pointer(unsigned(data, at, 8)?),
         Type::Str(capacity) => {
             let text = slice(data, at, *capacity as usize)?;
@@ -243,6 +244,9 @@ fn member(data: &[u8], at: usize, member: &Member) -> Result<Value, DecodeError>
     let signed = |word: i64| word.wrapping_shl(up).wrapping_shr(down);
     Ok(match whole {
         Value::Int(word, bytes) => Value::Int(signed(word), bytes),
+        Value::Enum(id, word) if matches!(member.ty, Type::Enum { signed: true, .. }) => {
+            Value::Enum(id, signed(word))
+        }
         Value::Uint(word, bytes) => Value::Uint(unsigned(word), bytes),
         Value::Enum(id, word) => Value::Enum(id, unsigned(word as u64) as i64),
         // A bool's byte is taken whole: its value is that of its bits.

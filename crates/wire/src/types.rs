@@ -43,8 +43,13 @@ pub enum Type {
     },
     /// 4 or 8 bytes, IEEE 754; 16: the ten of x86 and six of padding.
     Float(u8),
-    /// 4 bytes; an index into [`crate::Manifest::enums`].
-    Enum(u32),
+    /// 4 bytes.
+    Enum {
+        /// An index into [`crate::Manifest::enums`].
+        id: u32,
+        /// Two's complement.
+        signed: bool,
+    },
     /// 8 bytes, printed in hex.
     Pointer,
     /// Text up to a NUL in so many bytes, zero-filled behind it.
@@ -155,7 +160,7 @@ impl Type {
         match self {
             Type::Bool => 1,
             Type::Int { bytes, .. } | Type::Float(bytes) => u32::from(*bytes),
-            Type::Enum(_) | Type::Name(_) => 4,
+            Type::Enum { .. } | Type::Name(_) => 4,
             Type::Pointer | Type::Timestamp(_) | Type::Lookup(_) | Type::Stack { .. } => 8,
             Type::Buf(capacity) => 4 + capacity.next_multiple_of(4),
             Type::Usym => 16,

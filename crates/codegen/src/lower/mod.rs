@@ -268,7 +268,10 @@ impl<'p> Cx<'p> {
             hir::Type::Bool => Type::Bool,
             hir::Type::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
             hir::Type::Float(bytes) => Type::Float(*bytes),
-            hir::Type::Enum(id) => Type::Enum(self.enums[id.0 as usize]),
+            hir::Type::Enum(id) => {
+                let at = id.0 as usize;
+                Type::Enum { id: self.enums[at], signed: self.program.enums[at].signed }
+            }
             hir::Type::Pointer(_) => Type::Pointer,
             hir::Type::Str(capacity) => Type::Str(*capacity),
             hir::Type::Tuple(parts) => Type::Tuple(self.wire_types(&**parts)),

@@ -25,7 +25,7 @@ use crate::span::Span;
 use std::sync::Arc;
 
 /// Functions that look the same to a body.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Layout {
     /// Where they are.
     pub sites: Vec<Site>,
@@ -241,7 +241,8 @@ impl Grouping<'_, '_> {
             true => self.result(known),
             false => self.types.plain(known.ret()),
         };
-        Signature { params, ret, hidden: self.is_hidden(known) }
+        let named = if usage.retval.is_some() { self.types.named(known.ret()) } else { None };
+        Signature { params, ret, named, hidden: self.is_hidden(known) }
     }
 }
 

@@ -71,7 +71,7 @@ pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
     let params = tracepoint.fields.iter();
     let param = |f: &RecordField| Param { name: f.name.clone(), ty: ty(&f.kind), float: false, named: None };
     let params = params.map(param).collect();
-    let signature = Signature { params, ret: Type::Void, hidden: false };
+    let signature = Signature { params, ret: Type::Void, named: None, hidden: false };
     (signature, tracepoint.fields.iter().map(|f| f.offset).collect())
 }
 

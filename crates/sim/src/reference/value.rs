@@ -106,7 +106,7 @@ fn wire_type(ty: &Type, structs: &[hir::Struct]) -> wire::Type {
         Type::Bool => wire::Type::Bool,
         Type::Int { bytes, signed } => wire::Type::Int { bytes: *bytes, signed: *signed },
         Type::Float(bytes) => wire::Type::Float(*bytes),
-        Type::Enum(id) => wire::Type::Enum(id.0),
+        Type::Enum(id) => wire::Type::Enum { id: id.0, signed: false },
         Type::Pointer(_) => wire::Type::Pointer,
         Type::Str(capacity) => wire::Type::Str(*capacity),
         Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
@@ -186,7 +186,7 @@ impl Meaning<'_> {
             (Val::Num(n), Type::Int { bytes, signed: true }) => Value::Int(*n, *bytes),
             (Val::Num(n), Type::Int { bytes, signed: false }) => Value::Uint(*n as u64, *bytes),
             (Val::Num(n), Type::Enum(id)) => {
-                Value::Enum(self.program.enums[id.0 as usize].name.clone(), i64::from(*n as i32))
+                Value::Enum(self.program.enums[id.0 as usize].name.clone(), fit(*n, ty, self.program))
             }
             (Val::Num(n), Type::Pointer(_)) => Value::Pointer(*n as u64),
             (Val::Num(n), Type::Name(kind)) => {

@@ -166,15 +166,19 @@ impl Debug {
             Some(encoding) => encoding == DW_ATE_signed || encoding == DW_ATE_signed_char,
             None => constants.iter().any(is_negative),
         };
-        let value = |constant: &Entry| match signed {
-            true => constant.signed(DW_AT_const_value),
-            false => constant.number(DW_AT_const_value).map(|value| value as i64),
+        // A form of fixed length has no sign of its own, so `200` in one byte may stand for an int.
+        let bits = |constant: &Entry| {
+            let signed = || constant.signed(DW_AT_const_value).map(i64::cast_unsigned);
+            constant.number(DW_AT_const_value).or_else(signed)
+        };
+        let Ok(bytes @ (1 | 2 | 4 | 8)) = u8::try_from(size) else { return Kind::Other { size } };
+        let above = 64 - 8 * u32::from(bytes);
+        let value = |constant: &Entry| {
+            let bits = bits(constant)? << above;
+            Some(if signed { bits.cast_signed() >> above } else { (bits >> above).cast_signed() })
         };
         let variants = constants.iter().filter_map(|c| Some((c.name.clone()?, value(c)?))).collect();
-        match u8::try_from(size) {
-            Ok(bytes @ (1 | 2 | 4 | 8)) => Kind::Enum { bytes, signed, variants },
-            _ => Kind::Other { size },
-        }
+        Kind::Enum { bytes, signed, variants }
     }
 
     /// An array behind its first dimensions.

@@ -29,7 +29,7 @@ impl Numbers {
         match self.below(if depth == 0 { 14 } else { 19 }) {
             0 => Type::Bool,
             1 | 2 => self.int(),
-            3 => Type::Enum(self.next() as u32),
+            3 => Type::Enum { id: self.next() as u32, signed: self.next().is_multiple_of(2) },
             4 => Type::Pointer,
             5 => Type::Str(self.below(64) as u32),
             6 => Type::Name(NameKind::Func),
