@@ -47,6 +47,29 @@ fn a_running_program_keeps_its_ids_and_types() {
 }
 
 #[test]
+fn another_script_may_declare_other_types_by_names_of_a_running_program() {
+    let point = "struct point { struct point *next; struct { int x; } at; };";
+    let first =
+        program(&format!("{point} enum how {{ SLOW = 1 }}; BEGIN {{ @p = *(struct point *)1; @h = SLOW }}"));
+    let known = Known::of(&first);
+    let findings = |script: &str| {
+        let options = Options { known: Some(known.clone()), ..Options::default() };
+        compile(script, &options).1.list.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(
+        findings(&format!("{point} enum how {{ SLOW = 1 }}; BEGIN {{ @p = *(struct point *)1; @h = SLOW }}")),
+        none
+    );
+    assert_eq!(findings("enum how { SLOW = 3, FAST }; BEGIN { @other = SLOW; print((enum how)4) }"), none);
+    let longer = "struct point { long v[9]; };";
+    assert_eq!(findings(&format!("{longer} BEGIN {{ @q = *(struct point *)1 }}")), none);
+    let kept = "`@p` keeps `point` as it was declared before, with other members";
+    assert_eq!(findings(&format!("{longer} BEGIN {{ @p = *(struct point *)1 }}")), [kept]);
+    assert_eq!(findings("enum how { A }; enum how { B }; BEGIN { @other = A }"), ["`how` is declared twice"]);
+}
+
+#[test]
 fn late_libraries_get_only_their_calls() {
     let script =
         "BEGIN { @ = count() } uprobe:*:cudaMalloc { @ = count() } uprobe:libnccl:ncclSend { @ = count() }";

@@ -275,11 +275,16 @@ impl Checker<'_> {
             return Some(Type::Enum(known));
         }
         for (name, _) in &e.values {
-            if self.types.constant(&name.node).is_some() {
+            let known = self.types.constant(&name.node);
+            if known.is_some_and(|(id, _)| !self.types.is_recalled_enum(id)) {
                 self.error("E0241", name.span, format!("constant `{}` is declared twice", name.node));
             }
         }
-        if let Some(name) = e.name.as_ref().filter(|name| self.types.tagged(&name.node).is_some()) {
+        let is_taken = |name: &&Name| match self.types.tagged(&name.node) {
+            Some(Type::Enum(id)) => !self.types.is_recalled_enum(*id),
+            other => other.is_some(),
+        };
+        if let Some(name) = e.name.as_ref().filter(is_taken) {
             self.error("E0241", name.span, format!("`{}` is declared twice", name.node));
             return None;
         }

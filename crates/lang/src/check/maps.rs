@@ -383,8 +383,15 @@ impl Checker<'_> {
         let others = self.maps.iter().filter(|map| map.is_known(&self.types)).map(|map| map.name.as_str());
         let near = self.diags.similar(&name, others).into_iter().map(|name| format!("@{name}"));
         let near = did_you_mean(&near.collect::<Vec<_>>());
+        let awaited = self.awaited.clone();
         let error = self.error(NEVER_SET, span, format!("nothing is ever put into map `@{name}`"));
         error.help.extend(near);
+        if let Some(library) = awaited {
+            error.note(format!(
+                "`{library}` is not there yet, so the types of its functions' arguments are not known"
+            ));
+            error.help(format!("name its file: `--lib {library}=FILE`"));
+        }
     }
 }
 

@@ -58,6 +58,7 @@ use crate::forms::getopt::Given;
 use crate::forms::labels::Labels;
 use crate::forms::macros::written;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
+use crate::resolve::layout::Layout;
 use crate::resolve::names::Interner;
 use crate::resolve::{self, Attached, Pending, Resolved, ResolvedClause, Run, Setting};
 use crate::similar::similar;
@@ -166,6 +167,8 @@ fn check_in(
     let mut checker = Checker::new(src, (options, catalog), types, names, config);
     checker.refused = diags.has_errors();
     checker.sends_calls = resolved.sends_calls;
+    let unknown = |pending: &&Pending| cuda::Library::from_alias(&pending.target).is_none();
+    checker.awaited = resolved.pending.iter().find(unknown).map(|pending| pending.target.clone());
     checker.files = resolved.files.iter().map(|file| file.id).collect();
     checker.types.sight.clone_from(&checker.files);
     checker.known_maps(&known.maps);
@@ -276,6 +279,8 @@ pub(crate) struct Checker<'a> {
     pub maps: Vec<MapState>,
     /// By name.
     map_ids: FxHashMap<String, MapId>,
+    /// Maps of a running program that this script uses, and where.
+    used: FxHashMap<MapId, Span>,
     /// Constants of the enum that is being declared.
     pub enumerators: FxHashMap<String, i64>,
     /// Stages before this one found errors, which may be why something is not known.
@@ -286,6 +291,8 @@ pub(crate) struct Checker<'a> {
     pub diags: Diagnostics,
     /// Files that the script has attach points in.
     files: Vec<FileId>,
+    /// A library that is not there yet, and whose functions no table knows.
+    awaited: Option<String>,
     /// Of the probe that is being checked.
     pub scope: Scope,
 }
@@ -317,11 +324,13 @@ impl<'a> Checker<'a> {
             given: Vec::new(),
             maps,
             map_ids: FxHashMap::default(),
+            used: FxHashMap::default(),
             enumerators,
             refused: false,
             sends_calls: false,
             diags,
             files: Vec::new(),
+            awaited: None,
             scope,
         }
     }
@@ -398,6 +407,9 @@ impl<'a> Checker<'a> {
         }
         let all: Vec<usize> = (0..bodies.len()).collect();
         self.settle(&mut bodies, &all);
+        if self.learn_from_absent(resolved) {
+            self.settle(&mut bodies, &all);
+        }
         for finding in bodies.iter_mut().flat_map(|body| std::mem::take(&mut body.findings)) {
             self.diags.push(finding);
         }
@@ -406,6 +418,31 @@ impl<'a> Checker<'a> {
         self.leave_out_consequences();
         self.report(diags);
         bodies.into_iter().filter_map(|body| body.probe).collect()
+    }
+
+    /// Clauses that run nowhere for now, such as those on a library that is not there yet, tell the types of maps that others
+    /// read and none sets. Of all else that these clauses say nothing is kept; whether something was learnt.
+    fn learn_from_absent(&mut self, resolved: &Resolved<'a>) -> bool {
+        let is_known = |map: &MapState, types: &Types| map.is_known(types) && map.key_types(types).is_some();
+        if self.maps.iter().all(|map| is_known(map, &self.types)) {
+            return false;
+        }
+        let before = self.maps.clone();
+        let nowhere = Attached::Calls { returns: true, layout: Layout::default() };
+        let absent = resolved.clauses.iter().filter(|clause| clause.attached.is_empty());
+        let mut bodies: Vec<Body> = absent.map(|clause| Body::new(clause, &nowhere, true)).collect();
+        let all: Vec<usize> = (0..bodies.len()).collect();
+        self.settle(&mut bodies, &all);
+        self.map_ids.retain(|_, id| (id.0 as usize) < before.len());
+        self.maps.truncate(before.len());
+        let mut learnt = false;
+        for (map, before) in self.maps.iter_mut().zip(before) {
+            match !is_known(&before, &self.types) && is_known(map, &self.types) {
+                true => learnt = true,
+                false => *map = before,
+            }
+        }
+        learnt
     }
 
     /// Checks some of the bodies until nothing new is learnt of what these follow from.
@@ -525,6 +562,7 @@ impl<'a> Checker<'a> {
                 continue;
             }
             self.check_form(at);
+            self.check_kept_structs(at);
             let map = &self.maps[at];
             let key = map.key_types(&self.types).unwrap_or_default();
             let key_bytes: u32 = key.iter().map(|ty| self.types.size(ty)).sum();
@@ -549,6 +587,18 @@ impl<'a> Checker<'a> {
                 self.diags.error("E0227", span, message).help("shorten its strings: `str(p, 64)`");
             }
         }
+    }
+
+    /// A map of a running program keeps structs as they were declared when it was made.
+    fn check_kept_structs(&mut self, at: usize) {
+        let Some(&span) = self.used.get(&MapId(at as u32)) else { return };
+        let map = &self.maps[at];
+        let types = map.key_types(&self.types).into_iter().flatten().chain(map.read_type(&self.types));
+        let Some(name) = types.filter_map(|ty| Some(self.types.changed_in(&ty)?.name.clone())).next() else {
+            return;
+        };
+        let message = format!("`@{}` keeps `{name}` as it was declared before, with other members", map.name);
+        self.diags.error("E0241", span, message).help("give the struct or the map another name");
     }
 
     /// A value that is assigned belongs to no CPU.
@@ -610,6 +660,7 @@ impl<'a> Checker<'a> {
     /// The id of a map, new or old.
     pub fn map_id(&mut self, name: &str, span: Span) -> MapId {
         if let Some(id) = self.map_ids.get(name) {
+            self.used.entry(*id).or_insert(span);
             return *id;
         }
         let id = MapId(self.maps.len() as u32);

@@ -41,6 +41,8 @@ pub struct Types<'c> {
     constants: FxHashMap<String, (EnumId, i64)>,
     /// Structs and enums of a running program: its script is read again for libraries that appear late, and declares them again.
     recalled: (usize, usize),
+    /// Those of these structs that were declared again with other members.
+    changed: Vec<StructId>,
 }
 
 /// What lies in a struct: structs in structs, and values, those of structs in it included.
@@ -123,9 +125,49 @@ impl<'c> Types<'c> {
 
     /// Gives a struct its members.
     pub fn define_struct(&mut self, id: StructId, size: u32, align: u32, fields: Vec<Field>) {
-        let def = &mut self.structs[id.0 as usize];
-        (def.size, def.align, def.fields) = (size, align, fields);
+        let before = &self.structs[id.0 as usize];
+        let new = Struct { size, align, fields, ..before.clone() };
+        if self.is_recalled(id) && before.size != 0 && !self.is_same_struct(before, &new) {
+            self.changed.push(id);
+        }
+        self.structs[id.0 as usize] = new;
         self.index_members(id);
+    }
+
+    /// The first struct in a type that a running program knows with other members.
+    pub fn changed_in(&self, ty: &Type) -> Option<&Struct> {
+        match ty {
+            Type::Struct(id) if self.changed.contains(id) => Some(self.struct_def(*id)),
+            Type::Struct(id) => {
+                self.struct_def(*id).fields.iter().find_map(|field| self.changed_in(&field.ty))
+            }
+            Type::Array(element, _) => self.changed_in(element),
+            Type::Tuple(parts) | Type::Record(_, parts) => {
+                parts.iter().find_map(|part| self.changed_in(part))
+            }
+            _ => None,
+        }
+    }
+
+    fn is_same_struct(&self, a: &Struct, b: &Struct) -> bool {
+        let same = |(a, b): (&Field, &Field)| {
+            (&a.name, a.offset, a.bits, a.float) == (&b.name, b.offset, b.bits, b.float)
+                && self.is_same(&a.ty, &b.ty)
+        };
+        (a.size, a.align, a.fields.len()) == (b.size, b.align, b.fields.len())
+            && a.fields.iter().zip(&b.fields).all(same)
+    }
+
+    /// Structs without names are declared anew each time. What is pointed to is kept nowhere.
+    fn is_same(&self, a: &Type, b: &Type) -> bool {
+        match (a, b) {
+            (Type::Struct(a), Type::Struct(b)) => {
+                a == b || self.is_same_struct(self.struct_def(*a), self.struct_def(*b))
+            }
+            (Type::Array(a, n), Type::Array(b, m)) => n == m && self.is_same(a, b),
+            (Type::Pointer(_), Type::Pointer(_)) => true,
+            (a, b) => a == b,
+        }
     }
 
     fn index_members(&mut self, id: StructId) {
@@ -168,6 +210,11 @@ impl<'c> Types<'c> {
         sorted.sort_by_key(|(_, value)| *value);
         let mut recalled = self.enums[..self.recalled.1].iter();
         recalled.position(|known| known.name == name && known.variants == sorted).map(|at| EnumId(at as u32))
+    }
+
+    /// An enum of a running program; another script may declare another one of its name.
+    pub fn is_recalled_enum(&self, id: EnumId) -> bool {
+        (id.0 as usize) < self.recalled.1
     }
 
     /// A struct of a running program.
