@@ -312,6 +312,19 @@ fn mistakes_in_a_pipe_are_told_and_the_rest_goes_on() {
 }
 
 #[test]
+fn statements_see_what_was_imported() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("macros.ct");
+    std::fs::write(&file, "macro twice(x) { x * 2 }\n").expect("written");
+    let typed = format!("import \"{}\";\nprint(twice(4))\ntwice(5) + 0\n", file.display());
+    let output = piped(&[], &typed);
+    assert_eq!((stdout(&output).trim(), stderr(&output).trim()), ("8\n10", ""));
+}
+
+#[test]
 fn a_session_is_saved_and_loaded() {
     if !can_trace() {
         return;

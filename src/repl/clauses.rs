@@ -114,6 +114,7 @@ impl Clauses {
     pub fn run_once(&self, repl: &Repl, session: &mut Session, statements: &str) -> Result<()> {
         let clause = format!("{}BEGIN {{\n{statements}\n}}", self.typed.borrow());
         let script = Script::alone(Source::new("repl", clause), &[]);
+        let script = script::import(script, repl.cli, repl.messages).map_err(|_| super::Said)?;
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
         compiler.front(repl.scripts.known()).map_err(|_| super::Said)?;
         self.scripts.set(self.scripts.get() + 1);
