@@ -49,6 +49,12 @@ impl<'a> Extender<'a> {
         Extender { scripts, machine, names, unwinder, messages, heard, hears_badly, overwritten }
     }
 
+    /// Says that probes were attached to a file that was loaded meanwhile.
+    fn note_attached(&self, more: usize, file: &Path, how: &str) {
+        let (name, s) = (file.file_name().unwrap_or_default().display(), if more == 1 { "" } else { "s" });
+        self.messages.note(&format!("Attached {more} more probe{s} to `{name}` ({how})"));
+    }
+
     /// A file that may be this one was mapped while the script ran.
     pub fn has_heard_of(&self, file: &Identity) -> bool {
         self.heard.borrow().iter().any(|&(device, inode)| file.may_be(device, inode))
@@ -137,11 +143,7 @@ impl<'a> Asked<'a> {
             let end = SystemClock.boot_ns();
             self.extender.names.waited(mapping.tid, start..end);
             let took = report::summary::time(end - start);
-            let name = mapping.shown.file_name().unwrap_or_default().display();
-            self.extender.messages.note(&format!(
-                "Attached {more} more probe{} to `{name}` (paused the program for {took})",
-                if more == 1 { "" } else { "s" }
-            ));
+            self.extender.note_attached(more, &mapping.shown, &format!("paused the program for {took}"));
         }
     }
 
@@ -225,7 +227,7 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Hears of files that processes have mapped. Calls before the probes are in place are missed; `-v` says how late.
+/// Hears of files that processes have mapped. Calls before the probes are in place are missed; a note says how late.
 pub struct Heard<'a> {
     watch: MappingWatch,
     extender: &'a Extender<'a>,
@@ -278,7 +280,14 @@ impl<'a> Heard<'a> {
         let when = format!("mapped by process {} {} us before", mapped.pid, mapped.late_us());
         let before = session.attached();
         self.extender.scripts.extend(session, &file.path, &mapped.path, &when);
-        if self.is_held && session.attached() > before {
+        let more = session.attached().saturating_sub(before);
+        if more > 0 && !self.is_held {
+            let took = report::summary::time(1000 * mapped.late_us());
+            let how =
+                format!("{took} after process {} loaded it; calls before that are not seen", mapped.pid);
+            self.extender.note_attached(more, &mapped.path, &how);
+        }
+        if more > 0 && self.is_held {
             self.extender.miss_some();
             self.extender.messages.lost(&format!(
                 "{}: mapped first and made executable later, which does not hold the program: calls may be missing",
