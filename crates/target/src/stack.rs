@@ -96,6 +96,9 @@ struct Heard {
     path: PathBuf,
 }
 
+/// Bytes of a function of the kernel at most.
+const LARGEST_KERNEL_FUNCTION: usize = 1 << 20;
+
 /// Such mappings that are kept.
 const MOST_HEARD: usize = 1 << 13;
 
@@ -375,7 +378,10 @@ impl Symbols {
         let mut kernel = Kernel { vmlinux: MaybeDefault::None, ..Kernel::default() };
         kernel.debug_syms = false;
         match self.symbolizer.symbolize_single(&Source::Kernel(kernel), Input::AbsAddr(address)) {
-            Ok(Symbolized::Sym(sym)) => self.named(&sym, address, None).pop(),
+            // The last symbol before code that has none, as of a program of BPF that is gone, says nothing of it.
+            Ok(Symbolized::Sym(sym)) if sym.offset < LARGEST_KERNEL_FUNCTION => {
+                self.named(&sym, address, None).pop()
+            }
             _ => None,
         }
     }

@@ -178,6 +178,7 @@ fn kernel_addresses_have_names_if_we_may_see_them() {
     let frame = symbols.kernel(address + 4);
     assert_eq!((frame.symbol.as_deref(), frame.offset), (Some("schedule"), 4));
     assert_eq!(symbols.kernel(1).symbol, None);
+    assert_eq!(symbols.kernel(u64::MAX - 4096).symbol, None, "the last symbol lies far before it");
 }
 
 #[test]

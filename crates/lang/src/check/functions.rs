@@ -518,6 +518,11 @@ impl Checker<'_> {
                 _ => unknown(span),
             };
         }
+        if self.is_copied_stack(arg) {
+            let error = self.error("E0210", arg.span, "the length of this stack was not kept");
+            error.help("`len($s)` is for a variable that `ustack` or `kstack` is assigned to");
+            return unknown(span);
+        }
         let Some(map) = self.whole_map(arg, "len") else { return unknown(span) };
         let state = &self.maps[map.0 as usize];
         if state.key.get().as_ref().is_some_and(Vec::is_empty) {
@@ -526,6 +531,13 @@ impl Checker<'_> {
             return unknown(span);
         }
         expr(ExprKind::Len(map), Type::U64, span)
+    }
+
+    /// Forms have replaced the lengths of variables that a stack is assigned to directly.
+    fn is_copied_stack(&mut self, arg: &ast::Expr) -> bool {
+        let ast::ExprKind::Var(name) = &arg.kind else { return false };
+        let Some(id) = self.scope.lookup(name) else { return false };
+        matches!(self.scope.var(id).slot.get().ty(&self.types), Some(Type::Stack { .. }))
     }
 
     fn has_key(&mut self, args: &[ast::Expr], span: Span) -> Expr {
