@@ -307,6 +307,27 @@ fn several_exports_of_one_run_agree_and_files_rotate() {
 }
 
 #[test]
+fn a_recording_says_how_each_of_its_files_is_looked_at() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let exports = ["perfetto", "chrome", "jsonl"].map(|kind| format!("{kind}={}", path(kind)));
+    let mut args = vec!["record"];
+    exports.iter().for_each(|export| args.extend(["--export", export]));
+    let program = example("workload_driver");
+    let output = cudatrace(&[&args[..], &["--", &program]].concat());
+    let stderr = text(&output.stderr);
+    let opened = "open it at https://ui.perfetto.dev".to_owned();
+    let reported = format!("cudatrace report {} --html trace.html", path("jsonl"));
+    for (kind, look) in [("perfetto", &opened), ("chrome", &opened), ("jsonl", &reported)] {
+        let said = format!("recording     {}\nlook at it:   {look}\n", path(kind));
+        assert!(stderr.contains(&said), "{said}: {stderr}");
+    }
+}
+
+#[test]
 fn a_full_disk_ends_the_export_and_not_the_trace() {
     if !can_trace() {
         return;

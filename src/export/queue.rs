@@ -84,12 +84,12 @@ impl Summary {
         let records = counted(self.written(), "record");
         let readings = match self.readings.load(Ordering::Relaxed) {
             0 => String::new(),
-            readings => format!(", and metrics as they were at {}", counted(readings, "time")),
+            readings => format!(" and {} of metrics", counted(readings, "reading")),
         };
         // How the others are looked at is no news to who asks for them.
         let look =
             self.look.filter(|look| !look.contains("FILE")).map_or(String::new(), |look| format!("; {look}"));
-        Some(format!("wrote {records} to {to}{readings}{look}"))
+        Some(format!("wrote {records}{readings} to {to}{look}"))
     }
 
     /// Why it ended before its time.
