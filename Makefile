@@ -4,10 +4,18 @@ BINARY := target/release/cudatrace
 CARGO  ?= cargo
 SEEDS  ?= 0 5000
 
-.PHONY: demo test test-kernels growth agree verify check bless bench deps build examples clean
+PREFIX ?= /usr/local
+
+.PHONY: install demo test test-kernels growth agree verify check bless bench deps build examples clean
 
 build: deps              ## the release binary
 	$(CARGO) build --release --quiet
+
+install:                 ## the binary, its manual page and completions, after `make build`: below PREFIX (/usr/local), or DESTDIR
+	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/cudatrace
+	$(BINARY) man | install -Dm644 /dev/stdin $(DESTDIR)$(PREFIX)/share/man/man1/cudatrace.1
+	$(BINARY) completion bash | install -Dm644 /dev/stdin $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cudatrace
+	$(BINARY) completion fish | install -Dm644 /dev/stdin $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cudatrace.fish
 
 demo: build examples     ## trace the workload: on a GPU if there is one, else on the simulated CUDA
 	bash examples/demo.sh $(BINARY)

@@ -9,6 +9,7 @@ use lang::ast::Item;
 use lang::check::config::{self, BadVariable};
 use lang::forms::{getopt, import};
 use lang::hir::Config;
+use lang::resolve::providers;
 use lang::{Diagnostics, Source};
 use std::io::Read;
 
@@ -248,9 +249,29 @@ const HABITS: &[(&str, &str)] = &[
     ("exec", "a command to trace follows `--`: `cudatrace summary -- COMMAND`"),
     ("trace", "`cudatrace calls` prints each call, `cudatrace record` records them"),
     ("profile", "`cudatrace summary` counts and times, `cudatrace record` records each call"),
+    ("memory-leak", "`cudatrace memleak` shows blocks that were not freed"),
+    ("memleaks", "`cudatrace memleak` shows blocks that were not freed"),
+    ("show", "`cudatrace -l PATTERN` lists probes, `cudatrace scripts` the scripts"),
+    ("start", "a command to trace follows `--`: `cudatrace summary -- COMMAND`"),
+    ("attach", "a process to trace follows `-p`: `cudatrace summary -p PID`"),
+    ("monitor", "`cudatrace top` shows a table every second"),
+    ("watch", "`cudatrace top` shows a table every second"),
+    ("nsys", "`cudatrace record -- COMMAND` records each call, `cudatrace report` shows what it recorded"),
+    ("nvprof", "`cudatrace summary -- COMMAND` counts and times"),
     ("stat", "`cudatrace summary` counts and times"),
     ("stats", "`cudatrace summary` counts and times"),
 ];
+
+/// What there is for a word that people try.
+pub fn habit(word: &str) -> Option<&'static str> {
+    HABITS.iter().find(|(habit, _)| *habit == word).map(|(_, instead)| *instead)
+}
+
+/// `uprobe:libcuda:cuInit`
+fn is_probe(word: &str) -> bool {
+    let provider = word.split_once(':').map(|(provider, _)| providers::find(provider));
+    matches!(provider, Some(providers::Found::Known(_)))
+}
 
 /// What stands in a script and in no file's name.
 fn is_script_text(word: &str) -> bool {
@@ -266,7 +287,12 @@ fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Err
         }
         return anyhow::anyhow!("this looks like a script: pass it with -e: cudatrace -e '{text}'");
     }
-    if let Some((_, instead)) = HABITS.iter().find(|(habit, _)| *habit == path) {
+    if is_probe(path) {
+        return anyhow::anyhow!(
+            "`{path}` is a probe: `-e '{path} {{ @ = count() }}'` counts how often it is hit, `-l '{path}'` lists what it stands for"
+        );
+    }
+    if let Some(instead) = habit(path) {
         return anyhow::anyhow!("no script `{path}`: {instead}");
     }
     let stem = path.trim_end_matches(".ct");
@@ -322,18 +348,42 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
             "the script has no clause, so nothing would run: `uprobe:libcuda:cuInit {{ @ = count() }}` is one"
         );
     }
+    let without_params = scripts.iter().filter(|script| !takes_params(&script.source.text));
+    let superfluous = without_params.filter_map(|script| Some((script, script.params.split_first()?))).next();
+    // An option behind a program is most likely the program's.
+    if let Some((script, (word, rest))) = superfluous.filter(|(_, (word, _))| is_program(word)) {
+        // Where among the words an option stood is not known any more.
+        let more = ["...".to_owned()];
+        let rest = if cli.given.is_empty() { rest } else { &more };
+        bail!("unexpected argument `{word}`: {}", behind_dashes(script.word(), word, rest));
+    }
     if let Some(said) = getopt::unknown(&cli.given, &known, scripts.len()) {
         bail!(said);
     }
     if let Some(said) = getopt::invalid(&cli.given, &known) {
         bail!(said);
     }
-    for script in scripts.iter().filter(|script| !takes_params(&script.source.text)) {
-        if let Some((word, rest)) = script.params.split_first() {
-            bail!("unexpected argument `{word}`: {}", behind_dashes(script.word(), word, rest));
+    match superfluous {
+        Some((script, (word, rest))) => {
+            bail!("unexpected argument `{word}`: {}", instead(script, word, rest))
         }
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// What a word was meant to be that the script does not take.
+fn instead(script: &Script, word: &str, rest: &[String]) -> String {
+    let scripts = embedded::SCRIPTS.iter().map(|script| script.name);
+    match (habit(word), lang::similar::similar(word, scripts).first()) {
+        (Some(instead), _) => instead.to_owned(),
+        (None, Some(near)) => format!("did you mean the script `{near}`?"),
+        (None, None) => behind_dashes(script.word(), word, rest),
+    }
+}
+
+/// A file, or a program of PATH that nobody takes for something else.
+fn is_program(word: &str) -> bool {
+    habit(word).is_none() && (std::path::Path::new(word).is_file() || is_on_path(word))
 }
 
 /// Whether a script looks at `$1`, `$#` and so on, or might.

@@ -12,8 +12,14 @@ use std::io::Write;
 /// # Errors
 /// Standard output takes nothing.
 pub fn run() -> Result<u8> {
+    std::io::stdout().write_all(page()?.as_bytes())?;
+    Ok(0)
+}
+
+fn page() -> Result<String> {
     let mut out = Vec::new();
-    let command = arguments::command(None).mut_args(|arg| arg.hide_short_help(false));
+    let command = arguments::command(None).version(env!("CARGO_PKG_VERSION"));
+    let command = command.mut_args(|arg| arg.hide_short_help(false));
     Man::new(command).section("1").render(&mut out)?;
     let mut subcommands = Roff::new();
     subcommands.control("SH", ["SUBCOMMANDS"]);
@@ -23,6 +29,18 @@ pub fn run() -> Result<u8> {
         subcommands.text([roman(about)]);
     }
     subcommands.to_writer(&mut out)?;
-    std::io::stdout().write_all(&out)?;
-    Ok(0)
+    Ok(String::from_utf8(out)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_its_name_and_version() {
+        let page = page().expect("a page");
+        let title = format!(".TH cudatrace 1  \"cudatrace {}\" ", env!("CARGO_PKG_VERSION"));
+        assert!(page.lines().any(|line| line == title), "{}", page.lines().take(5).collect::<String>());
+        assert!(page.contains("SUBCOMMANDS"));
+    }
 }

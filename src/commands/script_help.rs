@@ -5,7 +5,7 @@ use crate::cli::Subcommand;
 use crate::cli::{self, Cli, Word};
 use crate::messages::Messages;
 use crate::script::Script;
-use crate::{arguments, embedded, script};
+use crate::{arguments, embedded, script, terminal};
 use anyhow::{Result, bail};
 use lang::forms::getopt::{self, Known};
 use lang::{Diagnostics, Source};
@@ -47,12 +47,18 @@ fn of_script(script: &Script, word: &str, messages: &Messages) -> Result<String>
         text += &format!("\nExamples:\n  {}\n", examples.join("\n  "));
     }
     if !notes.is_empty() {
-        text += &format!("\n{}\n", notes.join("\n"));
+        text += &format!("\n{}\n", terminal::wrap(&notes.join(" "), width(), 0));
     }
     Ok(text)
 }
 
+/// Lines that are longer are hard to read.
+fn width() -> usize {
+    terminal::columns().min(100)
+}
+
 fn options(script: &str, summary: &str, options: &[Known]) -> String {
+    let summary = terminal::wrap(summary, width(), 0);
     let mut out = if summary.is_empty() { String::new() } else { format!("{summary}\n\n") };
     let forms: Vec<String> = options.iter().map(|option| format!(" [{}]", option.form())).collect();
     out += &format!("Usage: cudatrace {script}{} [cudatrace's options] [-- COMMAND]\n", forms.concat());

@@ -6,6 +6,7 @@ use crate::cli;
 use crate::commands::{explain, list, script_help};
 use crate::embedded::{self, SCRIPTS};
 use crate::messages::Messages;
+use crate::script;
 use anyhow::{Result, anyhow};
 use cuda::operations::{APIS, Api};
 use cuda::{Library, Signature};
@@ -21,8 +22,8 @@ pub fn on(topic: &str, messages: &Messages) -> Result<String> {
     if topic.is_empty() {
         return Ok(overview());
     }
-    if let Some(script) = embedded::find(topic) {
-        return script_help::of_embedded(script, messages);
+    if let Some(embedded) = embedded::find(topic) {
+        return script_help::of_embedded(embedded, messages);
     }
     let text = list_of(topic)
         .or_else(|| command(topic))
@@ -35,6 +36,9 @@ pub fn on(topic: &str, messages: &Messages) -> Result<String> {
 }
 
 fn unknown(topic: &str) -> anyhow::Error {
+    if let Some(instead) = script::habit(topic) {
+        return anyhow!("no help on `{topic}`: {instead}");
+    }
     let operations = operations();
     let mut names: Vec<&str> = operations.iter().map(String::as_str).collect();
     names.extend(COMMANDS.iter().map(|command| command.name));

@@ -36,8 +36,8 @@ pub fn findings(manifest: &Manifest, troubles: &[Trouble]) -> Vec<Finding> {
 
 /// Programs do not wait for the disk: a page that has never been touched, such as that of a text at its first use, is not there.
 /// Said once.
-const WHY_NOT_READ: &str = " (an address that leads nowhere, or memory that nobody has touched yet: a return probe finds what \
-    its function touched)";
+const WHY_NOT_READ: &str = " (an invalid address, or a page that is not loaded yet: a return probe can read what its \
+    function has touched)";
 
 fn finding(manifest: &Manifest, all: &[Trouble], trouble: &Trouble) -> Option<Finding> {
     let count = match trouble.kind {

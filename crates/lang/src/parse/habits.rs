@@ -173,6 +173,8 @@ const HABITS: &[Habit] = &[
     expecting("a target", "PART ^ PROBE", BLANKS),
     expecting("a `/predicate/`", "PROBE ^ CALL", PREDICATE),
     expecting("a `/predicate/`", "PROBE ^ (", PREDICATE),
+    anywhere("START BEGIN ^ CALL", BODY),
+    anywhere("START END ^ CALL", BODY),
     expecting("a `/predicate/`", "START PROBE ^ WORD", COLONS),
     expecting("a `/predicate/`", "PROBE ^ MAP", BODY),
     expecting("a `/predicate/`", "PROBE ^ VAR", BODY),

@@ -156,8 +156,8 @@ fn findings_name_the_file_of_their_script() {
     ];
     assert_eq!(
         written(&manifest, &[Output::Trouble(troubles.to_vec())]).1,
-        "warning: kernels.ct:2:5: 1 read of the program's memory failed, and gave 0 or \"\" (an address that leads nowhere, or \
-         memory that nobody has touched yet: a return probe finds what its function touched)\n\
+        "warning: kernels.ct:2:5: 1 read of the program's memory failed, and gave 0 or \"\" (an invalid address, or \
+         a page that is not loaded yet: a return probe can read what its function has touched)\n\
          warning: stdin:2:5: 2 reads of the program's memory failed, and gave 0 or \"\"\n\
          note: kernels.ct:2:5: 2 calls of `this probe` were still running when tracing stopped, or never returned\n"
     );
