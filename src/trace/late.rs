@@ -29,6 +29,8 @@ pub struct Extender<'a> {
     pub messages: &'a Messages,
     /// Devices and inodes of files that were mapped while it ran, by any process that we heard of.
     heard: RefCell<HashSet<(u64, u64)>>,
+    /// Names of the libraries among them that were probed.
+    probed_late: RefCell<HashSet<String>>,
     /// Some were missed, or may have been.
     hears_badly: Cell<bool>,
     /// Files that were overwritten.
@@ -45,8 +47,8 @@ impl<'a> Extender<'a> {
         messages: &'a Messages,
     ) -> Extender<'a> {
         let unwinder = unwinder.map(OnceCell::from).unwrap_or_default();
-        let (heard, hears_badly, overwritten) = Default::default();
-        Extender { scripts, machine, names, unwinder, messages, heard, hears_badly, overwritten }
+        let (heard, probed_late, hears_badly, overwritten) = Default::default();
+        Extender { scripts, machine, names, unwinder, messages, heard, probed_late, hears_badly, overwritten }
     }
 
     /// Says that probes were attached to a file that was loaded meanwhile.
@@ -58,6 +60,17 @@ impl<'a> Extender<'a> {
     /// A file that may be this one was mapped while the script ran.
     pub fn has_heard_of(&self, file: &Identity) -> bool {
         self.heard.borrow().iter().any(|&(device, inode)| file.may_be(device, inode))
+    }
+
+    /// Whether a library that came late was probed as `target`: `libcuda`.
+    pub fn has_probed_late(&self, target: &str) -> bool {
+        let stem = format!("lib{}.so", target.trim_start_matches("lib"));
+        self.probed_late.borrow().iter().any(|name| name.starts_with(&stem))
+    }
+
+    fn probed(&self, library: &Path) {
+        let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.probed_late.borrow_mut().insert(name);
     }
 
     /// More may have been mapped than was heard of.
@@ -140,6 +153,7 @@ impl<'a> Asked<'a> {
         self.extender.scripts.extend(session, &mapping.open, &mapping.shown, &when);
         let more = session.attached().saturating_sub(before);
         if more > 0 {
+            self.extender.probed(&mapping.shown);
             let end = SystemClock.boot_ns();
             self.extender.names.waited(mapping.tid, start..end);
             let took = report::summary::time(end - start);
@@ -165,8 +179,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Lets a thread go on that maps a file. Where stacks are walked, its table is there before.
-    fn let_map(&mut self, mapping: &Mapping) -> std::io::Result<()> {
+    /// Where stacks are walked, the table of a file is there before it is mapped.
+    fn prepare_stacks(&self, mapping: &Mapping) {
         if let Some(unwinder) = self.extender.unwinder() {
             let pid = target::process::tgid(mapping.tid).unwrap_or(mapping.tid);
             unwinder.prepare(pid, mapping);
@@ -176,6 +190,11 @@ impl<'a> Asked<'a> {
                 None => names.outdate(pid),
             }
         }
+    }
+
+    /// Lets the thread go on. For `elapsed` the time since `start_ns` has not passed.
+    fn release(&mut self, session: &Session, start_ns: u64) -> std::io::Result<()> {
+        session.pause_clock(start_ns);
         self.mappings.answer()
     }
 }
@@ -188,16 +207,15 @@ impl Watch for Asked<'_> {
     fn ready(&mut self, session: &mut Session) -> Next {
         let question = self.mappings.next();
         let start = SystemClock.boot_ns();
-        // Where a thread ends, the others go on.
-        let is_held = matches!(question, Ok(Some(Question::Maps(_) | Question::Executes(_))));
         let answered = match question {
             Ok(Some(Question::Maps(mapping))) => {
                 self.consider(&mapping, session);
-                self.let_map(&mapping)
+                self.prepare_stacks(&mapping);
+                self.release(session, start)
             }
             Ok(Some(Question::Executes(program))) => {
                 self.consider_program(&program, session);
-                self.mappings.answer()
+                self.release(session, start)
             }
             Ok(Some(Question::InstallsListener(tid))) => {
                 self.warn_of_seccomp(tid, "a seccomp listener of its own");
@@ -214,9 +232,6 @@ impl Watch for Asked<'_> {
             Ok(None) | Err(_) => return Next::Remove,
         };
         self.report_late();
-        if is_held {
-            session.pause_clock(start);
-        }
         if answered.is_ok() { Next::Continue } else { Next::Remove }
     }
 }
@@ -286,6 +301,9 @@ impl<'a> Heard<'a> {
             let how =
                 format!("{took} after process {} loaded it; calls before that are not seen", mapped.pid);
             self.extender.note_attached(more, &mapped.path, &how);
+        }
+        if more > 0 {
+            self.extender.probed(&mapped.path);
         }
         if more > 0 && self.is_held {
             self.extender.miss_some();

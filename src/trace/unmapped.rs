@@ -59,8 +59,10 @@ impl<'a> Unmapped<'a> {
                 || extender.has_heard_of(identity)
                 || child.is_some_and(|child| child.has_mapped(&(identity.device, identity.inode)))
         };
-        let (mapped, unmapped): (Vec<_>, Vec<_>) =
-            self.targets.iter().partition(|(_, files)| files.iter().any(is_mapped));
+        let (mapped, unmapped): (Vec<_>, Vec<_>) = self
+            .targets
+            .iter()
+            .partition(|(name, files)| files.iter().any(is_mapped) || extender.has_probed_late(name));
         let is_told = |name: &str| mapped.is_empty() || name.contains('/');
         let names: Vec<&str> =
             unmapped.iter().map(|(name, _)| name.as_str()).filter(|name| is_told(name)).collect();

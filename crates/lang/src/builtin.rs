@@ -735,6 +735,14 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     call(
         Action,
+        "heading",
+        (1, MANY),
+        "heading(\"format\", values...)",
+        "prints a text for people, as `printf` does; `-f json` leaves it out",
+        "BEGIN { heading(\"%-8s %s\\n\", \"PID\", \"CALL\") } uprobe:libcuda:cuMem* { printf(\"%-8d %s\\n\", (pid = pid, call = func)) }",
+    ),
+    call(
+        Action,
         "row",
         (2, MANY),
         "row(weight, \"format\", values...)",

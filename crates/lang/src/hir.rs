@@ -849,6 +849,8 @@ pub enum Message {
     Join,
     /// `row`: a line that is kept for `rows`; its weight, an int64, is the first of the values.
     Row,
+    /// `heading`: a text for people.
+    Heading,
 }
 
 impl Message {
@@ -861,6 +863,7 @@ impl Message {
             Message::System => "system",
             Message::Join => "join",
             Message::Row => "row",
+            Message::Heading => "heading",
         }
     }
 }

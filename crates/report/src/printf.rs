@@ -13,8 +13,11 @@ use crate::value::{Context, visible};
 
 /// The output of one call. Directives without a value print nothing (a manifest of another make).
 pub fn printf(pieces: &[Piece], values: &[Value], context: Context) -> Vec<u8> {
-    let mut values = values.iter();
     let mut out = Vec::new();
+    let mut values: Box<dyn Iterator<Item = &Value>> = match named(pieces, values) {
+        Some(members) => Box::new(members.iter().map(|(_, value)| value)),
+        None => Box::new(values.iter()),
+    };
     for piece in pieces {
         match piece {
             Piece::Text(text) => out.extend_from_slice(text),
@@ -25,6 +28,15 @@ pub fn printf(pieces: &[Piece], values: &[Value], context: Context) -> Vec<u8> {
         }
     }
     out
+}
+
+/// The values of a format that have names: `printf("%d %s\n", (pid = pid, call = func))`.
+pub fn named<'v>(pieces: &[Piece], values: &'v [Value]) -> Option<&'v [(String, Value)]> {
+    let directives = pieces.iter().filter(|piece| matches!(piece, Piece::Directive(_))).count();
+    match values {
+        [Value::Record(members)] if directives != 1 || members.len() == 1 => Some(members),
+        _ => None,
+    }
 }
 
 fn convert(directive: &Directive, value: &Value, context: Context) -> String {

@@ -1,6 +1,6 @@
 //! What went wrong in the kernel, in words: nothing is lost in silence.
 
-use wire::manifest::{Attach, Place, Program};
+use wire::manifest::{Attach, Place, ProbeList, Program};
 use wire::map::{Map, Storage};
 use wire::{CounterKind, Manifest};
 
@@ -66,11 +66,14 @@ fn returned(all: &[Trouble], program: u32, place: Place) -> u64 {
     all.iter().filter(same).map(|other| other.count).sum()
 }
 
-/// The probe list of a clause. A module that was added later lists its own programs alone.
+/// The probe list of a clause, of the last module or an earlier one.
 fn clause_text(manifest: &Manifest, clause: u32, place: Place) -> &str {
     let is_wanted =
         |p: &&Program| (p.clause, p.place) == (clause, place) && !matches!(p.attach, Attach::Follow { .. });
-    manifest.programs.iter().find(is_wanted).map_or("this probe", |program| program.text.as_str())
+    let of_last = manifest.programs.iter().find(is_wanted).map(|program| program.text.as_str());
+    let is_earlier = |list: &&ProbeList| (list.clause, list.place) == (clause, place);
+    let of_earlier = || manifest.earlier.iter().find(is_earlier).map(|list| list.text.as_str());
+    of_last.or_else(of_earlier).unwrap_or("this probe")
 }
 
 fn words(manifest: &Manifest, trouble: &Trouble, count: u64) -> String {

@@ -100,6 +100,7 @@ fn events(numbers: &mut Numbers, types: &[Type]) -> Vec<Event> {
         message(Message::Error, with_values()),
         message(Message::Join, with_values()),
         message(Message::Row, with_values()),
+        message(Message::Heading, with_values()),
         EventKind::Export {
             what: Export::Instant,
             name: None,

@@ -16,7 +16,7 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
 /// Version of this format; a reader refuses another.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -79,6 +79,9 @@ pub struct Manifest {
     pub files: Vec<File>,
     /// Programs of this module.
     pub programs: Vec<Program>,
+    /// Probe lists of the clauses of earlier modules, for messages.
+    #[serde(default)]
+    pub earlier: Vec<ProbeList>,
     /// Maps of the script.
     pub maps: Vec<Map>,
     /// Stack maps: name of each in the object and frames at most; index is that of [`crate::Type::Stack`].
@@ -210,6 +213,17 @@ pub struct Program {
     pub text: String,
     /// Where it runs.
     pub attach: Attach,
+}
+
+/// The probe list of a clause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeList {
+    /// Index of the clause.
+    pub clause: u32,
+    /// The clause.
+    pub place: Place,
+    /// As written.
+    pub text: String,
 }
 
 /// Where a program runs.
@@ -443,6 +457,8 @@ pub enum Message {
     Join,
     /// A line that the reader keeps for [`EventKind::Rows`]: the weight, an int64, is the first of the values.
     Row,
+    /// A text for people, which formats for programs leave out.
+    Heading,
 }
 
 /// Part of a printf format.

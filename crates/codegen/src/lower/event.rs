@@ -97,6 +97,7 @@ impl Body<'_, '_> {
             hir::Message::System => Message::System,
             hir::Message::Join => Message::Join,
             hir::Message::Row => Message::Row,
+            hir::Message::Heading => Message::Heading,
         };
         EventKind::Message { what, end_column, format: format(pieces) }
     }

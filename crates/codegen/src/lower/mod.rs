@@ -365,7 +365,12 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
     manifest.version = manifest::VERSION;
     let source = manifest::SourceFile { script: options.script.clone(), file: src.name.clone() };
     index_or_push(&mut manifest.sources, source);
-    manifest.programs.clear();
+    for program in std::mem::take(&mut manifest.programs) {
+        if !matches!(program.attach, manifest::Attach::Follow { .. }) {
+            let manifest::Program { clause, place, text, .. } = program;
+            index_or_push(&mut manifest.earlier, manifest::ProbeList { clause, place, text });
+        }
+    }
     for file in &program.files {
         let file = manifest::File { id: file.id.0, path: file.path.clone() };
         index_or_push(&mut manifest.files, file);

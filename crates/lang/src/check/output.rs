@@ -11,12 +11,12 @@ use crate::hir::{Expr, ExprKind, Message, Piece, StmtKind, Type};
 use crate::span::Span;
 
 impl Checker<'_> {
-    /// `printf(format, args)`
+    /// `printf(format, args)`, `printf(format, (name = value, ...))`
     pub fn printf(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         self.formatted("printf", args, span).map(|(format, args)| StmtKind::Printf { format, args })
     }
 
-    /// `errorf(format, args)` and its like.
+    /// `errorf(format, args)`, `heading(format, args)` and their like.
     pub fn message(&mut self, what: Message, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let (format, args) = self.formatted(what.function(), args, span)?;
         Some(StmtKind::Message { what, format, args })
@@ -49,8 +49,25 @@ impl Checker<'_> {
         span: Span,
     ) -> Option<(Vec<Piece>, Vec<Expr>)> {
         let format = self.text(&args[0], &format!("the format of `{function}`"));
-        let values: Vec<Expr> = args[1..].iter().map(|arg| self.expr(arg)).collect();
-        let mut pieces = match parse_format(&format?) {
+        let pieces = format.map(|format| parse_format(&format));
+        let directives = pieces
+            .as_ref()
+            .and_then(|pieces| pieces.as_ref().ok())
+            .map_or(1, |pieces| conversions(pieces).len());
+        // `%s` alone prints a record of several as it is.
+        let named = match &args[1..] {
+            [ast::Expr { kind: ast::ExprKind::Record(members), .. }]
+                if directives != 1 || members.len() == 1 =>
+            {
+                Some(members)
+            }
+            _ => None,
+        };
+        let values: Vec<Expr> = match named {
+            Some(members) => members.iter().map(|(_, value)| self.expr(value)).collect(),
+            None => args[1..].iter().map(|arg| self.expr(arg)).collect(),
+        };
+        let mut pieces = match pieces? {
             Ok(pieces) => pieces,
             Err(error) => {
                 let span = self.in_format(args[0].span, error.offset);
@@ -67,8 +84,15 @@ impl Checker<'_> {
         mark_registers(&mut pieces, &registers);
         let values =
             values.into_iter().zip(wanted).map(|(value, conversion)| self.printed(value, conversion));
-        let values: Vec<Expr> = values.collect();
-        (!values.iter().any(is_unknown)).then_some((pieces, values))
+        let mut values: Vec<Expr> = values.collect();
+        if values.iter().any(is_unknown) {
+            return None;
+        }
+        if let Some(members) = named {
+            let names = self.names_of(members);
+            values = vec![self.record_of(names, values, args[1].span)];
+        }
+        Some((pieces, values))
     }
 
     /// The place of a directive, where the text is written without escapes; else the whole string.

@@ -162,6 +162,7 @@ impl Checker<'_> {
             "cat" => self.message(Message::Cat, args, span),
             "system" => self.message(Message::System, args, span),
             "row" => self.row(args, span),
+            "heading" => self.message(Message::Heading, args, span),
             "rows" => self.rows(args),
             "signal" => self.signal(&args[0], false, span),
             "signal_thread" => self.signal(&args[0], true, span),

@@ -202,13 +202,19 @@ impl Checker<'_> {
     /// `(a = 1, b = "x")`
     pub fn record(&mut self, members: &[(ast::Name, ast::Expr)], span: Span) -> Expr {
         let parts: Vec<Expr> = members.iter().map(|(_, value)| self.expr(value)).collect();
+        let names = self.names_of(members);
+        self.record_of(names, parts, span)
+    }
+
+    /// The names of a record's members, which differ.
+    pub fn names_of(&mut self, members: &[(ast::Name, ast::Expr)]) -> Vec<String> {
         let mut known = FxHashSet::default();
         for (name, _) in members {
             if !known.insert(&name.node) {
                 self.error("E0241", name.span, format!("`{}` is twice in this record", name.node));
             }
         }
-        self.record_of(members.iter().map(|(name, _)| name.node.clone()).collect(), parts, span)
+        members.iter().map(|(name, _)| name.node.clone()).collect()
     }
 
     /// `$r.a`

@@ -64,6 +64,8 @@ pub struct Range {
     is_period: bool,
     /// The script casts it to an unsigned type.
     is_unsigned: bool,
+    /// It says how many rows or keys are printed.
+    is_count: bool,
 }
 
 impl Known {
@@ -96,7 +98,7 @@ pub fn known(script: &Script) -> Vec<Known> {
     // What is wrong with its macros is said when it is compiled.
     macros::expand(&mut script, &mut Diagnostics::default());
     let mut found: FxHashMap<String, Known> = FxHashMap::default();
-    let mut unsigned: HashSet<String> = HashSet::new();
+    let (mut unsigned, mut counts): (HashSet<String>, HashSet<String>) = Default::default();
     let see = |e: &mut Expr| {
         if let ExprKind::Cast { ty, expr } = &e.kind
             && ty.name.starts_with("uint")
@@ -104,6 +106,7 @@ pub fn known(script: &Script) -> Vec<Known> {
         {
             unsigned.insert(option.name);
         }
+        counts.extend(counted(e).iter().filter_map(read).flatten().map(|option| option.name));
         let Some(Ok(mut option)) = read(e) else { return };
         let help = option.help.take();
         let known = found.entry(option.name.clone()).or_insert(option);
@@ -113,6 +116,7 @@ pub fn known(script: &Script) -> Vec<Known> {
     for option in found.values_mut() {
         option.range.unit = option.help.as_deref().and_then(times::unit_of_help);
         option.range.is_unsigned = unsigned.contains(&option.name);
+        option.range.is_count = counts.contains(&option.name);
     }
     for (unit, count) in probes(&mut script).filter_map(period) {
         let Some(Ok(option)) = read(count) else { continue };
@@ -123,6 +127,15 @@ pub fn known(script: &Script) -> Vec<Known> {
     let mut found: Vec<Known> = found.into_values().collect();
     found.sort_by_key(|option| option.span.start);
     found
+}
+
+/// What a call takes as a number of rows or keys.
+fn counted(e: &Expr) -> &[Expr] {
+    match &e.kind {
+        ExprKind::Call { name, args } if name.node == "rows" => args,
+        ExprKind::Call { name, args } if name.node == "print" => args.get(1..).unwrap_or_default(),
+        _ => &[],
+    }
 }
 
 /// What is wrong with an option that the script does not know, or none of several.
@@ -338,11 +351,14 @@ fn taken(option: &Known, given: Option<&str>) -> Result<ExprKind, Wrong> {
 
 /// The number that an option is, in its unit if it is a time; else what was expected.
 fn number(option: &Known, given: Option<&str>) -> Result<ExprKind, String> {
-    let Range { unit, is_period, is_unsigned } = option.range;
+    let Range { unit, is_period, is_unsigned, is_count } = option.range;
     let Some(unit_ns) = unit else {
         let number = given.and_then(|text| word_as_number(text, option.span));
         return match number.ok_or("a number")? {
-            ExprKind::Unary { .. } if is_unsigned => Err("a number from 0 on".into()),
+            ExprKind::Int { value, .. } if is_count && value > u64::from(u32::MAX) => {
+                Err(format!("a number up to {}", u32::MAX))
+            }
+            ExprKind::Unary { .. } if is_unsigned || is_count => Err("a number from 0 on".into()),
             number => Ok(number),
         };
     };

@@ -139,7 +139,9 @@ impl Recorder {
                 return Some(self.exported(&Parts { context, header, statement: &statement, values }, *what));
             }
             EventKind::Printf { format } => (Text::Output, formatted(format)),
-            EventKind::Message { what: Message::Join, format, .. } => (Text::Output, formatted(format)),
+            EventKind::Message { what: Message::Join | Message::Heading, format, .. } => {
+                (Text::Output, formatted(format))
+            }
             EventKind::Message { what: Message::Row, format, .. } => {
                 let text = printf(format, values.get(1..).unwrap_or_default(), context);
                 (Text::Output, String::from_utf8_lossy(&text).into_owned())

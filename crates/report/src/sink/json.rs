@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use wire::decode::Header;
-use wire::manifest::{EventKind, Message};
+use wire::manifest::{EventKind, Message, Piece};
 use wire::map::{Agg, Map, MapValue};
 use wire::types::Lookup;
 use wire::{Manifest, Value};
@@ -20,7 +20,7 @@ use super::exported::Exported;
 use crate::export::json;
 use crate::hist::{self, Row};
 use crate::order::{shown, wide};
-use crate::printf::printf;
+use crate::printf::{named, printf};
 use crate::table::{self, Table};
 use crate::trials::{Step, Tested};
 use crate::trouble::findings;
@@ -61,13 +61,13 @@ impl<W: Write> JsonSink<W> {
     ) -> io::Result<()> {
         let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
         match &event.kind {
-            EventKind::Printf { format } => self.line("printf", &string(&printf(format, values, context))),
+            EventKind::Printf { format } => self.formatted(context, format, values),
+            EventKind::Message { what: Message::Heading, .. } => Ok(()),
             EventKind::Message { what: Message::Join, format, .. } => {
                 self.line("join", &string(&printf(format, values, context)))
             }
             EventKind::Message { what: Message::Row, format, .. } => {
-                let text = printf(format, values.get(1..).unwrap_or_default(), context);
-                self.line("printf", &string(&text))
+                self.formatted(context, format, values.get(1..).unwrap_or_default())
             }
             EventKind::Message { what: Message::Warning, .. } if self.hides_warnings => Ok(()),
             EventKind::Message { what, format, .. } => {
@@ -91,9 +91,7 @@ impl<W: Write> JsonSink<W> {
                 let wall = context.names.wall_clock_ns(header.time_ns);
                 self.line("time", &string(context.names.strftime(format, wall).as_bytes()))
             }
-            EventKind::Rows { none, .. } if values.is_empty() => {
-                self.line("printf", &string(&[none.as_slice(), b"\n"].concat()))
-            }
+            EventKind::Rows { .. } if values.is_empty() => self.line("table", "[]"),
             EventKind::Rows { .. } => {
                 values.iter().try_for_each(|more| self.line("more_rows", &value_json(context, more)))
             }
@@ -128,15 +126,17 @@ impl<W: Write> JsonSink<W> {
         self.line(said.kind, &format!("{{{}}}", members.join(", ")))
     }
 
+    /// A text, or an object of values that have names.
+    fn formatted(&mut self, context: Context, format: &[Piece], values: &[Value]) -> io::Result<()> {
+        match named(format, values) {
+            Some(cells) => self.line("row", &row(context, cells)),
+            None => self.line("printf", &string(&printf(format, values, context))),
+        }
+    }
+
     /// A table as an array of objects.
     fn table(&mut self, context: Context, table: &Table) -> io::Result<()> {
-        let member = |(name, value): &(String, Value)| {
-            format!("{}: {}", string(name.as_bytes()), cell_of_table(context, value))
-        };
-        let row = |cells: &Vec<(String, Value)>| {
-            format!("{{{}}}", cells.iter().map(member).collect::<Vec<_>>().join(", "))
-        };
-        let rows: Vec<String> = table.rows().iter().map(row).collect();
+        let rows: Vec<String> = table.rows().iter().map(|cells| row(context, cells)).collect();
         self.line("table", &format!("[{}]", rows.join(", ")))
     }
 
@@ -268,6 +268,15 @@ fn kind(map: &Map) -> &'static str {
         MapValue::Agg(Agg::TSeries { .. }) => "tseries",
         _ => "map",
     }
+}
+
+/// An object of the cells of a row. Those whose names begin with `_` are words for people.
+fn row(context: Context, cells: &[(String, Value)]) -> String {
+    let cell = |(name, value): &(String, Value)| {
+        format!("{}: {}", string(name.as_bytes()), cell_of_table(context, value))
+    };
+    let known = cells.iter().filter(|(name, _)| !name.starts_with('_'));
+    format!("{{{}}}", known.map(cell).collect::<Vec<_>>().join(", "))
 }
 
 /// Sizes are bytes, times ns, and results their names; a cell without a value is null.

@@ -54,6 +54,9 @@ impl<W: Write, N: Write> TextSink<W, N> {
         let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
         match &event.kind {
             EventKind::Printf { format } => self.out.write_all(&printf(format, values, context)),
+            EventKind::Message { what: Message::Heading, format, .. } => {
+                self.out.write_all(&printf(format, values, context))
+            }
             EventKind::Message { what: Message::Join, format, .. } => {
                 self.out.write_all(&[printf(format, values, context), b"\n".to_vec()].concat())
             }
@@ -80,7 +83,7 @@ impl<W: Write, N: Write> TextSink<W, N> {
                 values.iter().try_for_each(|value| writeln!(self.out, "{}", context.text(value)))
             }
             EventKind::PrintEntry { map } => match context.manifest.maps.get(*map as usize) {
-                Some(map) => self.out.write_all(entry(context, map, values, cell, 1).as_bytes()),
+                Some(map) => self.entry(context, map, values, cell, 1),
                 None => Ok(()),
             },
             EventKind::Time { format } => {
@@ -117,7 +120,23 @@ impl<W: Write, N: Write> TextSink<W, N> {
     fn map(&mut self, context: Context, snapshot: &Snapshot) -> io::Result<()> {
         let Some(map) = context.manifest.maps.get(snapshot.map as usize) else { return Ok(()) };
         for (key, cell) in shown(context, snapshot) {
-            self.out.write_all(entry(context, map, key, Some(cell), snapshot.div.max(1)).as_bytes())?;
+            self.entry(context, map, key, Some(cell), snapshot.div.max(1))?;
+        }
+        Ok(())
+    }
+
+    /// An entry of several lines is apart from what follows.
+    fn entry(
+        &mut self,
+        context: Context,
+        map: &Map,
+        key: &[Value],
+        cell: Option<&Cell>,
+        div: u32,
+    ) -> io::Result<()> {
+        self.out.write_all(entry(context, map, key, cell, div).as_bytes())?;
+        if matches!(cell, Some(Cell::Buckets { .. } | Cell::Series(_))) {
+            self.out.separate();
         }
         Ok(())
     }
@@ -159,8 +178,10 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
             Output::Trials(step) => self.out.write_all(&self.trials.lines(step)),
             Output::End => {
                 self.out.begin_with(String::new())?;
-                // bpftrace's, before the maps.
-                if manifest.print_maps_on_exit { self.out.write_all(b"\n\n") } else { Ok(()) }
+                if manifest.print_maps_on_exit {
+                    self.out.separate();
+                }
+                Ok(())
             }
             Output::Trouble(troubles) => self.troubles(manifest, troubles),
         }
@@ -172,7 +193,7 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
     }
 }
 
-/// `@x[k]: 3` with its newline; a histogram has its rows below and a blank line.
+/// `@x[k]: 3` with its newline; a histogram has its rows below.
 fn entry(context: Context, map: &Map, key: &[Value], cell: Option<&Cell>, div: u32) -> String {
     let name = context.entry_name(&map.name, key);
     let Some(cell) = cell else { return format!("{name}: {}\n", missing(&map.value)) };
@@ -183,9 +204,9 @@ fn entry(context: Context, map: &Map, key: &[Value], cell: Option<&Cell>, div: u
             if matches!(agg, wire::map::Agg::Hist { .. }) {
                 rows.iter_mut().for_each(|row| row.count /= u64::from(div));
             }
-            format!("{name}:\n{}\n", hist::draw(agg, &rows))
+            format!("{name}:\n{}", hist::draw(agg, &rows))
         }
-        (Cell::Series(points), _) => format!("{name}:\n{}\n", series::draw(points, div, context.names)),
+        (Cell::Series(points), _) => format!("{name}:\n{}", series::draw(points, div, context.names)),
         _ => format!("{name}: {}\n", cell_text(context, cell, div)),
     }
 }

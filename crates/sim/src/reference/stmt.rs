@@ -184,6 +184,7 @@ fn message(what: lang::hir::Message) -> manifest::Message {
         lang::hir::Message::System => manifest::Message::System,
         lang::hir::Message::Join => manifest::Message::Join,
         lang::hir::Message::Row => manifest::Message::Row,
+        lang::hir::Message::Heading => manifest::Message::Heading,
     }
 }
 

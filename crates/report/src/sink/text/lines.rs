@@ -1,4 +1,4 @@
-//! What stands before each line of a text that several speak.
+//! What is before each line of a text of several scripts, and the empty lines between parts of it.
 
 use std::io::{self, Write};
 
@@ -8,12 +8,32 @@ pub struct Lines<W> {
     before: String,
     /// The last line has its end.
     complete: bool,
+    /// Something has been written.
+    begun: bool,
+    /// An empty line comes before the next text.
+    apart: bool,
 }
 
 impl<W: Write> Lines<W> {
     /// Lines as they are.
     pub fn new(out: W) -> Lines<W> {
-        Lines { out, before: String::new(), complete: true }
+        Lines { out, before: String::new(), complete: true, begun: false, apart: false }
+    }
+
+    /// An empty line separates what was written from what comes; there is none at the beginning or at the end.
+    pub fn separate(&mut self) {
+        self.apart = self.begun;
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        self.begun = true;
+        if !std::mem::take(&mut self.apart) {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut self.complete, true) {
+            self.out.write_all(b"\n")?;
+        }
+        writeln!(self.out, "{}", self.before.trim_end())
     }
 
     /// Lines begin so from now on; one that has no end yet ends here.
@@ -47,10 +67,14 @@ impl<W: Write> Write for Lines<W> {
     }
 
     fn write_all(&mut self, text: &[u8]) -> io::Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.begin()?;
         if !self.before.is_empty() {
             return text.split_inclusive(|byte| *byte == b'\n').try_for_each(|line| self.line(line));
         }
-        self.complete = text.last().map_or(self.complete, |byte| *byte == b'\n');
+        self.complete = text.ends_with(b"\n");
         self.out.write_all(text)
     }
 

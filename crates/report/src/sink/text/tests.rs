@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::{Fake, manifest, map};
 use wire::CounterKind;
-use wire::manifest::{Event, Piece, Place, SourceFile};
+use wire::manifest::{Event, Piece, Place, ProbeList, SourceFile};
 use wire::map::{Agg, hist_buckets};
 
 fn written(manifest: &Manifest, outputs: &[Output]) -> (String, String) {
@@ -66,7 +66,7 @@ fn histograms() {
     };
     let rows = |a, b| {
         format!(
-            "[2, 4)          {a:>8} |{}|\n[4, 8)          {b:>8} |{}|\n\n",
+            "[2, 4)          {a:>8} |{}|\n[4, 8)          {b:>8} |{}|\n",
             "@".repeat(26) + &" ".repeat(26),
             "@".repeat(52)
         )
@@ -113,8 +113,36 @@ fn events_and_the_end() {
             }]),
         ],
     );
-    assert_eq!(out, "hi\n\\x1b\n@x[1]: 3\n@x[2]: 0\n[%T 1007]\n\n");
+    assert_eq!(out, "hi\n\\x1b\n@x[1]: 3\n@x[2]: 0\n[%T 1007]");
     assert_eq!(notices, "Attached 1 probe\nwarning: t.ct:2:5: lost 3 events: the ring buffer was full\n");
+}
+
+#[test]
+fn an_empty_line_is_between_parts_and_neither_first_nor_last() {
+    let histogram = MapValue::Agg(Agg::Hist { bits: 0, summed: false });
+    let manifest = Manifest {
+        events: vec![Event {
+            kind: EventKind::Printf { format: vec![Piece::Text(b"hi\n".to_vec())] },
+            record: Default::default(),
+            place: Place::default(),
+        }],
+        maps: vec![map("h", histogram), map("x", plain())],
+        print_maps_on_exit: true,
+        ..manifest()
+    };
+    let mut counts = vec![0; hist_buckets(0) as usize];
+    counts[3] = 1;
+    let of = |map, cell| Output::Map(Snapshot { map, entries: vec![(vec![], cell)], top: 0, div: 0 });
+    let hist = of(0, Cell::Buckets { counts, sum: None });
+    let plain = of(1, Cell::Plain(int(3)));
+    let header = Header { event: 0, cpu: 0, time_ns: 7, tgid: 1, tid: 1 };
+    let hi = Output::Event { header, values: vec![], cell: None };
+    let drawn = format!("@h:\n[2, 4)                 1 |{}|\n", "@".repeat(52));
+    let end = || Output::End;
+    assert_eq!(written(&manifest, &[end()]).0, "");
+    assert_eq!(written(&manifest, &[end(), hist.clone(), plain.clone()]).0, format!("{drawn}\n@x: 3\n"));
+    assert_eq!(written(&manifest, &[hi, end(), plain, hist.clone()]).0, format!("hi\n\n@x: 3\n{drawn}"));
+    assert_eq!(written(&manifest, &[hist.clone(), hist]).0, format!("{drawn}\n{drawn}"));
 }
 
 #[test]
@@ -145,7 +173,10 @@ fn each_line_of_several_scripts_says_whose_it_is() {
 fn findings_name_the_file_of_their_script() {
     let source = |script: &str, file: &str| SourceFile { script: script.into(), file: file.into() };
     let sources = vec![source("kernels", "kernels.ct"), source("-e", "stdin")];
-    let manifest = Manifest { sources, ..manifest() };
+    // Of the first of two scripts, which are modules of their own.
+    let place = Place { source: 0, line: 2, column: 5 };
+    let earlier = vec![ProbeList { clause: 0, place, text: "cuda:launch".into() }];
+    let manifest = Manifest { sources, earlier, ..manifest() };
     let trouble = |source, kind, count| Trouble { kind, count, place: Place { source, line: 2, column: 5 } };
     let troubles = [
         trouble(0, CounterKind::UserRead, 1),
@@ -159,6 +190,6 @@ fn findings_name_the_file_of_their_script() {
         "warning: kernels.ct:2:5: 1 read of the program's memory failed, and gave 0 or \"\" (an invalid address, or \
          a page that is not loaded yet: a return probe can read what its function has touched)\n\
          warning: stdin:2:5: 2 reads of the program's memory failed, and gave 0 or \"\"\n\
-         note: kernels.ct:2:5: 2 calls of `this probe` were still running when tracing stopped, or never returned\n"
+         note: kernels.ct:2:5: 2 calls of `cuda:launch` were still running when tracing stopped, or never returned\n"
     );
 }

@@ -1,0 +1,130 @@
+//! What the bundled scripts print, on the simulated CUDA: objects with `-f json`, and the same rows in the same order in each run.
+
+mod common;
+
+use common::{can_trace, example};
+use regex::Regex;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// The names of the scripts that print something.
+fn scripts() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let of_scripts = files.filter(|path| path.extension().is_some_and(|extension| extension == "ct"));
+    let names = of_scripts.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name != "metrics").collect();
+    names.sort();
+    names
+}
+
+/// A program in which a script finds something, and its arguments.
+fn workload(script: &str) -> (&'static str, &'static [&'static str]) {
+    match script {
+        "nccl" => ("workload_nccl", &[]),
+        "churn" => ("workload_habits", &["churn"]),
+        "doublefree" => ("workload_habits", &["frees"]),
+        "graphs" => ("workload_habits", &["graphs"]),
+        "memleak" => ("workload_habits", &["leaks", "frees"]),
+        "modules" => ("workload_habits", &["modules"]),
+        "oom" => ("workload_habits", &["oom"]),
+        "streams" => ("workload_habits", &["streams"]),
+        "silent" => ("workload_runtime13", &["--threads", "1", "--silent", "3"]),
+        "top" => ("workload_runtime13", &["--threads", "1", "--linger", "1500"]),
+        _ => ("workload_runtime13", &["--threads", "1"]),
+    }
+}
+
+/// What a script prints of its workload, without what that prints itself.
+fn printed(script: &str, options: &[&str]) -> String {
+    let output = tempfile::NamedTempFile::new().unwrap();
+    let (program, arguments) = workload(script);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
+    command.args(["-q", "-o"]).arg(output.path()).args(options).arg(script);
+    command.arg("--").arg(example(program)).args(arguments);
+    let run = command.output().expect("the binary under test can be started");
+    assert!(run.status.success(), "{script}: {}", String::from_utf8_lossy(&run.stderr));
+    std::fs::read_to_string(output.path()).unwrap()
+}
+
+#[test]
+fn all_scripts_print_objects_as_json() {
+    if !can_trace() {
+        return;
+    }
+    for script in scripts() {
+        let said = printed(&script, &["-f", "json"]);
+        let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        let texts: Vec<&Value> = lines.iter().filter(|line| line["type"] == "printf").collect();
+        assert!(texts.is_empty(), "{script} prints text: {texts:?}");
+        let has_rows = lines.iter().any(|line| line["type"] == "table" || line["type"] == "row");
+        assert!(has_rows, "{script} prints no rows: {said}");
+    }
+}
+
+/// The output with what differs from run to run made alike: times, addresses, process ids.
+fn alike(text: &str) -> String {
+    let same = [
+        (r"\d\d:\d\d:\d\d(\.\d+)?", "CLOCK"),
+        (r"0x[0-9a-f]+", "ADDRESS"),
+        // The program asks until its work is done.
+        (r"\d+ queried", "QUERIED"),
+        (r"\d+\.\d [num]?s|\d+ ns", "TIME"),
+        (r"\b\d{3,7}\b", "NUMBER"),
+        (r" +", " "),
+    ];
+    same.iter().fold(text.to_owned(), |text, (pattern, name)| {
+        Regex::new(pattern).unwrap().replace_all(&text, *name).into_owned()
+    })
+}
+
+#[test]
+fn two_runs_of_a_workload_print_the_same_rows_in_the_same_order() {
+    if !can_trace() {
+        return;
+    }
+    // The rows of the others are ordered by time, which is another one in each run.
+    for script in
+        ["doublefree", "errors", "graphs", "kernels", "memcpy", "memleak", "nccl", "oom", "silent", "streams"]
+    {
+        let [first, second] = [(), ()].map(|()| alike(&printed(script, &[])));
+        assert!(!first.is_empty(), "{script} prints nothing");
+        assert_eq!(first, second, "{script}");
+        assert!(!first.starts_with('\n'), "{script} begins with an empty line");
+        assert!(!first.ends_with("\n\n"), "{script} ends with an empty line: {first}");
+    }
+}
+
+/// The options of a script that take a number.
+fn numbers(script: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(format!("{script}.ct"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let option = Regex::new(r#"getopt\("([a-z-]+)", \d+, "#).unwrap();
+    option.captures_iter(&text).map(|found| found[1].to_owned()).collect()
+}
+
+#[test]
+fn a_number_that_does_not_fit_is_refused_in_one_line() {
+    let mut refused = 0;
+    for script in scripts() {
+        for (option, number) in
+            numbers(&script).iter().flat_map(|option| [(option, "-1"), (option, "5000000000")])
+        {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
+            let libcuda = format!("--lib=libcuda={}", example("libcuda.so.1"));
+            let run = command.args(["--check", &libcuda, &script, &format!("--{option}={number}")]).output();
+            let run = run.expect("the binary under test can be started");
+            let said = String::from_utf8_lossy(&run.stderr).into_owned();
+            let is_one_line = said.lines().count() == 1
+                && said.starts_with(&format!("error: `--{option}={number}`: expected "));
+            let is_about_libraries = said.contains("E0111");
+            assert!(
+                run.status.success() && said.is_empty() || is_one_line || is_about_libraries,
+                "{script} --{option}={number}: {said}"
+            );
+            refused += usize::from(is_one_line);
+        }
+    }
+    assert!(refused > 30, "{refused}");
+}
