@@ -6,7 +6,7 @@ SEEDS  ?= 0 5000
 
 PREFIX ?= /usr/local
 
-.PHONY: install demo test test-kernels growth agree verify check bless bench deps build examples clean
+.PHONY: install demo test test-kernels test-bpftrace growth agree verify check bless bench deps build examples clean
 
 build: deps              ## the release binary
 	$(CARGO) build --release --quiet
@@ -26,6 +26,9 @@ test: deps examples      ## everything that can be tested on this machine; live 
 
 test-kernels: build examples  ## the live tests on kernels from 5.15 to the newest, in qemu; KERNELS="6.1 6.12" CASES=memleak for some
 	CASES='$(CASES)' bash scripts/test-kernels.sh $(KERNELS)
+
+test-bpftrace:           ## bpftrace's own programs: BPFTRACE=FOLDER is its source tree, or a folder of .bt files
+	python3 scripts/test-bpftrace.py --cudatrace $(BINARY) $(BPFTRACE)
 
 growth:                  ## how the time for scripts of a megabyte grows
 	GROWTH_BYTES=1000000 $(CARGO) test --release -p lang --test growth

@@ -159,3 +159,67 @@ fn what_both_have_prints_as_it_does_in_0_17() {
         assert_eq!(compare(&ours), compare(&theirs), "{}: {said}", sample.path.display());
     }
 }
+
+/// A folder as bpftrace's source tree is laid out, with a program for each verdict that needs no bpftrace.
+const SUITE: &str = r#"# A comment.
+NAME prints
+PROG BEGIN { printf("three %d\n", 3); exit() }
+EXPECT three [0-9]
+TIMEOUT 5
+
+NAME prints after the probes are attached
+RUN {{BPFTRACE}} -e 't:sched:sched_process_exec / strcontains(args.filename, "true") / { printf("seen\n"); exit() }'
+EXPECT ^seen$
+AFTER /bin/true
+TIMEOUT 20
+
+NAME prints something else
+PROG BEGIN { printf("four\n"); exit() }
+EXPECT three
+TIMEOUT 5
+
+NAME is refused
+PROG frobnicate:x { exit() }
+EXPECT three
+TIMEOUT 5
+
+NAME needs what is not there
+PROG BEGIN { exit() }
+EXPECT three
+REQUIRES false
+TIMEOUT 5
+"#;
+
+#[test]
+fn the_comparison_with_bpftrace_has_a_verdict_for_each_program() {
+    if !can_trace() {
+        return;
+    }
+    if Command::new("python3").arg("--version").output().is_err() {
+        return common::missing("python3 is not installed");
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("room in /tmp");
+    let tests = folder.path().join("tests/runtime");
+    std::fs::create_dir_all(&tests).expect("room in /tmp");
+    std::fs::write(tests.join("mine"), SUITE).expect("room in /tmp");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/test-bpftrace.py");
+    let tracer = env!("CARGO_BIN_EXE_cudatrace");
+    let output = Command::new("python3")
+        .arg(script)
+        .args(["--bpftrace", "", "--patience", "4", "--cudatrace", tracer])
+        .arg(folder.path())
+        .output()
+        .expect("it starts");
+    let text = stdout(&output);
+    for wanted in [
+        r"(?m)^same +mine\.prints$",
+        r"(?m)^same +mine\.prints after the probes are attached$",
+        r"(?m)^different +mine\.prints something else +no `three`$",
+        r"(?m)^refused +mine\.is refused +error\[E0101\]: unknown kind of probe `frobnicate`$",
+        r"(?m)^skipped +mine\.needs what is not there +requires `false`$",
+        r"(?m)^all +5$",
+    ] {
+        assert!(Regex::new(wanted).expect("a regex").is_match(&text), "{wanted}: {text}{}", stderr(&output));
+    }
+}

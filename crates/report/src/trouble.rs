@@ -17,6 +17,8 @@ pub struct Finding {
     pub lost: bool,
     /// It happens in each run that is stopped.
     pub normal: bool,
+    /// The helper of the kernel that failed, and what it returned; none: no helper did.
+    pub helper: Option<(&'static str, i32)>,
     /// What of the script it concerns.
     pub place: Place,
 }
@@ -48,7 +50,20 @@ fn finding(manifest: &Manifest, all: &[Trouble], trouble: &Trouble) -> Option<Fi
     let lost = matches!(trouble.kind, CounterKind::LostEvent(_));
     let message = words(manifest, trouble, count);
     let normal = matches!(trouble.kind, CounterKind::Entered(_));
-    (count > 0).then_some(Finding { message, count, lost, normal, place: trouble.place })
+    let helper = failed_helper(&trouble.kind);
+    (count > 0).then_some(Finding { message, count, lost, normal, helper, place: trouble.place })
+}
+
+fn failed_helper(kind: &CounterKind) -> Option<(&'static str, i32)> {
+    const ENOENT: i32 = -2;
+    const E2BIG: i32 = -7;
+    const EFAULT: i32 = -14;
+    match kind {
+        CounterKind::UserRead => Some(("probe_read_user", EFAULT)),
+        CounterKind::MapFull(_) => Some(("map_update_elem", E2BIG)),
+        CounterKind::MissingKey(_) => Some(("map_delete_elem", ENOENT)),
+        _ => None,
+    }
 }
 
 /// Cells of each CPU that are not all there from the start: the kernel allocates few while an event is handled.

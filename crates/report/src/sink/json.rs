@@ -209,9 +209,15 @@ impl<W: Write> JsonSink<W> {
         for found in others {
             let file = string(manifest.file_of(found.place).as_bytes());
             let msg = string(found.message.as_bytes());
+            let (ty, helper) = match found.helper {
+                Some((helper, code)) => {
+                    ("helper_error", format!("\"helper\": \"{helper}\", \"retcode\": {code}, "))
+                }
+                None => ("runtime_error", String::new()),
+            };
             writeln!(
                 self.out,
-                "{{\"type\": \"runtime_error\", \"msg\": {msg}, \"count\": {}, \"filename\": {file}, \"line\": {}, \"col\": {}}}",
+                "{{\"type\": \"{ty}\", \"msg\": {msg}, {helper}\"count\": {}, \"filename\": {file}, \"line\": {}, \"col\": {}}}",
                 found.count, found.place.line, found.place.column
             )?;
         }

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use wire::decode::Header;
 use wire::manifest::{EventKind, Message, Place};
-use wire::map::{Map, MapValue};
+use wire::map::{Agg, Map, MapValue};
 use wire::{Manifest, Value};
 
 use super::exported::Exported;
@@ -201,12 +201,14 @@ fn entry(context: Context, map: &Map, key: &[Value], cell: Option<&Cell>, div: u
         (Cell::Buckets { counts, .. }, MapValue::Agg(agg)) => {
             let mut rows = hist::rows(agg, counts);
             // bpftrace divides the counts of a hist and leaves an lhist alone.
-            if matches!(agg, wire::map::Agg::Hist { .. }) {
+            if matches!(agg, Agg::Hist { .. }) {
                 rows.iter_mut().for_each(|row| row.count /= u64::from(div));
             }
             format!("{name}:\n{}", hist::draw(agg, &rows))
         }
-        (Cell::Series(points), _) => format!("{name}:\n{}", series::draw(points, div, context.names)),
+        (Cell::Series(points), MapValue::Agg(Agg::TSeries { interval, .. })) => {
+            format!("{name}:\n{}", series::draw(points, *interval, div, context.names))
+        }
         _ => format!("{name}: {}\n", cell_text(context, cell, div)),
     }
 }
