@@ -70,6 +70,10 @@ impl target::Kernel for AnyKernel {
         None
     }
 
+    fn enum_with(&self, _: &str) -> Option<u64> {
+        None
+    }
+
     fn declared_type(&self, _: u64) -> Option<lang::debug::Type> {
         None
     }
