@@ -118,11 +118,16 @@ fn arguments(pid: u32) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     #[test]
     fn a_process_is_known_after_it_has_ended() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("a child");
+        let mut cat = Command::new("cat");
+        let mut child = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
+        // It answers: its command line is there. A new program is in `/proc` shortly before that.
+        child.stdin.as_mut().expect("its input").write_all(b"x").expect("written");
+        child.stdout.as_mut().expect("its output").read_exact(&mut [0]).expect("read");
         let pid = child.id();
         let alive = of(pid);
         assert_eq!(alive.arguments, ["cat"]);
