@@ -270,6 +270,9 @@ impl<'a> Compiler<'a> {
                 "*" => format!(
                     "no file that is run has the function yet: waiting for {whom} to load one that has"
                 ),
+                target if self.cli.check => {
+                    format!("functions of `{target}` were not checked: it is not on this machine{meant}")
+                }
                 target => format!("waiting for {whom} to load `{target}`{meant}"),
             });
             self.messages

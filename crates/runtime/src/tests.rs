@@ -550,7 +550,7 @@ fn a_signal_leaves_off_attaching() {
     };
     let listener = std::iter::repeat_with(listener).flatten().next();
     // SAFETY: to the thread that waits for it; others of the tests do not block it.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), listener.expect("it listens"), libc::SIGHUP) };
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), listener.expect("it listens"), libc::SIGTERM) };
     while !signals.is_waiting() {
         std::thread::yield_now();
     }
@@ -559,5 +559,5 @@ fn a_signal_leaves_off_attaching() {
     let options = AttachOptions { stop: Some(&signals), ..only_us() };
     let error = Session::for_test(attach, HashMap::new(), programs, &options).err();
     assert!(matches!(error, Some(AttachError::Stopped { attached: 0 })), "{error:?}");
-    assert_eq!(signals.take(), Some(libc::SIGHUP));
+    assert_eq!(signals.take(), Some(libc::SIGTERM));
 }

@@ -139,7 +139,7 @@ impl Types<'_> {
             Shape::Float { bytes } => Type::Float(bytes),
             Shape::Pointer(to) => Type::Pointer(Arc::new(self.seen(to, levels))),
             Shape::Text => Type::Pointer(Arc::new(CHAR)),
-            Shape::Array(element, count) => Type::Array(Arc::new(self.seen(element, levels)), count),
+            Shape::Array(element, count) => array_of(self.seen(element, levels), count),
             _ => self.plain(ty),
         }
     }
@@ -160,7 +160,7 @@ impl Types<'_> {
             Shape::Enum(id) => self.enum_bits(id),
             Shape::Pointer(_) | Shape::Text | Shape::Address => Type::Pointer(Arc::new(Type::Void)),
             Shape::Struct(id) => self.struct_of(id, levels).map_or(Type::Void, Type::Struct),
-            Shape::Array(element, count) => Type::Array(Arc::new(self.plain_within(element, levels)), count),
+            Shape::Array(element, count) => array_of(self.plain_within(element, levels), count),
             Shape::Bytes(count) => bytes(count),
         }
     }
@@ -423,7 +423,7 @@ impl Types<'_> {
         let Some(levels) = levels.checked_sub(1) else { return Type::Void };
         match self.shape(ty) {
             Shape::Enum(id) => self.enum_type(id),
-            Shape::Array(element, count) => Type::Array(Arc::new(self.printed(element, levels)), count),
+            Shape::Array(element, count) => array_of(self.printed(element, levels), count),
             Shape::Struct(inner) => match self.struct_of(inner, levels) {
                 Some(inner) => {
                     self.complete_within(inner, levels);
@@ -460,6 +460,11 @@ fn of_tables(kind: cuda::Kind) -> Shape {
         cuda::Kind::Struct(id) => Shape::Struct(StructRef::Cuda(id)),
         cuda::Kind::Array(element, count) => Shape::Array(TypeRef::Cuda(element), count),
     }
+}
+
+/// An array in C; damaged debug information may have elements of no type.
+fn array_of(element: Type, count: u32) -> Type {
+    if element == Type::Void { Type::Void } else { Type::Array(Arc::new(element), count) }
 }
 
 fn bytes(count: u32) -> Type {

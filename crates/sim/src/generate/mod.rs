@@ -223,6 +223,7 @@ mod tests {
         ("curtask", "nor tasks"),
         ("ppid", "nor tasks"),
         ("pcomm", "nor tasks"),
+        ("ctx", "an address that differs between the interpreter and the machine"),
     ];
 
     #[test]

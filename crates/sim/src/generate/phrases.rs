@@ -46,7 +46,7 @@ const INT: Table = Table {
             "(int64)`pid(init) tid(init) pid(curr_ns) nsecs(boot) nsecs(monotonic) nsecs(tai) nsecs(sw_tai)`",
         ),
         (1, "vn", "(int64)usermode"),
-        (1, "vc", "(int64)`call_depth outermost device context`"),
+        (1, "vc", "(int64)`call_depth outermost device chosen_device context`"),
         (1, "va", "(int64)reg(\"`ax sp pc r12`\")"),
         (1, "v", "(int64)((struct bits *)`p`)->`low mid high wide`"),
         (1, "v", "(int64)((struct point *)`p`)->`y tag`"),
