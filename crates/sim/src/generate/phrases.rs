@@ -316,6 +316,7 @@ const FLAT: Table = Table {
         (1, "c", "@within[parent_func, call_depth] = count();"),
         // What is said.
         (2, "", "printf(\"%d %s\", `i`, `s2`);"),
+        (1, "", "heading(\"%d %s\", `i`, `s2`); printf(\"%d %s\", (a = `i1`, b = `s1`));"),
         (2, "", "printf(\"`%x %08x %-9d %#o %c %p`\", `u`);"),
         (1, "", "printf(\"`%5d %+d %i`|%-12s|%.3s\", `i`, `w`, `m`);"),
         (2, "", "print((`i2`, `s1`));"),
