@@ -8,6 +8,8 @@ use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};
 use wire::manifest::CONTROL_START;
 use wire::{CounterKind, layout};
 
+/// Bytes that the kernel copies at a time.
+const WORD: u32 = 8;
 /// bpf_get_stackid: the user's stack.
 const BPF_F_USER_STACK: i64 = 1 << 8;
 
@@ -273,6 +275,8 @@ impl Body<'_, '_> {
             return self.walked_length(limit);
         }
         let place = self.temp(8 * limit);
+        // For programs of raw tracepoints kernels such as 6.1 take no memory that was never written.
+        self.zero(place, 8 * limit);
         let ctx = self.pro(Pro::Ctx);
         let at = self.pointer(place);
         let flags = if user { BPF_F_USER_STACK } else { 0 };
@@ -474,6 +478,10 @@ impl Body<'_, '_> {
     }
 
     fn store_comm(&mut self, to: Place, size: u32) {
+        // Kernels such as 6.1 write whole words up to the NUL, and leave what is behind them as it was.
+        if size > WORD {
+            self.zero(to.plus(WORD), size - WORD);
+        }
         let at = self.pointer(to);
         self.b().call_void(helper::GET_CURRENT_COMM, &[at.into(), i64::from(size).into()]);
     }
