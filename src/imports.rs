@@ -126,7 +126,7 @@ impl Trust {
         Trust { users: users.into_iter().flatten().collect(), groups: groups.into_iter().flatten().collect() }
     }
 
-    /// Who else may write a file or folder, and the way out.
+    /// The other users who may write a file or folder, and the way out.
     fn other_writers(&self, metadata: &Metadata) -> Option<(String, &'static str)> {
         let (mode, group) = (metadata.mode(), metadata.gid());
         match (mode & 0o002 != 0, mode & 0o020 != 0 && !self.groups.contains(&group)) {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Running, can_trace, cudatrace, example, program, skip, stderr, stdout, text};
+use common::{Running, can_trace, cudatrace, example, loader_and_library, skip, stderr, stdout, text};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -152,11 +152,7 @@ fn a_library_that_comes_when_there_are_no_descriptors_left_is_reported() {
 
 #[test]
 fn a_library_that_a_running_process_maps_when_there_are_no_descriptors_left_is_reported() {
-    let (true, Some(user), Some(work)) =
-        (can_trace(), program("libraries.c", &[]), program("work.c", &["-shared", "-fPIC"]))
-    else {
-        return;
-    };
+    let Some((user, work)) = loader_and_library() else { return };
     // Where only the process sees it: it has to be opened through its root.
     let folder = tempfile::tempdir().expect("a directory");
     let library = folder.path().join("libwork.so");
@@ -219,11 +215,7 @@ fn a_small_memory_cgroup_is_enough() {
 
 #[test]
 fn ten_tracers_of_one_library_each_see_all_calls() {
-    let (true, Some(user), Some(work)) =
-        (can_trace(), program("libraries.c", &[]), program("work.c", &["-shared", "-fPIC"]))
-    else {
-        return;
-    };
+    let Some((user, work)) = loader_and_library() else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let library = folder.path().join("libwork.so");
     std::fs::copy(work, &library).expect("copied");

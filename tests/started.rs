@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Running, can_trace, cudatrace, example, program, skip, stderr, stdout, text, wait_for};
+use common::{
+    Running, can_trace, cudatrace, example, loader_and_library, program, skip, stderr, stdout, text, wait_for,
+};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -371,11 +373,7 @@ fn all_calls_into_libraries_that_come_and_go_are_seen() {
 
 #[test]
 fn a_library_that_io_uring_has_opened_is_traced() {
-    let (true, Some(user), Some(work)) =
-        (can_trace(), program("libraries.c", &[]), program("work.c", &["-shared", "-fPIC"]))
-    else {
-        return;
-    };
+    let Some((user, work)) = loader_and_library() else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let library = folder.path().join("libwork.so");
     std::fs::copy(work, &library).expect("copied");

@@ -1,4 +1,4 @@
-//! Who reads the metrics again and again, and what each has seen: to a reader that comes back a new counter begins at 0.
+//! The readers of the metrics, and what each has seen: for a reader that comes back a new counter begins at 0.
 
 use super::Reading;
 use report::metric::{Births, Family};

@@ -55,7 +55,7 @@ impl<'a> Overwritten<'a> {
     /// From now on writes to the files of `extender` are watched.
     ///
     /// # Errors
-    /// Those of inotify_init1(2).
+    /// The errors of inotify_init1(2).
     pub fn new(extender: &'a Extender<'a>, session: &mut Session) -> io::Result<Overwritten<'a>> {
         let fd = session.watch_writes()?;
         extender.scripts.watch_files(session);

@@ -23,6 +23,12 @@ pub fn example(name: &str) -> String {
     examples().join(name).to_str().expect("the checkout's path is UTF-8").to_owned()
 }
 
+/// A program that loads libraries, and a library for it; none where nothing can be traced or built.
+pub fn loader_and_library() -> Option<(PathBuf, PathBuf)> {
+    let both = || program("libraries.c", &[]).zip(program("work.c", &["-shared", "-fPIC"]));
+    can_trace().then(both).flatten()
+}
+
 /// A program of `tests/programs`.
 pub fn program(name: &str, options: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);

@@ -32,7 +32,7 @@ pub struct Timeline {
     threads: BTreeMap<(u32, u32), (Arc<str>, Slices)>,
     /// Start of the first call and end of the last, from `start_ns`.
     window: Option<(u64, u64)>,
-    /// Those that came when there were too many.
+    /// The threads that came when there were too many.
     uncounted: HashSet<(u32, u32)>,
 }
 

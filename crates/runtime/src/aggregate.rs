@@ -322,7 +322,7 @@ impl ScriptMap {
             self.counted().starts.remove_all();
             return Ok(());
         }
-        // Of an array's cells those of a sum show by their first word that they were touched.
+        // In an array only the cells of a sum show, by their first word, that they were touched.
         let is_sum = matches!(self.map.value, MapValue::Agg(Agg::Sum { .. }));
         let stays = !self.map.storage.is_array() || self.map.key.is_empty() || is_sum;
         let totals = self.totals_to_take(record)?;

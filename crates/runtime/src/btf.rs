@@ -19,11 +19,27 @@ pub use types::{Field, Kind, Type};
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
-const KIND_STRUCT: u32 = 4;
-const KIND_FUNC: u32 = 12;
+
+// Kinds of types, by their number (Documentation/bpf/btf.rst).
 const KIND_INT: u32 = 1;
 const KIND_POINTER: u32 = 2;
+const KIND_ARRAY: u32 = 3;
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
+const KIND_FORWARD: u32 = 7;
+const KIND_TYPEDEF: u32 = 8;
+const KIND_VOLATILE: u32 = 9;
+const KIND_CONST: u32 = 10;
+const KIND_RESTRICT: u32 = 11;
+const KIND_FUNC: u32 = 12;
+const KIND_PROTOTYPE: u32 = 13;
+const KIND_VARIABLE: u32 = 14;
+const KIND_SECTION: u32 = 15;
+const KIND_FLOAT: u32 = 16;
+const KIND_DECLARATION_TAG: u32 = 17;
+const KIND_TYPE_TAG: u32 = 18;
+const KIND_ENUM64: u32 = 19;
 
 /// The kernel has BTF.
 pub fn is_there() -> bool {
@@ -135,6 +151,11 @@ impl Head {
         self.info >> 24 & 0x1f
     }
 
+    /// It is another type by a name or with a qualifier: `typedef int t`, `const int`.
+    fn renames(&self) -> bool {
+        matches!(self.kind(), KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG)
+    }
+
     fn members(&self) -> u32 {
         self.info & 0xffff
     }
@@ -142,11 +163,12 @@ impl Head {
     /// Bytes behind the fixed part; none for a kind that is newer than this code.
     fn tail(&self) -> Option<usize> {
         let each = match self.kind() {
-            2 | 7..=12 | 16 | 18 => 0, // pointers, forwards, typedefs, qualifiers, functions, floats, tags
-            1 | 14 | 17 => return Some(4), // int, variable, declaration tag
-            3 => return Some(12),      // array
-            4 | 5 | 15 | 19 => 12,     // struct, union, section, 64-bit enum
-            6 | 13 => 8,               // enum, prototype
+            KIND_POINTER | KIND_FORWARD | KIND_FUNC | KIND_FLOAT => 0,
+            _ if self.renames() => 0,
+            KIND_INT | KIND_VARIABLE | KIND_DECLARATION_TAG => return Some(4),
+            KIND_ARRAY => return Some(12),
+            KIND_STRUCT | KIND_UNION | KIND_SECTION | KIND_ENUM64 => 12,
+            KIND_ENUM | KIND_PROTOTYPE => 8,
             _ => return None,
         };
         Some(each * self.members() as usize)
@@ -232,7 +254,7 @@ fn kind_of((all, strings): (&[u8], &[u8]), types: &[(Head, usize)], id: u32) -> 
     const SIGNED: u32 = 1 << 24;
     /// In the info of an enum.
     const SIGNED_ENUM: u32 = 1 << 31;
-    let named = |(head, _): &(Head, usize)| matches!(head.kind(), 8..=11 | 18).then_some(head.type_id);
+    let named = |(head, _): &(Head, usize)| head.renames().then_some(head.type_id);
     let at = |id: u32| types.get((id as usize).checked_sub(1)?);
     // Chains are short; in a broken file they might be rings.
     let last = |id: u32| std::iter::successors(at(id), |of| at(named(of)?)).take(32).last();

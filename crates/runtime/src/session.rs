@@ -367,7 +367,7 @@ impl Session {
     /// Starts to watch writes to files; the result is readable when there was one.
     ///
     /// # Errors
-    /// Those of inotify_init1(2).
+    /// The errors of inotify_init1(2).
     pub fn watch_writes(&mut self) -> io::Result<RawFd> {
         let writes = self.writes.insert(WriteWatch::new()?);
         Ok(writes.fd())

@@ -26,7 +26,7 @@ impl WriteWatch {
     /// Nothing is watched yet.
     ///
     /// # Errors
-    /// Those of inotify_init1(2).
+    /// The errors of inotify_init1(2).
     pub fn new() -> io::Result<WriteWatch> {
         // SAFETY: flags only; the result is a new descriptor.
         sys::owned(unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) }.into())
@@ -41,7 +41,7 @@ impl WriteWatch {
     /// Watches the file that a path leads to.
     ///
     /// # Errors
-    /// Those of inotify_add_watch(2).
+    /// The errors of inotify_add_watch(2).
     pub fn add(&self, path: &Path) -> io::Result<WatchedFile> {
         let path = sys::c_path(path)?;
         // SAFETY: a descriptor that lives, and a C string.

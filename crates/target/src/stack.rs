@@ -299,7 +299,7 @@ impl Symbols {
         self.find_perf_map(pid);
     }
 
-    /// Of a process that has gone: what it mapped since we looked, which may be all that it did.
+    /// Adds what a process that has ended mapped since we looked, which may be all that it did.
     fn look_back(&mut self, pid: u32) {
         let mut regions = self.regions_heard(pid);
         if let Some(before) = self.processes.remove(&pid) {

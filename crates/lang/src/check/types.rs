@@ -41,7 +41,7 @@ pub struct Types<'c> {
     constants: FxHashMap<String, (EnumId, i64)>,
     /// Structs and enums of a running program: its script is read again for libraries that appear late, and declares them again.
     recalled: (usize, usize),
-    /// Those of these structs that were declared again with other members.
+    /// The recalled structs that were declared again with other members.
     changed: Vec<StructId>,
 }
 

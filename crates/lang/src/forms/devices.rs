@@ -255,13 +255,13 @@ static CONTEXTS: &[Listener] = &[
     of_driver(&["cuCtxDestroy_v2"], DESTROYED),
 ];
 
-/// Those who choose a device.
+/// Functions that choose a device.
 static CHOICES: &[Listener] = &[
     of_driver(&["cuDevicePrimaryCtxRetain"], RETAINED),
     of_runtime(&["cudaSetDevice"], CHOSEN, &[("DEVICE", "args.device")]),
 ];
 
-/// Those who say which device it is. Libraries ask them all the time.
+/// Functions that return which device it is. Libraries call them all the time.
 static ANSWERS: &[Listener] = &[
     of_driver(&["cuCtxGetDevice"], ANSWERED),
     Listener {

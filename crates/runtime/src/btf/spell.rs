@@ -1,14 +1,11 @@
 //! Types of the kernel as C declares them.
 
-use super::types::{All, KIND_ARRAY, KIND_ENUM64, KIND_UNION};
-use super::{KIND_ENUM, KIND_POINTER, KIND_STRUCT, string, word};
+use super::types::{All, Kind};
+use super::{
+    KIND_ARRAY, KIND_CONST, KIND_ENUM, KIND_ENUM64, KIND_FORWARD, KIND_POINTER, KIND_PROTOTYPE,
+    KIND_RESTRICT, KIND_STRUCT, KIND_TYPE_TAG, KIND_UNION, KIND_VOLATILE, string, word,
+};
 
-const KIND_FORWARD: u32 = 7;
-const KIND_VOLATILE: u32 = 9;
-const KIND_CONST: u32 = 10;
-const KIND_RESTRICT: u32 = 11;
-const KIND_PROTOTYPE: u32 = 13;
-const KIND_TYPE_TAG: u32 = 18;
 /// In the info of a forward declaration: it is a union's.
 const UNION: u32 = 1 << 31;
 
@@ -25,7 +22,6 @@ pub fn variable(declared: &str, name: &str) -> String {
 impl All<'_> {
     /// `struct task_struct` of a name, and its members: `char comm[16];`
     pub fn declaration(&self, name: &str) -> Option<(String, Vec<String>)> {
-        use super::types::Kind;
         let id = self.named(name)?;
         let members = match self.describe(id)?.kind {
             Kind::Struct { fields, .. } => {

@@ -2,14 +2,10 @@
 //! those of what holds them.
 
 use super::{
-    Head, KIND_ENUM, KIND_INT, KIND_POINTER, KIND_STRUCT, offset_of_string, sections, string,
-    types_and_tails, word,
+    Head, KIND_ARRAY, KIND_ENUM, KIND_ENUM64, KIND_FLOAT, KIND_INT, KIND_POINTER, KIND_STRUCT, KIND_UNION,
+    offset_of_string, sections, string, types_and_tails, word,
 };
 
-pub(super) const KIND_ARRAY: u32 = 3;
-pub(super) const KIND_UNION: u32 = 5;
-const KIND_FLOAT: u32 = 16;
-pub(super) const KIND_ENUM64: u32 = 19;
 /// Bytes of a constant of an enum: its name and value.
 const ENUM_CONSTANT: usize = 8;
 const ENUM64_CONSTANT: usize = 12;
@@ -125,7 +121,7 @@ impl<'b> All<'b> {
         let (mut id, mut name) = (id, 0);
         for _ in 0..DEPTH {
             match self.at(id) {
-                Some((head, _)) if matches!(head.kind(), 8..=11 | 18) => {
+                Some((head, _)) if head.renames() => {
                     if head.kind() == 8 {
                         name = head.name;
                     }

@@ -25,7 +25,7 @@ pub(super) fn files(tid: u32, range: Range<u64>) -> Vec<(File, Place)> {
 struct Line {
     memory: Range<u64>,
     is_executable: bool,
-    /// Of its first byte in the file.
+    /// Offset of its first byte in the file.
     offset: u64,
     has_file: bool,
 }
