@@ -17,7 +17,7 @@ use crate::embedded;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
-use lang::forms::getopt::Given;
+use lang::expand::options::Given;
 use std::ffi::OsString;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! The command line's definitions, and which kind of thing its first word is.
 
 use clap::{ArgAction, Args, Parser, ValueEnum};
-use lang::forms::getopt::Given;
+use lang::expand::options::Given;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! Scripts that the binary carries: `cudatrace NAME` runs `scripts/NAME.ct`.
 
-use lang::forms::getopt;
+use lang::expand::options;
 use lang::{Diagnostics, Source};
 
 /// A script by name.
@@ -75,8 +75,8 @@ pub fn find(name: &str) -> Option<&'static Script> {
 pub fn has_option(name: &str) -> bool {
     let options = |script: &Script| {
         let source = Source::new(script.name, script.text);
-        let ast = lang::parse::parse(&source, &[], &mut Diagnostics::default());
-        ast.map_or(Vec::new(), |ast| getopt::known(&ast))
+        let ast = lang::syntax::parse::parse(&source, &[], &mut Diagnostics::default());
+        ast.map_or(Vec::new(), |ast| options::known(&ast))
     };
     SCRIPTS.iter().flat_map(options).any(|option| option.name == name)
 }

@@ -1,12 +1,12 @@
 //! Functions of this machine's libraries by pattern, with their signatures: for lists, help and completion.
 
 use anyhow::{Result, bail};
-use lang::ast::SpecPart;
+use lang::catalog::debug_info::Absent;
 use lang::catalog::{Catalog, File, Function, TargetError};
-use lang::debug::Absent;
-use lang::resolve::declared::Declared;
 use lang::resolve::pattern::FunctionPattern;
+use lang::resolve::signature::Declared;
 use lang::resolve::tracepoint::glob;
+use lang::syntax::ast::SpecPart;
 
 /// A function that a pattern stands for.
 pub struct Match {

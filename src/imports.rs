@@ -3,7 +3,7 @@
 use crate::cli::Cli;
 use crate::embedded;
 use crate::trace::setup;
-use lang::forms::import::{Files, Imported};
+use lang::expand::import::{Files, Imported};
 use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;

@@ -1,7 +1,7 @@
 //! What the kernel says of its tracepoints, for the catalog.
 
-use lang::catalog::{KERNEL, RecordField, RecordKind, Tracepoint};
-use lang::debug::{self, TypeId};
+use lang::catalog::debug_info::TypeId;
+use lang::catalog::{KERNEL, RecordField, RecordKind, Tracepoint, debug_info};
 use runtime::btf::{self, PassedKind};
 use runtime::tracefs::{self, TracepointField};
 use std::io;
@@ -68,35 +68,37 @@ impl target::Kernel for Running {
         btf::kernel_enum_with(constant).map(u64::from)
     }
 
-    fn declared_type(&self, at: u64) -> Option<debug::Type> {
+    fn declared_type(&self, at: u64) -> Option<debug_info::Type> {
         btf::kernel_type(at.try_into().ok()?).map(declared)
     }
 }
 
 /// A type as debug information has it.
-fn declared(ty: btf::Type) -> debug::Type {
+fn declared(ty: btf::Type) -> debug_info::Type {
     let id = |at: u32| TypeId { file: KERNEL, at: at.into() };
     let kind = match ty.kind {
-        btf::Kind::Void => debug::Kind::Void,
-        btf::Kind::Bool => debug::Kind::Bool,
+        btf::Kind::Void => debug_info::Kind::Void,
+        btf::Kind::Bool => debug_info::Kind::Bool,
         // BTF tells `char` from numbers by its name alone.
-        btf::Kind::Int { bytes: 1, .. } if ty.name == "char" => debug::Kind::Int { bytes: 1, signed: true },
-        btf::Kind::Int { bytes, signed } => debug::Kind::Int { bytes, signed },
-        btf::Kind::Enum { bytes, signed, variants } => debug::Kind::Enum { bytes, signed, variants },
-        btf::Kind::Pointer(to) => debug::Kind::Pointer(to.map(id)),
-        btf::Kind::Array(element, count) => debug::Kind::Array(id(element), count),
-        btf::Kind::Other(size) => debug::Kind::Other { size },
+        btf::Kind::Int { bytes: 1, .. } if ty.name == "char" => {
+            debug_info::Kind::Int { bytes: 1, signed: true }
+        }
+        btf::Kind::Int { bytes, signed } => debug_info::Kind::Int { bytes, signed },
+        btf::Kind::Enum { bytes, signed, variants } => debug_info::Kind::Enum { bytes, signed, variants },
+        btf::Kind::Pointer(to) => debug_info::Kind::Pointer(to.map(id)),
+        btf::Kind::Array(element, count) => debug_info::Kind::Array(id(element), count),
+        btf::Kind::Other(size) => debug_info::Kind::Other { size },
         btf::Kind::Struct { size, fields } => {
-            let field = |field: btf::Field| debug::Field {
+            let field = |field: btf::Field| debug_info::Field {
                 name: field.name,
                 offset: field.offset,
                 ty: id(field.ty),
                 bits: field.bits,
             };
-            debug::Kind::Struct { size, fields: fields.into_iter().map(field).collect() }
+            debug_info::Kind::Struct { size, fields: fields.into_iter().map(field).collect() }
         }
     };
-    debug::Type { name: ty.name, kind }
+    debug_info::Type { name: ty.name, kind }
 }
 
 /// A field that somebody asked for.

@@ -64,7 +64,7 @@ impl Messages {
         let hidden = shown.len().saturating_sub(SHOWN);
         shown.truncate(SHOWN);
         if !shown.is_empty() {
-            self.say(&lang::render::render(&shown, src, self.color));
+            self.say(&lang::diagnostics::render::render(&shown, src, self.color));
         }
         if hidden > 0 {
             self.say(&format!("... and {hidden} more\n"));

@@ -5,11 +5,11 @@ use crate::embedded;
 use crate::imports::{self, Disk};
 use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
-use lang::ast::Item;
 use lang::check::config::{self, BadVariable};
-use lang::forms::{getopt, import};
+use lang::expand::{import, options};
 use lang::hir::Config;
 use lang::resolve::providers;
+use lang::syntax::ast::Item;
 use lang::{Diagnostics, Source};
 use std::io::Read;
 
@@ -63,7 +63,7 @@ pub fn attach_values(cli: &mut Cli) {
 }
 
 /// Options of the scripts that the command line names, as far as they can be read; what cannot be is reported when they run.
-pub fn options(cli: &Cli) -> Vec<getopt::Known> {
+pub fn options(cli: &Cli) -> Vec<options::Known> {
     let is_read = |word: &&String| match cli::classify(word, |name| embedded::find(name).is_some()) {
         Word::Embedded(_) => true,
         Word::File(path) => path != "-" && std::path::Path::new(path).is_file(),
@@ -74,7 +74,7 @@ pub fn options(cli: &Cli) -> Vec<getopt::Known> {
     let options = |mut source: Source| {
         let mut diags = Diagnostics::default();
         import::load(&mut source, &Disk(cli), &mut diags);
-        lang::parse::parse(&source, &[], &mut diags).map_or(Vec::new(), |ast| getopt::known(&ast))
+        lang::syntax::parse::parse(&source, &[], &mut diags).map_or(Vec::new(), |ast| options::known(&ast))
     };
     named.chain(typed).flat_map(options).collect()
 }
@@ -303,7 +303,7 @@ fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Err
     }
     let looks_like_word = !path.contains(['/', '.']);
     let words = embedded::SCRIPTS.iter().map(|s| s.name).chain(cli::subcommands());
-    let hint = if looks_like_word { lang::similar::similar(path, words) } else { vec![] };
+    let hint = if looks_like_word { lang::diagnostics::suggest::similar(path, words) } else { vec![] };
     match (hint.first(), looks_like_word) {
         (Some(name), _) => anyhow::anyhow!("no script `{path}`: did you mean `{name}`?"),
         (None, true) if is_on_path(path) => {
@@ -338,9 +338,9 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
     }
     let (mut known, mut clauses) = (Vec::new(), 0);
     for script in scripts {
-        let parsed = lang::parse::parse(&script.source, &script.params, &mut Diagnostics::default());
+        let parsed = lang::syntax::parse::parse(&script.source, &script.params, &mut Diagnostics::default());
         let Some(ast) = parsed else { return Ok(()) };
-        known.extend(getopt::known(&ast));
+        known.extend(options::known(&ast));
         clauses += ast.items.iter().filter(|item| matches!(item, Item::Clause(_))).count();
     }
     if clauses == 0 {
@@ -357,10 +357,10 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
         let rest = if cli.given.is_empty() { rest } else { &more };
         bail!("unexpected argument `{word}`: {}", behind_dashes(script.word(), word, rest));
     }
-    if let Some(said) = getopt::unknown(&cli.given, &known, scripts.len()) {
+    if let Some(said) = options::unknown(&cli.given, &known, scripts.len()) {
         bail!(said);
     }
-    if let Some(said) = getopt::invalid(&cli.given, &known) {
+    if let Some(said) = options::invalid(&cli.given, &known) {
         bail!(said);
     }
     match superfluous {
@@ -374,7 +374,7 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
 /// What a word was meant to be that the script does not take.
 fn instead(script: &Script, word: &str, rest: &[String]) -> String {
     let scripts = embedded::SCRIPTS.iter().map(|script| script.name);
-    match (habit(word), lang::similar::similar(word, scripts).first()) {
+    match (habit(word), lang::diagnostics::suggest::similar(word, scripts).first()) {
         (Some(instead), _) => instead.to_owned(),
         (None, Some(near)) => format!("did you mean the script `{near}`?"),
         (None, None) => behind_dashes(script.word(), word, rest),

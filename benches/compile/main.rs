@@ -10,7 +10,8 @@
 
 use codegen::Options;
 use lang::catalog::{RecordField, RecordKind, Tracepoint};
-use lang::forms::import::{self, Imported};
+use lang::expand::import;
+use lang::expand::import::Imported;
 use lang::{Diagnostics, Source};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -74,7 +75,7 @@ impl target::Kernel for AnyKernel {
         None
     }
 
-    fn declared_type(&self, _: u64) -> Option<lang::debug::Type> {
+    fn declared_type(&self, _: u64) -> Option<lang::catalog::debug_info::Type> {
         None
     }
 }

@@ -7,7 +7,7 @@ use crate::embedded;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
-use lang::forms::getopt::Given;
+use lang::expand::options::Given;
 
 /// How a command to trace is written.
 const COMMAND: &str = "-- COMMAND";
@@ -26,7 +26,7 @@ pub fn of_subcommand(
     if let Some(wrong) = unknown.or_else(|| other.map(written)) {
         let longs =
             command.get_arguments().filter(|arg| takes.contains(arg.get_id())).filter_map(Arg::get_long);
-        let near = lang::similar::similar(wrong.trim_start_matches('-'), longs);
+        let near = lang::diagnostics::suggest::similar(wrong.trim_start_matches('-'), longs);
         let way_out = near.first().map_or_else(String::new, |near| format!("did you mean `--{near}`? "));
         let said = match wrong == COMMAND {
             true => format!("`{name}` takes no `{COMMAND}`: `cudatrace {name} --help` shows what it takes"),

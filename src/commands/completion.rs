@@ -14,7 +14,7 @@ use crate::repl::complete::{self, Facts};
 use crate::{arguments, embedded, script};
 use anyhow::{Result, bail};
 use clap::{Arg, Parser};
-use lang::codes;
+use lang::diagnostics::codes;
 use std::ffi::OsString;
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,8 @@
 
 use crate::terminal;
 use anyhow::{Result, anyhow};
-use lang::codes::{self, Code};
+use lang::diagnostics::codes;
+use lang::diagnostics::codes::Code;
 use std::io::Write;
 
 /// Prints what a code means, or with `list` which codes there are.
@@ -33,7 +34,7 @@ fn list() -> String {
 
 fn unknown(code: &str) -> String {
     let known = codes::TABLES.iter().copied().flatten().map(|known| known.code);
-    let near = lang::similar::similar(code, known);
+    let near = lang::diagnostics::suggest::similar(code, known);
     let near: Vec<String> = near.iter().map(|code| format!("`{code}`")).collect();
     match near.is_empty() {
         true => format!(

@@ -3,7 +3,7 @@
 use crate::cli::Cli;
 use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
-use lang::fmt::{Failure, format};
+use lang::syntax::format::{Failure, format};
 use lang::{Diagnostics, Source};
 use std::io::{Read, Write};
 

@@ -9,14 +9,15 @@ use crate::script::Script;
 use crate::{embedded, script};
 use anyhow::{Result, bail};
 use cuda::operations::{APIS, Api, Operation};
+use lang::catalog::debug_info::{Absent, WITH_INFORMATION};
 use lang::catalog::{Catalog, File, Marker, MarkerArg, MarkerPlace, Tracepoint};
-use lang::debug::{Absent, WITH_INFORMATION};
-use lang::forms::getopt;
+use lang::expand::options;
+use lang::resolve::functions::listed;
 use lang::resolve::pattern::glob_matches;
-use lang::resolve::probes::listed;
 use lang::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind};
 use lang::resolve::tracepoint::glob;
-use lang::{Diagnostics, Source, ast};
+use lang::syntax::ast;
+use lang::{Diagnostics, Source};
 use runtime::tracefs;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
@@ -101,9 +102,9 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     };
     let script = script::import(script, cli, &messages)?;
     let mut diags = Diagnostics::default();
-    let mut parsed = lang::parse::parse(&script.source, &script.params, &mut diags);
+    let mut parsed = lang::syntax::parse::parse(&script.source, &script.params, &mut diags);
     if let Some(ast) = &mut parsed {
-        getopt::expand(ast, &cli.given, &mut diags);
+        options::expand(ast, &cli.given, &mut diags);
     }
     messages.diagnostics(&diags, &script.source);
     let Some(ast) = parsed else { bail!("the script cannot be read") };

@@ -1,13 +1,13 @@
 //! `cudatrace SCRIPT --help`: what a script answers, its own options, and what its header says of its output. The same of a
 //! subcommand.
 
-use crate::cli::Subcommand;
-use crate::cli::{self, Cli, Word};
+use crate::cli::{self, Cli, Subcommand, Word};
 use crate::messages::Messages;
 use crate::script::Script;
 use crate::{arguments, embedded, script, terminal};
 use anyhow::{Result, bail};
-use lang::forms::getopt::{self, Known};
+use lang::expand::options;
+use lang::expand::options::Known;
 use lang::{Diagnostics, Source};
 use std::io::Write;
 
@@ -37,12 +37,12 @@ pub fn of_embedded(embedded: &embedded::Script, messages: &Messages) -> Result<S
 
 fn of_script(script: &Script, word: &str, messages: &Messages) -> Result<String> {
     let mut diags = Diagnostics::default();
-    let Some(ast) = lang::parse::parse(&script.source, &script.params, &mut diags) else {
+    let Some(ast) = lang::syntax::parse::parse(&script.source, &script.params, &mut diags) else {
         messages.diagnostics(&diags, &script.source);
         bail!("the script cannot be read");
     };
     let (examples, notes) = embedded::header(&script.source.text);
-    let mut text = options(word, embedded::summary(&script.source.text), &getopt::known(&ast));
+    let mut text = options(word, embedded::summary(&script.source.text), &options::known(&ast));
     if !examples.is_empty() {
         text += &format!("\nExamples:\n  {}\n", examples.join("\n  "));
     }

@@ -21,7 +21,7 @@ pub fn text(what: Lookup, number: i64) -> String {
         Lookup::Error => error(number),
         Lookup::DriverResult => result(&cuda::errors::DRIVER, number),
         Lookup::RuntimeResult => result(&cuda::errors::RUNTIME, number),
-        Lookup::Signal => lang::posix::signal_text(number).into(),
+        Lookup::Signal => lang::builtins::posix::signal_text(number).into(),
         Lookup::Syscall => syscall(number).unwrap_or_else(|| number.to_string()),
         Lookup::Float => report::units::float(number),
         Lookup::Double => report::units::double(number),

@@ -7,8 +7,9 @@
 use super::Repl;
 use crate::trace::compiler::{Compiler, Written};
 use anyhow::{Result, anyhow, bail};
-use lang::builtin::{self, Kind};
-use lang::parse::tokens;
+use lang::builtins::table;
+use lang::builtins::table::Kind;
+use lang::syntax::parse::tokens;
 use lang::{Diagnostics, Source};
 use runtime::Session;
 use std::cell::{Cell, RefCell};
@@ -275,7 +276,7 @@ impl Clause {
 
 /// A clause as `fmt` writes it: what was typed has the indentation of the prompt.
 fn formatted(clause: &str) -> String {
-    let text = lang::fmt::format(&Source::new("repl", clause), &mut Diagnostics::default());
+    let text = lang::syntax::format::format(&Source::new("repl", clause), &mut Diagnostics::default());
     text.map_or_else(|_| clause.to_owned(), |text| text.trim_end().to_owned())
 }
 
@@ -309,7 +310,7 @@ fn attach_points(manifest: &Manifest, parts: &[u32]) -> usize {
 fn prints(clause: &str) -> bool {
     let words = tokens::tokens(clause, 0).map(|token| &clause[token.start..token.end]);
     words.into_iter().any(|word| {
-        let is_action = builtin::find(word).is_some_and(|builtin| builtin.kind == Kind::Action);
+        let is_action = table::find(word).is_some_and(|builtin| builtin.kind == Kind::Action);
         is_action && !["clear", "zero", "exit"].contains(&word)
     })
 }

@@ -3,7 +3,7 @@
 use super::{Repl, help};
 use crate::functions;
 use anyhow::{Result, anyhow, bail};
-use lang::similar::similar;
+use lang::diagnostics::suggest::similar;
 use runtime::Session;
 use runtime::run::Next;
 use std::fmt::Write;

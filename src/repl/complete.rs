@@ -5,12 +5,13 @@ use crate::embedded::SCRIPTS;
 use crate::functions;
 use cuda::Library;
 use cuda::operations::Api;
-use lang::builtin::{self, BUILTINS, Kind as BuiltinKind};
+use lang::builtins::table::{BUILTINS, Kind as BuiltinKind};
+use lang::builtins::{posix, table};
 use lang::catalog::{Catalog, Tracepoint};
-use lang::parse::tokens::{self, Kind, Token};
-use lang::posix;
-use lang::resolve::declared::Declared;
 use lang::resolve::providers::{self, Found, PROVIDERS, ProviderKind, SIGNALS};
+use lang::resolve::signature::Declared;
+use lang::syntax::parse::tokens;
+use lang::syntax::parse::tokens::{Kind, Token};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -252,13 +253,14 @@ fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<Str
     let builtins = BUILTINS.iter().filter(|builtin| builtin.name != "argN").map(written);
     let constants = cuda::constants().map(|(name, ..)| name.to_owned());
     let macros = cuda::macro_constants().map(|(name, _)| name.to_owned());
-    let macros = macros.chain(posix::constant_names().chain(lang::constants::names()).map(str::to_owned));
+    let macros =
+        macros.chain(posix::constant_names().chain(lang::builtins::constants::names()).map(str::to_owned));
     let keywords = KEYWORDS.iter().map(|word| format!("{word} "));
     candidates(before, word, builtins.chain(keywords).chain(constants).chain(macros))
 }
 
 /// A call with its bracket.
-fn written(builtin: &builtin::Builtin) -> String {
+fn written(builtin: &table::Builtin) -> String {
     match builtin.kind {
         BuiltinKind::Variable => builtin.name.to_owned(),
         _ => format!("{}(", builtin.name),

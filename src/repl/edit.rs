@@ -4,8 +4,9 @@ use super::commands;
 use super::complete::{self, Facts};
 use super::input::{PROMPT as PROMPT_TEXT, is_complete};
 use super::resize::Rows;
-use lang::builtin;
-use lang::parse::tokens::{self, Kind};
+use lang::builtins::table;
+use lang::syntax::parse::tokens;
+use lang::syntax::parse::tokens::Kind;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::{Hint, Hinter};
@@ -136,7 +137,7 @@ fn color(kind: Kind, word: &str) -> Option<&'static str> {
         Kind::Str | Kind::OpenStr => Some(STRING),
         Kind::Word if word.starts_with('@') => Some(MAP),
         Kind::Word if complete::HOOKS.contains(&word) => Some(PROBE),
-        Kind::Word if builtin::find(word).is_some() => Some(BUILTIN),
+        Kind::Word if table::find(word).is_some() => Some(BUILTIN),
         _ => None,
     }
 }

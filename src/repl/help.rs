@@ -2,15 +2,15 @@
 
 use super::commands::{self, COMMANDS};
 use super::did_you_mean;
-use crate::cli;
 use crate::commands::{explain, list, script_help};
 use crate::embedded::{self, SCRIPTS};
 use crate::messages::Messages;
-use crate::script;
+use crate::{cli, script};
 use anyhow::{Result, anyhow};
 use cuda::operations::{APIS, Api};
 use cuda::{Library, Signature};
-use lang::builtin::{self, BUILTINS, Kind};
+use lang::builtins::table;
+use lang::builtins::table::{BUILTINS, Kind};
 use lang::resolve::providers::{self, Found, PROVIDERS, Provider};
 use std::fmt::Write;
 
@@ -124,12 +124,12 @@ fn command(topic: &str) -> Option<String> {
     let colon = topic.starts_with(':');
     let name = topic.trim_start_matches(':');
     // `print` and `clear` are words of the language first; `:clear` is the command.
-    let command = commands::find(name).filter(|_| colon || builtin::find(name).is_none())?;
+    let command = commands::find(name).filter(|_| colon || table::find(name).is_none())?;
     Some(format!(":{} {}\n    {}\n", command.name, command.args, command.doc))
 }
 
 fn word(topic: &str) -> Option<String> {
-    if let Some(row) = builtin::find(topic) {
+    if let Some(row) = table::find(topic) {
         return Some(format!("{}\n    {}\n    {}\n", row.signature, row.doc, row.example));
     }
     match providers::find(topic) {

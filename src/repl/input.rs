@@ -6,7 +6,8 @@ use super::complete::Facts;
 use super::edit::Helper;
 use super::resize::Rows;
 use anyhow::Result;
-use lang::parse::tokens::{self, Kind};
+use lang::syntax::parse::tokens;
+use lang::syntax::parse::tokens::Kind;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{

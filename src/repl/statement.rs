@@ -6,8 +6,9 @@
 //! clear(@bytes)         BEGIN { clear(@bytes) }
 //! ```
 
-use lang::ast::{Expr, ExprKind, Item, Script, Stmt, StmtKind};
-use lang::builtin::{self, Kind};
+use lang::builtins::table;
+use lang::builtins::table::Kind;
+use lang::syntax::ast::{Expr, ExprKind, Item, Script, Stmt, StmtKind};
 use lang::{Diagnostics, Source};
 
 /// What to do.
@@ -30,7 +31,7 @@ pub fn of(text: &str, defined: &str) -> Option<Statement> {
     let [Item::Clause(clause)] = &script.items[..] else { return None };
     let statement = text.trim().trim_end_matches(';');
     let is_word = statement.chars().all(|letter| letter.is_ascii_lowercase());
-    if is_word && builtin::find(statement).is_none() && !defined.contains(statement) {
+    if is_word && table::find(statement).is_none() && !defined.contains(statement) {
         return Some(Statement::Unknown(statement.to_owned()));
     }
     Some(match &clause.body.stmts[..] {
@@ -46,14 +47,14 @@ pub fn of(text: &str, defined: &str) -> Option<Statement> {
 }
 
 fn parsed(text: &str) -> Option<Script> {
-    lang::parse::parse(&Source::new("repl", text), &[], &mut Diagnostics::default())
+    lang::syntax::parse::parse(&Source::new("repl", text), &[], &mut Diagnostics::default())
 }
 
 /// Whether an expression is there for its value.
 fn is_value(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::IncDec { .. } => false,
-        ExprKind::Call { name, .. } => builtin::find(&name.node)
+        ExprKind::Call { name, .. } => table::find(&name.node)
             .is_some_and(|builtin| matches!(builtin.kind, Kind::Function | Kind::Variable)),
         _ => true,
     }

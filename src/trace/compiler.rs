@@ -7,18 +7,18 @@ use crate::messages::Messages;
 use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
-use lang::ast::{self, SpecPart};
 use lang::catalog::FileId;
 use lang::hir::{Attach, Trial};
-use lang::resolve::probes::text;
+use lang::resolve::functions::text;
 use lang::resolve::providers::{self, Found, ProviderKind};
+use lang::syntax::ast;
+use lang::syntax::ast::SpecPart;
 use lang::{Checked, Diagnostics, Known, Source, Span};
 use std::collections::HashSet;
 use std::path::Path;
 use target::{Machine, process};
-use wire::Features;
-use wire::Manifest;
 use wire::manifest::{self, Compiled, PIDS_MAP, Program, Side, Site};
+use wire::{Features, Manifest};
 
 /// A clause as the user wrote it.
 #[derive(Debug)]
@@ -103,19 +103,19 @@ impl<'a> Compiler<'a> {
     /// The script is wrong, or a library is not there and no process will map it.
     pub fn front(&mut self, known: Known) -> Result<()> {
         let mut diags = Diagnostics::default();
-        let parsed = lang::parse::parse_form(self.source(), &self.script.params, &mut diags);
+        let parsed = lang::syntax::parse::parse_form(self.source(), &self.script.params, &mut diags);
         if let Some(ast) = &parsed
             && self.wants(Stage::Ast)
         {
-            print!("{}", lang::printer::dump(ast));
+            print!("{}", lang::syntax::print::dump(ast));
         }
         let Some(ast) = parsed else {
             self.messages.diagnostics(&diags, self.source());
             return Err(wrong(&diags));
         };
-        self.ast = lang::forms::expand(ast, &self.cli.given, &mut diags);
+        self.ast = lang::expand::expand(ast, &self.cli.given, &mut diags);
         if let Some(scope) = &self.script.scope {
-            lang::forms::scope::maps(&mut self.ast, scope);
+            lang::expand::map_prefix::maps(&mut self.ast, scope);
         }
         self.check(known, diags)
     }
@@ -176,7 +176,7 @@ impl<'a> Compiler<'a> {
         let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
         self.refuse_no_trials(&checked)?;
         if self.wants(Stage::Hir) {
-            print!("{}", lang::hir_print::print(&checked.program));
+            print!("{}", lang::hir::print::print(&checked.program));
         }
         self.files_taken();
         self.say_pending(&checked);
@@ -220,7 +220,7 @@ impl<'a> Compiler<'a> {
 
     /// The script may ask for user stacks, if not in what is compiled now then in a module that joins later.
     pub fn mentions_user_stacks(&self) -> bool {
-        lang::forms::mentions_user_stacks(&self.ast)
+        lang::expand::mentions_user_stacks(&self.ast)
     }
 
     /// Tests or benches are asked for, and the script has none of that name.
@@ -446,8 +446,8 @@ const STAGES: [(codegen::Stage, Stage); 3] =
 /// What a probe is on: a file, or a library by name.
 fn target(probe: &ast::ProbeSpec) -> Option<&str> {
     if let Some(api) = cuda::operations::Api::of(&probe.provider.node) {
-        let function = lang::forms::operations::functions(probe).next();
-        return Some(function.map_or(api.library, lang::forms::operations::library).alias());
+        let function = lang::expand::operations::functions(probe).next();
+        return Some(function.map_or(api.library, lang::expand::operations::library).alias());
     }
     match &probe.parts.first()?.node {
         SpecPart::Text(target) | SpecPart::Quoted(target) => Some(target),

@@ -4,7 +4,7 @@
 use super::late::Extender;
 use crate::messages::Messages;
 use lang::catalog::FileId;
-use lang::resolve::probes::listed;
+use lang::resolve::functions::listed;
 use runtime::process::Child;
 use runtime::{Ending, Reason};
 use std::collections::BTreeSet;

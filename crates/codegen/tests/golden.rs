@@ -61,7 +61,9 @@ fn options_of(script: &str) -> Options {
 fn check(src: &Source) -> Program {
     let mut diags = Diagnostics::default();
     let checked = lang::compile_front(src, &[], &Default::default(), &library(), &mut diags);
-    checked.unwrap_or_else(|| panic!("{}", lang::render::render(&diags.list, src, false))).program
+    checked
+        .unwrap_or_else(|| panic!("{}", lang::diagnostics::render::render(&diags.list, src, false)))
+        .program
 }
 
 fn files(folder: &str) -> Vec<PathBuf> {

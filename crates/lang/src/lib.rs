@@ -1,37 +1,41 @@
 //! Script text to checked program. No I/O: what is to be known of the machine is asked of a [`catalog::Catalog`].
 //!
 //! ```text
-//! source -> parse -> ast::Script -> forms -> resolve -> check -> hir::Program
+//! source -> parse -> syntax::ast::Script -> expand -> resolve -> check -> hir::Program
 //! ```
 
-pub mod ast;
-pub mod builtin;
+pub mod builtins;
 pub mod catalog;
 pub mod check;
-pub mod codes;
-pub mod compile;
-pub mod constants;
-pub mod debug;
-pub mod diagnostic;
-pub mod fmt;
-pub mod format;
-pub mod forms;
+pub mod diagnostics;
+pub mod expand;
 pub mod hir;
-pub mod hir_print;
-pub mod hir_visit;
-pub mod operators;
-pub mod parse;
-pub mod passing;
-pub mod posix;
-pub mod printer;
-pub mod render;
 pub mod resolve;
-pub mod similar;
-pub mod span;
+pub mod source;
+pub mod syntax;
+pub mod types;
 
 pub use catalog::Catalog;
 pub use check::{Checked, Known, Options, check, registers};
-pub use compile::compile_front;
-pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use resolve::{Pending, Run};
-pub use span::{Source, Span, Spanned};
+pub use source::span::{Source, Span, Spanned};
+
+use syntax::parse::parse_form;
+
+/// Parses, expands, resolves and checks a script. `None` when it has errors; all findings are in `diags`.
+///
+/// `params` are the positional parameters, `$1` first.
+pub fn compile_front(
+    src: &Source,
+    params: &[String],
+    options: &Options,
+    catalog: &dyn Catalog,
+    diags: &mut Diagnostics,
+) -> Option<Checked> {
+    let script = parse_form(src, params, diags)?;
+    let script = expand::expand(script, &options.given, diags);
+    let options = Options { params: params.len(), ..options.clone() };
+    let checked = check(&script, src, &options, catalog, diags);
+    checked.filter(|_| !diags.has_errors())
+}

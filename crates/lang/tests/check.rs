@@ -3,9 +3,10 @@
 mod common;
 
 use common::Machine;
+use lang::builtins::table;
 use lang::catalog::FileId;
-use lang::hir::{Attach, Expr, ExprKind, MapValue, NameKind, Program, Type};
-use lang::{Checked, Diagnostics, Known, Options, Source, builtin, compile_front, hir_visit};
+use lang::hir::{Attach, Expr, ExprKind, MapValue, NameKind, Program, Type, visit};
+use lang::{Checked, Diagnostics, Known, Options, Source, compile_front};
 
 fn compile(script: &str, options: &Options) -> (Option<Checked>, Diagnostics) {
     let mut diags = Diagnostics::default();
@@ -21,7 +22,7 @@ fn program(script: &str) -> Program {
 
 #[test]
 fn every_example_of_a_builtin_is_accepted() {
-    for builtin in builtin::BUILTINS {
+    for builtin in table::BUILTINS {
         let (checked, diags) = compile(builtin.example, &Options { unsafe_ok: true, ..Options::default() });
         assert!(checked.is_some(), "{}: {:?}", builtin.name, diags.list);
     }
@@ -118,7 +119,7 @@ fn unsafe_functions_need_the_gate_open() {
 /// The checked program's own rules, as its comments state them.
 #[test]
 fn checked_programs_obey_their_rules() {
-    let examples = builtin::BUILTINS.iter().map(|b| b.example);
+    let examples = table::BUILTINS.iter().map(|b| b.example);
     let more = [
         "uretprobe:libcuda:cu* { if (retval != CUDA_SUCCESS && duration > 10) { @[func, retval] = hist(duration, 2) } }",
         "BEGIN { $x = 1; $x += pid; $y = (1, \"a\", $x); print($y.2 * 3 / 2); @m[pid, comm] = \"long text\"; @m[1, \"b\"] = \"x\" }",
@@ -130,7 +131,7 @@ fn checked_programs_obey_their_rules() {
     for script in examples.chain(more) {
         let program = program(script);
         assert!(program.maps.iter().all(|map| map.value != MapValue::Plain(Type::Void)), "{script}");
-        hir_visit::visit(&program, &mut |e| obey(e, script));
+        visit::visit(&program, &mut |e| obey(e, script));
     }
 }
 
@@ -179,7 +180,7 @@ fn damaged_scripts_are_checked_or_refused() {
                 assert_eq!(checked.is_none(), diags.has_errors(), "{damaged}");
                 if let Some(checked) = checked {
                     accepted += 1;
-                    hir_visit::visit(&checked.program, &mut |e| obey(e, &damaged));
+                    visit::visit(&checked.program, &mut |e| obey(e, &damaged));
                 }
             }
         }
@@ -225,7 +226,7 @@ fn what_is_written_once_is_computed_once() {
                 updates += usize::from(program.maps[map.0 as usize].name == "n");
             }
         };
-        program.probes.iter().for_each(|probe| hir_visit::visit_probe(probe, &mut see));
+        program.probes.iter().for_each(|probe| visit::visit_probe(probe, &mut see));
         assert_eq!(updates, 1, "{statement}");
     }
 }

@@ -7,7 +7,9 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::Machine;
-use lang::{Diagnostics, Options, Source, compile_front, hir_print, render};
+use lang::diagnostics::render;
+use lang::hir::print;
+use lang::{Diagnostics, Options, Source, compile_front};
 
 #[test]
 fn resolve_golden_files() {
@@ -53,7 +55,7 @@ fn sections(script: &str) -> String {
     let pending = checked.iter().flat_map(|checked| &checked.pending);
     let pending: String =
         pending.map(|p| format!("{} not in {}\n", p.target, p.looked_in.join(", "))).collect();
-    let hir = checked.as_ref().map(|checked| hir_print::print(&checked.program)).unwrap_or_default();
+    let hir = checked.as_ref().map(|checked| print::print(&checked.program)).unwrap_or_default();
     let findings = render::render(&diags.list, &source, false);
     let shown = [("hir", hir), ("findings", findings), ("pending", pending)];
     shown

@@ -1,4 +1,4 @@
-//! Each code of `lang::codes` keeps its word: its example shows this code and no other, its repaired example shows nothing,
+//! Each code of `lang::diagnostics::codes` keeps its word: its example shows this code and no other, its repaired example shows nothing,
 //! and `tests/golden/codes/CODE.txt` has the finding as it is drawn (`BLESS=1` rewrites it).
 
 mod common;
@@ -7,9 +7,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use common::Machine;
-use lang::codes::{self, Code};
-use lang::forms::import::{self, Files, Imported};
-use lang::{Diagnostics, Options, Severity, Source, compile_front, render};
+use lang::diagnostics::codes::Code;
+use lang::diagnostics::{codes, render};
+use lang::expand::import;
+use lang::expand::import::{Files, Imported};
+use lang::{Diagnostics, Options, Severity, Source, compile_front};
 
 /// Scripts beside that of an example.
 struct Neighbours;

@@ -25,13 +25,15 @@ mod record;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lang::builtin::{self, Kind};
-use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint};
+use lang::builtins::table;
+use lang::builtins::table::Kind;
+use lang::catalog::debug_info::{Absent, TypeId};
+use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint, debug_info};
 use lang::check::{config, limits};
-use lang::debug::{self, Absent, TypeId};
-use lang::diagnostic::Diagnostic;
+use lang::diagnostics::{Diagnostic, codes, render};
 use lang::resolve::providers;
-use lang::{Diagnostics, Options, Run, Severity, Source, codes, compile_front, parse, render};
+use lang::syntax::parse;
+use lang::{Diagnostics, Options, Run, Severity, Source, compile_front};
 
 /// Names in scripts, path, what it is, exported functions and their version.
 type Library =
@@ -156,14 +158,14 @@ impl Catalog for Machine {
         if LIBRARIES[file.0 as usize].0.contains(&"./train") { &self.1 } else { &[] }
     }
 
-    fn declared(&self, file: FileId, _: u64, symbol: &str) -> Result<Arc<debug::Function>, Absent> {
+    fn declared(&self, file: FileId, _: u64, symbol: &str) -> Result<Arc<debug_info::Function>, Absent> {
         match LIBRARIES[file.0 as usize].0 {
             ["./train"] | ["./recurse"] => declared::function(file, symbol),
             _ => Err(Absent::NoInformation { looked_for: Vec::new() }),
         }
     }
 
-    fn declared_type(&self, id: TypeId) -> Arc<debug::Type> {
+    fn declared_type(&self, id: TypeId) -> Arc<debug_info::Type> {
         declared::ty(id)
     }
 
@@ -298,8 +300,8 @@ fn scripts_survive_printing() {
             let script = parse::parse(&Source::new("stdin", text), example.after("params"), &mut diags);
             script.unwrap_or_else(|| panic!("{}: {text}: {:?}", example.place(), diags.list))
         };
-        let printed = lang::printer::print(&reparsed(&example.script));
-        assert_eq!(lang::printer::print(&reparsed(&printed)), printed, "{}", example.place());
+        let printed = lang::syntax::print::print(&reparsed(&example.script));
+        assert_eq!(lang::syntax::print::print(&reparsed(&printed)), printed, "{}", example.place());
     }
 }
 
@@ -380,10 +382,10 @@ fn probes() -> String {
 }
 
 fn builtins(kind: Kind) -> String {
-    let row = |builtin: &builtin::Builtin| {
+    let row = |builtin: &table::Builtin| {
         [format!("`{}`", builtin.signature), format!("{}<br>`{}`", builtin.doc, builtin.example)]
     };
-    table(["written", "is"], builtin::BUILTINS.iter().filter(|builtin| builtin.kind == kind).map(row))
+    table(["written", "is"], table::BUILTINS.iter().filter(|builtin| builtin.kind == kind).map(row))
 }
 
 fn limits_table() -> String {
@@ -410,7 +412,7 @@ fn absent_probes() -> String {
 }
 
 fn absent_builtins() -> String {
-    let rows = builtin::ABSENT.iter().map(|(name, way_out)| [format!("`{name}`"), way_out.to_string()]);
+    let rows = table::ABSENT.iter().map(|(name, way_out)| [format!("`{name}`"), way_out.to_string()]);
     table(["not here", "instead"], rows)
 }
 

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use lang::builtin::{BUILTINS, Kind};
+use lang::builtins::table::{BUILTINS, Kind};
 use lang::resolve::providers::PROVIDERS;
 use serde_json::{Value, json};
 
-const GRAMMAR: &str = include_str!("../src/grammar.pest");
+const GRAMMAR: &str = include_str!("../src/syntax/grammar.pest");
 
 /// The words that the grammar treats as keywords: those of its `kw_` rules and of `keyword`.
 fn keywords() -> BTreeSet<&'static str> {

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use lang::{Diagnostics, Source, fmt, parse};
+use lang::syntax::{format, parse};
+use lang::{Diagnostics, Source};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -18,8 +19,8 @@ fn files(folder: &str, end: &str) -> Vec<PathBuf> {
     paths
 }
 
-fn formatted(script: &str) -> Result<String, fmt::Failure> {
-    fmt::format(&Source::new("t.ct", script), &mut Diagnostics::default())
+fn formatted(script: &str) -> Result<String, format::Failure> {
+    format::format(&Source::new("t.ct", script), &mut Diagnostics::default())
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn scripts() -> Vec<String> {
         let lines = text.lines().filter_map(|line| line.strip_prefix("SCRIPT"));
         scripts.extend(lines.map(|script| script.trim().replace('\u{1}', "\n")));
     }
-    scripts.extend(lang::builtin::BUILTINS.iter().map(|builtin| builtin.example.to_string()));
+    scripts.extend(lang::builtins::table::BUILTINS.iter().map(|builtin| builtin.example.to_string()));
     scripts
 }
 
@@ -108,6 +109,6 @@ fn blanks_do_not_matter() {
 #[test]
 fn mistakes_are_reported() {
     let mut diags = Diagnostics::default();
-    let result = fmt::format(&Source::new("t.ct", "BEGIN { $x = ; }"), &mut diags);
-    assert_eq!((result, diags.list[0].code), (Err(fmt::Failure::Wrong), "E0001"));
+    let result = format::format(&Source::new("t.ct", "BEGIN { $x = ; }"), &mut diags);
+    assert_eq!((result, diags.list[0].code), (Err(format::Failure::Wrong), "E0001"));
 }

@@ -7,8 +7,10 @@
 mod common;
 
 use common::Machine;
-use lang::builtin::{BUILTINS, Kind as Builtin};
-use lang::{Diagnostics, Options, Source, compile_front, fmt, render};
+use lang::builtins::table::{BUILTINS, Kind as Builtin};
+use lang::diagnostics::render;
+use lang::syntax::format;
+use lang::{Diagnostics, Options, Source, compile_front};
 use nix::time::{ClockId, clock_gettime};
 
 /// What it is, what it begins with, what it repeats (`~` is the number of the copy), what it ends with.
@@ -328,7 +330,7 @@ fn compile_time(text: &str) -> f64 {
 
 fn format_time(text: &str) -> f64 {
     let start = clock();
-    let _ = fmt::format(&Source::new("t.ct", text), &mut Diagnostics::default());
+    let _ = format::format(&Source::new("t.ct", text), &mut Diagnostics::default());
     clock() - start
 }
 

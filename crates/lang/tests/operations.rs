@@ -7,8 +7,9 @@ use std::path::Path;
 use cuda::Library;
 use cuda::operations::{APIS, Api, Argument, Operation};
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
+use lang::diagnostics::render;
 use lang::hir::Attach;
-use lang::{Diagnostics, Options, Source, compile_front, render};
+use lang::{Diagnostics, Options, Source, compile_front};
 
 /// Libraries and their major versions, and the names that real ones export.
 const LIBRARIES: [(Library, u32, &str); 4] = [

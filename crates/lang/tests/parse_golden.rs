@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
-use lang::{Diagnostics, Source, parse, printer, render};
+use lang::diagnostics::render;
+use lang::syntax::{parse, print};
+use lang::{Diagnostics, Source};
 
 #[test]
 fn golden_files() {
@@ -41,8 +43,8 @@ fn stage(name: &str, script: &str) -> String {
     let findings = render::render(&diags.list, &source, false);
     match (name, ast) {
         ("errors", _) => findings,
-        ("ast", Some(ast)) => printer::dump(&ast),
-        ("print", Some(ast)) => printer::print(&ast),
+        ("ast", Some(ast)) => print::dump(&ast),
+        ("print", Some(ast)) => print::print(&ast),
         _ => findings,
     }
 }

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use lang::{Diagnostics, Source, codes, fmt, parse};
+use lang::diagnostics::codes;
+use lang::syntax::{format, parse};
+use lang::{Diagnostics, Source};
 
 /// Numbers that are the same in each run.
 struct Numbers(u64);
@@ -114,7 +116,7 @@ fn read(text: &str) {
         assert!(start <= end && end <= text.len(), "{text}: {diag:?}");
         assert!(codes::find(diag.code).is_some(), "{diag:?}");
     }
-    lang::render::render(&diags.list, &source, false);
+    lang::diagnostics::render::render(&diags.list, &source, false);
 }
 
 #[test]
@@ -141,7 +143,7 @@ fn any_bytes_are_read_or_refused() {
 #[test]
 fn what_is_formatted_after_damage_is_formatted_once_and_for_all() {
     let mut numbers = Numbers(0x0dd0_5eed_cafe_f00d);
-    let format = |text: &str| fmt::format(&Source::new("t.ct", text), &mut Diagnostics::default());
+    let format = |text: &str| format::format(&Source::new("t.ct", text), &mut Diagnostics::default());
     let mut formatted = 0;
     for script in corpus() {
         let text = damaged(&script, &mut numbers);

@@ -48,7 +48,7 @@ pub fn check(src: &Source, catalog: &TestCatalog) -> Result<Program, String> {
     let mut diags = Diagnostics::default();
     let options = lang::Options { unsafe_ok: true, run: lang::Run::Everything, ..Default::default() };
     let checked = lang::compile_front(src, &[], &options, catalog, &mut diags);
-    checked.map(|c| c.program).ok_or_else(|| lang::render::render(&diags.list, src, false))
+    checked.map(|c| c.program).ok_or_else(|| lang::diagnostics::render::render(&diags.list, src, false))
 }
 
 /// What a program means in a world.

@@ -19,21 +19,21 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use cuda::Library;
 use elsa::sync::FrozenVec;
+use lang::catalog::debug_info;
+use lang::catalog::debug_info::{Absent, TypeId};
 use lang::catalog::{
     Catalog, File, FileId, Function, KERNEL, Landing, Marker, Place, TargetError, Tracepoint,
 };
-use lang::debug::{self, Absent, TypeId};
 
 use crate::dwarf::{Debug, symbols_beside};
 use crate::elf::{ElfError, ElfFile, Functions};
-use crate::file;
 use crate::hunt::{self, Hunt};
 use crate::identity::Identity;
 use crate::locate::{self, Verdict, Wanted};
-use crate::marker;
 use crate::process::{self, Mapping};
 use crate::prologue::{self, Body, Shifted};
 use crate::search::View;
+use crate::{file, marker};
 
 /// Environment variables that say where a library is.
 const OVERRIDES: [(&str, &str); 2] = [("CUDATRACE_LIBCUDA", "libcuda"), ("CUDATRACE_LIBCUDART", "libcudart")];
@@ -92,7 +92,7 @@ pub trait Kernel: std::fmt::Debug + Sync {
     fn enum_with(&self, constant: &str) -> Option<u64>;
 
     /// One level of a type by its number.
-    fn declared_type(&self, at: u64) -> Option<debug::Type>;
+    fn declared_type(&self, at: u64) -> Option<debug_info::Type>;
 }
 
 /// A file that was taken.
@@ -579,7 +579,7 @@ impl Catalog for Machine {
         self.file(file).elf.code_address(offset)
     }
 
-    fn declared(&self, file: FileId, offset: u64, symbol: &str) -> Result<Arc<debug::Function>, Absent> {
+    fn declared(&self, file: FileId, offset: u64, symbol: &str) -> Result<Arc<debug_info::Function>, Absent> {
         let taken = self.file(file);
         let address = taken.elf.code_address(offset).ok_or(Absent::NotDescribed)?;
         taken.debug(file)?.function(address, symbol)
@@ -598,8 +598,8 @@ impl Catalog for Machine {
         Ok(lines)
     }
 
-    fn declared_type(&self, id: TypeId) -> Arc<debug::Type> {
-        let nothing = debug::Type { name: String::new(), kind: debug::Kind::Void };
+    fn declared_type(&self, id: TypeId) -> Arc<debug_info::Type> {
+        let nothing = debug_info::Type { name: String::new(), kind: debug_info::Kind::Void };
         if id.file == KERNEL {
             let told = self.kernel.and_then(|kernel| kernel.declared_type(id.at));
             return Arc::new(told.unwrap_or(nothing));

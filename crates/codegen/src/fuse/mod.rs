@@ -17,9 +17,9 @@
 mod once;
 mod variables;
 
+use lang::hir::visit::{direct_mut, inner_mut, operands_mut, visit_expr, visit_probe};
 use lang::hir::{Arm, Attach, Expr, ExprKind, Probe, Program, Signature, Site, Stmt, Type, Var};
-use lang::hir_visit::{direct_mut, inner_mut, operands_mut, visit_expr, visit_probe};
-use lang::passing::long_double;
+use lang::types::passing::long_double;
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 

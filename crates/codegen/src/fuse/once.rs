@@ -2,8 +2,8 @@
 
 use super::{made_from_mut, parts_of_all_mut, take};
 use lang::Span;
+use lang::hir::visit::{direct, inner, inner_mut, operands, visit_block, visit_expr};
 use lang::hir::{Arm, BinaryOp, Expr, ExprKind, Probe, Stmt, StmtKind, Var, VarId};
-use lang::hir_visit::{direct, inner, inner_mut, operands, visit_block, visit_expr};
 
 /// A value that the body wants several times is told once: at its beginning, if the body wants it whatever happens, or where a
 /// condition first wants it.

@@ -2,8 +2,8 @@
 //! have, such as the size of an array from its descriptor, may have variables of its own.
 
 use super::{Member, made_from_mut, parts_mut};
+use lang::hir::visit::inner_mut;
 use lang::hir::{Expr, ExprKind, Probe, Stmt, StmtKind, Var, VarId};
-use lang::hir_visit::inner_mut;
 
 /// Numbers a probe's variables in the order in which it has them, those of its statements before those that are in its
 /// expressions alone. Gives them in this order, and how many of them the statements have.

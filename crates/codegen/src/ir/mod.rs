@@ -20,7 +20,7 @@ pub mod print;
 pub mod rewrite;
 pub mod verify;
 
-use lang::span::Span;
+use lang::source::span::Span;
 use wire::manifest;
 
 /// A whole object before it is bytes.

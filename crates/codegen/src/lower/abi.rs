@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Sources: System V AMD64 ABI 3.2.3, AAPCS64 6.8.2, `arch/*/include/uapi/asm/ptrace.h`. Which eightbytes of a struct are
-//! of class INTEGER is `lang::passing`'s; on aarch64 all are taken for such.
+//! of class INTEGER is `lang::types::passing`'s; on aarch64 all are taken for such.
 //!
 //! Not here: loading (`expr`), what the probed instruction has already pushed (`stack_shift` of the site).
 
 use crate::Arch;
 use lang::hir::{Param, Signature, Struct, Type};
-use lang::passing::{Class, Passing, passing};
+use lang::types::passing::{Class, Passing, passing};
 
 /// Where eight bytes of an argument lie.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn long_doubles_are_aligned_on_the_stack() {
         let mut params = vec![param(Type::U64, false); 7];
-        params.push(param(lang::passing::long_double(), true));
+        params.push(param(lang::types::passing::long_double(), true));
         let places = places(Arch::X86_64, &params, &[]);
         assert_eq!(places[6..], [vec![Piece::Stack(0)], vec![Piece::Stack(16), Piece::Stack(24)]]);
     }

@@ -41,11 +41,10 @@ mod walk;
 pub use frame::StackShare;
 pub use map::wire_agg;
 
-use crate::fuse;
 use crate::ir::{self, MapDef, MapRef};
-use crate::{Options, Passes};
+use crate::{Options, Passes, fuse};
 use lang::hir::{self, Program};
-use lang::passing::float_of;
+use lang::types::passing::float_of;
 use lang::{Source, Span};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;

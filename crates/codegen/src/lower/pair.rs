@@ -11,18 +11,17 @@
 //!
 //! Not here: where arguments lie (`abi`). `Entered` minus `Returned` are the unpaired calls.
 
-use super::abi;
 use super::body::{Body, Entry, Pro};
 use super::cookie::Layout;
 use super::frame::Place;
 use super::program::{Parts, uprobes};
-use super::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx, walk};
+use super::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx, abi, walk};
 use crate::bpf::helper;
 use crate::fuse::reads_alike;
 use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
 use lang::Span;
+use lang::hir::visit::{direct, inner, operands};
 use lang::hir::{Arm, BinaryOp, Expr, ExprKind, NameKind, Probe, Site, Stmt, Type};
-use lang::hir_visit::{direct, inner, operands};
 use wire::CounterKind;
 use wire::manifest::Side;
 

@@ -1,8 +1,8 @@
 //! Questions to the statements and expressions of the checked program.
 
+use lang::hir::visit::{direct, inner};
+pub use lang::hir::visit::{visit_expr as each, visit_probe as each_of};
 use lang::hir::{Expr, ExprKind, Stmt};
-use lang::hir_visit::{direct, inner};
-pub use lang::hir_visit::{visit_expr as each, visit_probe as each_of};
 
 /// Whether `test` holds for the expression or one in it.
 pub fn any(expr: &Expr, test: &mut dyn FnMut(&Expr) -> bool) -> bool {

@@ -1,13 +1,14 @@
 //! Calls: what a name in front of parentheses is, how many arguments it takes, where it may stand.
 
-use crate::ast::{self, Name};
-use crate::builtin::{self, Builtin, Kind};
-use crate::check::Checker;
-use crate::check::build::{convert, unknown};
-use crate::check::limits;
+use crate::builtins::table;
+use crate::builtins::table::{Builtin, Kind};
+use crate::check::{Checker, limits};
+use crate::hir::make::{convert, unknown};
 use crate::hir::{Agg, Expr, Keeps, Type};
-use crate::resolve::probes::did_you_mean;
-use crate::span::Span;
+use crate::resolve::functions::did_you_mean;
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::syntax::ast::Name;
 
 impl Checker<'_> {
     /// `f(a, b)` as a value.
@@ -34,7 +35,7 @@ impl Checker<'_> {
 
     /// The row of a call if it is right: known, with as many arguments as it takes, in a probe where it has a meaning.
     pub fn builtin_call(&mut self, name: &Name, args: &[ast::Expr], span: Span) -> Option<&'static Builtin> {
-        let Some(builtin) = builtin::find(&name.node) else {
+        let Some(builtin) = table::find(&name.node) else {
             self.unknown_function(name);
             return None;
         };
@@ -43,7 +44,7 @@ impl Checker<'_> {
             self.wrong_count(builtin, args.len(), span);
             return None;
         }
-        if builtin::UNSAFE.contains(&builtin.name) && !self.options.unsafe_ok {
+        if table::UNSAFE.contains(&builtin.name) && !self.options.unsafe_ok {
             let message = format!("`{}` changes the machine that is traced", builtin.name);
             self.error("E0224", name.span, message).help("allow it by `--unsafe`");
             return None;
@@ -66,18 +67,18 @@ impl Checker<'_> {
 
     fn unknown_function(&mut self, name: &Name) {
         let text = name.node.as_str();
-        if builtin::UNSAFE.contains(&text) {
+        if table::UNSAFE.contains(&text) {
             let error = self.error("E0223", name.span, format!("`{text}` is not supported"));
             error.help("act on what is printed, or use `system`");
             return;
         }
-        if let Some((_, way_out)) = builtin::ABSENT.iter().find(|(absent, _)| *absent == text) {
+        if let Some((_, way_out)) = table::ABSENT.iter().find(|(absent, _)| *absent == text) {
             self.error("E0223", name.span, format!("`{text}` is not supported")).help(*way_out);
             return;
         }
-        let near = self.diags.similar(text, builtin::BUILTINS.iter().map(|b| b.name));
+        let near = self.diags.similar(text, table::BUILTINS.iter().map(|b| b.name));
         let error = self.error("E0208", name.span, format!("unknown function `{text}`"));
-        match builtin::elsewhere(text) {
+        match table::elsewhere(text) {
             Some(here) => error.help.push(here.into()),
             None => error.help.extend(did_you_mean(&near)),
         }
@@ -86,7 +87,7 @@ impl Checker<'_> {
     /// `count()`, `hist(n)`: the aggregation and its sample, if the expression is one.
     pub fn aggregation(&mut self, e: &ast::Expr) -> Option<(Agg, Option<Expr>)> {
         let ast::ExprKind::Call { name, args } = &e.kind else { return None };
-        let builtin = builtin::find(&name.node).filter(|b| b.kind == Kind::Aggregation)?;
+        let builtin = table::find(&name.node).filter(|b| b.kind == Kind::Aggregation)?;
         let sample = args.first().map(|arg| self.number(arg, &format!("what `{}` takes", name.node)));
         let signed = sample.as_ref().is_some_and(|s| s.ty != Type::U64);
         let agg = match builtin.name {

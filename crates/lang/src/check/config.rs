@@ -1,11 +1,11 @@
 //! Settings: one table of keys for the `config = { ... }` block and for the environment.
 
-use crate::ast::{ConfigEntry, Expr, ExprKind};
 use crate::check::limits;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostics::Diagnostics;
+use crate::diagnostics::suggest::similar;
 use crate::hir::{Config, MissingProbes, StackMode};
-use crate::resolve::probes::did_you_mean;
-use crate::similar::similar;
+use crate::resolve::functions::did_you_mean;
+use crate::syntax::ast::{ConfigEntry, Expr, ExprKind};
 
 /// A value as written.
 enum Value<'a> {

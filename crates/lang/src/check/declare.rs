@@ -6,15 +6,16 @@
 //!
 //! Not here: where members lie (`layout`).
 
-use crate::ast::{CType, Compound, Declaration, Declarator, Enumeration, Expr, Member, Name, TypeName};
-use crate::check::Checker;
-use crate::check::layout::Layout;
-use crate::check::limits;
-use crate::check::types::{derived, int_holds, levels};
+use crate::check::{Checker, limits};
 use crate::hir::{StructId, Type};
-use crate::parse::MAX_DEPTH;
-use crate::passing::{float_of, long_double};
-use crate::span::Span;
+use crate::source::span::Span;
+use crate::syntax::ast::{
+    CType, Compound, Declaration, Declarator, Enumeration, Expr, Member, Name, TypeName,
+};
+use crate::syntax::parse::MAX_DEPTH;
+use crate::types::c_layout::Layout;
+use crate::types::passing::{float_of, long_double};
+use crate::types::{derived, int_holds, levels};
 
 /// The type of a member, and whether it is a floating-point number, whose bits the type has.
 struct Declared {

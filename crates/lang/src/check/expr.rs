@@ -1,20 +1,20 @@
 //! Expressions: one arm for each kind, the work in the neighbouring files.
 
-use crate::ast::{self, ExprKind as Ast};
-use crate::builtin;
-use crate::check::Checker;
-use crate::check::build::{convert, expr, int, is_unknown, unknown};
-use crate::check::infer::{Slot, literal};
-use crate::check::limits;
-use crate::check::once::behind;
-use crate::check::types::leaves;
-use crate::check::whole::BY_NAME;
-use crate::forms::macros::written;
+use crate::builtins::table;
+use crate::check::aggregates::BY_NAME;
+use crate::check::slots::{Slot, literal};
+use crate::check::temporaries::behind;
+use crate::check::{Checker, limits};
+use crate::expand::macros::written;
+use crate::hir::make::{convert, expr, int, is_unknown, unknown};
+use crate::hir::visit::visit_expr;
 use crate::hir::{Expr, ExprKind, Type};
-use crate::hir_visit::visit_expr;
-use crate::printer::print_expr;
-use crate::resolve::probes::did_you_mean;
-use crate::span::Span;
+use crate::resolve::functions::did_you_mean;
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::syntax::ast::ExprKind as Ast;
+use crate::syntax::print::print_expr;
+use crate::types::leaves;
 
 impl Checker<'_> {
     /// A value: what can be computed with, stored and printed.
@@ -311,7 +311,7 @@ impl Checker<'_> {
         if let Some(argument) = argument {
             error.help(format!("did you mean `args.{argument}`?"));
         }
-        if builtin::find(name).is_some() {
+        if table::find(name).is_some() {
             error.help(format!("built-ins have no `$`: `{name}`"));
         }
         if is_map {

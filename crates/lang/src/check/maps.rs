@@ -1,16 +1,15 @@
 //! Maps: keys, cells, updates in place, aggregations. What is assigned tells the types, wherever it stands in the script.
 
-use crate::ast;
-use crate::check::Checker;
-use crate::check::NEVER_SET;
-use crate::check::build::{convert, expr, int, is_unknown, unknown};
 use crate::check::expr::is_single;
-use crate::check::infer::{Mismatch, Slot, ValueState, agg_name, join_aggs, literal};
-use crate::check::types::Types;
+use crate::check::slots::{Mismatch, Slot, ValueState, agg_name, join_aggs, literal};
+use crate::check::{Checker, NEVER_SET};
+use crate::hir::make::{convert, expr, int, is_unknown, unknown};
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
-use crate::operators::symbol;
-use crate::resolve::probes::did_you_mean;
-use crate::span::Span;
+use crate::resolve::functions::did_you_mean;
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::syntax::operators::symbol;
+use crate::types::Types;
 
 impl Checker<'_> {
     /// `@m[k]` as a value.

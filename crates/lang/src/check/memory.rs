@@ -1,18 +1,18 @@
 //! Memory of the process: `*p`, `p->field`, addresses; and fields of structs that travel in registers.
 
-use crate::ast;
+use crate::builtins::network::is_bytes;
 use crate::check::Checker;
-use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
+use crate::check::aggregates::{fields_are, is_passed};
 use crate::check::config::{self, Setting};
-use crate::check::network::is_bytes;
 use crate::check::scope::At;
-use crate::check::whole::{fields_are, is_passed};
+use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::hir::{BinaryOp, Bits, EnumId, Expr, ExprKind, Field, Origin, StructId, Type};
-use crate::passing::float_of;
-use crate::resolve::declared::Declared;
-use crate::resolve::probes::did_you_mean;
+use crate::resolve::functions::did_you_mean;
+use crate::resolve::signature::Declared;
 use crate::resolve::usage::is_args;
-use crate::span::Span;
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::types::passing::float_of;
 
 /// A value that is the bits of an enum as one of that enum.
 pub fn with_names(bits: Expr, named: Option<EnumId>) -> Expr {

@@ -5,64 +5,49 @@
 //!
 //! Not here: where probes go (`resolve`), how things are computed (`codegen`).
 
-mod address;
-mod assertion;
-mod build;
+mod aggregates;
 mod calls;
-pub mod codes;
 pub mod config;
 mod declare;
-mod export;
 mod expr;
-pub mod floating;
-pub mod foreign;
-mod functions;
-mod idle;
-pub mod infer;
-mod join;
-mod layout;
+pub mod floats;
 pub mod limits;
-mod looked_up;
 mod maps;
-mod markers;
 mod memory;
-mod metric;
-mod names;
-mod network;
-mod once;
+mod metrics;
 mod operators;
-mod order;
-mod output;
+pub mod passes;
 mod same;
-mod scope;
-mod signal;
-mod spans;
-mod spelled;
-mod stmt;
-pub mod types;
-mod variables;
-mod watched;
-mod whole;
+mod schedule;
+pub(crate) mod scope;
+pub mod slots;
+pub(crate) mod stmt;
+mod temporaries;
+mod tracked;
+mod type_names;
+pub(crate) mod variables;
 
-pub use functions::registers;
+pub use crate::builtins::values::registers;
+use crate::check::passes::{dead_clauses, unique_spans};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ast::{self, Item, Script};
 use crate::catalog::{Catalog, FileId, KERNEL};
-use crate::check::infer::{MapState, ValueState};
 use crate::check::scope::{At, Scope, VarState};
-use crate::check::types::Types;
-use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
-use crate::forms::getopt::Given;
-use crate::forms::labels::Labels;
-use crate::forms::macros::written;
+use crate::check::slots::{MapState, ValueState};
+use crate::diagnostics::suggest::similar;
+use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
+use crate::expand::key_labels::Labels;
+use crate::expand::macros::written;
+use crate::expand::options::Given;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
-use crate::resolve::layout::Layout;
-use crate::resolve::names::Interner;
+use crate::resolve::grouping::Layout;
+use crate::resolve::interner::Interner;
 use crate::resolve::{self, Attached, Pending, Resolved, ResolvedClause, Run, Setting};
-use crate::similar::similar;
-use crate::span::{Source, Span};
+use crate::source::span::{Source, Span};
+use crate::syntax::ast;
+use crate::syntax::ast::{Item, Script};
+use crate::types::Types;
 
 /// Nothing says of what type a variable is.
 const UNTYPED: &str = "E0205";
@@ -133,17 +118,17 @@ pub fn check(
     diags: &mut Diagnostics,
 ) -> Option<Checked> {
     let before = diags.clone();
-    let checked = check_in(order::Order::Maps, script, src, options, catalog, diags);
+    let checked = check_in(schedule::Order::Maps, script, src, options, catalog, diags);
     if !diags.has_errors() {
         return checked;
     }
     // Of two places that contradict each other the second one is wrong, for whoever reads from the top.
     *diags = before;
-    check_in(order::Order::Text, script, src, options, catalog, diags)
+    check_in(schedule::Order::Text, script, src, options, catalog, diags)
 }
 
 fn check_in(
-    order: order::Order,
+    order: schedule::Order,
     script: &Script,
     src: &Source,
     options: &Options,
@@ -174,8 +159,8 @@ fn check_in(
     checker.known_maps(&known.maps);
     checker.top_level(script, diags);
     let mut probes = checker.rounds(&resolved, order, diags);
-    spans::settle(&mut probes);
-    idle::leave_out(&mut probes);
+    unique_spans::settle(&mut probes);
+    dead_clauses::leave_out(&mut probes);
     (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved))
 }
 
@@ -270,12 +255,12 @@ pub(crate) struct Checker<'a> {
     /// `let @m = hash(N)`
     declared: FxHashMap<String, DeclaredMap>,
     /// `metric @m = { ... }`
-    metrics: Vec<metric::Declared>,
+    metrics: Vec<metrics::Declared>,
     /// Maps that are declared as metrics, and the names that these were given.
     metric_names: (FxHashSet<String>, FxHashSet<String>),
     labels: Labels,
     /// As [`ast::Script::given`].
-    given: Vec<Span>,
+    pub(crate) given: Vec<Span>,
     pub maps: Vec<MapState>,
     /// By name.
     map_ids: FxHashMap<String, MapId>,
@@ -391,7 +376,7 @@ impl<'a> Checker<'a> {
     fn rounds(
         &mut self,
         resolved: &Resolved<'a>,
-        order: order::Order,
+        order: schedule::Order,
         diags: &mut Diagnostics,
     ) -> Vec<Probe> {
         let all =
@@ -402,8 +387,8 @@ impl<'a> Checker<'a> {
             Body::new(clause, at, met.insert(span) || span == Span::default())
         });
         let mut bodies: Vec<Body> = all.collect();
-        if order == order::Order::Maps {
-            order::knots(self, &bodies).iter().for_each(|knot| self.settle(&mut bodies, knot));
+        if order == schedule::Order::Maps {
+            schedule::knots(self, &bodies).iter().for_each(|knot| self.settle(&mut bodies, knot));
         }
         let all: Vec<usize> = (0..bodies.len()).collect();
         self.settle(&mut bodies, &all);
@@ -687,7 +672,7 @@ fn predicate_first(
 ) -> (Option<hir::Expr>, Vec<hir::Stmt>) {
     let mut runs = false;
     let mut see = |e: &hir::Expr| runs |= matches!(e.kind, hir::ExprKind::Block { .. });
-    predicate.iter().for_each(|e| crate::hir_visit::visit_expr(e, &mut see));
+    predicate.iter().for_each(|e| crate::hir::visit::visit_expr(e, &mut see));
     match predicate {
         Some(cond) if runs => {
             let span = cond.span;

@@ -1,16 +1,17 @@
 //! Operators. Arithmetic is on 64 bits; literals take the type of the other side; `-` is signed.
 
-use crate::ast::{self, UnaryOp};
+use crate::builtins::network::{is_integers, same_arrays};
+use crate::builtins::values::is_kernel_name;
 use crate::check::Checker;
-use crate::check::build::{binary, convert, expr, fold, int, is_unknown, not, unknown};
-use crate::check::floating::is_floating;
-use crate::check::functions::is_kernel_name;
-use crate::check::infer::{ValueState, literal};
-use crate::check::network::{is_integers, same_arrays};
-use crate::check::types::{int_holds, is_scalar};
+use crate::check::floats::is_floating;
+use crate::check::slots::{ValueState, literal};
+use crate::hir::make::{binary, convert, expr, fold, int, is_unknown, not, unknown};
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, Type};
-use crate::operators::symbol;
-use crate::span::Span;
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::syntax::ast::UnaryOp;
+use crate::syntax::operators::symbol;
+use crate::types::{int_holds, is_scalar};
 
 /// Of floating-point numbers.
 const INTEGERS_ONLY: &str = "code in the kernel has integers only";

@@ -5,11 +5,11 @@
 //! ```
 
 use crate::check::Checker;
-use crate::check::build::{binary, expr, int};
-use crate::check::once::behind;
-use crate::check::types::places_of;
+use crate::check::temporaries::behind;
+use crate::hir::make::{binary, expr, int};
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
-use crate::span::Span;
+use crate::source::span::Span;
+use crate::types::places_of;
 
 impl Checker<'_> {
     /// Whether two tuples, or two records, are equal; `None` if they have not the same parts.

@@ -2,15 +2,15 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::builtin::Where;
+use crate::builtins::table::Where;
 use crate::catalog::MarkerArg;
-use crate::check::infer::Slot;
-use crate::check::watched::Watched;
-use crate::forms::operations;
+use crate::check::slots::Slot;
+use crate::check::tracked::Watched;
+use crate::expand::operations;
 use crate::hir::{Attach, Counter, NameId, NameKind, Signature, Site, Trial, Type, VarId};
-use crate::resolve::declared::Declared;
+use crate::resolve::signature::Declared;
 use crate::resolve::{Attached, ResolvedClause};
-use crate::span::Span;
+use crate::source::span::Span;
 use cuda::operations::Operation;
 
 /// A scratch variable through the rounds.

@@ -1,15 +1,16 @@
 //! Statements, and which variables are set on all paths to each of them.
 
-use crate::ast::{self, Block, ExprKind as Ast, StmtKind as AstStmt};
-use crate::builtin::{self, Kind};
-use crate::check::Checker;
-use crate::check::assertion::truth;
-use crate::check::build::{convert, expr, is_unknown};
-use crate::check::infer::Slot;
-use crate::check::limits;
+use crate::builtins::assert::truth;
+use crate::builtins::table;
+use crate::builtins::table::Kind;
+use crate::check::slots::Slot;
+use crate::check::{Checker, limits};
+use crate::hir::make::{convert, expr, is_unknown};
+use crate::hir::visit::visit_expr;
 use crate::hir::{BinaryOp, Export, Expr, ExprKind, MapId, Message, Stmt, StmtKind, Type, VarId, Yields};
-use crate::hir_visit::visit_expr;
-use crate::span::Span;
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::syntax::ast::{Block, ExprKind as Ast, StmtKind as AstStmt};
 
 impl Checker<'_> {
     /// A block, at whose end the variables that it declares are out of sight.
@@ -250,7 +251,7 @@ impl Checker<'_> {
                 if let Some((agg, _)) = self.aggregation(value) {
                     let message = format!(
                         "`{}` must be assigned directly to a map",
-                        crate::check::infer::agg_name(&agg)
+                        crate::check::slots::agg_name(&agg)
                     );
                     self.error("E0218", value.span, message).help(format!("write `@{name} = ...`"));
                     return None;
@@ -385,13 +386,13 @@ impl Checker<'_> {
             self.error("E0202", name.span, format!("`@{}` has no keys to loop over", name.node));
             return None;
         }
-        if let crate::check::infer::ValueState::Agg(agg) = state.value.get()
+        if let crate::check::slots::ValueState::Agg(agg) = state.value.get()
             && state.read_type(&self.types).is_none()
         {
             let message = format!(
                 "`@{}` is made by `{}` and has no values to loop over",
                 name.node,
-                crate::check::infer::agg_name(agg)
+                crate::check::slots::agg_name(agg)
             );
             self.error("E0218", name.span, message).help(format!("print it: `print(@{})`", name.node));
             return None;
@@ -426,7 +427,7 @@ pub fn changes(value: &Expr) -> bool {
 }
 
 fn is_kind(name: &str, kind: Kind) -> bool {
-    builtin::find(name).is_some_and(|builtin| builtin.kind == kind)
+    table::find(name).is_some_and(|builtin| builtin.kind == kind)
 }
 
 /// A call that does something.

@@ -1,25 +1,23 @@
 //! Names without sigil: built-in variables, `#define`s, CUDA's constants.
 
-use crate::ast;
-use crate::builtin::{self, Builtin, Kind, Where};
+use crate::builtins::table::{Builtin, Kind, Where};
+use crate::builtins::{constants, posix, table};
 use crate::catalog::KERNEL;
-use crate::check::Checker;
-use crate::check::build::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::check::config::{STACK_MODES, stack_mode};
-use crate::check::infer::ValueState;
-use crate::check::limits;
 use crate::check::memory::with_names;
 use crate::check::scope::At;
-use crate::check::types::is_scalar;
-use crate::constants;
-use crate::forms::walk::Measure;
+use crate::check::slots::ValueState;
+use crate::check::{Checker, limits};
+use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, StackMode, Type};
-use crate::parse::MAX_DEPTH;
-use crate::posix;
 use crate::resolve::Run;
-use crate::resolve::probes::did_you_mean;
+use crate::resolve::functions::did_you_mean;
 use crate::resolve::usage::{arg_number, argument_registers, stack_arg_number};
-use crate::span::Span;
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::syntax::parse::MAX_DEPTH;
+use crate::syntax::visit::Measure;
+use crate::types::is_scalar;
 use std::sync::Arc;
 
 /// Definitions that one may stand for.
@@ -99,7 +97,7 @@ impl<'a> Checker<'a> {
         if let Some((id, value)) = self.types.constant(name) {
             return int(value, Type::Enum(id), span);
         }
-        if let Some(builtin) = builtin::find(name) {
+        if let Some(builtin) = table::find(name) {
             return self.builtin_variable(builtin, name, span);
         }
         if let Some((id, value)) = cuda::constant(name) {
@@ -124,7 +122,7 @@ impl<'a> Checker<'a> {
     pub fn is_value(&self, name: &str) -> bool {
         self.defines.contains_key(name)
             || self.types.constant(name).is_some()
-            || builtin::find(name).is_some()
+            || table::find(name).is_some()
             || cuda::constant(name).is_some()
             || cuda::macro_constant(name).is_some()
             || self.types.declared_constant(name).is_some()
@@ -152,11 +150,11 @@ impl<'a> Checker<'a> {
     }
 
     fn unknown_ident(&mut self, name: &str, span: Span) -> Expr {
-        if let Some((_, way_out)) = builtin::ABSENT.iter().find(|(absent, _)| *absent == name) {
+        if let Some((_, way_out)) = table::ABSENT.iter().find(|(absent, _)| *absent == name) {
             self.error("E0223", span, format!("`{name}` is not supported")).help(*way_out);
             return unknown(span);
         }
-        let builtins = builtin::BUILTINS.iter().map(|b| b.name);
+        let builtins = table::BUILTINS.iter().map(|b| b.name);
         let constants =
             cuda::constants().map(|(name, ..)| name).chain(cuda::macro_constants().map(|(name, _)| name));
         let own = self.defines.keys().map(String::as_str).chain(self.types.constant_names());
@@ -169,7 +167,7 @@ impl<'a> Checker<'a> {
         let has_var = self.scope.lookup(name).is_some();
         let has_map = self.map_ids.contains_key(name);
         let error = self.error("E0206", span, format!("unknown name `{name}`"));
-        if let Some(here) = builtin::elsewhere(name) {
+        if let Some(here) = table::elsewhere(name) {
             error.help(here);
         } else if has_var {
             error.help(format!("did you mean the variable `${name}`?"));
@@ -570,7 +568,7 @@ impl<'a> Checker<'a> {
         if self.scope.at == At::Record {
             return self.tracepoint_field(name, span);
         }
-        let builtin = builtin::find("args").expect("`args` is a built-in");
+        let builtin = table::find("args").expect("`args` is a built-in");
         if !self.allowed(builtin, "args", span) {
             return unknown(span);
         }

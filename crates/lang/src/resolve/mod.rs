@@ -7,29 +7,28 @@
 //!
 //! Not here: types of expressions (`check`), files and symbols of this machine (the catalog).
 
-pub mod codes;
-pub mod declared;
-pub mod layout;
-pub mod markers;
-pub mod names;
+pub mod functions;
+pub mod grouping;
+pub mod interner;
 pub mod pattern;
-pub mod probes;
 pub mod providers;
-mod returns;
+pub mod signature;
 pub mod symbols;
 pub mod tracepoint;
+mod unsafe_returns;
 pub mod usage;
+pub mod usdt;
 
-use crate::ast;
 use crate::catalog::{Catalog, File, FileId};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostics::Diagnostics;
+use crate::diagnostics::suggest::similar;
 use crate::hir::{self, NameId, Trial};
-use crate::resolve::layout::Layout;
-use crate::resolve::names::Interner;
+use crate::resolve::grouping::Layout;
+use crate::resolve::interner::Interner;
 use crate::resolve::providers::ProviderKind;
 use crate::resolve::usage::Usage;
-use crate::similar::similar;
-use crate::span::Span;
+use crate::source::span::Span;
+use crate::syntax::ast;
 
 /// A target that no process maps now. Its sites are assumed from the CUDA tables so that bodies are checked; whoever
 /// called the compiler waits for it or refuses the script.
@@ -65,7 +64,7 @@ impl Pending {
         if !self.looked_in.is_empty() {
             error.note(format!("looked in {}", self.looked_in.join(", ")));
         }
-        error.help.extend(probes::did_you_mean(&near));
+        error.help.extend(functions::did_you_mean(&near));
         error.help("name its file by path, trace a program that loads it with `-c` or `-p`, or `--wait` until one does");
     }
 }
@@ -189,11 +188,11 @@ pub struct Setting<'a> {
 pub fn resolve<'a>(
     script: &'a ast::Script,
     setting: &Setting,
-    types: &mut crate::check::types::Types,
+    types: &mut crate::types::Types,
     names: &mut Interner,
     diags: &mut Diagnostics,
 ) -> Resolved<'a> {
-    let mut finder = probes::Finder::new(setting, names, diags);
+    let mut finder = functions::Finder::new(setting, names, diags);
     let clauses = script.items.iter().filter_map(|item| match item {
         ast::Item::Clause(clause) => Some((clause, Usage::of(clause))),
         _ => None,
@@ -205,7 +204,7 @@ pub fn resolve<'a>(
     let mut found = Vec::new();
     let mut count = 0;
     for (index, (clause, usage)) in clauses.into_iter().enumerate() {
-        let asked = probes::Around { named: usage.around.or(defined), parent: usage.event && sends_calls };
+        let asked = functions::Around { named: usage.around.or(defined), parent: usage.event && sends_calls };
         let spots = finder.clause(clause, asked, usage.wants_signature());
         let before = count;
         count += spots.len();
@@ -221,7 +220,7 @@ pub fn resolve<'a>(
     let clauses = found
         .into_iter()
         .map(|(index, clause, usage, spots)| {
-            let attached = layout::group(&usage, spots, types, diags);
+            let attached = grouping::group(&usage, spots, types, diags);
             ResolvedClause { index, clause, attached }
         })
         .collect();
@@ -229,7 +228,7 @@ pub fn resolve<'a>(
 }
 
 /// Who runs a script that has nothing but tests and benches has forgotten to say that they are meant.
-fn refuse_trials_alone(found: &[(u32, &ast::Clause, Usage, Vec<probes::Spot>)], diags: &mut Diagnostics) {
+fn refuse_trials_alone(found: &[(u32, &ast::Clause, Usage, Vec<functions::Spot>)], diags: &mut Diagnostics) {
     let trial = |spec: &ast::ProbeSpec| match providers::find(&spec.provider.node) {
         providers::Found::Known(provider) => Trial::of(provider.kind),
         _ => None,

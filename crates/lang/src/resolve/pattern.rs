@@ -10,7 +10,7 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::ast::SpecPart;
+use crate::syntax::ast::SpecPart;
 
 /// Which functions of a file an attach point means.
 #[derive(Clone, Debug)]

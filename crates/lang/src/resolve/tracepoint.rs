@@ -1,7 +1,7 @@
 //! Tracepoints of the kernel: which ones a pattern means, and what a body sees of their records.
 
 use crate::catalog::{Catalog, RecordField, RecordKind, Tracepoint};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostics::Diagnostics;
 use crate::hir::{Param, Signature, Type};
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::ast::{Block, Clause, Expr, ExprKind, Stmt, StmtKind, UnaryOp};
-use crate::span::Span;
+use crate::source::span::Span;
+use crate::syntax::ast::{Block, Clause, Expr, ExprKind, Stmt, StmtKind, UnaryOp};
 
 /// What a body uses of a call.
 #[derive(Clone, Debug, Default, PartialEq)]

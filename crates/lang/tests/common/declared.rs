@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use lang::catalog::FileId;
-use lang::debug::{Absent, Field, Function, Kind, Param, Type, TypeId, Unsure};
+use lang::catalog::debug_info::{Absent, Field, Function, Kind, Param, Type, TypeId, Unsure};
 
 const INT: u64 = 1;
 const LONG: u64 = 2;

@@ -5,8 +5,10 @@ pub mod record;
 
 use std::sync::Arc;
 
-use lang::catalog::{Catalog, File, FileId, Function, Landing, Marker, Place, TargetError, Tracepoint};
-use lang::debug::{self, Absent, TypeId};
+use lang::catalog::debug_info::{Absent, TypeId};
+use lang::catalog::{
+    Catalog, File, FileId, Function, Landing, Marker, Place, TargetError, Tracepoint, debug_info,
+};
 use record::passed;
 
 /// Name in scripts, path, what it is, symbols.
@@ -145,7 +147,7 @@ impl Catalog for Machine {
     }
 
     /// The program alone is described.
-    fn declared(&self, file: FileId, _: u64, symbol: &str) -> Result<Arc<debug::Function>, Absent> {
+    fn declared(&self, file: FileId, _: u64, symbol: &str) -> Result<Arc<debug_info::Function>, Absent> {
         match LIBRARIES[file.0 as usize].0 {
             "./app" => declared::function(file, symbol),
             _ => Err(Absent::NoInformation { looked_for: Vec::new() }),
@@ -163,7 +165,7 @@ impl Catalog for Machine {
         }
     }
 
-    fn declared_type(&self, id: TypeId) -> Arc<debug::Type> {
+    fn declared_type(&self, id: TypeId) -> Arc<debug_info::Type> {
         declared::ty(id)
     }
 

@@ -203,11 +203,12 @@ impl Maker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lang::{Diagnostics, Source, fmt};
+    use lang::syntax::format;
+    use lang::{Diagnostics, Source};
 
     #[test]
     fn scripts_are_formatted_once_and_for_all() {
-        let format = |text: &str| fmt::format(&Source::new("t.ct", text), &mut Diagnostics::default());
+        let format = |text: &str| format::format(&Source::new("t.ct", text), &mut Diagnostics::default());
         for seed in 0..40 {
             let text = script(seed);
             let once = format(&text).unwrap_or_else(|failure| panic!("{failure:?}\n{text}"));
@@ -231,7 +232,7 @@ mod tests {
         let scripts: String = (0..600).map(script).collect();
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let words: std::collections::HashSet<&str> = scripts.split(|c| !is_name(c)).collect();
-        for builtin in lang::builtin::BUILTINS {
+        for builtin in lang::builtins::table::BUILTINS {
             let left_out = LEFT_OUT.iter().any(|(name, _)| *name == builtin.name);
             assert_ne!(words.contains(builtin.name), left_out, "`{}`", builtin.name);
         }

@@ -1,7 +1,7 @@
 //! Where the System V ABI of x86-64 puts integer arguments, read off its text (section 3.2.3) and not off the compiler.
 
 use lang::hir::{Param, Signature, Struct};
-pub use lang::passing::size;
+pub use lang::types::passing::size;
 
 /// Where eight bytes of an argument lie.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::world::{self, ARGUMENT_REGS};
 use lang::hir::{
     Around, Attach, BinaryOp, Expr, ExprKind, Fact, MapId, NameId, NameKind, Site, Type, Yields,
 };
-use lang::passing::{Class, Passing, passing};
+use lang::types::passing::{Class, Passing, passing};
 
 impl Entered {
     /// The eightbyte at a place, if it can be read.

@@ -13,8 +13,7 @@ mod value;
 use crate::outcome::{Outcome, Said, Trouble, What};
 use crate::rng::Rng;
 use crate::world::{self, Memory, Moment, Regs, World};
-use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Site};
-use lang::hir_visit;
+use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Site, visit};
 use std::collections::HashMap;
 use store::Table;
 use value::Val;
@@ -277,7 +276,7 @@ fn wants_entry(probe: &Probe) -> bool {
         use ExprKind::{Arg, Duration, Param, ParamField, Started};
         wants |= matches!(e.kind, Param(_) | ParamField { .. } | Arg(_) | Duration | Started);
     };
-    hir_visit::visit_probe(probe, &mut see);
+    visit::visit_probe(probe, &mut see);
     wants
 }
 

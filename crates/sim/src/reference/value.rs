@@ -4,7 +4,7 @@ use super::{Meaning, abi};
 use crate::outcome::Value;
 use codegen::lower::wire_lookup;
 use lang::hir::{self, Program, Type};
-use lang::passing::float_of;
+use lang::types::passing::float_of;
 use wire::layout;
 
 /// A value; its type is that of the expression that made it.

@@ -9,7 +9,7 @@ use gimli::constants::{
     DW_LANG_Mips_Assembler, DW_LANG_ObjC, DW_LANG_ObjC_plus_plus, DW_LANG_Rust, DW_TAG_array_type,
     DW_TAG_inheritance, DW_TAG_member, DW_TAG_subprogram, DwLang,
 };
-use lang::debug::{Field, Kind, Unsure};
+use lang::catalog::debug_info::{Field, Kind, Unsure};
 
 use super::Debug;
 use super::entry::Entry;

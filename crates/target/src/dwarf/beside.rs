@@ -6,7 +6,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use lang::debug::Absent;
+use lang::catalog::debug_info::Absent;
 
 use crate::elf::{ElfFile, c_string, u32_at};
 

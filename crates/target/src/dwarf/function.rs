@@ -3,7 +3,7 @@
 use gimli::constants::{
     DW_AT_calling_convention, DW_CC_nocall, DW_TAG_formal_parameter, DW_TAG_unspecified_parameters,
 };
-use lang::debug::{Absent, Function, Param};
+use lang::catalog::debug_info::{Absent, Function, Param};
 
 use super::Debug;
 use super::abi::is_copy;

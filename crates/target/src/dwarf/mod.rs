@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gimli::{Abbreviations, Dwarf, EndianSlice, LittleEndian};
 use lang::catalog::FileId;
-use lang::debug::{Absent, Function, Kind, Type, TypeId};
+use lang::catalog::debug_info::{Absent, Function, Kind, Type, TypeId};
 
 use crate::elf::ElfFile;
 use sections::Sections;

@@ -12,7 +12,7 @@ use gimli::constants::{
     DW_TAG_unspecified_type, DW_TAG_volatile_type, DwAte,
 };
 use lang::catalog::FileId;
-use lang::debug::{Field, Kind, Type, TypeId};
+use lang::catalog::debug_info::{Field, Kind, Type, TypeId};
 
 use super::Debug;
 use super::entry::Entry;

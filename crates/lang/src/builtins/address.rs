@@ -1,0 +1,184 @@
+//! Functions about addresses: `uaddr`, `kptr`, `memcmp`; and `find`, which looks a key up into a variable.
+
+use crate::check::scope::At;
+use crate::check::{Checker, limits};
+use crate::hir::make::{address, binary, convert, expr, int, not, unknown};
+use crate::hir::{BinaryOp, Expr, ExprKind, Type};
+use crate::source::span::Span;
+use crate::syntax::ast;
+use std::sync::Arc;
+
+/// The register with the address of the probed instruction.
+const HERE: &str = "pc";
+
+impl Checker<'_> {
+    /// `kptr(p)`
+    pub fn kptr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let value = self.expr(arg);
+        match &value.ty {
+            Type::Void => unknown(span),
+            Type::Pointer(_) | Type::Int { bytes: 8, .. } => {
+                let ty = value.ty.clone();
+                expr(ExprKind::Kernel(Box::new(value)), ty, span)
+            }
+            other => {
+                let message = format!("`kptr` takes an address, found {}", self.types.show(other));
+                self.error("E0210", arg.span, message);
+                unknown(span)
+            }
+        }
+    }
+
+    /// `&p->member`, `&p[3]`: where it lies.
+    pub fn address_in_memory(&mut self, inner: &ast::Expr, span: Span) -> Expr {
+        let place = self.place(inner);
+        match place.kind {
+            ExprKind::Load { .. } => {
+                let ty = Type::Pointer(Arc::new(place.ty.clone()));
+                expr(ExprKind::Cast(Box::new(self.address_of(place))), ty, span)
+            }
+            _ if place.ty == Type::Void => unknown(span),
+            _ => {
+                let message = "this lies in no memory that has an address: variables and maps do not";
+                self.error("E0223", span, message)
+                    .help("use the value itself; `&p->member` is the address of what lies behind a pointer");
+                unknown(span)
+            }
+        }
+    }
+
+    /// `uaddr("counter")`: as far from the probed instruction as in the file.
+    pub fn uaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some(name) = self.text(arg, "the symbol of `uaddr`") else { return unknown(span) };
+        let name = String::from_utf8_lossy(&name).into_owned();
+        if self.scope.at != At::Entry {
+            let error = self.error("E0211", span, "`uaddr` has a meaning only in a `uprobe`");
+            error.help("keep the address in a map there");
+            return unknown(span);
+        }
+        let site = self.scope.sites.first();
+        let Some((file, offset)) = site.and_then(|site| Some((site.file?, site.place.offset))) else {
+            // The library is not there yet.
+            return int(0, Type::Pointer(Arc::new(Type::U64)), span);
+        };
+        let here = self.catalog.offset_to_address(file, offset);
+        let (Some((there, size)), Some(here)) = (self.catalog.symbol(file, &name), here) else {
+            let error = self.error("E0210", arg.span, format!("no symbol `{name}` in the probed file"));
+            error.note("a stripped file names only what it exports");
+            return unknown(span);
+        };
+        let bytes = if matches!(size, 1 | 2 | 4) { size as u8 } else { 8 };
+        let ty = Type::Pointer(Arc::new(Type::Int { bytes, signed: false }));
+        let register = expr(ExprKind::Reg(HERE.into()), Type::U64, span);
+        convert(address(register, there.wrapping_sub(here) as i64), &ty)
+    }
+
+    /// 0 if equal, else 1: of strings as `strncmp`, of addresses by words of memory.
+    pub fn memcmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let Some(count) = self.constant(&args[2], "the length of `memcmp`") else { return unknown(span) };
+        if !(1..=limits::MEMCMP_BYTES).contains(&count) {
+            let message =
+                format!("`memcmp` compares from 1 to {} bytes, found {count}", limits::MEMCMP_BYTES);
+            self.error("E0222", args[2].span, message);
+            return unknown(span);
+        }
+        let (lhs, rhs) = (self.expr(&args[0]), self.expr(&args[1]));
+        let is_text = |value: &Expr| matches!(value.ty, Type::Str(_));
+        if is_text(&lhs) && is_text(&rhs) {
+            let kind = ExprKind::StrEq { lhs: Box::new(lhs), rhs: Box::new(rhs), limit: Some(count as u32) };
+            return convert(not(expr(kind, Type::Bool, span), span), &Type::I64);
+        }
+        let pieces: Option<Vec<Expr>> =
+            pieces(count).map(|(at, bytes)| self.same(&lhs, &rhs, at, bytes, args)).collect();
+        let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
+        let equal = pieces.and_then(|pieces| pieces.into_iter().reduce(both));
+        equal.map_or_else(|| unknown(span), |equal| convert(not(equal, span), &Type::I64))
+    }
+
+    /// Whether so many bytes are the same.
+    fn same(&mut self, lhs: &Expr, rhs: &Expr, at: i64, bytes: u8, args: &[ast::Expr]) -> Option<Expr> {
+        let ty = Type::Int { bytes, signed: false };
+        let mut piece = |value: &Expr, arg: &ast::Expr| match &value.ty {
+            Type::Void => None,
+            Type::Pointer(_) | Type::Int { bytes: 8, .. } => {
+                let kind = ExprKind::Load { base: Box::new(value.clone()), offset: at };
+                Some(expr(kind, ty.clone(), value.span))
+            }
+            other => {
+                let message =
+                    format!("`memcmp` takes two addresses or two strings, found {}", self.types.show(other));
+                if at == 0 {
+                    self.error("E0210", arg.span, message);
+                }
+                None
+            }
+        };
+        let (a, b) = (piece(lhs, &args[0]), piece(rhs, &args[1]));
+        Some(binary(BinaryOp::Eq, a?, b?, Type::Bool, lhs.span))
+    }
+
+    /// `find(@m, k, $v)` is `{ $f = has_key(@m, k); $v = $f ? @m[k] : $v; $f }`.
+    pub fn find(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let (ast::ExprKind::Map { name, keys: None }, ast::ExprKind::Var(var)) =
+            (&args[0].kind, &args[2].kind)
+        else {
+            let error = self.error("E0210", span, "`find` takes a map, a key and a variable");
+            error.help("write `find(@map, key, $value)`");
+            return unknown(span);
+        };
+        let hidden = |what: &str| format!("{what}@find{}", span.start);
+        let made = |kind| ast::Expr { kind, span };
+        let read = |name: String| made(ast::ExprKind::Var(name));
+        let assign = |name: String, value: ast::Expr| {
+            let kind = ast::StmtKind::Assign { target: read(name), op: None, value };
+            ast::Stmt { kind, span }
+        };
+        let key = read(hidden("key"));
+        let call = ast::ExprKind::Call {
+            name: ast::Name { node: "has_key".into(), span },
+            args: vec![args[0].clone(), key.clone()],
+        };
+        let value = made(ast::ExprKind::Map { name: name.clone(), keys: Some(vec![key]) });
+        // A variable of which nothing is known yet gets its type from the map.
+        let var_id = self.scope.lookup(var).filter(|id| self.scope.is_set(*id));
+        let is_set = var_id.is_some_and(|id| self.scope.var(id).slot.get().ty(&self.types).is_some());
+        let value = match is_set {
+            false => value,
+            true => made(ast::ExprKind::Ternary {
+                cond: Box::new(read(hidden("found"))),
+                then: Some(Box::new(value)),
+                otherwise: Box::new(read(var.clone())),
+            }),
+        };
+        let stmts = vec![
+            assign(hidden("key"), args[1].clone()),
+            assign(hidden("found"), made(call)),
+            assign(var.clone(), value),
+        ];
+        let body = ast::Block { stmts, span };
+        self.valued_block(&body, Some(&read(hidden("found"))), span)
+    }
+}
+
+/// Words of memory, the largest first: where each begins and its bytes.
+pub fn pieces(count: i64) -> impl Iterator<Item = (i64, u8)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let left = count - at;
+        let bytes = [8, 4, 2, 1].into_iter().find(|&bytes| bytes <= left)?;
+        at += bytes;
+        Some((at - bytes, bytes as u8))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+
+    #[test]
+    fn words_cover_all_bytes_once() {
+        assert_eq!(pieces(15).collect::<Vec<_>>(), [(0, 8), (8, 4), (12, 2), (14, 1)]);
+        assert_eq!(pieces(1).collect::<Vec<_>>(), [(0, 1)]);
+        assert_eq!(pieces(16).count(), 2);
+    }
+}

@@ -1,0 +1,84 @@
+//! `assert` and `static_assert`.
+
+use crate::check::Checker;
+use crate::hir::make::{int, is_unknown};
+use crate::hir::{BinaryOp, Expr, ExprKind, Message, Piece, Stmt, StmtKind, Type};
+use crate::source::span::Span;
+use crate::syntax::ast;
+
+impl Checker<'_> {
+    /// `assert(condition, "text")`: the text is no format.
+    pub fn assert(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        let cond = self.condition(&args[0]);
+        let text = self.text(&args[1], "the text of `assert`")?;
+        if !self.stays(span, "assert") || is_unknown(&cond) {
+            return None;
+        }
+        let format = vec![Piece::Text(text)];
+        let says = StmtKind::Message { what: Message::Error, format, args: Vec::new() };
+        let exits = StmtKind::Exit { code: int(1, Type::I64, span) };
+        let otherwise = [says, exits].into_iter().map(|kind| Stmt { kind, span }).collect();
+        Some(StmtKind::If { cond, then: Vec::new(), otherwise })
+    }
+
+    /// `static_assert(condition, "text")`: nothing is left of it in the program.
+    pub fn static_assert(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
+        let cond = self.condition(&args[0]);
+        let text = self.text(&args[1], "the text of `static_assert`")?;
+        let span = args[0].span;
+        match truth(&cond) {
+            Some(true) => {}
+            Some(false) => {
+                let message = format!("this does not hold: {}", String::from_utf8_lossy(&text));
+                self.error("E0228", span, message);
+            }
+            None if is_unknown(&cond) => {}
+            None => {
+                let message = "the condition of `static_assert` is not known when compiling";
+                self.error("E0221", span, message).help("use `assert` for what is known at run time");
+            }
+        }
+        None
+    }
+
+    /// `fail("text")`
+    pub fn fail(&mut self, text: &ast::Expr, span: Span) -> Option<StmtKind> {
+        let text = self.text(text, "the text of `fail`")?;
+        if !self.scope.left_out {
+            self.error(
+                "E0228",
+                span,
+                format!("the script refuses itself: {}", String::from_utf8_lossy(&text)),
+            );
+        }
+        None
+    }
+}
+
+/// Whether a condition holds, if that is known when compiling.
+pub(crate) fn truth(cond: &Expr) -> Option<bool> {
+    match &cond.kind {
+        ExprKind::Int(number) => Some(*number != 0),
+        ExprKind::Not(inner) => truth(inner).map(|holds| !holds),
+        ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => Some(truth(lhs)? && truth(rhs)?),
+        ExprKind::Binary { op: BinaryOp::Or, lhs, rhs } => Some(truth(lhs)? || truth(rhs)?),
+        ExprKind::Binary { op, lhs, rhs } => compare(*op, lhs, rhs),
+        _ => None,
+    }
+}
+
+/// Of two numbers of one type.
+fn compare(op: BinaryOp, lhs: &Expr, rhs: &Expr) -> Option<bool> {
+    let (ExprKind::Int(a), ExprKind::Int(b)) = (&lhs.kind, &rhs.kind) else { return None };
+    let is_signed = matches!(lhs.ty, Type::Int { signed: true, .. });
+    let order = if is_signed { a.cmp(b) } else { (*a as u64).cmp(&(*b as u64)) };
+    Some(match op {
+        BinaryOp::Eq => order.is_eq(),
+        BinaryOp::Ne => order.is_ne(),
+        BinaryOp::Lt => order.is_lt(),
+        BinaryOp::Le => order.is_le(),
+        BinaryOp::Gt => order.is_gt(),
+        BinaryOp::Ge => order.is_ge(),
+        _ => return None,
+    })
+}

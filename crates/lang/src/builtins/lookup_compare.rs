@@ -1,0 +1,105 @@
+//! `strerror(n) == "Permission denied"`: settled now, as `n == 13`, since the kernel side knows the number only.
+
+use crate::builtins::posix;
+use crate::builtins::values::is_kernel_name;
+use crate::check::Checker;
+use crate::check::floats::is_floating;
+use crate::hir::make::{binary, convert, expr, int, not};
+use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
+use crate::resolve::functions::did_you_mean;
+use crate::source::span::Span;
+use crate::syntax::operators::symbol;
+
+/// What to compare instead, where only the reader can tell what a number stands for.
+static WAYS_OUT: &[(Lookup, &str)] = &[
+    (
+        Lookup::Comm,
+        "`comm` is the name of the process that was hit, and can be compared; of others, compare the pid",
+    ),
+    (Lookup::User, "compare the number: `uid == 1000`"),
+    (Lookup::CgroupPath, "compare the number: `cgroup == cgroupid(\"/sys/fs/cgroup/...\")`"),
+    (Lookup::Mac, "compare the bytes: `memcmp(p, q, 6)`"),
+    (Lookup::DeviceUuid, "compare the number: `device == 0`"),
+    (Lookup::DevicePci, "compare the number: `device == 0`"),
+];
+
+impl Checker<'_> {
+    /// `strerror(a) == strerror(b)`, `strerror(n) == "text"`; `None` where none of them is looked up, or they
+    /// are names of kernels, which the kernel side knows too, or floating-point numbers.
+    pub fn compare_looked_up(&mut self, op: BinaryOp, lhs: &Expr, rhs: &Expr, span: Span) -> Option<Expr> {
+        let is_other = |e: &Expr| is_kernel_name(&e.ty) || is_floating(&e.ty);
+        if is_other(lhs) || is_other(rhs) {
+            return None;
+        }
+        let equality = matches!(op, BinaryOp::Eq | BinaryOp::Ne);
+        let equal = match (&lhs.ty, &rhs.ty) {
+            (Type::Lookup(a), Type::Lookup(b)) if a == b && equality => {
+                binary(BinaryOp::Eq, number_of(lhs), number_of(rhs), Type::Bool, span)
+            }
+            (Type::Lookup(what), Type::Str(_)) => self.gives(*what, lhs, (op, rhs), span),
+            (Type::Str(_), Type::Lookup(what)) => self.gives(*what, rhs, (op, lhs), span),
+            _ => return None,
+        };
+        Some(if op == BinaryOp::Ne { not(equal, span) } else { equal })
+    }
+
+    /// Whether what a number stands for is that text.
+    fn gives(&mut self, what: Lookup, value: &Expr, (op, text): (BinaryOp, &Expr), span: Span) -> Expr {
+        let function = what.function();
+        let Some(texts) = texts(what) else {
+            let message = format!("what `{function}` gives cannot be compared by `{}`", symbol(op));
+            let way_out = WAYS_OUT.iter().find(|(known, _)| *known == what);
+            let error = self.error("E0212", span, message);
+            error.note("it is a number here, and looked up when it is printed");
+            error.help(way_out.map_or("compare the number that it is given", |(_, way_out)| way_out));
+            return int(0, Type::Bool, span);
+        };
+        let (ExprKind::Str(wanted), BinaryOp::Eq | BinaryOp::Ne) = (&text.kind, op) else {
+            let message =
+                format!("what `{function}` gives can only be compared with text in quotes, by `==` and `!=`");
+            self.error("E0212", span, message).note("it is a number here, and looked up when it is printed");
+            return int(0, Type::Bool, span);
+        };
+        let wanted = String::from_utf8_lossy(wanted);
+        let found: Vec<i64> =
+            texts.iter().filter(|(_, text)| *text == wanted).map(|(number, _)| *number).collect();
+        if found.is_empty() {
+            let near = did_you_mean(&self.diags.similar(&wanted, texts.iter().map(|(_, text)| *text)));
+            let warning = self.warning("W0254", text.span, format!("`{function}` never gives `{wanted}`"));
+            warning.help.extend(near);
+            if posix::constant(&wanted).is_some() {
+                warning.help(format!("compare the number: `n == {wanted}`"));
+            }
+        }
+        self.once(number_of(value), |_, value| {
+            let is = |number: i64| {
+                binary(BinaryOp::Eq, value.clone(), int(number, Type::I64, span), Type::Bool, span)
+            };
+            let either = |a, b| binary(BinaryOp::Or, a, b, Type::Bool, span);
+            found.into_iter().map(is).reduce(either).unwrap_or_else(|| int(0, Type::Bool, span))
+        })
+    }
+}
+
+/// The number that is looked up when it is printed.
+fn number_of(value: &Expr) -> Expr {
+    match &value.kind {
+        ExprKind::Lookup(number) => convert((**number).clone(), &Type::I64),
+        _ => expr(ExprKind::Cast(Box::new(value.clone())), Type::I64, value.span),
+    }
+}
+
+/// All that it may give but the number itself; `None` where that is another thing on each machine.
+fn texts(what: Lookup) -> Option<Vec<(i64, &'static str)>> {
+    Some(match what {
+        Lookup::Error => posix::error_texts().collect(),
+        Lookup::Signal => posix::signal_texts().collect(),
+        Lookup::Syscall => {
+            let calls = syscalls::SysnoSet::all();
+            calls.iter().map(|call| (i64::from(call.id()), call.name())).collect()
+        }
+        Lookup::DriverResult => cuda::errors::DRIVER.texts(),
+        Lookup::RuntimeResult => cuda::errors::RUNTIME.texts(),
+        _ => return None,
+    })
+}

@@ -1,0 +1,74 @@
+//! `func == "cuInit"`, `strcontains(api, "Mem")`: settled now, for each attach point, since the kernel side knows names
+//! only by number.
+
+use crate::check::Checker;
+use crate::hir::make::{binary, expr, int, unknown};
+use crate::hir::{BinaryOp, Expr, ExprKind, NameId, NameKind, Type};
+use crate::source::span::Span;
+
+impl Checker<'_> {
+    /// Whether the name of the attach point that was hit passes a test, by a text that stands at `text`.
+    pub fn name_test(
+        &mut self,
+        name: &Expr,
+        (shown, text): (&str, Span),
+        test: impl Fn(&str) -> bool,
+        span: Span,
+    ) -> Expr {
+        let Type::Name(kind) = name.ty else { return unknown(span) };
+        match name.kind {
+            ExprKind::Int(id) => {
+                let holds = test(self.name_text(kind, NameId(id as u32)));
+                return int(i64::from(holds), Type::Bool, span);
+            }
+            ExprKind::Name(_) => {}
+            ExprKind::Around(_) => return self.only_equality(span),
+            _ => return self.kept_name(span),
+        }
+        let (ids, of_clause) = self.scope.name_ids(kind);
+        let passes = |id: &NameId| test(self.name_text(kind, *id));
+        let found: Vec<NameId> = ids.into_iter().filter(passes).collect();
+        // What the command line gives may be meant for other clauses.
+        let is_option = self.given.contains(&text);
+        if found.is_empty() && !of_clause.iter().any(passes) && !is_option {
+            let message = format!("no attach point of this clause has a `{}` {shown}", word(kind));
+            self.warning("W0254", span, message);
+        }
+        expr(ExprKind::NameIn { kind, ids: found }, Type::Bool, span)
+    }
+
+    /// `parent_func == "cudaMalloc"`: which functions there are is not known yet, but the one that is meant has a number.
+    pub fn parent_is(&mut self, name: &Expr, text: &str, span: Span) -> Expr {
+        let id = self.names.intern(NameKind::Func, text);
+        let number = expr(ExprKind::Cast(Box::new(name.clone())), Type::U32, span);
+        binary(BinaryOp::Eq, number, int(i64::from(id.0), Type::U32, span), Type::Bool, span)
+    }
+
+    fn only_equality(&mut self, span: Span) -> Expr {
+        let error = self.error("E0212", span, "`parent_func` can only be compared by `==` and `!=`");
+        error.note("libraries that are mapped later bring names that are not known yet");
+        error.help("write `parent_func == \"cudaMalloc\"`, and `||` between several");
+        unknown(span)
+    }
+
+    fn kept_name(&mut self, span: Span) -> Expr {
+        let error = self.error("E0212", span, "a name that was kept cannot be compared with text");
+        error.help("compare `func`, `api` or `probe` itself, in the probe where it is kept");
+        unknown(span)
+    }
+
+    /// A name against something that is not written out.
+    pub fn name_against_value(&mut self, span: Span) -> Expr {
+        let error = self.error("E0212", span, "names can only be compared with strings in quotes");
+        error.note("`func`, `api` and `probe` are numbers until they are printed");
+        unknown(span)
+    }
+}
+
+fn word(kind: NameKind) -> &'static str {
+    match kind {
+        NameKind::Func => "func",
+        NameKind::Api => "api",
+        NameKind::Probe => "probe",
+    }
+}

@@ -1,0 +1,156 @@
+//! Addresses of hosts and of network cards: `ntop`, `pton`, `macaddr`; and arrays against arrays, since addresses are some.
+//!
+//! What `ntop` prints is a family and 16 bytes, so that addresses of IPv4 and IPv6 can be keys of one map.
+
+use std::net::IpAddr;
+
+use crate::builtins::address::pieces;
+use crate::check::Checker;
+use crate::check::slots::literal;
+use crate::hir::make::{binary, convert, expr, int, is_unknown, unknown};
+use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::types::{CHAR, U8};
+use std::sync::Arc;
+
+/// Families of addresses (linux/socket.h).
+const AF_INET: i64 = 2;
+const AF_INET6: i64 = 10;
+/// Words of 32 bits that an address of IPv6 has; IPv4's has one.
+const WORDS: u32 = 4;
+/// Bytes of an Ethernet address.
+const MAC_BYTES: u32 = 6;
+
+impl Checker<'_> {
+    /// `ntop(0x0100007f)`, `ntop(args.saddr)`, `ntop(args.family, args.saddr_v6)`
+    pub fn ntop(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let family = (args.len() == 2).then(|| self.number(&args[0], "the family of `ntop`"));
+        let arg = args.last().expect("one argument or two");
+        let address = self.expr(arg);
+        if is_unknown(&address) || family.as_ref().is_some_and(is_unknown) {
+            return unknown(span);
+        }
+        let given = family.as_ref().and_then(literal);
+        if given.is_some_and(|family| !matches!(family, AF_INET | AF_INET6)) {
+            let error = self.error("E0210", args[0].span, "`ntop` prints addresses of IPv4 and IPv6");
+            error.help("their families are 2 (`AF_INET`) and 10 (`AF_INET6`)");
+            return unknown(span);
+        }
+        let natural = match self.types.size(&address.ty) {
+            _ if matches!(address.ty, Type::Int { .. }) && given != Some(AF_INET6) => AF_INET,
+            4 if is_bytes(&address.ty) && given != Some(AF_INET6) => AF_INET,
+            16 if is_bytes(&address.ty) => AF_INET6,
+            _ if matches!(address.ty, Type::Pointer(_)) && family.is_some() => given.unwrap_or(AF_INET6),
+            _ => return self.no_host(&address, arg.span),
+        };
+        let family = family.unwrap_or_else(|| int(natural, Type::I64, span));
+        self.once(convert(family, &Type::U32), |checker, family| {
+            checker.once(address, |_, address| inet(&family, &address, natural == AF_INET6, span))
+        })
+    }
+
+    fn no_host(&mut self, address: &Expr, span: Span) -> Expr {
+        let message = format!("`ntop` takes an address of a host, found {}", self.types.show(&address.ty));
+        let help = match address.ty {
+            Type::Pointer(_) => "say what is there: `ntop(2, p)` for IPv4, `ntop(10, p)` for IPv6",
+            _ => "it is a number in network order, or an array of 4 or 16 bytes",
+        };
+        self.error("E0210", span, message).help(help);
+        unknown(span)
+    }
+
+    /// `pton("127.0.0.1")`, `pton("::1")`: its bytes in network order, to compare with.
+    pub fn pton(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some(text) = self.text(arg, "the address of `pton`") else { return unknown(span) };
+        let bytes = match String::from_utf8_lossy(&text).parse() {
+            Ok(IpAddr::V4(address)) => address.octets().to_vec(),
+            Ok(IpAddr::V6(address)) => address.octets().to_vec(),
+            Err(_) => {
+                let error = self.error("E0210", arg.span, "this is no address of IPv4 or IPv6");
+                error.help("write `pton(\"127.0.0.1\")` or `pton(\"::1\")`");
+                return unknown(span);
+            }
+        };
+        let ty = Type::Array(Arc::new(U8), bytes.len() as u32);
+        expr(ExprKind::Str(bytes), ty, span)
+    }
+
+    /// `macaddr(args.dev_addr)`
+    pub fn macaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let place = self.place(arg);
+        // `char mac[6]` is bytes here, and no text.
+        let is_chars = matches!(&place.ty, Type::Array(element, MAC_BYTES) if **element == CHAR);
+        let address = if is_chars { place } else { self.value_of(place) };
+        if is_unknown(&address) {
+            return unknown(span);
+        }
+        let fits = match &address.ty {
+            Type::Pointer(_) => true,
+            _ if is_chars => true,
+            ty => is_bytes(ty) && self.types.size(ty) == MAC_BYTES,
+        };
+        if !fits {
+            let message =
+                format!("`macaddr` takes an address or 6 bytes, found {}", self.types.show(&address.ty));
+            self.error("E0210", arg.span, message)
+                .help("write `macaddr((uint8 *)p)` for what an address points to");
+            return unknown(span);
+        }
+        self.once(address, |_, address| {
+            let [low, high] =
+                [(0, 4), (4, 2)].map(|(at, bytes)| convert(piece(&address, at, bytes), &Type::U64));
+            let high = binary(BinaryOp::Shl, high, int(32, Type::U64, span), Type::U64, span);
+            let number = convert(binary(BinaryOp::BitOr, low, high, Type::U64, span), &Type::I64);
+            expr(ExprKind::Lookup(Box::new(number)), Type::Lookup(Lookup::Mac), span)
+        })
+    }
+}
+
+/// Whether two arrays of the same type, whose bytes say all, are equal.
+pub fn same_arrays(lhs: &Expr, rhs: &Expr, bytes: u32, span: Span) -> Expr {
+    let same = |(at, bytes): (i64, u8)| {
+        let (a, b) = (piece(lhs, at as u32, bytes), piece(rhs, at as u32, bytes));
+        binary(BinaryOp::Eq, a, b, Type::Bool, span)
+    };
+    let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
+    pieces(i64::from(bytes)).map(same).reduce(both).unwrap_or_else(|| int(1, Type::Bool, span))
+}
+
+/// An array of integers.
+pub fn is_integers(ty: &Type) -> bool {
+    matches!(ty, Type::Array(element, _) if matches!(**element, Type::Int { .. }))
+}
+
+/// An array of integers of one byte.
+pub fn is_bytes(ty: &Type) -> bool {
+    matches!(ty, Type::Array(element, _) if matches!(**element, Type::Int { bytes: 1, .. }))
+}
+
+/// Family and words. Those that only IPv6 has are zero otherwise: equal addresses are equal keys.
+fn inet(family: &Expr, address: &Expr, long: bool, span: Span) -> Expr {
+    let zero = || int(0, Type::U32, span);
+    let behind = (1..WORDS).map(|at| match family.kind {
+        _ if !long => zero(),
+        ExprKind::Int(AF_INET) => zero(),
+        ExprKind::Int(_) => piece(address, 4 * at, 4),
+        _ => {
+            let six = binary(BinaryOp::Eq, family.clone(), int(AF_INET6, Type::U32, span), Type::Bool, span);
+            let (then, otherwise) = (Box::new(piece(address, 4 * at, 4)), Box::new(zero()));
+            expr(ExprKind::Ternary { cond: Box::new(six), then, otherwise }, Type::U32, span)
+        }
+    });
+    let words = [family.clone(), piece(address, 0, 4)].into_iter().chain(behind);
+    expr(ExprKind::Tuple(words.collect()), Type::Inet, span)
+}
+
+/// Some bytes of an array, of what an address points to, or the low ones of a number.
+fn piece(value: &Expr, at: u32, bytes: u8) -> Expr {
+    let (base, ty) = (Box::new(value.clone()), Type::Int { bytes, signed: false });
+    let kind = match value.ty {
+        Type::Array(..) => ExprKind::Member { base, offset: at },
+        Type::Pointer(_) => ExprKind::Load { base, offset: i64::from(at) },
+        _ => return convert(value.clone(), &ty),
+    };
+    expr(kind, ty, value.span)
+}

@@ -1,0 +1,234 @@
+//! `printf` and `print`: whether values fit what is to be printed of them.
+
+use crate::builtins::format_string::parse_format;
+use crate::check::Checker;
+use crate::check::floats::is_floating;
+use crate::check::slots::ValueState;
+use crate::hir::make::{convert, expr, int, is_unknown};
+use crate::hir::{Expr, ExprKind, Message, Piece, StmtKind, Type};
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::types::is_scalar;
+
+impl Checker<'_> {
+    /// `printf(format, args)`, `printf(format, (name = value, ...))`
+    pub fn printf(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        self.formatted("printf", args, span).map(|(format, args)| StmtKind::Printf { format, args })
+    }
+
+    /// `errorf(format, args)`, `heading(format, args)` and their like.
+    pub fn message(&mut self, what: Message, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        let (format, args) = self.formatted(what.function(), args, span)?;
+        Some(StmtKind::Message { what, format, args })
+    }
+
+    /// `row(weight, format, args)`, `row(weight, (name = value, ...))`
+    pub fn row(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        let weight = self.number(&args[0], "the weight of a row");
+        let (format, values) = match &args[1..] {
+            [cells] if matches!(cells.kind, ast::ExprKind::Record(_)) => {
+                let cells = self.expr(cells);
+                if is_unknown(&cells) {
+                    return None;
+                }
+                (Vec::new(), vec![cells])
+            }
+            formatted => self.formatted("row", formatted, span)?,
+        };
+        if is_unknown(&weight) {
+            return None;
+        }
+        let args = [vec![convert(weight, &Type::I64)], values].concat();
+        Some(StmtKind::Message { what: Message::Row, format, args })
+    }
+
+    fn formatted(
+        &mut self,
+        function: &str,
+        args: &[ast::Expr],
+        span: Span,
+    ) -> Option<(Vec<Piece>, Vec<Expr>)> {
+        let format = self.text(&args[0], &format!("the format of `{function}`"));
+        let pieces = format.map(|format| parse_format(&format));
+        let directives = pieces
+            .as_ref()
+            .and_then(|pieces| pieces.as_ref().ok())
+            .map_or(1, |pieces| conversions(pieces).len());
+        // `%s` alone prints a record of several as it is.
+        let named = match &args[1..] {
+            [ast::Expr { kind: ast::ExprKind::Record(members), .. }]
+                if directives != 1 || members.len() == 1 =>
+            {
+                Some(members)
+            }
+            _ => None,
+        };
+        let values: Vec<Expr> = match named {
+            Some(members) => members.iter().map(|(_, value)| self.expr(value)).collect(),
+            None => args[1..].iter().map(|arg| self.expr(arg)).collect(),
+        };
+        let mut pieces = match pieces? {
+            Ok(pieces) => pieces,
+            Err(error) => {
+                let span = self.in_format(args[0].span, error.offset);
+                self.error("E0220", span, error.message);
+                return None;
+            }
+        };
+        let wanted = conversions(&pieces);
+        if wanted.len() != values.len() {
+            self.wrong_number(wanted.len(), values.len(), span);
+            return None;
+        }
+        let registers: Vec<bool> = values.iter().map(|value| self.is_register(value)).collect();
+        mark_registers(&mut pieces, &registers);
+        let values =
+            values.into_iter().zip(wanted).map(|(value, conversion)| self.printed(value, conversion));
+        let mut values: Vec<Expr> = values.collect();
+        if values.iter().any(is_unknown) {
+            return None;
+        }
+        if let Some(members) = named {
+            let names = self.names_of(members);
+            values = vec![self.record_of(names, values, args[1].span)];
+        }
+        Some((pieces, values))
+    }
+
+    /// The place of a directive, where the text is written without escapes; else the whole string.
+    fn in_format(&self, string: Span, offset: usize) -> Span {
+        if self.src.slice(string).contains('\\') {
+            return string;
+        }
+        let start = string.start as usize + 1 + offset;
+        Span::new(start, (start + 2).min(string.end as usize))
+    }
+
+    fn wrong_number(&mut self, wanted: usize, found: usize, span: Span) {
+        let few = if found < wanted { "few" } else { "many" };
+        let message = format!("too {few} values for the format: it prints {wanted}, found {found}");
+        let error = self.error("E0219", span, message);
+        error.help("give one value for each `%`; `%%` prints a percent sign");
+    }
+
+    /// The value if the conversion can print it.
+    fn printed(&mut self, value: Expr, conversion: char) -> Expr {
+        let fits = match conversion {
+            's' => true,
+            'r' | 'R' | 'H' => matches!(value.ty, Type::Str(_) | Type::Buf(_)),
+            'f' => is_floating(&value.ty),
+            _ => is_scalar(&value.ty),
+        };
+        if conversion == 's' {
+            return self.text_of(value);
+        }
+        if !fits && !is_unknown(&value) {
+            let written = crate::builtins::format_string::written(conversion);
+            let message = format!("`%{written}` cannot print {}", self.types.show(&value.ty));
+            let help = match conversion {
+                'f' => "`%f` prints what a `float *` or `double *` points to; print integers by `%d`",
+                _ if is_floating(&value.ty) => "print it by `%f` or `%s`, or its whole part: `(int64)x`",
+                _ => "print it by `%s`",
+            };
+            self.error("E0219", value.span, message).help(help);
+        }
+        value
+    }
+
+    /// `%s` of a `char *` means the text there.
+    pub fn text_of(&self, value: Expr) -> Expr {
+        let is_text = matches!(&value.ty, Type::Pointer(to) if **to == crate::types::CHAR);
+        if !is_text {
+            return value;
+        }
+        let span = value.span;
+        let kind = ExprKind::ReadStr { base: Box::new(value), limit: None };
+        expr(kind, Type::Str(self.config.max_strlen), span)
+    }
+
+    /// `print(e)`, `print(@m)`, `print(@m, top, div)`, `print(@m[k])`
+    pub fn print(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        match &args[0].kind {
+            ast::ExprKind::Map { name, keys: None } => {
+                let map = self.map_id(name, args[0].span);
+                let top = self.print_number(args.get(1), "how many keys to print")?;
+                let div = self.print_number(args.get(2), "the divisor")?;
+                Some(StmtKind::PrintMap { map, top, div })
+            }
+            _ if args.len() > 1 => {
+                self.error("E0209", span, "only a whole map is printed with a number of keys and a divisor");
+                None
+            }
+            ast::ExprKind::Map { name, keys } => self.print_cell(name, keys.as_deref(), args[0].span),
+            _ => {
+                let value = self.expr(&args[0]);
+                (!is_unknown(&value)).then(|| StmtKind::PrintValue(self.text_of(value)))
+            }
+        }
+    }
+
+    /// `print(@m[k])`: the value, or the entry of a map whose cells have no single value.
+    fn print_cell(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Option<StmtKind> {
+        let (map, key) = self.cell(name, keys, span)?;
+        let state = &self.maps[map.0 as usize];
+        match (state.value.get(), state.read_type(&self.types)) {
+            (_, Some(ty)) => {
+                let value = expr(ExprKind::MapGet { map, key }, ty, span);
+                Some(StmtKind::PrintValue(self.text_of(value)))
+            }
+            (ValueState::Agg(_), None) => Some(StmtKind::PrintEntry { map, key }),
+            (ValueState::Plain(_), None) => None,
+        }
+    }
+
+    /// A number that says how much of something is printed; 0 where there is none.
+    pub fn print_number(&mut self, arg: Option<&ast::Expr>, what: &str) -> Option<u32> {
+        let Some(arg) = arg else { return Some(0) };
+        let number = self.constant(arg, what)?;
+        u32::try_from(number).ok().or_else(|| {
+            self.error("E0222", arg.span, format!("{what}: expected a number from 0 to {}", u32::MAX));
+            None
+        })
+    }
+
+    /// `rows()`, `rows(10)`, `rows(10, "nothing was seen")`
+    pub fn rows(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
+        let top = self.print_number(args.first(), "how many rows to print")?;
+        let none =
+            args.get(1).map_or(Some(Vec::new()), |none| self.text(none, "what `rows` says of none"))?;
+        Some(StmtKind::Rows { top, none })
+    }
+
+    /// `exit()`, `exit(3)`
+    pub fn exit(&mut self, args: &[ast::Expr], span: Span) -> StmtKind {
+        let code = match args.first() {
+            Some(arg) => self.number(arg, "the status of `exit`"),
+            None => int(0, Type::I64, span),
+        };
+        StmtKind::Exit { code: convert(code, &Type::I64) }
+    }
+
+    /// `time()`, `time("%H:%M ")`
+    pub fn time(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
+        let Some(arg) = args.first() else { return Some(StmtKind::Time("%H:%M:%S\n".into())) };
+        let format = self.text(arg, "the format of `time`")?;
+        Some(StmtKind::Time(String::from_utf8_lossy(&format).into_owned()))
+    }
+}
+
+/// Notes in each directive whether its value is a register of unknown type.
+fn mark_registers(pieces: &mut [Piece], registers: &[bool]) {
+    let marks = pieces.iter_mut().filter_map(|piece| match piece {
+        Piece::Directive { register, .. } => Some(register),
+        Piece::Text(_) => None,
+    });
+    marks.zip(registers).for_each(|(mark, register)| *mark = *register);
+}
+
+fn conversions(pieces: &[Piece]) -> Vec<char> {
+    let conversion = |piece: &Piece| match piece {
+        Piece::Directive { conversion, .. } => Some(*conversion),
+        Piece::Text(_) => None,
+    };
+    pieces.iter().filter_map(conversion).collect()
+}

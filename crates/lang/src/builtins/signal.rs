@@ -1,0 +1,46 @@
+//! `signal`: which one, and where it makes sense.
+
+use crate::builtins::posix::SIGNALS;
+use crate::check::Checker;
+use crate::check::slots::literal;
+use crate::hir::make::{convert, int, is_unknown};
+use crate::hir::{Expr, StmtKind, Type};
+use crate::resolve::functions::did_you_mean;
+use crate::source::span::Span;
+use crate::syntax::ast;
+
+/// The largest number, that of the last real-time signal.
+const LAST: i64 = 64;
+
+impl Checker<'_> {
+    /// `signal("SIGSTOP")`, `signal("STOP")`, `signal(19)`
+    pub fn signal(&mut self, arg: &ast::Expr, thread: bool, span: Span) -> Option<StmtKind> {
+        if self.scope.probe_type == "interval" {
+            let error = self.error("E0211", span, "an interval interrupts no process to send a signal to");
+            error.help("use it in a probe of calls, or `system(\"kill ...\")`");
+            return None;
+        }
+        let number = match &arg.kind {
+            ast::ExprKind::Str(name) => self.signal_named(&String::from_utf8_lossy(name), arg.span)?,
+            _ => convert(self.number(arg, "a signal"), &Type::I64),
+        };
+        if let Some(given) = literal(&number).filter(|given| !(1..=LAST).contains(given)) {
+            self.error("E0222", arg.span, format!("signals have numbers from 1 to {LAST}, found {given}"));
+            return None;
+        }
+        (!is_unknown(&number)).then_some(StmtKind::Signal { number, thread })
+    }
+
+    fn signal_named(&mut self, name: &str, span: Span) -> Option<Expr> {
+        let full = if name.starts_with("SIG") { name.to_string() } else { format!("SIG{name}") };
+        match SIGNALS.iter().position(|known| *known == full) {
+            Some(at) => Some(int(at as i64 + 1, Type::I64, span)),
+            None => {
+                let near = did_you_mean(&self.diags.similar(&full, SIGNALS.iter().copied()));
+                let error = self.error("E0210", span, format!("no signal `{name}`"));
+                error.help.extend(near);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `span`, `event` and `counter`: what a record for the sinks has, by itself and by the script.
+
+use crate::check::Checker;
+use crate::check::scope::At;
+use crate::hir::make::{binary, convert, expr, is_unknown};
+use crate::hir::{Around, BinaryOp, Export, Expr, ExprKind, Hidden, NameKind, StmtKind, Type};
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::types::is_scalar;
+
+/// The key by which a script says when a span began.
+const START: &str = "start";
+
+/// Enums that say how a call ended.
+const RESULTS: [&str; 4] = ["CUresult", "cudaError_t", "cudaError", "ncclResult_t"];
+
+/// What is written between the parentheses.
+struct Written<'a> {
+    plain: &'a [ast::Expr],
+    named: &'a [(ast::Name, ast::Expr)],
+}
+
+impl<'a> Written<'a> {
+    fn of(args: &'a [ast::Expr]) -> Written<'a> {
+        match args.split_last() {
+            Some((ast::Expr { kind: ast::ExprKind::Record(members), .. }, plain)) => {
+                Written { plain, named: members }
+            }
+            _ => Written { plain: args, named: &[] },
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// `span("name", key = value)` and its like.
+    pub fn export(&mut self, what: Export, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        let written = Written::of(args);
+        let function = what.function();
+        let wanted = usize::from(what != Export::Span) + usize::from(what == Export::Counter);
+        let most = wanted.max(1);
+        if written.plain.len() < wanted || written.plain.len() > most {
+            let message = format!("`{function}` takes {}", shape(what));
+            self.error("E0243", span, message).help("what else is to be known is written `name = value`");
+            return None;
+        }
+        let (name, mut hidden) = self.export_name(written.plain.first())?;
+        let fields = self.export_fields(what, &written);
+        match what {
+            Export::Span => hidden.extend(self.span_times(&written, span)?),
+            Export::Counter => hidden.push((Hidden::Number, self.number(&written.plain[1], "a counter"))),
+            Export::Instant => {}
+        }
+        hidden.extend(self.parent(what, &hidden, span));
+        hidden.extend(self.export_place(span));
+        let all = hidden.iter().map(|(_, e)| e).chain(fields.iter().map(|(_, e)| e));
+        if all.into_iter().any(is_unknown) {
+            return None;
+        }
+        Some(StmtKind::Export { what, name, hidden, fields })
+    }
+
+    /// A literal, or a value that is told each time.
+    #[allow(clippy::type_complexity)]
+    fn export_name(&mut self, name: Option<&ast::Expr>) -> Option<(Option<Vec<u8>>, Vec<(Hidden, Expr)>)> {
+        let Some(name) = name else { return Some((None, Vec::new())) };
+        let value = self.expr(name);
+        let value = self.text_of(value);
+        match value.kind {
+            _ if is_unknown(&value) => None,
+            ExprKind::Str(text) => Some((Some(text), Vec::new())),
+            _ => Some((None, vec![(Hidden::Name, value)])),
+        }
+    }
+
+    fn export_fields(&mut self, what: Export, written: &Written) -> Vec<(String, Expr)> {
+        let mut fields: Vec<(String, Expr)> = Vec::new();
+        for (key, value) in written.named {
+            if what == Export::Span && key.node == START {
+                continue;
+            }
+            if fields.iter().any(|(known, _)| *known == key.node) {
+                self.error("E0243", key.span, format!("`{}` has a value already", key.node));
+                continue;
+            }
+            let value = self.expr(value);
+            fields.push((key.node.clone(), self.text_of(value)));
+        }
+        fields
+    }
+
+    /// Start and duration: those of the call, or from `start = ` to now.
+    fn span_times(&mut self, written: &Written, span: Span) -> Option<Vec<(Hidden, Expr)>> {
+        let given = written.named.iter().find(|(key, _)| key.node == START);
+        if let Some((_, start)) = given {
+            let start = convert(self.number(start, "the start of a span"), &Type::U64);
+            let now = expr(ExprKind::Nsecs, Type::U64, span);
+            let duration = binary(BinaryOp::Sub, now, start.clone(), Type::U64, span);
+            return Some(vec![(Hidden::BootStart, start), (Hidden::Duration, duration)]);
+        }
+        if self.scope.at != At::Return {
+            let message = "a span is a call that has returned, and no call returns here";
+            let error = self.error("E0243", span, message);
+            error.help("use a `uretprobe`, or say when it began: `span(\"name\", start = $t)` with a time of `nsecs`");
+            return None;
+        }
+        let start = (Hidden::Start, expr(ExprKind::Started, Type::U64, span));
+        let duration = (Hidden::Duration, expr(ExprKind::Duration, Type::U64, span));
+        Some([start, duration].into_iter().chain(self.status_of(span)).collect())
+    }
+
+    /// The call around: of spans of calls and of the kernel, and of moments, for which [`crate::check::passes::unique_spans`] knows better where
+    /// they are of a call that is a span itself.
+    fn parent(&self, what: Export, hidden: &[(Hidden, Expr)], span: Span) -> Option<(Hidden, Expr)> {
+        let is_call = hidden.iter().any(|(kind, _)| *kind == Hidden::Start);
+        let lies_in_one = match (what, self.scope.at) {
+            (Export::Span, At::Record) => true,
+            (Export::Instant, At::Entry | At::Return | At::Record | At::Sample) => true,
+            _ => is_call,
+        };
+        let parent = || (Hidden::ParentStart, expr(ExprKind::Around(Around::Start), Type::U64, span));
+        (lies_in_one && self.sends_calls).then(parent)
+    }
+
+    /// The call's result, if it tells how the call ended.
+    fn status_of(&self, span: Span) -> Option<(Hidden, Expr)> {
+        let ty = self.scope.signature.as_ref()?.ret.clone();
+        let Type::Enum(id) = ty else { return None };
+        let known = RESULTS.contains(&self.types.enum_def(id).name.as_str());
+        known.then(|| (Hidden::Result, expr(ExprKind::Retval, ty, span)))
+    }
+
+    /// Where it was said, and by whom.
+    fn export_place(&mut self, span: Span) -> Vec<(Hidden, Expr)> {
+        let name = |kind| expr(ExprKind::Name(kind), Type::Name(kind), span);
+        let mut place = match self.scope.at {
+            At::Entry | At::Return => {
+                vec![(Hidden::Func, name(NameKind::Func)), (Hidden::Api, name(NameKind::Api))]
+            }
+            _ => Vec::new(),
+        };
+        place.push((Hidden::Probe, self.probe_name(span)));
+        place.push((Hidden::Comm, expr(ExprKind::Comm, Type::Str(16), span)));
+        debug_assert!(
+            place.iter().all(|(_, e)| is_scalar(&e.ty) || matches!(e.ty, Type::Str(_) | Type::Name(_)))
+        );
+        place
+    }
+}
+
+fn shape(what: Export) -> &'static str {
+    match what {
+        Export::Span => "a name at most",
+        Export::Instant => "a name",
+        Export::Counter => "a name and a number",
+    }
+}

@@ -1,0 +1,56 @@
+//! `arg0` of a marker: the value that it passes on, made of registers and memory.
+
+use crate::catalog::MarkerPlace;
+use crate::check::Checker;
+use crate::hir::make::{binary, convert, expr, int, unknown};
+use crate::hir::{BinaryOp, Expr, ExprKind, Type};
+use crate::source::span::Span;
+
+impl Checker<'_> {
+    /// The n-th value, of the size and sign that the marker says.
+    pub fn passed(&mut self, number: u32, span: Span) -> Expr {
+        let args = self.scope.passed.as_deref().unwrap_or_default();
+        let Some(arg) = args.get(number as usize).cloned() else {
+            let message = format!("`{}` passes on {} values", self.scope.symbol, args.len());
+            let help = match args.len() {
+                0 => "use `pid`, `ustack` and the like".to_string(),
+                count => format!("they are `arg0` to `arg{}`", count - 1),
+            };
+            self.error("E0120", span, message).label(format!("no `arg{number}`")).help(help);
+            return unknown(span);
+        };
+        let ty = Type::Int { bytes: arg.bytes, signed: arg.signed };
+        match arg.place {
+            MarkerPlace::Constant(value) => int(value, ty, span),
+            MarkerPlace::Register(name) => convert(register(name, span), &ty),
+            MarkerPlace::Memory { base, index, offset } => {
+                let scaled = index.map(|(name, scale)| times(register(name, span), scale, span));
+                let parts = base.map(|name| register(name, span)).into_iter().chain(scaled);
+                let add = |a, b| binary(BinaryOp::Add, a, b, Type::U64, span);
+                let base = parts.reduce(add).unwrap_or_else(|| int(0, Type::U64, span));
+                expr(ExprKind::Load { base: Box::new(base), offset }, ty, span)
+            }
+            MarkerPlace::Unreadable(written) => self.unreadable(number, &written, span),
+        }
+    }
+
+    fn unreadable(&mut self, number: u32, written: &str, span: Span) -> Expr {
+        let message = format!("`arg{number}` of `{}` cannot be read", self.scope.symbol);
+        let error = self.error("E0122", span, message);
+        error.note(format!(
+            "the file says that it is at `{written}`: a floating-point number, or a place unknown here"
+        ));
+        unknown(span)
+    }
+}
+
+fn register(name: String, span: Span) -> Expr {
+    expr(ExprKind::Reg(name), Type::U64, span)
+}
+
+fn times(value: Expr, scale: u8, span: Span) -> Expr {
+    match scale {
+        1 => value,
+        _ => binary(BinaryOp::Mul, value, int(i64::from(scale), Type::U64, span), Type::U64, span),
+    }
+}

@@ -1,0 +1,605 @@
+//! Functions with a value, one arm each.
+
+use crate::check::variables::has_mode;
+use crate::check::{Checker, limits};
+use crate::expand::{devices, kernel_names};
+use crate::hir::make::{binary, convert, expr, int, is_unknown, not, unknown};
+use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, MapId, StackMode, Type};
+use crate::resolve::functions::did_you_mean;
+use crate::source::span::Span;
+use crate::syntax::ast;
+
+/// Registers that `reg` reads, by architecture.
+static REGISTERS_OF: &[(&str, &[&str])] = &[
+    (
+        "x86_64",
+        &[
+            "r15", "r14", "r13", "r12", "r11", "r10", "r9", "r8", "bp", "bx", "cx", "dx", "si", "di", "ax",
+            "ip", "pc", "sp", "cs", "ss", "flags",
+        ],
+    ),
+    (
+        "aarch64",
+        &[
+            "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+            "r15", "r16", "r17", "r18", "r19", "r20", "r21", "r22", "r23", "r24", "r25", "r26", "r27", "r28",
+            "r29", "r30", "pc", "sp", "pstate",
+        ],
+    ),
+];
+
+/// The registers of an architecture as Rust names it; none where it is not supported.
+pub fn registers(arch: &str) -> &'static [&'static str] {
+    REGISTERS_OF.iter().find(|(name, _)| *name == arch).map_or(&[], |(_, registers)| registers)
+}
+
+impl Checker<'_> {
+    /// A built-in function with as many arguments as it takes.
+    pub fn function(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Expr {
+        match name {
+            "str" => self.read_str(args, span),
+            "strncmp" => self.strncmp(args, span),
+            "strcontains" => self.strcontains(args, span),
+            "strftime" => self.strftime(args, span),
+            "usym" => self.usym(&args[0], span),
+            "folded" => self.folded(&args[0], span),
+            "reg" => self.register(&args[0], span),
+            "len" => self.len(&args[0], span),
+            "strlen" => self.strlen(&args[0], span),
+            "strstr" => self.strstr(args, span),
+            "strcap" => self.strcap(&args[0], span),
+            "str_concat" => self.concat(args, span),
+            "tolower" | "toupper" => self.letters(name, &args[0], span),
+            "memcmp" => self.memcmp(args, span),
+            "find" => self.find(args, span),
+            "ntop" => self.ntop(args, span),
+            "pton" => self.pton(&args[0], span),
+            "macaddr" => self.macaddr(&args[0], span),
+            "uaddr" => self.uaddr(&args[0], span),
+            "uptr" => self.expr(&args[0]),
+            "kptr" => self.kptr(&args[0], span),
+            "is_err" => self.is_kernel_error(&args[0], span),
+            "default_str_length" => int(i64::from(self.config.max_strlen), Type::U64, span),
+            _ if name.starts_with("is_") && name != "is_error" => self.is_kind(name, &args[0], span),
+            "ppid" | "pcomm" => self.parent_of(name, &args[0], span),
+            "username" if args.is_empty() => {
+                let uid = Box::new(convert(expr(ExprKind::Uid, Type::U32, span), &Type::I64));
+                expr(ExprKind::Lookup(uid), Type::Lookup(Lookup::User), span)
+            }
+            "bswap" => self.byte_swap(&args[0], span),
+            "buf" => self.buf(args, span),
+            "cgroupid" => self.cgroup_id(&args[0], span),
+            "comm" if has_mode(name, &args[0]) => self.moded(name, &args[0], span),
+            "comm" => {
+                let name = self.lookup(Lookup::Comm, &args[0], span);
+                if is_unknown(&name) {
+                    self.suggest_mode("comm", &args[0]);
+                }
+                name
+            }
+            "strerror" => self.lookup(Lookup::Error, &args[0], span),
+            "is_error" => self.is_error(&args[0], span),
+            "error_text" => self.error_text(&args[0], span),
+            // Forms have replaced those that are right; what is wrong with others has been said.
+            "alloc_base" | "alloc_size" | "alloc_site" => unknown(span),
+            "kernel_name" => self.kernel_form(&args[1..], span),
+            "signal_name" => self.lookup(Lookup::Signal, &args[0], span),
+            "ksym" => self.lookup(Lookup::Ksym, &args[0], span),
+            "syscall_name" => self.lookup(Lookup::Syscall, &args[0], span),
+            "username" => self.lookup(Lookup::User, &args[0], span),
+            "cgroup_path" => self.lookup(Lookup::CgroupPath, &args[0], span),
+            "size_text" => self.lookup(Lookup::Size, &args[0], span),
+            "time_text" => self.lookup(Lookup::Time, &args[0], span),
+            "has_key" => self.has_key(args, span),
+            "delete" => self.delete(args, span).pop().unwrap_or_else(|| unknown(span)),
+            "ustack" | "dw_ustack" | "kstack" => self.stack(name, args, span),
+            "nsecs" | "pid" | "tid" => self.moded(name, &args[0], span),
+            other => unreachable!("built-in function `{other}` has no arm"),
+        }
+    }
+
+    /// The result of a call, and what is known of its enum.
+    fn result(&mut self, arg: &ast::Expr, function: &str) -> Option<(Expr, &'static cuda::errors::Results)> {
+        let value = self.expr(arg);
+        if is_unknown(&value) {
+            return None;
+        }
+        let known = match value.ty {
+            Type::Enum(id) => cuda::errors::results(&self.types.enum_def(id).name),
+            _ => None,
+        };
+        if known.is_none() {
+            let message =
+                format!("`{function}` takes the result of a CUDA call, found {}", self.types.show(&value.ty));
+            let error = self.error("E0210", arg.span, message);
+            error.help("it is `retval` in a `uretprobe`; cast a number to what it is: `(CUresult)n`, `(cudaError_t)n`");
+        }
+        known.map(|known| (value, known))
+    }
+
+    /// It is none of the results that are fine.
+    fn is_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some((value, known)) = self.result(arg, "is_error") else { return int(0, Type::Bool, span) };
+        self.once(value, |_, value| {
+            let differs = |fine: &i64| {
+                let fine = int(*fine, value.ty.clone(), span);
+                binary(BinaryOp::Ne, value.clone(), fine, Type::Bool, span)
+            };
+            let tests = known.fine.iter().map(differs);
+            let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
+            tests.reduce(both).unwrap_or_else(|| int(0, Type::Bool, span))
+        })
+    }
+
+    /// `is_ptr(e)` and its like: what is known of an expression now.
+    fn is_kind(&mut self, function: &str, arg: &ast::Expr, span: Span) -> Expr {
+        let place = self.place(arg);
+        if is_unknown(&place) {
+            return unknown(span);
+        }
+        let holds = match function {
+            "is_ptr" => matches!(place.ty, Type::Pointer(_)),
+            "is_str" => matches!(place.ty, Type::Str(_)),
+            "is_array" => matches!(place.ty, Type::Array(..)),
+            "is_integer" => matches!(place.ty, Type::Int { .. }),
+            "is_unsigned_integer" => matches!(place.ty, Type::Int { signed: false, .. }),
+            _ => matches!(place.kind, ExprKind::Int(_) | ExprKind::Str(_)),
+        };
+        int(i64::from(holds), Type::Bool, span)
+    }
+
+    /// The last addresses are error numbers: IS_ERR of include/linux/err.h.
+    fn is_kernel_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        const MAX_ERRNO: i64 = 4095;
+        let pointer = self.number(arg, "what `is_err` takes");
+        if is_unknown(&pointer) {
+            return unknown(span);
+        }
+        let least = int(-MAX_ERRNO, Type::U64, span);
+        binary(BinaryOp::Ge, convert(pointer, &Type::U64), least, Type::Bool, span)
+    }
+
+    /// What it means, found when it is printed.
+    fn error_text(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some((value, known)) = self.result(arg, "error_text") else { return unknown(span) };
+        let lookup = match known {
+            known if *known == cuda::errors::DRIVER => Lookup::DriverResult,
+            known if *known == cuda::errors::RUNTIME => Lookup::RuntimeResult,
+            _ => {
+                let message = format!("there are no words for the results of `{}`", known.name);
+                self.error("E0210", arg.span, message).help("print the result itself: it has a name");
+                return unknown(span);
+            }
+        };
+        expr(ExprKind::Lookup(Box::new(convert(value, &Type::I64))), Type::Lookup(lookup), span)
+    }
+
+    /// What forms put in, for which no script has a name.
+    pub fn of_forms(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
+        let value = self.expr(arg);
+        if is_unknown(&value) {
+            return unknown(span);
+        }
+        match kernel_names::FORMS.iter().chain(devices::SHOWN).find(|(_, function, _)| *function == name) {
+            Some((.., lookup)) => {
+                let id = Box::new(convert(value, &Type::I64));
+                expr(ExprKind::Lookup(id), Type::Lookup(*lookup), span)
+            }
+            None if name == kernel_names::TEXT => {
+                let base = Box::new(convert(value, &Type::U64));
+                expr(ExprKind::ReadStr { base, limit: None }, Type::Str(kernel_names::BYTES), span)
+            }
+            None => expr(ExprKind::StrHash(Box::new(value)), Type::U64, span),
+        }
+    }
+
+    /// `kernel_name(h, what)`: forms leave those alone that they do not know.
+    fn kernel_form(&mut self, form: &[ast::Expr], span: Span) -> Expr {
+        let span = form.first().map_or(span, |form| form.span);
+        let error = self.error("E0210", span, "there is no such form of a kernel's name");
+        error.help("there are `short`, `full` and `mangled`: `kernel_name(args.kernel, full)`");
+        unknown(span)
+    }
+
+    /// The text of a kernel's name, as the driver knows it and as far as conditions look at it.
+    pub fn kernel_text(&mut self, name: Expr) -> Expr {
+        let span = name.span;
+        let map = self.map_id(kernel_names::TEXTS, span);
+        if !self.maps[map.0 as usize].is_known(&self.types) {
+            return unknown(span);
+        }
+        let id = expr(ExprKind::Cast(Box::new(name)), Type::U64, span);
+        let kind = ExprKind::MapGet { map, key: vec![id] };
+        let whole = expr(kind, Type::Str(kernel_names::BYTES), span);
+        expr(ExprKind::Cast(Box::new(whole)), Type::Str(kernel_names::COMPARED), span)
+    }
+
+    /// 0 if equal, else 1.
+    fn strncmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let (lhs, rhs) = (self.string(&args[0]), self.string(&args[1]));
+        let limit = self.constant(&args[2], "the length of `strncmp`");
+        let (Some(lhs), Some(rhs), Some(limit)) = (lhs, rhs, limit) else { return unknown(span) };
+        let Some(limit) = u32::try_from(limit).ok().filter(|&n| n > 0) else {
+            self.error("E0222", args[2].span, "the length of `strncmp` is 1 at least");
+            return unknown(span);
+        };
+        let equal = match (&lhs.ty, &rhs.ty) {
+            (Type::Name(_), _) => self.name_prefix(&lhs, &rhs, limit, span),
+            (_, Type::Name(_)) => self.name_prefix(&rhs, &lhs, limit, span),
+            _ => {
+                let kind = ExprKind::StrEq { lhs: Box::new(lhs), rhs: Box::new(rhs), limit: Some(limit) };
+                expr(kind, Type::Bool, span)
+            }
+        };
+        if is_unknown(&equal) { equal } else { convert(not(equal, span), &Type::I64) }
+    }
+
+    fn name_prefix(&mut self, name: &Expr, other: &Expr, limit: u32, span: Span) -> Expr {
+        let ExprKind::Str(bytes) = &other.kind else { return self.name_against_value(span) };
+        let limit = limit as usize;
+        let cut = |text: &[u8]| text[..text.len().min(limit)].to_vec();
+        let (start, shown) = (cut(bytes), String::from_utf8_lossy(&cut(bytes)).into_owned());
+        let test = |candidate: &str| cut(candidate.as_bytes()) == start;
+        self.name_test(name, (&format!("that begins with `{shown}`"), other.span), test, span)
+    }
+
+    fn strcontains(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let (haystack, needle) = (self.string(&args[0]), self.readable(&args[1], "strcontains"));
+        let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
+        let ExprKind::Str(needle) = needle.kind else {
+            if let Type::Name(_) = haystack.ty {
+                return self.name_against_value(span);
+            }
+            let found = search(haystack, needle, span);
+            return binary(BinaryOp::Ge, found, int(0, Type::I64, span), Type::Bool, span);
+        };
+        if needle.is_empty() {
+            return int(1, Type::Bool, span);
+        }
+        if let Type::Name(_) = haystack.ty {
+            let text = String::from_utf8_lossy(&needle).into_owned();
+            return self.name_test(
+                &haystack,
+                (&format!("with `{text}` in it"), args[1].span),
+                |name| name.contains(&text),
+                span,
+            );
+        }
+        expr(ExprKind::StrContains { haystack: Box::new(haystack), needle }, Type::Bool, span)
+    }
+
+    /// A string or a name.
+    fn string(&mut self, e: &ast::Expr) -> Option<Expr> {
+        let value = self.expr(e);
+        match &value.ty {
+            Type::Void => None,
+            Type::Str(_) | Type::Name(_) => Some(value),
+            ty if is_kernel_name(ty) => Some(self.kernel_text(value)),
+            other => {
+                let message = format!("expected a string, found {}", self.types.show(other));
+                let is_pointer = matches!(other, Type::Pointer(_) | Type::Int { .. });
+                let error = self.error("E0210", e.span, message);
+                if is_pointer {
+                    error.help("read the text first: `str(p)`");
+                }
+                None
+            }
+        }
+    }
+
+    /// A string whose bytes can be looked at when the body runs; of names there are only ids then.
+    fn readable(&mut self, e: &ast::Expr, function: &str) -> Option<Expr> {
+        let value = self.string(e)?;
+        if let Type::Name(_) = value.ty {
+            let message = format!("`{function}` cannot look into {}", self.types.show(&value.ty));
+            self.error("E0210", e.span, message).help("use `==`, `strncmp` or `strcontains`");
+            return None;
+        }
+        Some(value)
+    }
+
+    fn strlen(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        match self.readable(arg, "strlen") {
+            Some(Expr { kind: ExprKind::Str(text), .. }) => int(text.len() as i64, Type::U64, span),
+            Some(text) => expr(ExprKind::StrLen(Box::new(text)), Type::U64, span),
+            None => unknown(span),
+        }
+    }
+
+    fn strstr(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let (haystack, needle) = (self.readable(&args[0], "strstr"), self.readable(&args[1], "strstr"));
+        let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
+        let ExprKind::Str(needle) = needle.kind else { return search(haystack, needle, span) };
+        if needle.is_empty() {
+            return int(0, Type::I64, span);
+        }
+        expr(ExprKind::StrFind { haystack: Box::new(haystack), needle }, Type::I64, span)
+    }
+
+    /// Bytes that a string has room for, its NUL included.
+    fn strcap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        match self.readable(arg, "strcap").map(|value| value.ty) {
+            Some(Type::Str(capacity)) => int(i64::from(capacity), Type::I64, span),
+            _ => unknown(span),
+        }
+    }
+
+    /// The result has room for both.
+    fn concat(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let (lhs, rhs) = (self.readable(&args[0], "str_concat"), self.readable(&args[1], "str_concat"));
+        let (Some(lhs), Some(rhs)) = (lhs, rhs) else { return unknown(span) };
+        let (Type::Str(a), Type::Str(b)) = (&lhs.ty, &rhs.ty) else { return unknown(span) };
+        let capacity = a + b - 1;
+        if i64::from(capacity) > limits::STRING_BYTES {
+            let message =
+                format!("these strings take {capacity} bytes together, {} at most", limits::STRING_BYTES);
+            self.error("E0227", span, message).help("shorten them: `str(p, 64)`");
+            return unknown(span);
+        }
+        let kind = ExprKind::StrConcat { lhs: Box::new(lhs), rhs: Box::new(rhs) };
+        expr(kind, Type::Str(capacity), span)
+    }
+
+    /// `tolower(text)`, `toupper(text)`
+    fn letters(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
+        let Some(text) = self.readable(arg, name) else { return unknown(span) };
+        let ty = text.ty.clone();
+        expr(ExprKind::StrCase { text: Box::new(text), upper: name == "toupper" }, ty, span)
+    }
+
+    fn byte_swap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let value = self.expr(arg);
+        let bytes = match value.ty {
+            Type::Void => return unknown(span),
+            Type::Int { bytes, .. } => bytes,
+            _ => {
+                let message = format!("`bswap` takes an integer, found {}", self.types.show(&value.ty));
+                self.error("E0210", arg.span, message);
+                return unknown(span);
+            }
+        };
+        let ty = Type::Int { bytes, signed: false };
+        expr(ExprKind::ByteSwap(Box::new(convert(value, &ty))), ty, span)
+    }
+
+    /// `buf(p, n)`, `buf(array)`
+    fn buf(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let place = self.place(&args[0]);
+        let (base, size) = match &place.ty {
+            Type::Void => return unknown(span),
+            Type::Array(..) => {
+                let size = self.types.size(&place.ty);
+                if args.len() == 1
+                    && !matches!(
+                        place.kind,
+                        ExprKind::Load { .. } | ExprKind::ParamField { .. } | ExprKind::RetvalField { .. }
+                    )
+                {
+                    return expr(ExprKind::Cast(Box::new(place)), Type::Buf(size), span);
+                }
+                (self.address_of(place), Some(size))
+            }
+            Type::Str(_) => return self.buf_of_text(place, args, span),
+            Type::Pointer(_) | Type::Int { bytes: 8, .. } => (place, None),
+            other => {
+                let message = format!("`buf` takes an address, found {}", self.types.show(other));
+                self.error("E0210", args[0].span, message);
+                return unknown(span);
+            }
+        };
+        let len = match (args.get(1), size) {
+            (Some(arg), _) => convert(self.number(arg, "the length of `buf`"), &Type::U64),
+            (None, Some(size)) => int(i64::from(size), Type::U64, span),
+            (None, None) => {
+                let error = self.error("E0209", span, "`buf` of an address needs a length");
+                error.help("write `buf(pointer, length)`");
+                return unknown(span);
+            }
+        };
+        if is_unknown(&base) || is_unknown(&len) {
+            return unknown(span);
+        }
+        let most = self.config.max_strlen;
+        let capacity = match len.kind {
+            ExprKind::Int(length) if (1..=i64::from(most)).contains(&length) => length as u32,
+            ExprKind::Int(length) => {
+                let message = format!("the length of `buf` is from 1 to {most}, found {length}");
+                let error = self.error("E0222", span, message);
+                if length > i64::from(most) {
+                    error.help(format!("raise the limit: `config = {{ max_strlen = {length} }}`"));
+                }
+                return unknown(span);
+            }
+            _ => most,
+        };
+        let base = Box::new(convert(base, &Type::U64));
+        expr(ExprKind::ReadBuf { base, len: Box::new(len) }, Type::Buf(capacity), span)
+    }
+
+    /// `buf("text", 4)`: as many of its bytes.
+    fn buf_of_text(&mut self, text: Expr, args: &[ast::Expr], span: Span) -> Expr {
+        let most = self.config.max_strlen;
+        let length = match (args.get(1), &text.ty) {
+            (Some(arg), _) => crate::check::slots::literal(&self.number(arg, "the length of `buf`")),
+            (None, Type::Str(capacity)) => Some(i64::from(*capacity) - 1),
+            (None, _) => None,
+        };
+        match length.filter(|length| (1..=i64::from(most)).contains(length)) {
+            Some(length) => expr(ExprKind::Cast(Box::new(text)), Type::Buf(length as u32), span),
+            None => {
+                let message = format!("the length of a text's `buf` is a number from 1 to {most}");
+                self.error("E0222", span, message).help("write `buf(\"text\", 4)`");
+                unknown(span)
+            }
+        }
+    }
+
+    /// `strerror(n)` and its like.
+    fn lookup(&mut self, what: Lookup, arg: &ast::Expr, span: Span) -> Expr {
+        let number = self.number(arg, &format!("what `{}` takes", what.function()));
+        if is_unknown(&number) {
+            return unknown(span);
+        }
+        let number = Box::new(convert(number, &Type::I64));
+        expr(ExprKind::Lookup(number), Type::Lookup(what), span)
+    }
+
+    fn cgroup_id(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some(path) = self.text(arg, "the path of `cgroupid`") else { return unknown(span) };
+        let path = String::from_utf8_lossy(&path).into_owned();
+        match self.catalog.cgroup_id(&path) {
+            Some(id) => int(id as i64, Type::U64, span),
+            None => {
+                let error = self.error("E0210", arg.span, format!("`{path}` is no cgroup"));
+                error.help("name a directory under /sys/fs/cgroup");
+                unknown(span)
+            }
+        }
+    }
+
+    fn strftime(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let format = self.text(&args[0], "the format of `strftime`");
+        let ns = self.number(&args[1], "the time of `strftime`");
+        let Some(format) = format.filter(|_| !is_unknown(&ns)) else { return unknown(span) };
+        let ty = Type::Timestamp(String::from_utf8_lossy(&format).into_owned());
+        expr(ExprKind::Strftime(Box::new(convert(ns, &Type::U64))), ty, span)
+    }
+
+    /// `folded(stack)`: the same stack, printed in another way.
+    fn folded(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let stack = self.expr(arg);
+        match stack.ty {
+            Type::Stack { user, limit, .. } => {
+                Expr { ty: Type::Stack { user, limit, mode: StackMode::Folded }, ..stack }
+            }
+            _ if is_unknown(&stack) => stack,
+            _ => {
+                let message = format!("`folded` takes a stack, found {}", self.types.show(&stack.ty));
+                self.error("E0210", arg.span, message)
+                    .help("give it `ustack`, `kstack`, or a stack that was kept");
+                unknown(span)
+            }
+        }
+    }
+
+    fn usym(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let address = self.number(arg, "the address of `usym`");
+        if is_unknown(&address) {
+            return unknown(span);
+        }
+        expr(ExprKind::Usym(Box::new(convert(address, &Type::U64))), Type::Usym, span)
+    }
+
+    fn register(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some(name) = self.text(arg, "the name of a register") else { return unknown(span) };
+        let name = String::from_utf8_lossy(&name).into_owned();
+        let known = registers(std::env::consts::ARCH);
+        if !known.contains(&name.as_str()) {
+            let near = did_you_mean(&self.diags.similar(&name, known.iter().copied()));
+            let error = self.error("E0210", arg.span, format!("no register `{name}`"));
+            error.note(format!("registers are {}", known.join(" ")));
+            error.help.extend(near);
+            return unknown(span);
+        }
+        expr(ExprKind::Reg(name), Type::U64, span)
+    }
+
+    /// `len(@map)`, `len(ustack)`, `len(kstack(10))`
+    fn len(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let word = match &arg.kind {
+            ast::ExprKind::Ident(name) => name.as_str(),
+            ast::ExprKind::Call { name, .. } => name.node.as_str(),
+            _ => "",
+        };
+        if matches!(word, "ustack" | "kstack") {
+            return match self.expr(arg).ty {
+                Type::Stack { user, limit, .. } => expr(ExprKind::StackLen { user, limit }, Type::U64, span),
+                _ => unknown(span),
+            };
+        }
+        if self.is_copied_stack(arg) {
+            let error = self.error("E0210", arg.span, "the length of this stack was not kept");
+            error.help("`len($s)` is for a variable that `ustack` or `kstack` is assigned to");
+            return unknown(span);
+        }
+        let Some(map) = self.whole_map(arg, "len") else { return unknown(span) };
+        let state = &self.maps[map.0 as usize];
+        if state.key.get().as_ref().is_some_and(Vec::is_empty) {
+            let message = format!("`@{}` has no keys to count", state.name);
+            self.error("E0202", span, message).help("`len` takes a map with keys, or a stack");
+            return unknown(span);
+        }
+        expr(ExprKind::Len(map), Type::U64, span)
+    }
+
+    /// Forms have replaced the lengths of variables that a stack is assigned to directly.
+    fn is_copied_stack(&mut self, arg: &ast::Expr) -> bool {
+        let ast::ExprKind::Var(name) = &arg.kind else { return false };
+        let Some(id) = self.scope.lookup(name) else { return false };
+        matches!(self.scope.var(id).slot.get().ty(&self.types), Some(Type::Stack { .. }))
+    }
+
+    fn has_key(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let Some(map) = self.whole_map(&args[0], "has_key") else { return unknown(span) };
+        match self.given_key(map, &args[1], span) {
+            Some(key) => expr(ExprKind::HasKey { map, key }, Type::Bool, span),
+            None => unknown(span),
+        }
+    }
+
+    /// A key that stands as an argument: `k`, `(a, b)`.
+    fn given_key(&mut self, map: MapId, key: &ast::Expr, span: Span) -> Option<Vec<Expr>> {
+        let name = self.maps[map.0 as usize].name.clone();
+        self.cell(&name, Some(std::slice::from_ref(key)), span).map(|(_, key)| key)
+    }
+
+    /// `delete(@m, k)`, `delete(@scalar)`, and of old `delete(@a[k], @b[k])`: one expression for each key.
+    pub fn delete(&mut self, args: &[ast::Expr], span: Span) -> Vec<Expr> {
+        let is_old = |arg: &ast::Expr| matches!(&arg.kind, ast::ExprKind::Map { keys: Some(_), .. });
+        if is_old(&args[0]) {
+            return args.iter().filter_map(|arg| self.delete_cell(arg)).collect();
+        }
+        let Some(map) = self.whole_map(&args[0], "delete") else { return Vec::new() };
+        let key = match &args[1..] {
+            [] => self.key_of_scalar(map, span),
+            [key] => self.given_key(map, key, span),
+            _ => {
+                let error = self.error("E0209", span, "`delete` takes a map and one key");
+                error.help("put a key of several values in parentheses: `delete(@map, (a, b))`");
+                None
+            }
+        };
+        key.map(|key| expr(ExprKind::Delete { map, key }, Type::Bool, span)).into_iter().collect()
+    }
+
+    fn key_of_scalar(&mut self, map: MapId, span: Span) -> Option<Vec<Expr>> {
+        let state = &self.maps[map.0 as usize];
+        if state.key.get().as_ref().is_some_and(|key| !key.is_empty()) {
+            let name = state.name.clone();
+            let error = self.error("E0202", span, format!("`delete` needs to know which key of `@{name}`"));
+            error.help(format!("write `delete(@{name}, key)`, or `clear(@{name})` for all keys"));
+            return None;
+        }
+        Some(Vec::new())
+    }
+
+    fn delete_cell(&mut self, arg: &ast::Expr) -> Option<Expr> {
+        let ast::ExprKind::Map { name, keys } = &arg.kind else {
+            self.error("E0210", arg.span, "expected a map with a key").help("write `delete(@map, key)`");
+            return None;
+        };
+        let (map, key) = self.cell(name, keys.as_deref(), arg.span)?;
+        Some(expr(ExprKind::Delete { map, key }, Type::Bool, arg.span))
+    }
+}
+
+/// Where a text that is known when the body runs begins in another.
+fn search(haystack: Expr, needle: Expr, span: Span) -> Expr {
+    let kind = ExprKind::StrSearch { haystack: Box::new(haystack), needle: Box::new(needle) };
+    expr(kind, Type::I64, span)
+}
+
+/// A number that prints as a kernel's name.
+pub fn is_kernel_name(ty: &Type) -> bool {
+    matches!(ty, Type::Lookup(Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled))
+}

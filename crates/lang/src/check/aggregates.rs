@@ -1,0 +1,452 @@
+//! Structs, arrays and records as values: what is one, what is in it, casts to and from them.
+
+use rustc_hash::FxHashSet;
+
+use crate::builtins::network::is_bytes;
+use crate::catalog::KERNEL;
+use crate::check::slots::literal;
+use crate::check::stmt::changes;
+use crate::check::{Checker, limits};
+use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown};
+use crate::hir::{BinaryOp, Expr, ExprKind, StructId, Type};
+use crate::resolve::functions::did_you_mean;
+use crate::resolve::usage::is_args;
+use crate::source::span::Span;
+use crate::syntax::ast;
+use crate::types::{CHAR, U8, is_scalar};
+use std::sync::Arc;
+
+/// Fields that a message lists.
+const LISTED: usize = 20;
+
+/// `its fields are a, b`
+pub fn fields_are<'s>(names: impl ExactSizeIterator<Item = &'s String>) -> String {
+    let more = names.len().saturating_sub(LISTED);
+    let shown: Vec<&str> = names.take(LISTED).map(String::as_str).collect();
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("its fields are {}{rest}", shown.join(", "))
+}
+
+/// Why something that travels by value cannot be read.
+const NOT_PASSED: &str = "floating-point numbers and vectors travel in registers that probes cannot read; text and long arrays \
+                          that are passed by value are no values here";
+
+/// It is no memory: it travels in registers or on the stack.
+pub(super) fn is_passed(place: &Expr) -> bool {
+    matches!(place.kind, ExprKind::Param(_) | ExprKind::ParamField { .. } | ExprKind::RetvalField { .. })
+}
+
+/// So many bytes into what travels by value.
+fn offset_by(place: &Expr, bytes: u32, ty: Type) -> Option<Expr> {
+    let kind = match place.kind {
+        ExprKind::ParamField { param, offset } => ExprKind::ParamField { param, offset: offset + bytes },
+        ExprKind::RetvalField { offset } => ExprKind::RetvalField { offset: offset + bytes },
+        _ => return None,
+    };
+    Some(expr(kind, ty, place.span))
+}
+
+/// How the parts of a record are asked for.
+pub(super) const BY_NAME: &str = "parts of a record are asked for by name: `.name`";
+
+impl Checker<'_> {
+    /// Of what lies in memory the value: text of a char array, the bytes of other arrays and of structs.
+    pub fn value_of(&mut self, place: Expr) -> Expr {
+        match &place.ty {
+            Type::Array(element, count) if **element == CHAR => self.text_in(place.clone(), *count),
+            Type::Struct(id) => {
+                let id = *id;
+                self.struct_value(place, id)
+            }
+            Type::Float(bytes) => {
+                let bytes = *bytes;
+                self.float_value(place, bytes)
+            }
+            Type::Array(..) if is_passed(&place) => self.passed_value(place),
+            Type::Array(..) => self.sized(place),
+            Type::Str(_) => up_to_nul(place),
+            _ => place,
+        }
+    }
+
+    /// The text of a char array in memory or in a value.
+    fn text_in(&mut self, place: Expr, count: u32) -> Expr {
+        let (span, ty) = (place.span, Type::Str((count + 1).min(self.config.max_strlen)));
+        let kind = match place.kind {
+            ExprKind::Load { .. } | ExprKind::ParamField { .. } | ExprKind::RetvalField { .. } => {
+                let base = self.address_of(place);
+                ExprKind::ReadStr { base: Box::new(base), limit: None }
+            }
+            _ => ExprKind::Cast(Box::new(place)),
+        };
+        expr(kind, ty, span)
+    }
+
+    fn struct_value(&mut self, place: Expr, id: StructId) -> Expr {
+        self.types.complete(id);
+        if is_passed(&place) { self.passed_value(place) } else { self.sized(place) }
+    }
+
+    /// A value of bytes that are neither too many nor unknown.
+    fn sized(&mut self, place: Expr) -> Expr {
+        let size = self.types.size(&place.ty);
+        let shown = self.types.show(&place.ty);
+        if size == 0 {
+            self.error("E0226", place.span, format!("nothing is known of what is in `{shown}`"));
+            return unknown(place.span);
+        }
+        let values = self.types.extent(&place.ty).values;
+        if size > limits::VALUE_BYTES || values > limits::TUPLE_VALUES {
+            let message = match size > limits::VALUE_BYTES {
+                true => format!("`{shown}` takes {size} bytes as a value, {} at most", limits::VALUE_BYTES),
+                false => {
+                    format!("`{shown}` has {values} members as a value, {} at most", limits::TUPLE_VALUES)
+                }
+            };
+            self.error("E0227", place.span, message).help("name the members that are needed");
+            return unknown(place.span);
+        }
+        place
+    }
+
+    /// What travels by value, whole: what cannot be read of it is left out, and said.
+    fn passed_value(&mut self, place: Expr) -> Expr {
+        let (span, ty) = (place.span, place.ty.clone());
+        let text = self.src.slice(span).to_owned();
+        let mut left_out = Vec::new();
+        match self.what_passes(place, &text, &mut left_out) {
+            Some(value) => {
+                self.say_left_out(&text, &left_out, span);
+                value
+            }
+            None => {
+                let message =
+                    format!("nothing of `{}` can be read as it is passed here", self.types.show(&ty));
+                self.error("E0226", span, message).note(NOT_PASSED);
+                unknown(span)
+            }
+        }
+    }
+
+    /// A parameter or a result: a struct is a record of its members, an array a tuple. Names of what cannot be read go to
+    /// `left_out`; `None` if nothing can.
+    pub fn what_passes(&mut self, place: Expr, name: &str, left_out: &mut Vec<String>) -> Option<Expr> {
+        let span = place.span;
+        let value = match place.ty.clone() {
+            Type::Struct(id) => {
+                self.types.complete(id);
+                let fields = self.types.struct_def(id).fields.clone();
+                let (mut names, mut parts) = (Vec::new(), Vec::new());
+                for field in fields {
+                    let within = format!("{name}.{}", field.name);
+                    let Some(member) = self.types.member(id, &field.name).filter(|member| !member.float)
+                    else {
+                        left_out.push(within);
+                        continue;
+                    };
+                    let member = self.member(place.clone(), &member, span);
+                    if let Some(value) = self.what_passes(member, &within, left_out) {
+                        names.push(field.name);
+                        parts.push(value);
+                    }
+                }
+                (!parts.is_empty()).then(|| self.record_of(names, parts, span))
+            }
+            Type::Array(element, count) if count <= limits::PASSED_ELEMENTS && *element != CHAR => {
+                let size = self.types.size(&element);
+                let at = |n: u32| offset_by(&place, n * size, (*element).clone());
+                let parts: Option<Vec<Expr>> =
+                    (0..count).map(|n| self.what_passes(at(n)?, name, &mut Vec::new())).collect();
+                parts.filter(|parts| !parts.is_empty()).map(|parts| {
+                    let ty = Type::Tuple(parts.iter().map(|part| part.ty.clone()).collect());
+                    expr(ExprKind::Tuple(parts), ty, span)
+                })
+            }
+            Type::Array(..) | Type::Void => None,
+            _ => return Some(place),
+        };
+        // Its members have been named where they are what is missing.
+        if value.is_none() && !left_out.iter().any(|known| known.starts_with(name)) {
+            left_out.push(name.to_owned());
+        }
+        value
+    }
+
+    /// Warns of what a record lacks.
+    pub fn say_left_out(&mut self, whole: &str, names: &[String], span: Span) {
+        if names.is_empty() {
+            return;
+        }
+        let shown: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{name}`")).collect();
+        let more = if names.len() > LISTED { ", ..." } else { "" };
+        let plural = if names.len() == 1 { "is" } else { "are" };
+        let symbol = self.scope.symbol.clone();
+        let of = if symbol.is_empty() { String::new() } else { format!(" of `{symbol}`") };
+        let message = format!("{}{more} {plural} not in `{whole}`{of}", shown.join(", "));
+        self.warning("W0261", span, message).note(NOT_PASSED);
+    }
+
+    /// A record of values by name.
+    pub fn record_of(&mut self, names: Vec<String>, parts: Vec<Expr>, span: Span) -> Expr {
+        if parts.iter().any(is_unknown) {
+            return unknown(span);
+        }
+        if !self.fits_tuple(&parts, span) {
+            return unknown(span);
+        }
+        let types = parts.iter().map(|part| part.ty.clone()).collect();
+        expr(ExprKind::Tuple(parts), Type::Record(names.into(), types), span)
+    }
+
+    /// `(a = 1, b = "x")`
+    pub fn record(&mut self, members: &[(ast::Name, ast::Expr)], span: Span) -> Expr {
+        let parts: Vec<Expr> = members.iter().map(|(_, value)| self.expr(value)).collect();
+        let names = self.names_of(members);
+        self.record_of(names, parts, span)
+    }
+
+    /// The names of a record's members, which differ.
+    pub fn names_of(&mut self, members: &[(ast::Name, ast::Expr)]) -> Vec<String> {
+        let mut known = FxHashSet::default();
+        for (name, _) in members {
+            if !known.insert(&name.node) {
+                self.error("E0241", name.span, format!("`{}` is twice in this record", name.node));
+            }
+        }
+        members.iter().map(|(name, _)| name.node.clone()).collect()
+    }
+
+    /// `$r.a`
+    pub fn record_field(&mut self, names: &[String], base: Expr, name: &ast::Name, span: Span) -> Expr {
+        let Type::Record(_, types) = &base.ty else { return unknown(span) };
+        let Some(at) = names.iter().position(|known| *known == name.node) else {
+            let near = did_you_mean(&self.diags.similar(&name.node, names.iter().map(String::as_str)));
+            let error = self.error("E0214", name.span, format!("the record has no field `{}`", name.node));
+            error.note(fields_are(names.iter())).help.extend(near);
+            return unknown(span);
+        };
+        let ty = types[at].clone();
+        expr(ExprKind::TupleGet { base: Box::new(base), index: at as u32 }, ty, span)
+    }
+
+    /// `(uint32)x`, `(struct point *)p`, `(uint8[8])x`
+    pub fn cast(&mut self, name: &ast::TypeName, inner: &ast::Expr, span: Span) -> Expr {
+        let value = self.expr(inner);
+        // What lies in the kernel may be one of its structs, whatever is probed.
+        let sight = self.types.sight.clone();
+        if value.in_kernel() && !sight.contains(&KERNEL) {
+            self.types.sight.push(KERNEL);
+        }
+        let ty = self.spelled(name);
+        self.types.sight = sight;
+        let Some(ty) = ty.map(|spelled| self.array_for(spelled, name, &value.ty)) else {
+            return unknown(span);
+        };
+        if is_unknown(&value) {
+            return if is_scalar(&ty) { int(0, ty, span) } else { unknown(span) };
+        }
+        if is_scalar(&ty) && is_scalar(&value.ty) {
+            // A literal that was cast has a type of its own and adapts no more, and so has a register.
+            let same = value.ty == ty && literal(&value).is_none() && !self.is_register(&value);
+            return if same { value } else { expr(ExprKind::Cast(Box::new(value)), ty, span) };
+        }
+        if value.ty == ty {
+            return value;
+        }
+        if let (Type::Int { .. }, Some(whole)) = (&ty, self.truncated(&value, span)) {
+            return convert(whole, &ty);
+        }
+        if let (Type::Str(_), Type::Bool) = (&value.ty, &ty) {
+            // A text holds if it is not empty.
+            let index = Box::new(int(0, Type::U64, span));
+            let first = expr(ExprKind::StrIndex { base: Box::new(value), index }, U8, span);
+            return binary(BinaryOp::Ne, first, int(0, U8, span), Type::Bool, span);
+        }
+        self.cast_whole(value, ty, span)
+    }
+
+    /// The array that a value is cast to: `int8[]` has as many elements as fit, and an array of `int8` prints as numbers, which one
+    /// of `char` does not.
+    fn array_for(&self, ty: Type, name: &ast::TypeName, value: &Type) -> Type {
+        let Type::Array(element, count) = ty else { return ty };
+        let element = if *element == CHAR && name.name.starts_with("int8") { Arc::new(U8) } else { element };
+        let count = match count {
+            0 => self.types.size(value) / self.types.size(&element).max(1),
+            count => count,
+        };
+        Type::Array(element, count)
+    }
+
+    /// Between an integer and an array of as many bytes; from a string to an array of bytes.
+    fn cast_whole(&mut self, value: Expr, ty: Type, span: Span) -> Expr {
+        let bytes = self.types.size(&ty);
+        match (&value.ty, &ty) {
+            (from, Type::Array(element, _))
+                if is_scalar(from) && is_scalar(element) && matches!(bytes, 1 | 2 | 4 | 8) =>
+            {
+                let word = Type::Int { bytes: bytes as u8, signed: false };
+                let value = match literal(&value) {
+                    Some(_) => expr(ExprKind::Cast(Box::new(value)), word, span),
+                    None if self.types.size(from) == bytes => convert(value, &word),
+                    None => return self.no_cast(&value.ty, &ty, span),
+                };
+                expr(ExprKind::Cast(Box::new(value)), ty, span)
+            }
+            (Type::Str(_), Type::Array(_, 1..)) if is_bytes(&ty) => match value.kind {
+                ExprKind::Str(mut text) => {
+                    text.resize(bytes as usize, 0);
+                    expr(ExprKind::Str(text), ty, span)
+                }
+                _ => expr(ExprKind::Cast(Box::new(value)), ty, span),
+            },
+            (Type::Array(..), to @ Type::Int { .. }) if self.types.size(&value.ty) == self.types.size(to) => {
+                expr(ExprKind::Cast(Box::new(value)), ty, span)
+            }
+            _ => self.no_cast(&value.ty, &ty, span),
+        }
+    }
+
+    fn no_cast(&mut self, from: &Type, to: &Type, span: Span) -> Expr {
+        let message = format!("cannot cast {} to {}", self.types.show(from), self.types.show(to));
+        let whole = matches!(to, Type::Struct(_));
+        let error = self.error("E0217", span, message);
+        error.note(
+            "numbers, bools, enums and pointers can be cast to each other, numbers to arrays of as many bytes and back, and strings to arrays of bytes",
+        );
+        if whole {
+            error.help("cast the address to a pointer: `*(struct NAME *)p`");
+        }
+        unknown(span)
+    }
+
+    /// `e[i]`
+    pub fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
+        if let (true, ast::ExprKind::Str(name)) = (is_args(base), &index.kind) {
+            let help = format!("write `args.{}`", String::from_utf8_lossy(name));
+            self.error("E0214", span, "arguments are named behind a dot").help(help);
+            return unknown(span);
+        }
+        let keyed = matches!(base.kind, ast::ExprKind::Map { keys: Some(_), .. });
+        let base = self.place(base);
+        let index = self.number(index, "an index");
+        if is_unknown(&base) || is_unknown(&index) {
+            return unknown(span);
+        }
+        match base.ty.clone() {
+            Type::Str(_) => {
+                let kind = ExprKind::StrIndex { base: Box::new(base), index: Box::new(index) };
+                expr(kind, U8, span)
+            }
+            Type::Tuple(_) => self.tuple_at(base, &index, span),
+            Type::Array(element, count) => self.array_element(base, &element, count, index, span),
+            Type::Pointer(element) if *element != Type::Void => self.element(base, &element, index, span),
+            other => {
+                let shown = self.types.show(&other);
+                let error = self.error("E0214", span, format!("{shown} cannot be indexed"));
+                if matches!(other, Type::Record(..)) {
+                    error.help(BY_NAME);
+                }
+                if keyed {
+                    error.help("all keys stand in one pair of brackets: `@m[a, b]`");
+                }
+                unknown(span)
+            }
+        }
+    }
+
+    fn array_element(&mut self, base: Expr, element: &Type, count: u32, index: Expr, span: Span) -> Expr {
+        let at = literal(&index);
+        // An array without a length, at the end of a struct, is as long as the program made it.
+        if count > 0 && at.is_some_and(|at| at < 0 || at >= i64::from(count)) {
+            let message = format!("the index is out of bounds: the array has {count} elements");
+            self.error("E0214", index.span, message).help("elements count from 0");
+            return unknown(span);
+        }
+        let size = self.types.size(element);
+        match (base.kind, at) {
+            // What was passed by value has no address that a script could know; an element that is named has its place.
+            (ExprKind::ParamField { param, offset }, Some(at)) if count > 0 => {
+                let offset = offset + at as u32 * size;
+                expr(ExprKind::ParamField { param, offset }, element.clone(), span)
+            }
+            (ExprKind::RetvalField { offset }, Some(at)) if count > 0 => {
+                let offset = offset + at as u32 * size;
+                expr(ExprKind::RetvalField { offset }, element.clone(), span)
+            }
+            (
+                kind @ (ExprKind::Load { .. }
+                | ExprKind::Param(_)
+                | ExprKind::ParamField { .. }
+                | ExprKind::RetvalField { .. }),
+                at,
+            ) => {
+                let address = self.address_of(expr(kind, base.ty, base.span));
+                // So are those of one element, as structs without a length were written before there was `[]`.
+                let checked = at.is_none() && count > 1;
+                let address = if checked { in_bounds(address, &index, count) } else { address };
+                self.element(address, element, index, span)
+            }
+            (ExprKind::Member { base: inner, offset }, Some(at)) => {
+                let offset = offset + at as u32 * size;
+                expr(ExprKind::Member { base: inner, offset }, element.clone(), span)
+            }
+            (kind, Some(at)) => {
+                let base = Box::new(expr(kind, base.ty, base.span));
+                expr(ExprKind::Member { base, offset: at as u32 * size }, element.clone(), span)
+            }
+            (kind, None) if is_scalar(element) => {
+                let base = Box::new(expr(kind, base.ty, base.span));
+                let index = Box::new(convert(index, &Type::U64));
+                expr(ExprKind::Element { base, index }, element.clone(), span)
+            }
+            _ => {
+                let message = format!("which {} of this value must be known here", self.types.show(element));
+                let error = self.error("E0221", index.span, message);
+                error.help("read it where it lies: `p->items[$i]`");
+                unknown(span)
+            }
+        }
+    }
+
+    /// `base[index]` where `base` is an address.
+    fn element(&mut self, base: Expr, element: &Type, index: Expr, span: Span) -> Expr {
+        let size = i64::from(self.types.size(element));
+        let (base, offset) = match literal(&index).and_then(|at| at.checked_mul(size)) {
+            Some(offset) => (base, offset),
+            None => {
+                let index = convert(index, &Type::U64);
+                let bytes = binary(BinaryOp::Mul, index, int(size, Type::U64, span), Type::U64, span);
+                let base = convert(base, &Type::U64);
+                (binary(BinaryOp::Add, base, bytes, Type::U64, span), 0)
+            }
+        };
+        expr(ExprKind::Load { base: Box::new(base), offset }, element.clone(), span)
+    }
+}
+
+/// A text that is written out ends at its first NUL, as all others do.
+fn up_to_nul(mut text: Expr) -> Expr {
+    if let ExprKind::Str(bytes) = &mut text.kind {
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        bytes.truncate(end);
+    }
+    text
+}
+
+/// The address of an array if the index lies in it, else one that nothing can be read from, which is counted. An index
+/// that changes something is left alone: it is computed once.
+fn in_bounds(array: Expr, index: &Expr, count: u32) -> Expr {
+    let span = index.span;
+    if changes(index) {
+        return array;
+    }
+    let index = convert(index.clone(), &Type::U64);
+    let inside = binary(BinaryOp::Lt, index, int(i64::from(count), Type::U64, span), Type::Bool, span);
+    let outside = int(i64::MIN, Type::U64, span);
+    let kind = ExprKind::Ternary {
+        cond: Box::new(inside),
+        then: Box::new(address(array, 0)),
+        otherwise: Box::new(outside),
+    };
+    expr(kind, Type::U64, span)
+}

@@ -1,0 +1,134 @@
+//! One call, one span: where several clauses would send one for the same call, the first in the script does.
+//!
+//! ```text
+//! cuda:launch { span(kernel = kernel_name(args.kernel)) }    these functions' spans
+//! uretprobe:libcuda:cu* { span() }                           those of all others
+//! ```
+//!
+//! Attach points decide, not conditions: a call whose clause has a condition that does not hold has no span. A clause that
+//! does nothing else is not attached to functions whose spans are others'.
+//!
+//! A moment lies in the span of the call at whose begin or end it is said, or else in that of the call around.
+
+use crate::hir::visit::{inner, inner_mut};
+use crate::hir::{
+    Attach, Export, Expr, ExprKind, Hidden, NameId, NameKind, Probe, Site, Stmt, StmtKind, Type,
+};
+use rustc_hash::FxHashMap;
+
+/// A place in a file.
+type Where = (u32, u64);
+
+/// Takes the spans out that others send, and tells moments of what they lie in.
+pub fn settle(probes: &mut Vec<Probe>) {
+    let first = first_clauses(probes);
+    silence_others(probes, &first);
+    *probes = std::mem::take(probes).into_iter().flat_map(|probe| place_moments(probe, &first)).collect();
+}
+
+fn silence_others(probes: &mut Vec<Probe>, first: &FxHashMap<Where, u32>) {
+    for probe in &mut *probes {
+        let clause = probe.clause;
+        let Attach::Return(sites) = &mut probe.attach else { continue };
+        let is_others =
+            |site: &Site| of(site).is_some_and(|at| first.get(&at).is_some_and(|first| *first < clause));
+        if !sites.iter().any(is_others) {
+            continue;
+        }
+        if let [only] = &probe.body[..]
+            && is_span(only)
+        {
+            sites.retain(|site| !is_others(site));
+            continue;
+        }
+        let mut ids: Vec<NameId> =
+            sites.iter().filter(|site| is_others(site)).map(|site| site.probe).collect();
+        ids.sort();
+        ids.dedup();
+        probe.body.iter_mut().for_each(|stmt| silence(stmt, &ids));
+    }
+    probes.retain(|probe| !matches!(&probe.attach, Attach::Return(sites) if sites.is_empty()));
+}
+
+/// A probe with moments as two: at calls that are spans, and at others.
+fn place_moments(probe: Probe, first: &FxHashMap<Where, u32>) -> Vec<Probe> {
+    let (Attach::Entry(sites) | Attach::Return(sites)) = &probe.attach else { return vec![probe] };
+    let is_span = |site: &&Site| of(site).is_some_and(|at| first.contains_key(&at));
+    let (spans, others): (Vec<Site>, Vec<Site>) = sites.iter().cloned().partition(|site| is_span(&site));
+    if spans.is_empty() || !any(&probe.body, &is_moment) {
+        return vec![probe];
+    }
+    let at = |sites: Vec<Site>, probe: &Probe| match probe.attach {
+        Attach::Entry(_) => Attach::Entry(sites),
+        _ => Attach::Return(sites),
+    };
+    let mut of_spans = Probe { attach: at(spans, &probe), ..probe.clone() };
+    of_spans.body.iter_mut().for_each(name_own_call);
+    let of_others = (!others.is_empty()).then(|| Probe { attach: at(others, &probe), ..probe });
+    [Some(of_spans), of_others].into_iter().flatten().collect()
+}
+
+/// Makes the call itself what moments lie in.
+fn name_own_call(stmt: &mut Stmt) {
+    if let StmtKind::Export { what: Export::Instant, hidden, .. } = &mut stmt.kind {
+        let parent = hidden.iter_mut().filter(|(kind, _)| *kind == Hidden::ParentStart);
+        parent.for_each(|(_, start)| start.kind = ExprKind::Started);
+    }
+    inner_mut(stmt, &mut name_own_call);
+}
+
+/// By place: the first clause that sends a span of its calls.
+fn first_clauses(probes: &[Probe]) -> FxHashMap<Where, u32> {
+    let mut first = FxHashMap::default();
+    for probe in probes {
+        let Attach::Return(sites) = &probe.attach else { continue };
+        if !any(&probe.body, &is_span) {
+            continue;
+        }
+        for at in sites.iter().filter_map(of) {
+            let known = first.entry(at).or_insert(probe.clause);
+            *known = probe.clause.min(*known);
+        }
+    }
+    first
+}
+
+fn of(site: &Site) -> Option<Where> {
+    Some((site.file?.0, site.place.offset))
+}
+
+/// A span of the call itself.
+fn is_span(stmt: &Stmt) -> bool {
+    match &stmt.kind {
+        StmtKind::Export { what: Export::Span, hidden, .. } => {
+            hidden.iter().any(|(kind, _)| *kind == Hidden::Start)
+        }
+        _ => false,
+    }
+}
+
+fn is_moment(stmt: &Stmt) -> bool {
+    matches!(stmt.kind, StmtKind::Export { what: Export::Instant, .. })
+}
+
+fn any(stmts: &[Stmt], is: &dyn Fn(&Stmt) -> bool) -> bool {
+    stmts.iter().any(|stmt| any_in(stmt, is))
+}
+
+fn any_in(stmt: &Stmt, is: &dyn Fn(&Stmt) -> bool) -> bool {
+    let mut found = is(stmt);
+    inner(stmt, &mut |stmt| found |= any_in(stmt, is));
+    found
+}
+
+/// Puts every span behind the test that its attach point is none of these.
+fn silence(stmt: &mut Stmt, ids: &[NameId]) {
+    if !is_span(stmt) {
+        return inner_mut(stmt, &mut |stmt| silence(stmt, ids));
+    }
+    let span = stmt.span;
+    let inside = Stmt { kind: std::mem::replace(&mut stmt.kind, StmtKind::Break), span };
+    let kind = ExprKind::NameIn { kind: NameKind::Probe, ids: ids.to_vec() };
+    let cond = Expr { kind, ty: Type::Bool, span };
+    stmt.kind = StmtKind::If { cond, then: Vec::new(), otherwise: vec![inside] };
+}

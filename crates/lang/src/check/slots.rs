@@ -1,0 +1,355 @@
+//! Types of variables and maps, found by using them: a slot takes every value that is assigned to it and widens.
+//!
+//! Checking a script is repeated until no slot changes, so what is read before the first assignment in the text is known
+//! too. Slots only widen, hence it ends.
+
+use crate::check::tracked::{Shown, Watched};
+use crate::hir::{Agg, Expr, ExprKind, Map, MapValue, Metric, Type};
+use crate::source::span::Span;
+use crate::types::{Types, int_holds};
+
+/// The type of a variable, a map's value or a part of a map's key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Slot {
+    /// What typed values need.
+    typed: Option<Type>,
+    /// Smallest and largest literal; literals take the type of the others where it holds them.
+    literals: Option<(i64, i64)>,
+    /// Updated in place: 64 bits.
+    wide: bool,
+    /// Declared, or that of a running program: does not widen.
+    fixed: bool,
+    /// Some value is a register of unknown type; some value other than a literal is not.
+    registers: (bool, bool),
+}
+
+impl Shown for Slot {
+    fn looks_like(&self, other: &Slot, types: &Types) -> bool {
+        self.ty(types) == other.ty(types) && self.is_register() == other.is_register()
+    }
+}
+
+/// A value that a slot cannot take.
+#[derive(Debug, PartialEq)]
+pub struct Mismatch {
+    /// What the slot has.
+    pub has: Type,
+}
+
+impl Slot {
+    /// A slot that does not widen.
+    pub fn fixed(ty: Type) -> Slot {
+        Slot { typed: Some(ty), fixed: true, ..Slot::default() }
+    }
+
+    /// Declared, or that of a running program.
+    pub fn is_fixed(&self) -> bool {
+        self.fixed
+    }
+
+    /// Notes whether a value that it takes is a register of unknown type.
+    pub fn note_register(&mut self, value: &Expr, register: bool) {
+        let (some, others) = self.registers;
+        self.registers = (some || register, others || !register && literal(value).is_none());
+    }
+
+    /// All values are registers of unknown type, or literals.
+    pub fn is_register(&self) -> bool {
+        self.registers == (true, false) && !self.wide && !self.fixed
+    }
+
+    /// Takes a value: widens, or says what does not fit.
+    pub fn take(&mut self, value: &Expr, types: &Types) -> Result<(), Mismatch> {
+        if value.ty == Type::Void {
+            return Ok(());
+        }
+        match literal(value) {
+            Some(number) if self.takes_literals() => self.take_literal(number),
+            _ => self.take_type(&value.ty, types),
+        }
+    }
+
+    fn takes_literals(&self) -> bool {
+        matches!(self.typed, None | Some(Type::Int { .. } | Type::Enum(_) | Type::Pointer(_) | Type::Bool))
+    }
+
+    fn take_literal(&mut self, number: i64) -> Result<(), Mismatch> {
+        if let (true, Some(ty)) = (self.fixed, &self.typed) {
+            let fits = !matches!(ty, Type::Int { .. }) || int_holds(ty, number);
+            return if fits { Ok(()) } else { Err(Mismatch { has: ty.clone() }) };
+        }
+        let (low, high) = self.literals.unwrap_or((number, number));
+        self.literals = Some((low.min(number), high.max(number)));
+        Ok(())
+    }
+
+    fn take_type(&mut self, ty: &Type, types: &Types) -> Result<(), Mismatch> {
+        let Some(has) = &self.typed else {
+            let only_ints = self.literals.is_some() || self.wide;
+            if only_ints && !matches!(ty, Type::Int { .. } | Type::Enum(_) | Type::Pointer(_) | Type::Bool) {
+                return Err(Mismatch { has: self.ty(types).unwrap_or(Type::I64) });
+            }
+            self.typed = Some(ty.clone());
+            return Ok(());
+        };
+        match types.join(has, ty) {
+            Some(joined) if self.fixed => {
+                // A fixed integer takes others of its width: the sign is a matter of printing.
+                let narrower =
+                    matches!((has, ty), (Type::Int { bytes: a, .. }, Type::Int { bytes: b, .. }) if b <= a);
+                if joined == *has || narrower { Ok(()) } else { Err(Mismatch { has: has.clone() }) }
+            }
+            Some(joined) => {
+                self.typed = Some(joined);
+                Ok(())
+            }
+            None => Err(Mismatch { has: has.clone() }),
+        }
+    }
+
+    /// Will be updated in place by a value: integers, 64 bits wide.
+    pub fn update(&mut self, value: &Expr, types: &Types) -> Result<(), Mismatch> {
+        if !self.fixed {
+            self.wide = true;
+        }
+        if let Some(has) = self.typed.as_ref().filter(|ty| !is_number(ty)) {
+            return Err(Mismatch { has: has.clone() });
+        }
+        self.take(value, types)
+    }
+
+    /// The type as far as it is known.
+    pub fn ty(&self, types: &Types) -> Option<Type> {
+        let ty = match &self.typed {
+            None if self.literals.is_none() && !self.wide => return None,
+            None => Type::I64,
+            Some(Type::Enum(id)) if self.wide || self.beyond_enums() => types.enum_int(*id),
+            Some(Type::Bool) if self.literals.is_some() || self.wide => Type::I64,
+            Some(ty) => ty.clone(),
+        };
+        if self.fixed {
+            return Some(ty);
+        }
+        Some(match ty {
+            Type::Int { bytes, signed } => self.widened(if self.wide { 8 } else { bytes }, signed),
+            other => other,
+        })
+    }
+
+    /// Some literal is no value of any enum, which are 4 bytes wide.
+    fn beyond_enums(&self) -> bool {
+        let (low, high) = self.literals.unwrap_or((0, 0));
+        low < i64::from(i32::MIN) || high > i64::from(u32::MAX)
+    }
+
+    /// The smallest type of at least so many bytes that holds the literals too.
+    fn widened(&self, bytes: u8, signed: bool) -> Type {
+        let (low, high) = self.literals.unwrap_or((0, 0));
+        let holds = |ty: &Type| int_holds(ty, low) && int_holds(ty, high);
+        let wider = [1, 2, 4, 8].into_iter().filter(|&b| b >= bytes).map(|bytes| Type::Int { bytes, signed });
+        wider.into_iter().find(holds).unwrap_or(Type::I64)
+    }
+}
+
+/// Can be counted with.
+fn is_number(ty: &Type) -> bool {
+    matches!(ty, Type::Int { .. } | Type::Bool | Type::Enum(_))
+}
+
+/// The value of an integer literal, whose type adapts to what it meets.
+pub fn literal(value: &Expr) -> Option<i64> {
+    match value.kind {
+        ExprKind::Int(number) if value.ty == Type::I64 => Some(number),
+        _ => None,
+    }
+}
+
+/// What is known of a map.
+#[derive(Clone, Debug)]
+pub struct MapState {
+    /// Without the sigil.
+    pub name: String,
+    /// Parts of the key; `None` until the first use.
+    pub key: Watched<Option<Vec<Slot>>>,
+    /// What its cells hold.
+    pub value: Watched<ValueState>,
+    /// Keys at most.
+    pub max_entries: Option<u32>,
+    /// New keys take the place of old ones.
+    pub evicts: bool,
+    /// Keys are deleted when their process has ended.
+    pub by_process: bool,
+    /// How it is exported.
+    pub metric: Metric,
+    /// First use.
+    pub span: Span,
+}
+
+/// What is known of a map's cells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ValueState {
+    /// Nothing yet, or a plain value.
+    Plain(Slot),
+    /// An aggregation.
+    Agg(Agg),
+}
+
+/// The parts of a map's key.
+impl Shown for Option<Vec<Slot>> {
+    fn looks_like(&self, other: &Self, types: &Types) -> bool {
+        match (self, other) {
+            (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.looks_like(b, types)),
+            (a, b) => a.is_none() && b.is_none(),
+        }
+    }
+}
+
+impl Shown for ValueState {
+    fn looks_like(&self, other: &Self, types: &Types) -> bool {
+        match (self, other) {
+            (ValueState::Plain(a), ValueState::Plain(b)) => a.looks_like(b, types),
+            (a, b) => a == b,
+        }
+    }
+}
+
+impl MapState {
+    /// A map just met.
+    pub fn new(name: &str, span: Span) -> MapState {
+        let (key, value) = (Watched::default(), Watched::new(ValueState::Plain(Slot::default())));
+        let metric = Metric::default();
+        let (evicts, by_process) = (false, false);
+        MapState { name: name.into(), key, value, max_entries: None, evicts, by_process, metric, span }
+    }
+
+    /// A map of a running program.
+    pub fn known(map: &Map) -> MapState {
+        let value = match &map.value {
+            MapValue::Plain(ty) => ValueState::Plain(Slot::fixed(ty.clone())),
+            MapValue::Agg(agg) => ValueState::Agg(agg.clone()),
+        };
+        MapState {
+            name: map.name.clone(),
+            key: Watched::new(Some(map.key.iter().cloned().map(Slot::fixed).collect())),
+            value: Watched::new(value),
+            max_entries: Some(map.max_entries),
+            evicts: map.evicts,
+            by_process: map.by_process,
+            metric: map.metric.clone(),
+            span: map.span,
+        }
+    }
+
+    /// Types of the key's parts, once all are known.
+    pub fn key_types(&self, types: &Types) -> Option<Vec<Type>> {
+        self.key.get().as_ref()?.iter().map(|slot| slot.ty(types)).collect()
+    }
+
+    /// Something tells what its cells hold.
+    pub fn is_known(&self, types: &Types) -> bool {
+        matches!(self.value.get(), ValueState::Agg(_)) || self.read_type(types).is_some()
+    }
+
+    /// The type that reading a cell gives; `None` while unknown. Of a histogram there is none.
+    pub fn read_type(&self, types: &Types) -> Option<Type> {
+        match self.value.get() {
+            ValueState::Plain(slot) => slot.ty(types),
+            ValueState::Agg(agg) => agg_type(agg),
+        }
+    }
+}
+
+/// What reading a cell of an aggregation gives.
+pub fn agg_type(agg: &Agg) -> Option<Type> {
+    match agg {
+        Agg::Count => Some(Type::I64),
+        Agg::Sum { signed } | Agg::Min { signed } | Agg::Max { signed } | Agg::Avg { signed } => {
+            Some(Type::Int { bytes: 8, signed: *signed })
+        }
+        Agg::Stats { .. } | Agg::Hist { .. } | Agg::LHist { .. } | Agg::TSeries { .. } => None,
+    }
+}
+
+/// Name of the function that makes it.
+pub fn agg_name(agg: &Agg) -> &'static str {
+    match agg {
+        Agg::Count => "count",
+        Agg::Sum { .. } => "sum",
+        Agg::Min { .. } => "min",
+        Agg::Max { .. } => "max",
+        Agg::Avg { .. } => "avg",
+        Agg::Stats { .. } => "stats",
+        Agg::Hist { .. } => "hist",
+        Agg::LHist { .. } => "lhist",
+        Agg::TSeries { .. } => "tseries",
+    }
+}
+
+/// Two uses of one aggregation: signed if either is. `None` when they are different functions.
+pub fn join_aggs(a: &Agg, b: &Agg) -> Option<Agg> {
+    use Agg::*;
+    Some(match (a, b) {
+        (Sum { signed: x }, Sum { signed: y }) => Sum { signed: x | y },
+        (Min { signed: x }, Min { signed: y }) => Min { signed: x | y },
+        (Max { signed: x }, Max { signed: y }) => Max { signed: x | y },
+        (Avg { signed: x }, Avg { signed: y }) => Avg { signed: x | y },
+        (Stats { signed: x }, Stats { signed: y }) => Stats { signed: x | y },
+        (TSeries { signed: x, .. }, TSeries { interval, count, keeps, signed: y }) if matches!(a, TSeries { interval: i, count: c, keeps: k, .. } if (i, c, k) == (interval, count, keeps)) => {
+            TSeries { interval: *interval, count: *count, keeps: *keeps, signed: x | y }
+        }
+        (a, b) if a == b => a.clone(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expr(kind: ExprKind, ty: Type) -> Expr {
+        Expr { kind, ty, span: Span::default() }
+    }
+
+    fn number(value: i64) -> Expr {
+        expr(ExprKind::Int(value), Type::I64)
+    }
+
+    #[test]
+    fn literals_adapt() {
+        let types = Types::default();
+        let mut slot = Slot::default();
+        slot.take(&number(0), &types).unwrap();
+        assert_eq!(slot.ty(&types), Some(Type::I64));
+        slot.take(&expr(ExprKind::Pid, Type::U32), &types).unwrap();
+        assert_eq!(slot.ty(&types), Some(Type::U32));
+        slot.take(&number(1 << 40), &types).unwrap();
+        assert_eq!(slot.ty(&types), Some(Type::U64));
+        slot.take(&number(-1), &types).unwrap();
+        assert_eq!(slot.ty(&types), Some(Type::I64));
+    }
+
+    #[test]
+    fn counters_are_unsigned_only_if_all_is() {
+        let types = Types::default();
+        let mut slot = Slot::default();
+        slot.update(&number(1), &types).unwrap();
+        assert_eq!(slot.ty(&types), Some(Type::I64));
+        slot.update(&expr(ExprKind::Pid, Type::U32), &types).unwrap();
+        assert_eq!(slot.ty(&types), Some(Type::U64));
+        slot.update(&number(-1), &types).unwrap();
+        assert_eq!(slot.ty(&types), Some(Type::I64));
+    }
+
+    #[test]
+    fn other_changes_are_refused() {
+        let types = Types::default();
+        let mut slot = Slot::default();
+        slot.take(&number(1), &types).unwrap();
+        let text = expr(ExprKind::Str(b"a".to_vec()), Type::Str(2));
+        assert_eq!(slot.take(&text, &types), Err(Mismatch { has: Type::I64 }));
+        let mut fixed = Slot::fixed(Type::U32);
+        assert!(fixed.take(&number(-1), &types).is_err());
+        assert!(fixed.take(&expr(ExprKind::Nsecs, Type::U64), &types).is_err());
+        assert!(fixed.take(&number(7), &types).is_ok());
+    }
+}

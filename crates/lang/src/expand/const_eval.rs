@@ -1,0 +1,107 @@
+//! What a condition comes to that is made of constants, before any type is known. Arguments of operations often are texts that say
+//! which kind of call it is: a clause that asks for one kind need not hear of the others.
+
+use crate::syntax::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
+
+/// Whether a condition holds, if that follows from constants, and if nothing would be done in finding out.
+pub(crate) fn truth(e: &Expr) -> Option<bool> {
+    truth_where(e, &|_| None)
+}
+
+/// The same, where `said` gives what stands for some of its expressions.
+pub(crate) fn truth_where<'e>(e: &'e Expr, said: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<bool> {
+    let truth = |e| truth_where(e, said);
+    match &e.kind {
+        ExprKind::Bool(holds) => Some(*holds),
+        ExprKind::Unary { op: UnaryOp::Not, expr } => truth(expr).map(|holds| !holds),
+        ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => both(false, lhs, rhs, said),
+        ExprKind::Binary { op: BinaryOp::Or, lhs, rhs } => both(true, lhs, rhs, said),
+        ExprKind::Binary { op: op @ (BinaryOp::Eq | BinaryOp::Ne), lhs, rhs } => {
+            Some((value(lhs, said)? == value(rhs, said)?) == (*op == BinaryOp::Eq))
+        }
+        ExprKind::Field { .. } => said(e).and_then(truth),
+        _ => Some(value(e, said)? != Value::Number(0)),
+    }
+}
+
+/// `&&`, which `false` decides, or `||`, which `true` does.
+fn both<'e>(
+    deciding: bool,
+    lhs: &'e Expr,
+    rhs: &'e Expr,
+    said: &dyn Fn(&'e Expr) -> Option<&'e Expr>,
+) -> Option<bool> {
+    let left = truth_where(lhs, said);
+    if left == Some(deciding) {
+        return left;
+    }
+    match (left, truth_where(rhs, said)) {
+        (_, Some(rhs)) if rhs == deciding && is_pure(lhs) => Some(deciding),
+        (Some(_), rest) => rest,
+        _ => None,
+    }
+}
+
+#[derive(PartialEq)]
+enum Value<'e> {
+    Number(u64),
+    Text(&'e [u8]),
+}
+
+fn value<'e>(e: &'e Expr, said: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<Value<'e>> {
+    match &e.kind {
+        ExprKind::Int { value, .. } => Some(Value::Number(*value)),
+        ExprKind::Str(text) => Some(Value::Text(text)),
+        // Nothing is the same at any width.
+        ExprKind::Cast { expr, .. } => value(expr, said).filter(|value| *value == Value::Number(0)),
+        ExprKind::Field { .. } => said(e).and_then(|meant| value(meant, said)),
+        _ => None,
+    }
+}
+
+/// Of what may be in front of a constant, that which certainly changes nothing.
+fn is_pure(e: &Expr) -> bool {
+    match &e.kind {
+        ExprKind::Int { .. }
+        | ExprKind::Str(_)
+        | ExprKind::Bool(_)
+        | ExprKind::Ident(_)
+        | ExprKind::Var(_) => true,
+        ExprKind::Map { keys, .. } => keys.iter().flatten().all(is_pure),
+        ExprKind::Field { base: e, .. } | ExprKind::TupleIndex { base: e, .. } => is_pure(e),
+        ExprKind::Unary { expr, .. } | ExprKind::Cast { expr, .. } => is_pure(expr),
+        ExprKind::Binary { lhs, rhs, .. } => is_pure(lhs) && is_pure(rhs),
+        ExprKind::Ternary { cond, then, otherwise } => {
+            is_pure(cond) && then.iter().all(|e| is_pure(e)) && is_pure(otherwise)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expand::operations::expression;
+    use crate::source::span::Span;
+
+    #[test]
+    fn what_constants_decide_is_known() {
+        for (text, holds) in [
+            ("\"map\" == \"map\"", Some(true)),
+            ("\"map\" != \"unmap\" && pid == 1", None),
+            ("\"map\" == \"unmap\" && pid == 1", Some(false)),
+            ("@n[pid] > 0 && \"map\" == \"unmap\"", Some(false)),
+            ("@n[pid]++ > 0 && \"map\" == \"unmap\"", None),
+            ("strcontains(func, \"x\") && \"map\" == \"unmap\"", None),
+            ("pid == 1 || \"map\" == \"map\"", Some(true)),
+            ("!(pid == 1 || \"map\" == \"map\")", Some(false)),
+            ("(void *)0", Some(false)),
+            ("(uint8)256", None),
+            ("\"text\"", Some(true)),
+            ("3", Some(true)),
+            ("args.ptr != 0", None),
+        ] {
+            assert_eq!(truth(&expression(text, Span::default())), holds, "{text}");
+        }
+    }
+}

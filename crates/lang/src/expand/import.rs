@@ -1,0 +1,150 @@
+//! `import "common.ct";`: the items of another script, once however often it is imported.
+//!
+//! ```text
+//! calls.ct:    import "lib/common.ct"; BEGIN { hello() }
+//! common.ct:   macro hello() { printf("hello\n") }
+//! ```
+//!
+//! Imported texts become further files of the source, so that every place in them can be shown. Not here: where files
+//! are; whoever calls says by [`Files`].
+
+use crate::diagnostics::Diagnostics;
+use crate::source::span::Source;
+use crate::syntax::ast::{Item, Name};
+use crate::syntax::parse::parse_file;
+
+/// A script that an import names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// Its name in messages; the same file has the same name whoever imports it.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// Where imports come from.
+pub trait Files {
+    /// The scripts that `path` means in the file `from`: one, or all of a folder.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    fn import(&self, from: &str, path: &str) -> Result<Vec<Imported>, String>;
+}
+
+/// Adds all imported files to the source, those that imports import too.
+pub fn load(src: &mut Source, files: &dyn Files, diags: &mut Diagnostics) {
+    let mut importers = vec![None];
+    let mut at = 0;
+    while at < src.files().len() {
+        for wanted in imports(src, at) {
+            let from = src.files()[at].name.clone();
+            match files.import(&from, &wanted.node) {
+                Ok(found) => {
+                    found.into_iter().for_each(|file| add(src, &mut importers, at, &wanted, file, diags))
+                }
+                Err(reason) => {
+                    let message = format!("cannot import `{}`: {reason}", wanted.node);
+                    diags.error("E0038", wanted.span, message);
+                }
+            }
+        }
+        at += 1;
+    }
+}
+
+/// The imports of one file; a file with mistakes has none, and the parser will say why.
+fn imports(src: &Source, file: usize) -> Vec<Name> {
+    let items = parse_file(src, file, &[], &mut Diagnostics::default());
+    let name = |item| match item {
+        Item::Import(path) => Some(path),
+        _ => None,
+    };
+    items.into_iter().filter_map(name).collect()
+}
+
+fn add(
+    src: &mut Source,
+    importers: &mut Vec<Option<usize>>,
+    by: usize,
+    wanted: &Name,
+    file: Imported,
+    diags: &mut Diagnostics,
+) {
+    match src.files().iter().position(|known| known.name == file.name) {
+        None => {
+            importers.push(Some(by));
+            src.add_file(file.name, &file.text);
+        }
+        Some(known) => {
+            let chain: Vec<usize> = std::iter::successors(Some(by), |&at| importers[at]).collect();
+            let Some(end) = chain.iter().position(|&at| at == known) else { return };
+            let mut names: Vec<&str> =
+                chain[..=end].iter().rev().map(|&at| src.files()[at].name.as_str()).collect();
+            names.push(&file.name);
+            let message = format!("`{}` imports itself", file.name);
+            diags
+                .error("E0039", wanted.span, message)
+                .note(format!("{} is a circle", names.join(" imports ")))
+                .help("move what both need to a script of its own");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostics::render;
+    use crate::syntax::parse;
+
+    struct Literal(&'static [(&'static str, &'static str)]);
+
+    impl Files for Literal {
+        fn import(&self, _: &str, path: &str) -> Result<Vec<Imported>, String> {
+            let found = self.0.iter().find(|(name, _)| *name == path).ok_or("no such file")?;
+            Ok(vec![Imported { name: found.0.into(), text: found.1.into() }])
+        }
+    }
+
+    fn read(main: &str, files: &'static [(&'static str, &'static str)]) -> (Option<usize>, String) {
+        let mut src = Source::new("main.ct", main);
+        let mut diags = Diagnostics::default();
+        load(&mut src, &Literal(files), &mut diags);
+        let items = parse::parse(&src, &[], &mut diags).map(|script| script.items.len());
+        (items, render::render(&diags.list, &src, false))
+    }
+
+    #[test]
+    fn each_file_is_read_once() {
+        let files = &[("a", "import \"c\"; #define A 1"), ("b", "import \"c\";"), ("c", "#define C 3")];
+        // Four imports, two definitions, a clause.
+        assert_eq!(
+            read("import \"a\"; import \"b\"; BEGIN { print(A + C) }", files),
+            (Some(7), String::new())
+        );
+    }
+
+    #[test]
+    fn places_are_those_of_the_imported_file() {
+        let (items, said) = read("import \"a\";\nBEGIN { }", &[("a", "\n\nBEGIN { print(1 }")]);
+        assert_eq!(items, None);
+        assert!(said.contains("--> a:3:17") && said.contains("3 | BEGIN { print(1 }"), "{said}");
+    }
+
+    #[test]
+    fn circles_are_said_and_missing_files_too() {
+        let (_, said) = read("import \"a\";", &[("a", "import \"b\";"), ("b", "// back\nimport \"a\";")]);
+        assert!(said.contains("`a` imports itself") && said.contains("--> b:2:8"), "{said}");
+        assert!(said.contains("a imports b imports a is a circle"), "{said}");
+        let (_, said) = read("import \"none\";", &[]);
+        assert!(
+            said.contains("cannot import `none`: no such file") && said.contains("--> main.ct:1:8"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn settings_are_for_the_main_script() {
+        let (_, said) = read("import \"a\"; BEGIN { }", &[("a", "config = { max_strlen = 8 }")]);
+        assert!(said.contains("E0037") && said.contains("--> a:1:12"), "{said}");
+    }
+}

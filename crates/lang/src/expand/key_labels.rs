@@ -1,0 +1,54 @@
+//! Names for the parts of maps' keys, by the expressions with which they are first used.
+//!
+//! ```text
+//! @[func, args.kind, kernel_name(args.kernel), $x / 2]    func, kind, kernel_name, key3
+//! ```
+//!
+//! Before other forms are expanded: what they stand for has no such names.
+
+use crate::syntax::ast::{ExprKind, Script};
+use crate::syntax::{ast, visit};
+use std::collections::HashMap;
+
+/// Of each map that has a key, names for its parts.
+pub type Labels = HashMap<String, Vec<String>>;
+
+/// Finds them.
+pub fn find(script: &mut Script) -> Labels {
+    let mut found = Labels::new();
+    let mut see = visit::Exprs(|e: &mut ast::Expr| {
+        if let ExprKind::Map { name, keys: Some(keys) } = &e.kind
+            && !found.contains_key(name)
+        {
+            found.insert(name.clone(), labels(keys));
+        }
+    });
+    visit::script(script, &mut see);
+    found
+}
+
+/// A name for each part of a key; none twice.
+fn labels(keys: &[ast::Expr]) -> Vec<String> {
+    let parts = match keys {
+        [ast::Expr { kind: ExprKind::Tuple(parts), .. }] => parts,
+        keys => keys,
+    };
+    let mut names: Vec<String> = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        let name = label(part).filter(|name| !names.contains(name));
+        names.push(name.unwrap_or_else(|| format!("key{at}")));
+    }
+    names
+}
+
+/// `func`; `kind` of `args.kind`; `kernel_name` of `kernel_name(args.kernel)`; none for what has no name.
+fn label(e: &ast::Expr) -> Option<String> {
+    match &e.kind {
+        ExprKind::Ident(name) | ExprKind::Var(name) => Some(name.clone()),
+        ExprKind::Field { name, .. } => Some(name.node.clone()),
+        ExprKind::Call { name, args } if name.node == "str" => args.first().and_then(label),
+        ExprKind::Call { name, .. } => Some(name.node.clone()),
+        ExprKind::Cast { expr, .. } | ExprKind::Unary { expr, .. } => label(expr),
+        _ => None,
+    }
+}

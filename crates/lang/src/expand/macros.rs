@@ -1,0 +1,352 @@
+//! Macros: a call is replaced by the macro's body.
+//!
+//! ```text
+//! macro add($to, n) { let $old = $to; $to += n; $old }
+//! BEGIN { $x = 1; print(add($x, 2)); }
+//!
+//! BEGIN { $x = 1; print({ let $old@1 = $x; $x += 2; $old@1 }); }
+//! ```
+//!
+//! Hygienic: variables of the body are others than the caller's, and a map must be handed over. An expression that is
+//! handed over is put in wherever its name stands. Macros of one name may differ in what they want.
+
+use std::collections::HashMap;
+
+use crate::builtins::table;
+use crate::diagnostics::Diagnostics;
+use crate::resolve::functions::listed;
+use crate::source::span::Span;
+use crate::syntax::ast::{
+    Block, Expr, ExprKind, Item, Macro, MacroParam, Name, Script, Stmt, StmtKind, TypeName,
+};
+use crate::syntax::parse::MAX_DEPTH;
+use crate::syntax::print::macro_param;
+use crate::syntax::visit;
+use crate::syntax::visit::{Measure, Visit};
+
+/// Calls that one script may expand to.
+const MOST_EXPANSIONS: u32 = 10_000;
+
+/// Expressions and statements that they become: an argument is put in wherever its name stands, in those of calls around it
+/// again.
+const MOST_NODES: usize = 1_000_000;
+
+/// Replaces all calls of macros, and takes the macros out.
+pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
+    let macros = definitions(script, diags);
+    let mut expander = Expander { macros: &macros, active: Vec::new(), count: 0, nodes: 0, diags };
+    visit::script(script, &mut expander);
+    visit::script(script, &mut Valueless { diags });
+}
+
+/// The name of a variable as it was written.
+pub fn written(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
+}
+
+type Macros = HashMap<String, Vec<Macro>>;
+
+fn definitions(script: &mut Script, diags: &mut Diagnostics) -> Macros {
+    let mut macros = Macros::new();
+    let (defs, items) =
+        std::mem::take(&mut script.items).into_iter().partition(|i| matches!(i, Item::Macro(_)));
+    script.items = items;
+    let defs: Vec<Item> = defs;
+    for item in defs {
+        let Item::Macro(def) = item else { continue };
+        let same = macros.entry(def.name.node.clone()).or_default();
+        if same.iter().any(|other| kinds(other) == kinds(&def)) {
+            diags
+                .error("E0032", def.name.span, format!("macro `{}` is defined twice", signature(&def)))
+                .help("macros of one name must differ in what they want");
+        } else {
+            same.push(def);
+        }
+    }
+    macros
+}
+
+/// What tells macros of one name apart.
+fn kinds(def: &Macro) -> Vec<std::mem::Discriminant<MacroParam>> {
+    def.params.iter().map(std::mem::discriminant).collect()
+}
+
+/// `add($to, n)`
+fn signature(def: &Macro) -> String {
+    let params: Vec<String> = def.params.iter().map(macro_param).collect();
+    format!("{}({})", def.name.node, params.join(", "))
+}
+
+struct Expander<'m, 'd> {
+    macros: &'m Macros,
+    /// Macros that are being expanded.
+    active: Vec<&'m str>,
+    count: u32,
+    /// Expressions and statements that were put in.
+    nodes: usize,
+    diags: &'d mut Diagnostics,
+}
+
+impl Visit for Expander<'_, '_> {
+    fn expr(&mut self, e: &mut Expr) {
+        let expanded = match &e.kind {
+            ExprKind::Call { name, args } => self.call(&name.node, args, e.span),
+            ExprKind::Ident(name) => self.call(name, &[], e.span),
+            _ => None,
+        };
+        if let Some(kind) = expanded {
+            e.kind = kind;
+        }
+    }
+
+    /// A macro that stands alone is a block of statements.
+    fn stmt(&mut self, stmt: &mut Stmt) {
+        let StmtKind::Expr(Expr { kind: ExprKind::Block { body, value }, span }) = &mut stmt.kind else {
+            return;
+        };
+        let (mut body, span) = (std::mem::take(body), *span);
+        let acts = |e: &Expr| {
+            matches!(e.kind, ExprKind::Call { .. } | ExprKind::IncDec { .. } | ExprKind::Block { .. })
+        };
+        let value = value.take().filter(|value| acts(value));
+        body.stmts.extend(value.map(|value| Stmt { span: value.span, kind: StmtKind::Expr(*value) }));
+        stmt.kind = StmtKind::Block(Block { stmts: body.stmts, span });
+    }
+}
+
+impl<'m> Expander<'m, '_> {
+    /// What a call becomes; `None` if it is none of a macro.
+    fn call(&mut self, name: &str, args: &[Expr], span: Span) -> Option<ExprKind> {
+        let macros = self.macros;
+        let (name, candidates) = macros.get_key_value(name)?;
+        // A macro that asks for a variable or map goes before one that takes any expression.
+        let fitting = candidates.iter().filter(|def| fits(def, args));
+        let asked = |def: &&Macro| def.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
+        let Some(def) = fitting.max_by_key(asked) else {
+            // A macro may have the name of a built-in and other arguments.
+            if table::find(name).is_some_and(|known| (known.arity.0..=known.arity.1).contains(&args.len())) {
+                return None;
+            }
+            self.misfit(name, candidates, args, span);
+            return Some(hole());
+        };
+        if let Some(at) = self.active.iter().position(|active| active == name) {
+            let circle: Vec<&str> = self.active[at..].iter().copied().chain([name.as_str()]).collect();
+            let error = self.diags.error("E0033", span, format!("macro `{name}` uses itself"));
+            error.note(format!("{} is a circle", circle.join(" uses ")));
+            error.help("a macro is put in where it is used, so it cannot repeat itself: use a loop");
+            return Some(hole());
+        }
+        self.count += 1;
+        if self.count > MOST_EXPANSIONS || self.active.len() > MAX_DEPTH / 4 {
+            return Some(self.too_much(span));
+        }
+        self.active.push(name);
+        let kind = self.body(def, args, span);
+        self.active.pop();
+        Some(kind.unwrap_or_else(|| self.too_much(span)))
+    }
+
+    fn too_much(&mut self, span: Span) -> ExprKind {
+        self.diags.error("E0033", span, "macros expand to too much").help("use fewer of them, or a loop");
+        hole()
+    }
+
+    fn misfit(&mut self, name: &str, candidates: &[Macro], args: &[Expr], span: Span) {
+        let forms: Vec<String> = candidates.iter().map(signature).collect();
+        let error = self.diags.error("E0034", span, format!("macro `{name}` does not take this"));
+        error.note(format!("it is written {}", listed(forms.iter().map(String::as_str), 5)));
+        if candidates.iter().any(|def| def.params.len() == args.len()) {
+            error.help("where it wants `$v` give a variable, where it wants `@m` a whole map");
+        }
+    }
+
+    /// The macro's body with the arguments in it; `None` if that is too much.
+    fn body(&mut self, def: &'m Macro, args: &[Expr], span: Span) -> Option<ExprKind> {
+        let (mut body, mut value) = (def.body.clone(), def.value.clone());
+        body.span = span;
+        let sizes = args.iter().map(|arg| Measure::of(arg).nodes).collect();
+        let room = MOST_NODES.checked_sub(self.nodes);
+        let mut all = |visit: &mut dyn Visit| {
+            visit::block(&mut body, visit);
+            value.iter_mut().for_each(|e| visit::expr(e, visit));
+        };
+        let mut put_in = PutIn { def, args, sizes, room, number: self.count, diags: self.diags };
+        all(&mut put_in);
+        put_in.room?;
+        all(self);
+        let mut measure = Measure::default();
+        all(&mut measure);
+        self.nodes += measure.nodes;
+        (measure.levels < MAX_DEPTH).then(|| ExprKind::Block { body, value: value.map(Box::new) })
+    }
+}
+
+/// What stands where a mistake was found: a value, and nothing as a statement.
+fn hole() -> ExprKind {
+    let value = Expr { kind: ExprKind::Int { value: 0, unsigned: false }, span: Span::default() };
+    ExprKind::Block { body: Block::default(), value: Some(Box::new(value)) }
+}
+
+fn fits(def: &Macro, args: &[Expr]) -> bool {
+    let fits = |(param, arg): (&MacroParam, &Expr)| match param {
+        MacroParam::Expr(_) => true,
+        MacroParam::Var(_) => matches!(arg.kind, ExprKind::Var(_)),
+        MacroParam::Map(_) => matches!(arg.kind, ExprKind::Map { keys: None, .. }),
+    };
+    def.params.len() == args.len() && def.params.iter().zip(args).all(fits)
+}
+
+/// Puts the arguments of one call into a copy of the macro's body.
+struct PutIn<'a, 'd> {
+    def: &'a Macro,
+    args: &'a [Expr],
+    /// How large the arguments are.
+    sizes: Vec<usize>,
+    /// How much may still be put in; `None` once that was not enough.
+    room: Option<usize>,
+    /// Of the expansion: tells its variables from those of others.
+    number: u32,
+    diags: &'d mut Diagnostics,
+}
+
+impl PutIn<'_, '_> {
+    fn argument(&self, is: impl Fn(&MacroParam) -> bool) -> Option<&ExprKind> {
+        self.def.params.iter().zip(self.args).find(|(param, _)| is(param)).map(|(_, arg)| &arg.kind)
+    }
+
+    /// An argument once more. Of what there is no room for, nothing: the call is refused.
+    fn copy(&mut self, at: usize) -> ExprKind {
+        self.room = self.room.and_then(|room| room.checked_sub(self.sizes[at]));
+        self.room.map_or_else(hole, |_| self.args[at].kind.clone())
+    }
+
+    fn renamed(&self, name: &str) -> String {
+        let of_caller = self.argument(|param| matches!(param, MacroParam::Var(known) if known.node == name));
+        match of_caller {
+            Some(ExprKind::Var(name)) => name.clone(),
+            _ => format!("{name}@{}", self.number),
+        }
+    }
+
+    fn map_renamed(&mut self, name: &str, span: Span) -> String {
+        let given = self.argument(|param| matches!(param, MacroParam::Map(known) if known.node == name));
+        if let Some(ExprKind::Map { name, .. }) = given {
+            return name.clone();
+        }
+        let (user, signature) = (&self.def.name.node, signature(self.def));
+        let message = format!("macro `{user}` uses the map `@{name}`, which is not handed over");
+        let error = self.diags.error("E0035", span, message);
+        error.help(format!("a macro sees only what it is given: add `@{name}` to `{signature}`"));
+        name.to_string()
+    }
+}
+
+impl Visit for PutIn<'_, '_> {
+    fn expr(&mut self, e: &mut Expr) {
+        match &mut e.kind {
+            ExprKind::Ident(name) => {
+                let is_given =
+                    |param: &MacroParam| matches!(param, MacroParam::Expr(known) if known.node == *name);
+                if let Some(at) = self.def.params.iter().position(is_given) {
+                    e.kind = self.copy(at);
+                }
+            }
+            ExprKind::Var(name) => *name = self.renamed(name),
+            ExprKind::Map { name, .. } => *name = self.map_renamed(&name.clone(), e.span),
+            // `sizeof(t)` where `t` was a type.
+            ExprKind::SizeofExpr(inner) => {
+                if let ExprKind::Type(ty) = &inner.kind {
+                    e.kind = ExprKind::SizeofType(ty.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `(t)x` and `(t *)p`, where `t` was a type.
+    fn ty(&mut self, ty: &mut TypeName) {
+        let is_param = |param: &MacroParam| matches!(param, MacroParam::Expr(known) if known.node == ty.name);
+        let given = match &ty.of {
+            Some(of) => Some(&of.kind),
+            None => self.argument(is_param),
+        };
+        let Some(ExprKind::Type(given)) = given else { return };
+        let given = given.clone();
+        *ty = TypeName {
+            pointers: ty.pointers + given.pointers,
+            dims: [ty.dims.as_slice(), &given.dims].concat(),
+            span: ty.span,
+            ..given
+        };
+    }
+
+    fn var(&mut self, name: &mut Name) {
+        name.node = self.renamed(&name.node);
+    }
+
+    fn map(&mut self, name: &mut Name) {
+        name.node = self.map_renamed(&name.node.clone(), name.span);
+    }
+}
+
+/// Takes an `if` at the end of a block, each arm of which ends in a value, as the block's value.
+fn chosen(block: &mut Block) -> Option<Expr> {
+    if !block.stmts.last().is_some_and(|last| matches!(last.kind, StmtKind::If { .. }) && is_value(last)) {
+        return None;
+    }
+    value_at_end(block)
+}
+
+/// Takes what a block ends in out of it.
+fn value_at_end(block: &mut Block) -> Option<Expr> {
+    let Stmt { kind, span } = block.stmts.pop()?;
+    let whole = |mut block: Block| {
+        let (span, value) = (block.span, value_at_end(&mut block)?);
+        Some(Expr { kind: ExprKind::Block { body: block, value: Some(Box::new(value)) }, span })
+    };
+    match kind {
+        StmtKind::Expr(value) => Some(value),
+        StmtKind::Block(inner) => whole(inner),
+        StmtKind::If { cond, then, otherwise } => {
+            let (then, otherwise) = (Some(Box::new(whole(then)?)), Box::new(whole(otherwise?)?));
+            Some(Expr { kind: ExprKind::Ternary { cond: Box::new(cond), then, otherwise }, span })
+        }
+        _ => None,
+    }
+}
+
+/// The statement could be a value: a call of a macro is a block by now.
+fn is_value(stmt: &Stmt) -> bool {
+    let ends = |block: &Block| block.stmts.last().is_some_and(is_value);
+    match &stmt.kind {
+        StmtKind::Expr(_) => true,
+        StmtKind::Block(inner) => ends(inner),
+        StmtKind::If { then, otherwise: Some(otherwise), .. } => ends(then) && ends(otherwise),
+        _ => false,
+    }
+}
+
+/// Reports blocks without a value where one is wanted, and takes a value out of a block that is nothing but it.
+struct Valueless<'d> {
+    diags: &'d mut Diagnostics,
+}
+
+impl Visit for Valueless<'_> {
+    fn expr(&mut self, e: &mut Expr) {
+        if let ExprKind::Block { body, value: Some(value) } = &mut e.kind
+            && body.stmts.is_empty()
+        {
+            e.kind = std::mem::replace(&mut value.kind, ExprKind::Bool(false));
+        }
+        if let ExprKind::Block { body, value: value @ None } = &mut e.kind {
+            *value = chosen(body).map(Box::new);
+        }
+        if let ExprKind::Block { value: None, .. } = e.kind {
+            self.diags
+                .error("E0036", e.span, "a value is expected here, and this block has none")
+                .help("its value is a last expression without `;`: `{ let $x = 1; $x + 1 }`");
+            e.kind = hole();
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Several scripts in one run: each has maps of its own.
+//!
+//! ```text
+//! @live[args.ptr] = 1     in `memleak`, beside others:  @memleak.live[args.ptr] = 1
+//! ```
+//!
+//! Works on expanded scripts. What forms brought along is shared: names of kernels are the same for all.
+
+use crate::expand::{allocations, devices, kernel_names};
+use crate::syntax::ast::{Expr, ExprKind, Item, Name, Script};
+use crate::syntax::visit;
+use crate::syntax::visit::Visit;
+
+/// Puts the name of a script before the names of its maps.
+pub fn maps(script: &mut Script, scope: &str) {
+    let mut scoped = Scoped { scope };
+    visit::script(script, &mut scoped);
+    for item in &mut script.items {
+        match item {
+            Item::MapDecl { name, .. } => scoped.rename(&mut name.node),
+            Item::Metric { map, .. } => scoped.rename(&mut map.node),
+            _ => {}
+        }
+    }
+}
+
+struct Scoped<'s> {
+    scope: &'s str,
+}
+
+impl Scoped<'_> {
+    fn rename(&self, name: &mut String) {
+        if [kernel_names::MAPS, allocations::MAPS, devices::MAPS].iter().any(|maps| name.starts_with(maps)) {
+            return;
+        }
+        *name = if name.is_empty() { self.scope.to_owned() } else { format!("{}.{name}", self.scope) };
+    }
+}
+
+impl Visit for Scoped<'_> {
+    fn expr(&mut self, e: &mut Expr) {
+        if let ExprKind::Map { name, .. } = &mut e.kind {
+            self.rename(name);
+        }
+    }
+
+    fn map(&mut self, name: &mut Name) {
+        self.rename(&mut name.node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostics::Diagnostics;
+    use crate::source::span::Source;
+    use crate::syntax::parse::parse;
+
+    #[test]
+    fn all_maps_but_those_of_names_are_scoped() {
+        let text = "let @d = hash(10); BEGIN { @a[@b] = 1; for ($kv : @c) { print(@) } @__kernel_texts[1] = \"x\"; @d[1] = 1; } metric @h = { name = \"h\"; }";
+        let mut script = parse(&Source::new("x", text), &[], &mut Diagnostics::default()).unwrap();
+        maps(&mut script, "s");
+        let shown = crate::syntax::print::print(&script);
+        for name in
+            ["@s.a[@s.b]", "@s.c", "print(@s)", "@__kernel_texts", "let @s.d", "@s.d[1]", "metric @s.h"]
+        {
+            assert!(shown.contains(name), "{name} in {shown}");
+        }
+    }
+}

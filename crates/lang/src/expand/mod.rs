@@ -1,0 +1,58 @@
+//! Forms that are said in smaller terms: what comes out has none of them.
+//!
+//! ```text
+//! twice(pid)                 ->  pid + pid, after `macro twice(a) { a + a }`
+//! getopt("top", 10)          ->  10, or what `--top=20` on the command line says
+//! cuda:free { ... }          ->  a clause for each way in which the driver's functions say what is freed
+//! ```
+//!
+//! Works on the text's tree alone: types and probes are not known yet. What is expanded keeps the places of what was
+//! written.
+
+pub mod allocations;
+mod const_eval;
+pub mod devices;
+mod durations;
+pub mod import;
+pub mod kernel_names;
+pub mod key_labels;
+pub mod macros;
+pub mod map_prefix;
+pub mod operations;
+pub mod options;
+mod shared_stacks;
+mod template;
+
+use crate::diagnostics::Diagnostics;
+use crate::syntax::ast::{Expr, ExprKind, Script};
+use crate::syntax::visit;
+use options::Given;
+
+/// Expands all forms of a script; `given` are the options behind it on the command line.
+pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> Script {
+    macros::expand(&mut script, diags);
+    options::expand(&mut script, given, diags);
+    script.labels = key_labels::find(&mut script);
+    allocations::expand(&mut script);
+    operations::expand(&mut script, diags);
+    kernel_names::expand(&mut script);
+    devices::expand(&mut script);
+    shared_stacks::measure(&mut script);
+    shared_stacks::share(&mut script);
+    script
+}
+
+/// Whether an expanded script has stacks of user space somewhere.
+pub fn mentions_user_stacks(script: &Script) -> bool {
+    let mut found = false;
+    let see = |e: &mut Expr| {
+        let name = match &e.kind {
+            ExprKind::Ident(name) => name,
+            ExprKind::Call { name, .. } => &name.node,
+            _ => return,
+        };
+        found |= name == "ustack" || name == "dw_ustack";
+    };
+    visit::script(&mut script.clone(), &mut visit::Exprs(see));
+    found
+}

@@ -1,0 +1,408 @@
+//! Operations of CUDA: a clause of `cuda:alloc` becomes one for each way in which functions of the driver have what the
+//! clause uses; one of `cudart:alloc`, in which those of the runtime have it.
+//!
+//! ```text
+//! cuda:alloc { @ = sum(args.bytes) }
+//!
+//! cuda:alloc:"cuMemAlloc":"cuMemHostAlloc"... / !is_error(retval) / { @ = sum((uint64)args.bytesize) }
+//! cuda:alloc:"cuMemAllocPitch" / !is_error(retval) / { @ = sum((uint64)(args.WidthInBytes * args.Height)) }
+//! ```
+//!
+//! An operation is a call that succeeded, unless the clause uses the result: then it decides for itself.
+//!
+//! A condition that a function never meets, as `/ args.kind == "pool" /` of one that frees pinned memory, leaves that function out.
+//!
+//! Which functions, and what they have where, is `cuda::operations`.
+
+use cuda::operations::{Api, Argument, Feed, Operation};
+
+use crate::diagnostics::Diagnostics;
+use crate::diagnostics::suggest::similar;
+use crate::expand::const_eval;
+use crate::expand::template::Own;
+use crate::resolve::functions::did_you_mean;
+use crate::resolve::pattern::{FunctionPattern, NamePattern};
+use crate::resolve::usage::{is_args, walk_block, walk_expr};
+use crate::source::span::{Source, Span, Spanned};
+use crate::syntax::ast::{
+    BinaryOp, Block, Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart, Stmt, StmtKind,
+    TypeName,
+};
+use crate::syntax::parse::parse;
+use crate::syntax::visit;
+use crate::syntax::visit::Visit;
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What follows an operation to probe its beginning.
+pub const START: &str = "start";
+
+/// Says all operations of a script in terms of functions.
+pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
+    let items = std::mem::take(&mut script.items);
+    script.items = items.into_iter().flat_map(|item| lowered(item, diags)).collect();
+}
+
+/// An operation that an attach point means.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    /// Whose it is.
+    pub api: &'static Api,
+    /// Which.
+    pub operation: &'static Operation,
+    /// Its beginning.
+    pub start: bool,
+}
+
+/// The operation that an attach point means. `None`: it is another one, or wrong.
+pub fn asked(spec: &ProbeSpec) -> Option<Asked> {
+    let api = Api::of(&spec.provider.node)?;
+    let parts: Vec<&str> = spec.parts.iter().filter_map(|part| as_text(&part.node)).collect();
+    let (name, start) = match parts[..] {
+        [name] => (name, false),
+        [name, START] => (name, true),
+        _ => return None,
+    };
+    let operation = api.operation(name).filter(|operation| !start || operation.fires.has_start())?;
+    Some(Asked { api, operation, start })
+}
+
+/// The functions of an attach point that has been expanded.
+pub fn functions(spec: &ProbeSpec) -> impl Iterator<Item = &str> {
+    spec.parts.iter().filter_map(|part| match &part.node {
+        SpecPart::Quoted(name) => Some(name.as_str()),
+        _ => None,
+    })
+}
+
+/// How such a function is looked for: an operation's by its family, one that a form listens to by its symbol.
+pub fn pattern(spec: &ProbeSpec, function: &str) -> FunctionPattern {
+    let name = match asked(spec) {
+        Some(_) => NamePattern::from_text(function),
+        None => NamePattern::Exact(function.to_owned()),
+    };
+    FunctionPattern::Named { name, version: None, offset: 0 }
+}
+
+/// The library of such a function.
+pub fn library(function: &str) -> cuda::Library {
+    if function.trim_start_matches('_').starts_with("cuda") {
+        cuda::Library::Runtime
+    } else {
+        cuda::Library::Driver
+    }
+}
+
+fn as_text(part: &SpecPart) -> Option<&str> {
+    match part {
+        SpecPart::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
+    let Item::Clause(mut clause) = item else { return vec![item] };
+    let (operations, others): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut clause.probes).into_iter().partition(|spec| asked(spec).is_some());
+    let all = operations.iter().filter_map(|spec| Some((spec, asked(spec)?)));
+    let mut rows: Vec<_> = all.map(|(spec, asked)| (spec, asked, met(&clause, asked))).collect();
+    if others.is_empty() && rows.iter().all(|(.., met)| met.is_empty()) {
+        rows.truncate(1);
+        rows.iter_mut().for_each(|(_, asked, met)| *met = nothing_met(&clause, *asked, diags));
+    }
+    let mut clauses = Vec::new();
+    for (spec, asked, met) in rows {
+        clauses.extend(of_operation(&clause, (spec, asked), &met, diags));
+    }
+    if !others.is_empty() {
+        clause.probes = others;
+        clauses.push(clause);
+    }
+    clauses.into_iter().map(Item::Clause).collect()
+}
+
+/// One clause for each body that these functions of an operation make of the one that was written.
+fn of_operation(
+    clause: &Clause,
+    (spec, asked): (&ProbeSpec, Asked),
+    feeds: &[&'static Feed],
+    diags: &mut Diagnostics,
+) -> Vec<Clause> {
+    let used = arguments(clause, asked.operation);
+    let mut clauses: Vec<(Vec<&str>, Clause)> = Vec::new();
+    for &feed in feeds {
+        let values: Vec<&str> = used.iter().map(|arg| feed.value(arg)).collect();
+        if let Some((_, same)) = clauses.iter_mut().find(|(known, _)| *known == values) {
+            add_functions(&mut same.probes[0], feed);
+            continue;
+        }
+        let mut spec = spec.clone();
+        add_functions(&mut spec, feed);
+        clauses.push((values, Clause { probes: vec![spec], ..fed(clause, asked, feed, diags) }));
+    }
+    clauses.into_iter().map(|(_, clause)| clause).collect()
+}
+
+/// The rows of an operation in which a clause's condition may hold.
+fn met(clause: &Clause, asked: Asked) -> Vec<&'static Feed> {
+    let feeds = asked.operation.feeds.iter();
+    let Some(condition) = &clause.predicate else { return feeds.collect() };
+    let mut used = Vec::new();
+    walk_expr(condition, &mut |e| use_once(e, asked.operation, &mut used));
+    let may_hold = |feed: &&'static Feed| {
+        let values: Vec<Rc<Expr>> = used.iter().map(|arg| value(feed, arg)).collect();
+        let said = |e: &Expr| {
+            let name = argument(e, asked.operation)?.name;
+            used.iter().position(|arg| arg.name == name).map(|at| &*values[at])
+        };
+        const_eval::truth_where(condition, &said) != Some(false)
+    };
+    feeds.filter(may_hold).collect()
+}
+
+/// The argument of an operation that an expression is.
+fn argument(e: &Expr, operation: &'static Operation) -> Option<&'static Argument> {
+    match &e.kind {
+        ExprKind::Field { base, name, .. } if is_args(base) => operation.arg(&name.node),
+        _ => None,
+    }
+}
+
+/// One row of an operation all the same, so that the clause is checked; and somebody hears of it, unless an option has switched it off.
+fn nothing_met(clause: &Clause, asked: Asked, diags: &mut Diagnostics) -> Vec<&'static Feed> {
+    let Asked { api, operation, .. } = asked;
+    if let Some(predicate) =
+        clause.predicate.as_ref().filter(|predicate| const_eval::truth(predicate).is_none())
+    {
+        let message = format!("no function of `{}:{}` meets this condition", api.provider, operation.name);
+        diags.warning("W0041", predicate.span, message).help.extend(kinds(operation));
+    }
+    operation.feeds.iter().take(1).collect()
+}
+
+/// What an operation's calls may be.
+fn kinds(operation: &'static Operation) -> Option<String> {
+    let kind = operation.arg("kind")?;
+    let mut kinds: Vec<&str> = operation.feeds.iter().map(|feed| feed.value(kind)).collect();
+    kinds.retain(|kind| kind.starts_with('"'));
+    kinds.sort_unstable();
+    kinds.dedup();
+    (!kinds.is_empty()).then(|| format!("`args.kind` is one of {}", kinds.join(", ")))
+}
+
+/// The arguments of an operation that a clause uses.
+fn arguments(clause: &Clause, operation: &'static Operation) -> Vec<&'static Argument> {
+    let mut used = Vec::new();
+    let mut see = |e: &Expr| use_once(e, operation, &mut used);
+    clause.predicate.iter().for_each(|e| walk_expr(e, &mut see));
+    walk_block(&clause.body, &mut see);
+    used
+}
+
+/// Takes note of an expression that is an argument of an operation.
+fn use_once(e: &Expr, operation: &'static Operation, used: &mut Vec<&'static Argument>) {
+    let arg = argument(e, operation);
+    used.extend(arg.filter(|arg| !used.iter().any(|known| known.name == arg.name)));
+}
+
+fn add_functions(spec: &mut ProbeSpec, feed: &Feed) {
+    let span = spec.span;
+    let part = |name: &&str| Spanned { node: SpecPart::Quoted(name.to_string()), span };
+    spec.parts.extend(feed.functions.iter().map(part));
+}
+
+/// A clause as the functions of one row see it.
+fn fed(clause: &Clause, asked: Asked, feed: &'static Feed, diags: &mut Diagnostics) -> Clause {
+    let mut fed = clause.clone();
+    let mut put_in = PutIn { asked, feed, count: 0, diags };
+    fed.predicate.iter_mut().for_each(|e| visit::expr(e, &mut put_in));
+    visit::block(&mut fed.body, &mut put_in);
+    let is_off = fed.predicate.as_ref().is_some_and(|predicate| const_eval::truth(predicate) == Some(false));
+    if let (Some(when), false) = (condition(clause, asked), is_off) {
+        fed.predicate = Some(both(expression(when, clause.span), fed.predicate));
+    }
+    fed
+}
+
+/// Which calls of an operation a clause is for.
+fn condition(clause: &Clause, asked: Asked) -> Option<&'static str> {
+    match asked.start {
+        true => None,
+        false => asked.operation.fires.condition(uses_result(clause)),
+    }
+}
+
+/// Whether a clause has a use for the result of the call: `args.result`, `retval`, or `span`, which records it.
+fn uses_result(clause: &Clause) -> bool {
+    let mut found = false;
+    let mut see = |e: &Expr| {
+        found |= match &e.kind {
+            ExprKind::Field { base, name, .. } => is_args(base) && name.node == "result",
+            ExprKind::Ident(name) => name == "retval",
+            ExprKind::Call { name, .. } => ["retval", "span"].contains(&name.node.as_str()),
+            _ => false,
+        }
+    };
+    clause.predicate.iter().for_each(|e| walk_expr(e, &mut see));
+    walk_block(&clause.body, &mut see);
+    found
+}
+
+fn both(when: Expr, predicate: Option<Expr>) -> Expr {
+    let Some(predicate) = predicate else { return when };
+    let span = predicate.span;
+    let kind = ExprKind::Binary { op: BinaryOp::And, lhs: Box::new(when), rhs: Box::new(predicate) };
+    Expr { kind, span }
+}
+
+/// Puts in what a row says for the arguments of its operation.
+struct PutIn<'d> {
+    asked: Asked,
+    feed: &'static Feed,
+    /// Arguments put in so far.
+    count: u32,
+    diags: &'d mut Diagnostics,
+}
+
+impl Visit for PutIn<'_> {
+    fn expr(&mut self, e: &mut Expr) {
+        let ExprKind::Field { base, name, .. } = &e.kind else { return };
+        if !is_args(base) {
+            return;
+        }
+        e.kind = match self.argument(&name.node) {
+            Ok(arg) => self.own_value(arg, e.span).kind,
+            Err((message, help)) => {
+                self.diags.error("E0040", name.span, message).help.extend(help);
+                ExprKind::Int { value: 0, unsigned: false }
+            }
+        };
+    }
+}
+
+impl PutIn<'_> {
+    /// A value with variables of its own, if it has any.
+    fn own_value(&mut self, arg: &'static Argument, span: Span) -> Expr {
+        let mut value = Expr::clone(&value(self.feed, arg));
+        visit::expr(&mut value, &mut At(span));
+        self.count += 1;
+        if self.feed.value(arg).contains('$') {
+            visit::expr(&mut value, &mut Own { given: None, suffix: format!("arg{}", self.count) });
+        }
+        value
+    }
+
+    fn argument(&self, name: &str) -> Result<&'static Argument, (String, Vec<String>)> {
+        let Asked { api, operation, start } = self.asked;
+        let written = format!("{}:{}", api.provider, operation.name);
+        match operation.arg(name) {
+            Some(arg) if arg.at_return && start => Err((
+                format!("`args.{name}` is not known when the call begins"),
+                vec![format!("use `{written}`, which is probed when the call has returned")],
+            )),
+            Some(arg) => Ok(arg),
+            None => {
+                let near = similar(name, operation.all_args().map(|arg| arg.name));
+                let help = match did_you_mean(&near) {
+                    help if help.is_empty() => vec![format!("it has {}", names(operation))],
+                    help => help,
+                };
+                Err((format!("`{written}` has no argument `{name}`"), help))
+            }
+        }
+    }
+}
+
+fn names(operation: &'static Operation) -> String {
+    let names: Vec<String> = operation.all_args().map(|arg| format!("`{}`", arg.name)).collect();
+    names.join(", ")
+}
+
+thread_local! {
+    /// The tables' expressions, which never change, as they were parsed.
+    static PARSED: RefCell<FxHashMap<String, Expr>> = RefCell::default();
+    /// And what the rows say for the arguments, by the rows' addresses, as building the text takes longer than finding it.
+    static VALUES: RefCell<FxHashMap<(*const Feed, *const Argument), Rc<Expr>>> = RefCell::default();
+}
+
+/// How a row gives an argument, in the type of the argument, at no place.
+fn value(feed: &'static Feed, arg: &'static Argument) -> Rc<Expr> {
+    VALUES.with_borrow_mut(|values| {
+        values.entry((feed, arg)).or_insert_with(|| Rc::new(parsed(&spelled(feed, arg)))).clone()
+    })
+}
+
+fn spelled(feed: &'static Feed, arg: &'static Argument) -> String {
+    let text = feed.value(arg);
+    if arg.is_number() { format!("({})({text})", arg.ty) } else { text.to_string() }
+}
+
+/// An expression of the tables, at a place of the script.
+pub(crate) fn expression(text: &str, span: Span) -> Expr {
+    let known = PARSED.with_borrow(|parsed| parsed.get(text).cloned());
+    let mut value = known.unwrap_or_else(|| {
+        let value = parsed(text);
+        PARSED.with_borrow_mut(|parsed| parsed.insert(text.to_owned(), value.clone()));
+        value
+    });
+    visit::expr(&mut value, &mut At(span));
+    value
+}
+
+fn parsed(text: &str) -> Expr {
+    let source = Source::new("operations", format!("BEGIN {{ _ = ({text}); }}"));
+    let script = parse(&source, &[], &mut Diagnostics::default()).unwrap_or_default();
+    let first = script.items.into_iter().find_map(|item| match item {
+        Item::Clause(Clause { body: Block { stmts, .. }, .. }) => stmts.into_iter().next(),
+        _ => None,
+    });
+    let Some(StmtKind::Expr(value)) = first.map(|stmt| stmt.kind) else {
+        unreachable!("`{text}` is no expression");
+    };
+    value
+}
+
+/// Gives all parts one place.
+pub(crate) struct At(pub Span);
+
+impl Visit for At {
+    fn expr(&mut self, e: &mut Expr) {
+        place(e, self.0);
+    }
+
+    fn stmt(&mut self, stmt: &mut Stmt) {
+        stmt.span = self.0;
+    }
+
+    fn var(&mut self, name: &mut Name) {
+        name.span = self.0;
+    }
+}
+
+fn place(e: &mut Expr, span: Span) {
+    e.span = span;
+    match &mut e.kind {
+        ExprKind::Field { name, .. } | ExprKind::Call { name, .. } => name.span = span,
+        ExprKind::Cast { ty: TypeName { span: at, .. }, .. } => *at = span,
+        ExprKind::Record(members) => members.iter_mut().for_each(|(name, _)| name.span = span),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuda::operations::APIS;
+
+    #[test]
+    fn what_the_rows_say_can_be_read() {
+        for operation in APIS.iter().flat_map(|api| api.operations) {
+            operation.fires.condition(false).iter().for_each(|when| drop(expression(when, Span::default())));
+            for (feed, arg) in operation.feeds.iter().flat_map(|f| operation.all_args().map(move |a| (f, a)))
+            {
+                value(feed, arg);
+            }
+        }
+    }
+}

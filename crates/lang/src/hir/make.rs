@@ -1,0 +1,132 @@
+//! Small makers of checked expressions, and the conversions that the checker writes out.
+
+use crate::check::slots::literal;
+use crate::check::stmt::changes;
+use crate::hir::{BinaryOp, Expr, ExprKind, Type};
+use crate::source::span::Span;
+use crate::types::{int_holds, places_of};
+
+/// An expression.
+pub fn expr(kind: ExprKind, ty: Type, span: Span) -> Expr {
+    Expr { kind, ty, span }
+}
+
+/// A number of a given type.
+pub fn int(value: i64, ty: Type, span: Span) -> Expr {
+    expr(ExprKind::Int(value), ty, span)
+}
+
+/// Stands for what is wrong or not yet known. Whatever meets it says nothing more.
+pub fn unknown(span: Span) -> Expr {
+    int(0, Type::Void, span)
+}
+
+/// Whether it is [`unknown`].
+pub fn is_unknown(value: &Expr) -> bool {
+    value.ty == Type::Void
+}
+
+/// A comparison or 64-bit operation on operands of equal type.
+pub fn binary(op: BinaryOp, lhs: Expr, rhs: Expr, ty: Type, span: Span) -> Expr {
+    expr(ExprKind::Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs) }, ty, span)
+}
+
+/// `!e`; of a `!` the inside again.
+pub fn not(value: Expr, span: Span) -> Expr {
+    match value.kind {
+        ExprKind::Not(inner) if inner.ty == Type::Bool => *inner,
+        _ => expr(ExprKind::Not(Box::new(value)), Type::Bool, span),
+    }
+}
+
+/// The value as a given type. Literals become literals of that type; nothing is written where the type is the same.
+pub fn convert(value: Expr, ty: &Type) -> Expr {
+    if value.ty == *ty || is_unknown(&value) || *ty == Type::Void {
+        return value;
+    }
+    let span = value.span;
+    if let Some(number) = literal(&value)
+        && (int_holds(ty, number) || matches!(ty, Type::Enum(_) | Type::Pointer(_)))
+    {
+        return int(number, ty.clone(), span);
+    }
+    let places = places_of(ty, &value.ty);
+    match (value.kind, ty) {
+        // What changes something happens in the order in which it is written.
+        (ExprKind::Tuple(parts), Type::Record(..))
+            if places.as_ref().is_some_and(|places| !places.is_sorted()) && parts.iter().any(changes) =>
+        {
+            let inner = expr(ExprKind::Tuple(parts), value.ty, span);
+            expr(ExprKind::Cast(Box::new(inner)), ty.clone(), span)
+        }
+        (ExprKind::Tuple(parts), Type::Record(_, types)) if places.is_some() => {
+            let of = |(at, ty): (usize, &Type)| convert(parts[at].clone(), ty);
+            let parts = places.into_iter().flatten().zip(&**types).map(of).collect();
+            expr(ExprKind::Tuple(parts), ty.clone(), span)
+        }
+        (ExprKind::Str(bytes), Type::Str(capacity)) if bytes.len() < *capacity as usize => {
+            expr(ExprKind::Str(bytes), ty.clone(), span)
+        }
+        (ExprKind::Tuple(parts), Type::Tuple(types) | Type::Record(_, types) | Type::Either(types))
+            if parts.len() == types.len() =>
+        {
+            let parts = parts.into_iter().zip(&**types).map(|(part, ty)| convert(part, ty)).collect();
+            expr(ExprKind::Tuple(parts), ty.clone(), span)
+        }
+        (kind, _) => {
+            let inner = expr(kind, value.ty, span);
+            expr(ExprKind::Cast(Box::new(inner)), ty.clone(), span)
+        }
+    }
+}
+
+/// An address as uint64 with bytes added.
+pub fn address(base: Expr, offset: i64) -> Expr {
+    let span = base.span;
+    let base = convert(base, &Type::U64);
+    if offset == 0 {
+        return base;
+    }
+    binary(BinaryOp::Add, base, int(offset, Type::U64, span), Type::U64, span)
+}
+
+/// The value of `op` on literals, where it is exact.
+pub fn fold(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
+    match op {
+        BinaryOp::Add => a.checked_add(b),
+        BinaryOp::Sub => a.checked_sub(b),
+        BinaryOp::Mul => a.checked_mul(b),
+        BinaryOp::Div => a.checked_div(b),
+        BinaryOp::Rem => a.checked_rem(b),
+        BinaryOp::BitAnd => Some(a & b),
+        BinaryOp::BitOr => Some(a | b),
+        BinaryOp::BitXor => Some(a ^ b),
+        BinaryOp::Shl => {
+            u32::try_from(b).ok().filter(|&b| b < 63 && a >= 0 && a <= i64::MAX >> b).map(|b| a << b)
+        }
+        BinaryOp::Shr => u32::try_from(b).ok().filter(|&b| b < 64).map(|b| a >> b),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folding_is_exact_or_left_alone() {
+        assert_eq!(fold(BinaryOp::Shl, 1, 20), Some(1 << 20));
+        assert_eq!(fold(BinaryOp::Shl, 1, 63), None);
+        assert_eq!(fold(BinaryOp::Add, i64::MAX, 1), None);
+        assert_eq!(fold(BinaryOp::Div, 1, 0), None);
+        assert_eq!(fold(BinaryOp::Shr, -8, 1), Some(-4));
+    }
+
+    #[test]
+    fn literals_convert_without_a_cast() {
+        let span = Span::default();
+        assert_eq!(convert(int(3, Type::I64, span), &Type::U32).kind, ExprKind::Int(3));
+        assert!(matches!(convert(int(-3, Type::I64, span), &Type::U32).kind, ExprKind::Cast(_)));
+        assert!(matches!(convert(int(3, Type::U64, span), &Type::U32).kind, ExprKind::Cast(_)));
+    }
+}

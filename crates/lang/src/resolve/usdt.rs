@@ -1,0 +1,173 @@
+//! `usdt:TARGET:PROVIDER:NAME`: places that a program's author marked for tracers.
+//!
+//! A marker is an instruction that does nothing, and a note in the file that says where it is and where the values are that
+//! it passes on. One name may stand at several places, with the values elsewhere at each: see `layout`.
+
+use std::collections::BTreeSet;
+
+use crate::catalog::{File, FileId, Marker, Place, TargetError};
+use crate::diagnostics::suggest::similar;
+use crate::hir::{NameKind, Site};
+use crate::resolve::functions::{
+    Call, EVERYTHING, Finder, Miss, Spot, Spots, did_you_mean, finding, malformed, text,
+};
+use crate::resolve::pattern::{FunctionPattern, NamePattern};
+use crate::resolve::providers::Provider;
+use crate::source::span::Span;
+use crate::syntax::ast::{ProbeSpec, SpecPart};
+
+/// Which markers of a target are meant.
+struct Asked<'s> {
+    provider: Option<NamePattern>,
+    name: NamePattern,
+    /// `provider:name` as written.
+    written: String,
+    target: &'s str,
+    span: Span,
+}
+
+impl Asked<'_> {
+    fn means(&self, marker: &Marker) -> bool {
+        let matches = |pattern: &NamePattern, text: &str| pattern.matches(None, text, |_| false);
+        self.provider.as_ref().is_none_or(|provider| matches(provider, &marker.provider))
+            && matches(&self.name, &marker.name)
+    }
+
+    fn by_name(&self) -> bool {
+        self.name.single().is_some()
+    }
+}
+
+impl Finder<'_, '_> {
+    /// The places of the markers that an attach point means.
+    pub(super) fn markers(&mut self, spec: &ProbeSpec, row: &'static Provider) -> Spots {
+        let (target, provider, name) = match spec.parts.as_slice() {
+            [target, name] => (target, None, name),
+            [target, provider, name] => (target, Some(provider), name),
+            _ => return malformed(spec.span, "expected a target, a provider and a name".into(), row),
+        };
+        let provider = provider.filter(|part| !text(&part.node).is_empty());
+        let Some(wanted) = pattern(&name.node) else {
+            return malformed(name.span, "the name of a marker has no version and no offset".into(), row);
+        };
+        let of_provider = match provider.map(|part| pattern(&part.node)) {
+            Some(None) => {
+                return malformed(spec.span, "expected the provider of a marker by its name".into(), row);
+            }
+            given => given.flatten(),
+        };
+        let written = provider.map_or(String::new(), |part| format!("{}:", text(&part.node)));
+        let asked = Asked {
+            provider: of_provider,
+            name: wanted,
+            written: format!("{written}{}", text(&name.node)),
+            target: if text(&target.node).is_empty() { EVERYTHING } else { text(&target.node) },
+            span: Span { end: name.span.end, ..provider.map_or(name.span, |part| part.span) },
+        };
+        match self.files(asked.target) {
+            Ok(files) => self.marked(&asked, files),
+            Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
+            Err(TargetError::NotYet { looked_in }) => Ok(vec![self.not_yet(&asked, target.span, looked_in)]),
+            Err(TargetError::Unusable(reason)) => self.no_target(asked.target, target.span, &reason),
+        }
+    }
+
+    fn marked(&mut self, asked: &Asked, files: Vec<File>) -> Spots {
+        let catalog = self.setting.catalog;
+        let mut spots = Vec::new();
+        for file in &files {
+            let found: Vec<&Marker> = catalog.markers(file.id).iter().filter(|m| asked.means(m)).collect();
+            if !found.is_empty() && !self.files.iter().any(|known| known.id == file.id) {
+                self.files.push(file.clone());
+            }
+            spots.extend(found.into_iter().map(|marker| self.at_marker(asked, file, marker)));
+        }
+        match spots.is_empty() {
+            false => Ok(spots),
+            true if self.setting.only_files.is_some() => Err(Miss::Silent),
+            true => self.no_marker(asked, &files),
+        }
+    }
+
+    fn at_marker(&mut self, asked: &Asked, file: &File, marker: &Marker) -> Spot {
+        let place = Place { offset: marker.offset, stack_shift: 0 };
+        let probe = format!("{}:{}:{}", file.path, marker.provider, marker.name);
+        let mut site = self.marker_site(Some(file.id), place, &marker.name, &probe);
+        site.semaphore = marker.semaphore;
+        let symbol = format!("{}:{}", marker.provider, marker.name);
+        let passed = Some(marker.args.clone());
+        let (signature, absent, by_name) = (None, None, asked.by_name());
+        Spot::Call(Call {
+            returns: false,
+            site,
+            symbol,
+            signature,
+            absent,
+            by_name,
+            passed,
+            undeclared_yet: false,
+        })
+    }
+
+    fn marker_site(&mut self, file: Option<FileId>, place: Place, name: &str, probe: &str) -> Site {
+        Site {
+            file,
+            place,
+            semaphore: 0,
+            case: 0,
+            func: self.names.intern(NameKind::Func, name),
+            api: self.names.intern(NameKind::Api, name),
+            probe: self.names.intern(NameKind::Probe, &format!("usdt:{probe}")),
+        }
+    }
+
+    /// A library that nobody has mapped yet; its markers are seen when somebody has.
+    fn not_yet(&mut self, asked: &Asked, span: Span, looked_in: Vec<String>) -> Spot {
+        self.wait_for(asked.target, span, looked_in);
+        let probe = format!("{}:{}", asked.target, asked.written);
+        let site = self.marker_site(None, Place::default(), &asked.written, &probe);
+        let symbol = asked.written.clone();
+        Spot::Call(Call {
+            undeclared_yet: false,
+            returns: false,
+            site,
+            symbol,
+            signature: None,
+            absent: None,
+            by_name: asked.by_name(),
+            passed: None,
+        })
+    }
+
+    fn no_marker(&self, asked: &Asked, files: &[File]) -> Spots {
+        let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        let all = files.iter().flat_map(|file| self.setting.catalog.markers(file.id));
+        let names: BTreeSet<String> =
+            all.map(|marker| format!("{}:{}", marker.provider, marker.name)).collect();
+        let message = format!("no marker `{}` in `{}`", asked.written, paths.join("`, `"));
+        let help = match names.is_empty() {
+            true => vec!["this file has no markers; `uprobe` takes its functions".to_string()],
+            false => self.near_markers(asked, &names),
+        };
+        Err(Miss::Absent(finding("E0114", asked.span, message, "not there", help)))
+    }
+
+    fn near_markers(&self, asked: &Asked, names: &BTreeSet<String>) -> Vec<String> {
+        let near = match asked.provider {
+            Some(_) => similar(&asked.written, names.iter().map(String::as_str)),
+            None => similar(&asked.written, names.iter().filter_map(|full| Some(full.split_once(':')?.1))),
+        };
+        match near.is_empty() {
+            false => did_you_mean(&near),
+            true => vec![format!("`cudatrace -l 'usdt:{}:*'` lists its {}", asked.target, names.len())],
+        }
+    }
+}
+
+/// Markers have names, without version and offset.
+fn pattern(part: &SpecPart) -> Option<NamePattern> {
+    match FunctionPattern::parse(part) {
+        Ok(FunctionPattern::Named { name, version: None, offset: 0 }) => Some(name),
+        _ => None,
+    }
+}

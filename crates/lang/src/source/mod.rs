@@ -1,0 +1,3 @@
+//! The text of a script and positions in it.
+
+pub mod span;

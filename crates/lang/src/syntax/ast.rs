@@ -1,0 +1,525 @@
+//! The script as written. Nothing is resolved: names are text, types are what the user spelled.
+//!
+//! Each variant shows the text that makes it. Every node has its span.
+
+use crate::expand::key_labels::Labels;
+use crate::source::span::{Span, Spanned};
+
+/// A name with its place.
+pub type Name = Spanned<String>;
+
+/// A whole script.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Script {
+    /// In source order.
+    pub items: Vec<Item>,
+    /// Names for the parts of maps' keys, once forms are expanded.
+    pub labels: Labels,
+    /// Where texts stand that the command line gave, once forms are expanded.
+    pub given: Vec<Span>,
+}
+
+/// A thing at the top level.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// `uprobe:libcuda:cuMem* /pid == 3/ { @ = count() }`
+    Clause(Clause),
+    /// `config = { max_map_keys = 1000; }`
+    Config(Vec<ConfigEntry>),
+    /// `#define NAME 12`
+    Define {
+        /// `NAME`
+        name: Name,
+        /// `12`
+        value: Expr,
+    },
+    /// `struct point { int x, y; };` `enum color { RED, GREEN = 3 };` `typedef unsigned long bytes;`
+    Declaration(Declaration),
+    /// `metric @m = { name = "gpu.cuda.errors"; }`
+    Metric {
+        /// `@m` without the sigil
+        map: Name,
+        /// In source order.
+        entries: Vec<ConfigEntry>,
+    },
+    /// `import "common.ct";`
+    Import(Name),
+    /// `macro twice(a) { a + a }`
+    Macro(Macro),
+    /// `let @m = lruhash(100);`
+    MapDecl {
+        /// `@m` without the sigil
+        name: Name,
+        /// `lruhash`
+        kind: Name,
+        /// `100`
+        max_entries: Expr,
+    },
+}
+
+/// A C declaration: a type, and with `typedef` the names that stand for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declaration {
+    /// `struct point { ... }`
+    pub base: CType,
+    /// Of a `typedef`.
+    pub names: Vec<Declarator>,
+    /// The whole declaration.
+    pub span: Span,
+}
+
+/// What stands before the names in a C declaration.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CType {
+    /// `unsigned int`, `struct point`, `size_t`
+    Named(TypeName),
+    /// `struct point { int x, y; }`
+    Compound(Compound),
+    /// `enum color { RED, GREEN = 3 }`
+    Enumeration(Enumeration),
+}
+
+/// `struct point { int x, y; }`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compound {
+    /// Members lie one over the other.
+    pub union: bool,
+    /// `point`
+    pub name: Option<Name>,
+    /// In order.
+    pub members: Vec<Member>,
+    /// `__attribute__((packed))`: members lie without gaps.
+    pub packed: bool,
+    /// `__attribute__((aligned(16)))`
+    pub align: Option<u32>,
+    /// The whole of it.
+    pub span: Span,
+}
+
+/// `int x, y : 3;` of a struct.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// `int`
+    pub base: CType,
+    /// None: the members of an inner struct or union are members here.
+    pub names: Vec<Declarator>,
+}
+
+/// `*next`, `values[4][2]`, `flag : 1`, `(*callback)(int)`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declarator {
+    /// `None`: bits that are only filled up.
+    pub name: Option<Name>,
+    /// Number of `*`.
+    pub pointers: u32,
+    /// `[4][2]`, the outermost first; `None` for `[]`.
+    pub dims: Vec<Option<Expr>>,
+    /// `: 3`
+    pub bits: Option<Expr>,
+    /// A pointer to a function.
+    pub function: bool,
+    /// Where.
+    pub span: Span,
+}
+
+/// `enum color { RED, GREEN = 3 }`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Enumeration {
+    /// `color`
+    pub name: Option<Name>,
+    /// Names and their values; without one, that of the name before plus one.
+    pub values: Vec<(Name, Option<Expr>)>,
+    /// The whole of it.
+    pub span: Span,
+}
+
+/// `max_map_keys = 1000`
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigEntry {
+    /// Key as written.
+    pub key: Name,
+    /// An integer, string or bare word.
+    pub value: Expr,
+}
+
+/// `macro swap($a, $b) { let $old = $a; $a = $b; $b = $old; }`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Macro {
+    /// `swap`
+    pub name: Name,
+    /// In order.
+    pub params: Vec<MacroParam>,
+    /// Statements before the value.
+    pub body: Block,
+    /// The last expression, if no `;` follows it.
+    pub value: Option<Expr>,
+}
+
+/// What a macro wants in a place.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MacroParam {
+    /// `a`: any expression, put in wherever the name stands.
+    Expr(Name),
+    /// `$v`: a variable.
+    Var(Name),
+    /// `@m`: a map.
+    Map(Name),
+}
+
+impl MacroParam {
+    /// Its name, without sigil.
+    pub fn name(&self) -> &Name {
+        match self {
+            MacroParam::Expr(name) | MacroParam::Var(name) | MacroParam::Map(name) => name,
+        }
+    }
+}
+
+/// `probe[,probe...] [/predicate/] { body }`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clause {
+    /// `allocs = uprobe:...`: for who reads the script.
+    pub name: Option<Name>,
+    /// At least one.
+    pub probes: Vec<ProbeSpec>,
+    /// `/expr/`
+    pub predicate: Option<Expr>,
+    /// `{ ... }` or `< ... >`
+    pub body: Block,
+    /// The whole clause.
+    pub span: Span,
+}
+
+/// One attach point as written, split at its colons: `uprobe:libcuda:cuMem*` has provider `uprobe` and two parts.
+/// `BEGIN` has none. In `uprobe:libcuda:cuInit,cuMemAlloc` the second spec is `uprobe:libcuda:cuMemAlloc`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeSpec {
+    /// `uprobe`, `u`, `BEGIN`, `interval` ... as written.
+    pub provider: Name,
+    /// What follows, one per colon.
+    pub parts: Vec<Spanned<SpecPart>>,
+    /// The whole spec.
+    pub span: Span,
+}
+
+/// A piece of a probe spec between colons.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SpecPart {
+    /// `libcuda`, `cuMem*`, `/usr/lib/*/libcuda.so*`, `cudaMalloc@libcudart.so.12`, `1`, `f+16`; positional parameters are substituted.
+    Text(String),
+    /// `"cuMemAlloc"`: exactly this.
+    Quoted(String),
+    /// `"cuMemAlloc"+16`: so many bytes behind exactly this.
+    QuotedAt(String, String),
+    /// `/cu(Mem|Ctx).*/` as the function: a regular expression over whole names.
+    Regex(String),
+    /// `getopt("interval", 0)`: what the option is. There is none in an expanded script.
+    Option(Box<Expr>),
+}
+
+/// Statements between braces.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// In order.
+    pub stmts: Vec<Stmt>,
+    /// With its delimiters.
+    pub span: Span,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stmt {
+    /// What it is.
+    pub kind: StmtKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// The kinds of statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StmtKind {
+    /// `f(x);`, `@n++;`, `_ = expr;`
+    Expr(Expr),
+    /// `let $x;` `let $x: uint16 = 3;`
+    Let {
+        /// Without the sigil.
+        name: Name,
+        /// `uint16`
+        ty: Option<TypeName>,
+        /// `3`
+        value: Option<Expr>,
+    },
+    /// `$x = e;` `@m[k] += e;` (`op` is the operator without `=`; the target is a `Var` or a `Map`)
+    Assign {
+        /// Left side.
+        target: Expr,
+        /// `None` for plain `=`.
+        op: Option<BinaryOp>,
+        /// Right side.
+        value: Expr,
+    },
+    /// `if c { } else { }`; `else if` is a block with one `if`.
+    If {
+        /// Condition.
+        cond: Expr,
+        /// Taken when non-zero.
+        then: Block,
+        /// Taken otherwise.
+        otherwise: Option<Block>,
+    },
+    /// `while (c) { }`
+    While {
+        /// Condition, tested first.
+        cond: Expr,
+        /// Body.
+        body: Block,
+    },
+    /// `unroll(8) { }`
+    Unroll {
+        /// A literal or positional parameter.
+        count: Expr,
+        /// Body.
+        body: Block,
+    },
+    /// `for $i : 0..10 { }`
+    ForRange {
+        /// Without the sigil.
+        var: Name,
+        /// First value.
+        start: Expr,
+        /// One past the last value.
+        end: Expr,
+        /// Body.
+        body: Block,
+    },
+    /// `for ($kv : @m) { }`
+    ForMap {
+        /// Without the sigil.
+        var: Name,
+        /// Without the sigil.
+        map: Name,
+        /// Body.
+        body: Block,
+    },
+    /// `{ ... }`
+    Block(Block),
+    /// `break;`
+    Break,
+    /// `continue;`
+    Continue,
+    /// `return;` `return 1;`
+    Return(Option<Expr>),
+}
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expr {
+    /// What it is.
+    pub kind: ExprKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// The kinds of expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExprKind {
+    /// `12`, `0x1f`, `1e6`, `1_000`, `10ms`. `unsigned` when it does not fit int64 or has a `u` suffix.
+    Int {
+        /// Bits.
+        value: u64,
+        /// Does not fit int64.
+        unsigned: bool,
+    },
+    /// `"text"`, escapes resolved; bytes because `\xff` may be written.
+    Str(Vec<u8>),
+    /// `true`
+    Bool(bool),
+    /// `pid`, `args`, `CUDA_SUCCESS`, `arg0`, `count`
+    Ident(String),
+    /// `$x`
+    Var(String),
+    /// `@`, `@m`, `@m[k, 2]`; `keys` is `None` without brackets.
+    Map {
+        /// Without the sigil; empty for `@`.
+        name: String,
+        /// The list in brackets.
+        keys: Option<Vec<Expr>>,
+    },
+    /// `$1` (after substitution the parser leaves only unset ones of use as `Int` 0; so this is `$1` in `str($1)` alone)
+    Positional(u32),
+    /// `$#`
+    PositionalCount,
+    /// `f(a, b)`
+    Call {
+        /// Function name.
+        name: Name,
+        /// Arguments.
+        args: Vec<Expr>,
+    },
+    /// `e.field`, `e->field`
+    Field {
+        /// Left side.
+        base: Box<Expr>,
+        /// Field name.
+        name: Name,
+        /// Written with `->`.
+        arrow: bool,
+    },
+    /// `e.0`
+    TupleIndex {
+        /// Left side.
+        base: Box<Expr>,
+        /// Position from 0.
+        index: u32,
+    },
+    /// `e[i]`
+    Index {
+        /// Left side.
+        base: Box<Expr>,
+        /// Position.
+        index: Box<Expr>,
+    },
+    /// `-e` `!e` `~e` `*e` `&e`
+    Unary {
+        /// Operator.
+        op: UnaryOp,
+        /// Operand.
+        expr: Box<Expr>,
+    },
+    /// `$x++` `--@m[k]`
+    IncDec {
+        /// A `Var` or `Map`.
+        target: Box<Expr>,
+        /// `+1` or `-1`.
+        delta: i8,
+        /// Value of the expression is the old one.
+        postfix: bool,
+    },
+    /// `a + b`
+    Binary {
+        /// Operator.
+        op: BinaryOp,
+        /// Left.
+        lhs: Box<Expr>,
+        /// Right.
+        rhs: Box<Expr>,
+    },
+    /// `c ? a : b`; `then` is `None` in `c ?: b`.
+    Ternary {
+        /// Condition.
+        cond: Box<Expr>,
+        /// Value when non-zero.
+        then: Option<Box<Expr>>,
+        /// Value otherwise.
+        otherwise: Box<Expr>,
+    },
+    /// `(uint32)e`
+    Cast {
+        /// Type between the parentheses.
+        ty: TypeName,
+        /// Operand.
+        expr: Box<Expr>,
+    },
+    /// `(1, "a")`, `(1,)`
+    Tuple(Vec<Expr>),
+    /// `{ let $b = 1; $b + 1 }`; without `value` only as a statement, where a macro was used.
+    Block {
+        /// What comes before the value.
+        body: Block,
+        /// The last expression.
+        value: Option<Box<Expr>>,
+    },
+    /// `(a = 1, b = "x")`
+    Record(Vec<(Name, Expr)>),
+    /// `typeof(uint32)`, which only macros take.
+    Type(TypeName),
+    /// `sizeof(uint32)`, `sizeof(struct dim3)`
+    SizeofType(TypeName),
+    /// `sizeof(e)`
+    SizeofExpr(Box<Expr>),
+    /// `offsetof(struct point, corner.x)`
+    OffsetOf {
+        /// `struct point`
+        ty: TypeName,
+        /// `corner.x`
+        path: Vec<Name>,
+    },
+}
+
+/// A type as spelled in a cast, `let` or `sizeof`: `uint32`, `struct CUlaunchConfig *`, `CUresult`, `char *`, `uint8[8]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TypeName {
+    /// Base name, `struct`/`union`/`enum` kept in front: `struct dim3`. Empty where `of` says it.
+    pub name: String,
+    /// `typeof($x)`
+    pub of: Option<Box<Expr>>,
+    /// Number of `*`.
+    pub pointers: u32,
+    /// `[8]`, the outermost first.
+    pub dims: Vec<u32>,
+    /// Where.
+    pub span: Span,
+}
+
+impl TypeName {
+    /// Nothing but a place yet.
+    pub fn bare(span: Span) -> TypeName {
+        TypeName { name: String::new(), of: None, pointers: 0, dims: Vec::new(), span }
+    }
+}
+
+/// Prefix operators.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum UnaryOp {
+    /// `-`
+    Neg,
+    /// `!`
+    Not,
+    /// `~`
+    BitNot,
+    /// `*`
+    Deref,
+    /// `&`
+    AddressOf,
+}
+
+/// Infix operators, lowest precedence first.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BinaryOp {
+    /// `||`
+    Or,
+    /// `&&`
+    And,
+    /// `|`
+    BitOr,
+    /// `^`
+    BitXor,
+    /// `&`
+    BitAnd,
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `>`
+    Gt,
+    /// `<=`
+    Le,
+    /// `>=`
+    Ge,
+    /// `<<`
+    Shl,
+    /// `>>`
+    Shr,
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`
+    Div,
+    /// `%`
+    Rem,
+}

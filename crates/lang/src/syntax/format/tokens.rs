@@ -1,0 +1,296 @@
+//! The words of a script that is right, with what the formatter wants to know of each, and the comments between them.
+//!
+//! Words are the leaves of the grammar's tree. Marks that the grammar writes as bare text (the parentheses of a cast, a
+//! dot) are found between the leaves.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use crate::diagnostics::Diagnostics;
+use crate::syntax::parse;
+use crate::syntax::parse::{Pair, Rule, conditionals};
+
+/// A word or mark.
+#[derive(Clone, Debug)]
+pub struct Token<'a> {
+    /// As written.
+    pub text: &'a str,
+    /// The leaf of the grammar; `None` for bare text.
+    pub rule: Option<Rule>,
+    /// First of an item, a statement, a setting.
+    pub entry: bool,
+    /// Begins a block.
+    pub opens: bool,
+    /// Ends a block.
+    pub closes: bool,
+    /// The entries of the block that begins or ends here end with `;`.
+    pub semicolons: bool,
+    /// No blank before it, whatever else is said.
+    pub glued_before: bool,
+    /// No blank behind it.
+    pub glued_behind: bool,
+}
+
+/// A comment, without the line end.
+#[derive(Clone, Debug)]
+pub struct Comment<'a> {
+    /// With its `//` or `/*`.
+    pub text: &'a str,
+    /// Line ends between it and what stands before.
+    pub newlines: usize,
+}
+
+impl Comment<'_> {
+    /// It lasts until the end of the line.
+    pub fn is_line(&self) -> bool {
+        self.text.starts_with("//") || self.is_directive() || self.text.contains('\n')
+    }
+
+    /// A line of the preprocessor, with the lines that it leaves out.
+    pub fn is_directive(&self) -> bool {
+        self.text.starts_with('#')
+    }
+}
+
+/// What stands before a token.
+#[derive(Clone, Debug, Default)]
+pub struct Gap<'a> {
+    /// In order.
+    pub comments: Vec<Comment<'a>>,
+    /// Line ends behind the last comment.
+    pub newlines: usize,
+}
+
+impl Gap<'_> {
+    /// A line ends in it, or must.
+    pub fn has_line_end(&self) -> bool {
+        self.newlines > 0 || self.comments.iter().any(|comment| comment.newlines > 0 || comment.is_line())
+    }
+
+    /// Columns that the comments take on one line.
+    pub fn width(&self) -> usize {
+        self.comments.iter().map(|comment| comment.text.chars().count() + 1).sum()
+    }
+}
+
+/// A script in words.
+pub struct Tokens<'a> {
+    /// In order.
+    pub list: Vec<Token<'a>>,
+    /// Before each token, and one behind the last.
+    pub gaps: Vec<Gap<'a>>,
+    /// Lines of the preprocessor, and lines that they leave out.
+    blanked: Vec<Range<usize>>,
+}
+
+/// Rules that are taken as they are, blanks included.
+const VERBATIM: &[Rule] = &[Rule::shebang, Rule::include, Rule::define, Rule::spec, Rule::bare_spec];
+
+/// What owns a block of statements, each with its `;`. The last statement of any other block may be its value.
+const STATEMENTS: &[Rule] = &[
+    Rule::clause,
+    Rule::if_stmt,
+    Rule::if_arm,
+    Rule::while_stmt,
+    Rule::for_stmt,
+    Rule::unroll_stmt,
+    Rule::braces,
+    Rule::angles,
+    Rule::config,
+    Rule::metric,
+];
+
+/// Prefixes and postfixes of an operand.
+const AFFIXES: &[Rule] =
+    &[Rule::neg, Rule::not, Rule::bit_not, Rule::deref, Rule::address_of, Rule::increment, Rule::decrement];
+
+/// Where in a block that is a value an `if` stands that is this value.
+fn valued_if(rule: Rule, owner: Rule, children: &[Pair]) -> Option<usize> {
+    if rule != Rule::braces || owner == Rule::macro_def || STATEMENTS.contains(&owner) {
+        return None;
+    }
+    let last = children.iter().rposition(|child| child.as_rule() != Rule::rbrace)?;
+    let is_else = |part: Pair| part.as_rule() == Rule::braces;
+    let chooses = |stmt: &Pair| stmt.clone().into_inner().last().is_some_and(is_else);
+    (children[last].as_rule() == Rule::if_stmt && chooses(&children[last])).then_some(last)
+}
+
+/// What the tree says about places in the text.
+#[derive(Default)]
+struct Marks {
+    leaves: Vec<(usize, usize, Rule)>,
+    entries: HashSet<usize>,
+    /// Braces, with whether entries end with `;`.
+    opens: HashMap<usize, bool>,
+    closes: HashMap<usize, bool>,
+    glued_before: HashSet<usize>,
+    glued_behind: HashSet<usize>,
+}
+
+impl Marks {
+    fn walk(&mut self, pair: Pair, owner: Rule) {
+        let (rule, span) = (pair.as_rule(), pair.as_span());
+        let verbatim = VERBATIM.contains(&rule);
+        let children: Vec<Pair> = if verbatim { Vec::new() } else { pair.clone().into_inner().collect() };
+        if children.is_empty() {
+            let end = span.start() + pair.as_str().trim_end().len();
+            return self.leaves.push((span.start(), end, rule));
+        }
+        self.mark(rule, owner, span.end(), &children);
+        let valued = valued_if(rule, owner, &children);
+        // The arms of an `if` that is a value are values.
+        let hands_on = matches!(rule, Rule::if_stmt | Rule::if_arm) && owner == Rule::if_expr;
+        for (at, child) in children.into_iter().enumerate() {
+            self.walk(child, if hands_on || valued == Some(at) { Rule::if_expr } else { rule });
+        }
+    }
+
+    fn mark(&mut self, rule: Rule, owner: Rule, end: usize, children: &[Pair]) {
+        match rule {
+            Rule::unary => self.affixes(children),
+            Rule::cast => drop(self.glued_behind.insert(end)),
+            Rule::let_stmt => {
+                let colons = children.iter().filter(|child| child.as_rule() == Rule::colon);
+                self.glued_before.extend(colons.map(|colon| colon.as_span().start()));
+            }
+            _ => {}
+        }
+        let is = |rules: [Rule; 2]| move |child: &Pair| rules.contains(&child.as_rule());
+        let open = children.iter().position(is([Rule::lbrace, Rule::langle]));
+        let close = children.iter().rposition(is([Rule::rbrace, Rule::rangle]));
+        if let (Some(open), Some(close)) = (open, close) {
+            let of_statements = match rule {
+                Rule::braces | Rule::angles => STATEMENTS.contains(&owner),
+                _ => STATEMENTS.contains(&rule),
+            };
+            self.opens.insert(children[open].as_span().start(), of_statements);
+            self.closes.insert(children[close].as_span().start(), of_statements);
+            let is_mark =
+                |child: &&Pair| matches!(child.as_rule(), Rule::semi | Rule::comma | Rule::trailing_comma);
+            let inside = children[open + 1..close].iter().filter(|child| !is_mark(child));
+            self.entries.extend(inside.map(|child| child.as_span().start()));
+        }
+    }
+
+    fn affixes(&mut self, children: &[Pair]) {
+        let is_affix = |child: &&Pair| AFFIXES.contains(&child.as_rule()) || child.as_rule() == Rule::cast;
+        let operand = children.iter().take_while(is_affix).count();
+        for (at, child) in children.iter().enumerate().filter(|(_, child)| AFFIXES.contains(&child.as_rule()))
+        {
+            match at < operand {
+                true => self.glued_behind.insert(child.as_span().end()),
+                false => self.glued_before.insert(child.as_span().start()),
+            };
+        }
+    }
+}
+
+impl<'a> Tokens<'a> {
+    /// The words of a script; `None` if the grammar cannot read it.
+    pub fn of(text: &'a str) -> Option<Tokens<'a>> {
+        let mut marks = Marks::default();
+        let applied = conditionals::apply(text, 0, None, &mut Diagnostics::default());
+        for item in parse::items(&applied)? {
+            marks.entries.insert(item.as_span().start());
+            marks.walk(item, Rule::items);
+        }
+        let mut tokens = Tokens {
+            list: Vec::new(),
+            gaps: vec![Gap::default()],
+            blanked: conditionals::blanked(text, None),
+        };
+        let mut at = 0;
+        for &(start, end, rule) in &marks.leaves {
+            tokens.between(text, at..start, &marks);
+            tokens.push(text, start..end, Some(rule), &marks);
+            at = end;
+        }
+        tokens.between(text, at..text.len(), &marks);
+        Some(tokens)
+    }
+
+    fn push(&mut self, text: &'a str, place: Range<usize>, rule: Option<Rule>, marks: &Marks) {
+        let word = &text[place.clone()];
+        // Braces of a form that is unknown here are blocks too.
+        let (bare_open, bare_close) = (rule.is_none() && word == "{", rule.is_none() && word == "}");
+        let (opens, closes) = (marks.opens.get(&place.start), marks.closes.get(&place.start));
+        self.list.push(Token {
+            text: word,
+            rule,
+            entry: marks.entries.contains(&place.start),
+            opens: opens.is_some() || bare_open,
+            closes: closes.is_some() || bare_close,
+            semicolons: opens.or(closes).copied().unwrap_or(false),
+            glued_before: marks.glued_before.contains(&place.start),
+            glued_behind: marks.glued_behind.contains(&place.end),
+        });
+        self.gaps.push(Gap::default());
+    }
+
+    /// Blanks, comments and bare text between two leaves.
+    fn between(&mut self, text: &'a str, place: Range<usize>, marks: &Marks) {
+        let mut at = place.start;
+        while at < place.end {
+            let rest = &text[at..place.end];
+            let directive = self.blanked.iter().find(|range| range.start == at);
+            let length = match rest.chars().next() {
+                None => break,
+                _ if directive.is_some() => self.comment(rest, directive.map(Range::len)),
+                Some(c) if c.is_whitespace() || c == '\u{feff}' => {
+                    let gap = self.gaps.last_mut().expect("one from the start");
+                    gap.newlines += usize::from(c == '\n');
+                    c.len_utf8()
+                }
+                Some(_) if rest.starts_with("//") || rest.starts_with("/*") => self.comment(rest, None),
+                Some(_) => {
+                    let length = parse::word_length(rest);
+                    self.push(text, at..at + length, None, marks);
+                    length
+                }
+            };
+            at += length;
+        }
+    }
+
+    /// Takes a comment of the length that is known, or as long as its marks say.
+    fn comment(&mut self, rest: &'a str, length: Option<usize>) -> usize {
+        let length = length.unwrap_or_else(|| match rest.starts_with("//") {
+            true => rest.find('\n').unwrap_or(rest.len()),
+            false => rest.find("*/").map_or(rest.len(), |at| at + 2),
+        });
+        let gap = self.gaps.last_mut().expect("one from the start");
+        let newlines = std::mem::take(&mut gap.newlines);
+        gap.comments.push(Comment { text: rest[..length].trim(), newlines });
+        length
+    }
+
+    /// The token that closes the block which opens at `open`.
+    fn partner(&self, open: usize) -> Option<usize> {
+        let mut depth = 0usize;
+        for (at, token) in self.list.iter().enumerate().skip(open) {
+            depth += usize::from(token.opens);
+            if token.closes {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+        }
+        None
+    }
+
+    /// The token that closes the last block of the `if` whose block opens at `open`; of another statement, its block.
+    pub fn end_of_arms(&self, open: usize) -> Option<usize> {
+        let mut close = self.partner(open)?;
+        while self.has_else(close) {
+            let next = self.list[close..].iter().position(|token| token.opens)?;
+            close = self.partner(close + next)?;
+        }
+        Some(close)
+    }
+
+    /// An `else` follows the block that ends at `close`.
+    pub fn has_else(&self, close: usize) -> bool {
+        self.list.get(close + 1).is_some_and(|token| token.text == "else")
+    }
+}

@@ -1,0 +1,233 @@
+//! Words for what pest could not read: "expected X, found Y", in the language's own terms.
+//!
+//! Pest knows the furthest place that it came to, and the rules that it tried there. The causes that lie elsewhere (a
+//! string, comment or bracket without its end) are looked for first, since what pest then expects is beside the point.
+
+use super::recover::Mistake;
+use super::tokens::{self, Kind, Token};
+use super::{Rule, expected, foreign_syntax, position};
+use crate::diagnostics::Diagnostics;
+use crate::source::span::Span;
+use crate::syntax::ast::Item;
+
+/// What begins an item in other dialects, and what to do here instead.
+pub(crate) const FOREIGN: &[(&str, &str)] =
+    &[("#", "`#include`, `#define NAME literal`, `#undef` and conditions such as `#ifdef` are known")];
+
+/// An item with a mistake, perhaps after others have been taken out of it.
+pub(crate) struct Broken {
+    /// The item's text.
+    pub(crate) item: String,
+    /// Where it begins in the script.
+    pub(crate) base: usize,
+    /// Nothing follows it.
+    pub(crate) last: bool,
+    /// A string without end may have hidden brackets.
+    pub(crate) swallowed: bool,
+}
+
+/// Reports why an item cannot be read, and returns what to take out of it; `None` when the rest says nothing more.
+pub(crate) fn explain(
+    broken: &mut Broken,
+    error: &pest::error::Error<Rule>,
+    diags: &mut Diagnostics,
+) -> Option<Mistake> {
+    let (item, base, at) = (broken.item.as_str(), broken.base, position(error));
+    if foreign(item, base, diags) {
+        return None;
+    }
+    if let Some(token) = open_text(item, base, at, diags) {
+        broken.swallowed = true;
+        return (token.kind == Kind::OpenStr).then_some(Mistake { at: token.start, separator: false });
+    }
+    let found = tokens::next(item, at);
+    if found.is_none() && (broken.swallowed || open_bracket(broken, diags)) {
+        return None;
+    }
+    let wanted = wanted(expected(error));
+    let end = if broken.last { "the end of the script" } else { "the next clause" };
+    let shown = found.map_or_else(|| end.to_owned(), |token| describe(item, token));
+    let span =
+        found.map_or_else(|| last_char(item, base), |token| Span::new(base + token.start, base + token.end));
+    let diag = diags.error("E0001", span, format!("expected {wanted}, found {shown}"));
+    let advice = match found {
+        None if in_comment(item, at) => Some(COMMENT),
+        _ => foreign_syntax::advice(item, at, &wanted),
+    };
+    advice.map(|help| diag.help(help));
+    // A quote that the shell should have taken opens a string that has no end.
+    broken.swallowed |= shown == r"`\`";
+    found.map(|_| Mistake { at, separator: advice == Some(foreign_syntax::SEPARATED) })
+}
+
+const COMMENT: &str = "`//` begins a comment, and what follows on its line is not read";
+
+/// The line that ends at `at` has a brace in a comment.
+fn in_comment(item: &str, at: usize) -> bool {
+    let line = item[..at].trim_end().rsplit('\n').next().unwrap_or_default();
+    line.split_once("//").is_some_and(|(_, comment)| comment.contains(['{', '}']))
+}
+
+/// Reports text after an angle body: most likely a comparison closed the body. False if it is something else.
+pub(crate) fn closed_early(text: &str, at: usize, before: Option<&Item>, diags: &mut Diagnostics) -> bool {
+    let Some(Item::Clause(clause)) = before else { return false };
+    let end = clause.body.span.end as usize;
+    let angle = text.get(..end).is_some_and(|body| body.ends_with('>'));
+    let begins = tokens::next(text, at).is_some_and(|token| tokens::begins_item(text, token));
+    if !angle || begins || tokens::skip_space(text, end) != at {
+        return false;
+    }
+    diags
+        .error("E0013", Span::new(end - 1, end), "this `>` closes the body, and no probe follows")
+        .label("outside parentheses `>` closes a `< >` body")
+        .help("put the comparison into parentheses, or write the body in braces");
+    true
+}
+
+fn foreign(item: &str, base: usize, diags: &mut Diagnostics) -> bool {
+    let Some(token) = tokens::next(item, 0) else { return false };
+    let word = &item[token.start..token.end];
+    let after = tokens::next(item, token.end).map_or("", |next| &item[next.start..next.end]);
+    let known = word == "#" && matches!(after, "define" | "include");
+    let Some((_, help)) = FOREIGN.iter().find(|(name, _)| *name == word && !known) else { return false };
+    let shown = if word == "#" { format!("#{after}") } else { word.to_owned() };
+    diags
+        .error(
+            "E0011",
+            Span::new(base + token.start, base + token.end),
+            format!("`{shown}` is not part of this language"),
+        )
+        .help(*help);
+    true
+}
+
+/// Reports a string or comment without end that begins no later than `at`, and returns it.
+fn open_text(item: &str, base: usize, at: usize, diags: &mut Diagnostics) -> Option<Token> {
+    let open = |token: &Token| matches!(token.kind, Kind::OpenStr | Kind::OpenComment);
+    let token = tokens::tokens(item, 0).take_while(|token| token.start <= at).find(open)?;
+    let start = base + token.start;
+    if token.kind == Kind::OpenComment {
+        diags
+            .error("E0012", Span::new(start, start + 2), "this comment is not closed")
+            .help("comments that begin with `/*` end with `*/`");
+    } else {
+        diags
+            .error("E0002", Span::new(start, base + token.end), "this string is not closed")
+            .label("the second `\"` is missing on this line")
+            .help("a newline inside a string is written `\\n`");
+    }
+    Some(token)
+}
+
+/// Reports a bracket without partner, when the item ended too early.
+fn open_bracket(broken: &Broken, diags: &mut Diagnostics) -> bool {
+    let Some(token) = tokens::unmatched(&broken.item) else { return false };
+    let (start, end) = (broken.base + token.start, broken.base + token.end);
+    let open = &broken.item[token.start..token.end];
+    if !matches!(open, "{" | "(" | "[") {
+        return false;
+    }
+    let message = format!("this `{open}` is not closed");
+    let help = format!("add the missing `{}`", tokens::partner(open));
+    let next = if broken.last { "the script ends" } else { "the next clause begins" };
+    diags
+        .error("E0003", Span::new(start, end), message)
+        .label(format!("{next} before its partner"))
+        .help(help);
+    true
+}
+
+fn last_char(item: &str, base: usize) -> Span {
+    let end = item.trim_end().len();
+    let start = item[..end].char_indices().next_back().map_or(0, |(at, _)| at);
+    Span::new(base + start, base + end)
+}
+
+/// A token as a message names it.
+fn describe(text: &str, token: Token) -> String {
+    // Longer ones are cut: the place is shown anyway.
+    const SHOWN: usize = 40;
+    let word = &text[token.start..token.end];
+    match word.char_indices().nth(SHOWN) {
+        Some((cut, _)) => format!("`{}...`", &word[..cut]),
+        None => format!("`{word}`"),
+    }
+}
+
+/// What one rule is called, and how telling it is: of the rules that could stand at a place, those of the most
+/// telling kind are named. Operators could stand behind nearly everything, and are named only if nothing else can.
+fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
+    use Rule::*;
+    Some(match rule {
+        include | define | declaration | config | import | macro_def | map_decl | metric | clause
+        | kw_config | provider | file_provider | spec | spec_given | shebang | items | item_alone => {
+            (9, "a probe such as `uprobe:libcuda:cuInit`")
+        }
+        quoted | function_regex | spec_text | spec_option | path_text | bare_spec => {
+            (5, "a name of a target or function")
+        }
+        predicate | slash_open => (4, "a `/predicate/`"),
+        braces | angles | lbrace | langle => (4, "`{`"),
+        slash_close => (3, "`/`"),
+        semi => (5, "`;`"),
+        rbrace => (3, "`}`"),
+        rangle => (2, "`>`"),
+        rparen => (3, "`)`"),
+        rbracket => (3, "`]`"),
+        comma | trailing_comma => (3, "`,`"),
+        colon | spec_colon => (3, "`:`"),
+        range => (3, "`..`"),
+        assign => (3, "`=`"),
+        kw_import | kw_macro | kw_metric => (9, "a probe such as `uprobe:libcuda:cuInit`"),
+        macro_param => (6, "a name"),
+        header => (6, "a header such as `<cuda.h>`"),
+        block_stmt | simple_stmt | if_stmt | while_stmt | for_stmt | unroll_stmt | let_stmt | return_stmt
+        | break_stmt | continue_stmt | expr_stmt => (8, "a statement"),
+        kw_if | kw_while | kw_for | kw_unroll | kw_let | kw_return | kw_break | kw_continue => {
+            (8, "a statement")
+        }
+        expr | binary | unary | number | string | boolean | sizeof | kw_sizeof | offsetof | kw_offsetof
+        | container_of | kw_container_of | name_or_call | paren | record | block_expr | cast | positional
+        | positional_count | config_value | metric_value | map_name => (7, "an expression"),
+        var => (7, "a variable such as `$x`"),
+        ident | name | field | tuple_index => (6, "a name"),
+        config_entry => (6, "a setting such as `max_map_keys = 1000`"),
+        metric_entry => (6, "a property such as `name = \"gpu.cuda.errors\"`"),
+        type_name | sure_type | maybe_type | tagged_type | typeof_type | kw_typeof | c_type | c_word
+        | tag | c_base | compound | compound_tag | enumeration | enum_tag | member | qualifier => {
+            (6, "a type")
+        }
+        declarators | declarator | function_pointer | enumerator => (6, "a name"),
+        attribute | dimension | bits => (0, "an operator"),
+        digits => (6, "a number"),
+        kw_else => (1, "`else`"),
+        or | and | eq | ne | shl | shr | le | ge | lt | gt | bit_or | bit_xor | bit_and | add | sub | mul
+        | div | rem | question | assign_op | wrong_assign => (0, "an operator"),
+        stars | array => (3, "`)`"),
+        keys | dot | arrow | increment | decrement | lbracket => (0, "an operator"),
+        args | lparen => (1, "`(`"),
+        _ => return None,
+    })
+}
+
+/// `` `,` or `)` ``
+fn wanted(rules: &[Rule]) -> String {
+    let phrases: Vec<_> = rules.iter().filter_map(|&rule| phrase(rule)).collect();
+    let most = phrases.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
+    // A statement or an expression says it all; marks are listed together.
+    let shown =
+        |rank: u8| if most >= 6 { rank == most || rank == 3 && most < 9 } else { rank > 1 || most <= 1 };
+    let mut words: Vec<&str> = Vec::new();
+    let mut ranked: Vec<_> = phrases.iter().filter(|(rank, _)| shown(*rank)).collect();
+    ranked.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+    for (_, word) in ranked {
+        if !words.contains(word) {
+            words.push(word);
+        }
+    }
+    match words.split_last() {
+        None => "something else".to_owned(),
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, before)) => format!("{} or {last}", before.join(", ")),
+    }
+}

@@ -1,0 +1,282 @@
+//! Habits from other languages, and what to write here instead: one table, consulted where the grammar gives up.
+//!
+//! A row has the shape of the words around the place, which is `^`: `let ^ WORD` is `let x`. Words in capitals stand for
+//! kinds of words, `..` for anything from the beginning of the statement on, `START` for that beginning itself. The first row
+//! that fits is taken.
+
+use super::recover::statement_start;
+use super::tokens::{self, Kind, Token};
+use crate::builtins::table;
+
+/// What people write, and the advice.
+struct Habit {
+    /// What must be among the things that are expected there; empty for anything.
+    expected: &'static str,
+    /// The words around.
+    shape: &'static str,
+    /// What to write.
+    help: &'static str,
+}
+
+const fn anywhere(shape: &'static str, help: &'static str) -> Habit {
+    Habit { expected: "", shape, help }
+}
+
+const fn expecting(expected: &'static str, shape: &'static str, help: &'static str) -> Habit {
+    Habit { expected, shape, help }
+}
+
+const LOOP: &str =
+    "a loop goes over a range, `for $i : 0..10 { }`, or a map, `for $kv : @m { }`; others are `while` loops";
+const QUOTES: &str = "strings stand in straight double quotes: `\"text\"`";
+const ELSE_IF: &str = "write `else if`";
+const PARENTHESES: &str = "what a function takes stands in parentheses: `printf(\"%d\\n\", pid)`";
+const NO_TYPE: &str =
+    "variables are made by assigning, `$x = 0`; their type may be given by `let $x: uint32 = 0`";
+const DOLLAR: &str = "names of variables begin with `$`";
+const BRACES: &str = "the body of `if` and of a loop needs braces: `if pid == 1 { exit() }`";
+const NO_KEYS: &str = "a map without keys is written `@m`; if a `$name` stood in the brackets, the shell replaced it: put the script between \
+                       single quotes";
+const UNQUOTED: &str = "the shell removed the inner quotes: put the script between single quotes, `-e '...'`";
+const OPEN_CALL: &str = "a `)` is missing before it";
+const VALUES: &str = "values follow the text after a comma: `printf(\"%d\\n\", pid)`";
+const LIST: &str = "there are no lists: a tuple is `(1, 2)`, and a map keeps many values, `@m[key]`";
+const PAIR: &str =
+    "one variable takes both: `for ($kv : @m) { }`, where `$kv.0` is the key and `$kv.1` the value";
+const ONE_EACH: &str = "one `=` assigns to one variable or map: `@a = 1; @b = 2`";
+const BODY: &str =
+    "statements stand in the body of a probe: `BEGIN { ... }`, `uprobe:libcuda:cuInit { ... }`";
+const CHOICE: &str = "a choice between two values is written `condition ? a : b`";
+const SWITCH: &str = "there is no `switch`: write `if ... { } else if ... { }`";
+const SHELL: &str = "something is missing before it; in a script between double quotes the shell takes `$x` away: put the script \
+                     between single ones";
+const MISSING: &str = "a value is missing behind the comma; if it was a `$x`, the shell took it away: put the script between single \
+                       quotes";
+const KEY: &str = "a key is missing after the comma; if it was a `$x`, the shell took it away: put the script between single quotes";
+const NAME: &str = "a name follows the colon: `cuda:alloc`, `uprobe:libcuda:cuInit`";
+const PREDICATE: &str = "a predicate stands between slashes: `/ pid == 3 /`";
+const COLONS: &str = "colons join the parts of a probe: `uprobe:libcuda:cuInit`";
+const TOGETHER: &str = "`+=` and `-=` are written without a blank";
+const BLANKS: &str = "the parts of a probe stand without blanks between them: `uprobe:libcuda:cuInit`";
+const ONE_COMMA: &str = "one of the two commas is too many";
+const BEFORE_BODY: &str = "the comma before the body is one too many: it announces another probe";
+const EACH: &str = "there is no `in`: compare with each, `x == 1 || x == 2`";
+const SEARCH: &str =
+    "there are no regular expressions here; to search in text use `strcontains(text, \"part\")`";
+const JOIN: &str =
+    "texts are joined by `str_concat(a, b)`, and stand side by side in `printf(\"%s%s\", a, b)`";
+const MACRO: &str = "functions cannot be defined, `macro`s can: `macro twice(x) { x + x }`";
+
+/// The advice where two statements stand side by side.
+pub(crate) const SEPARATED: &str = "statements are separated by `;`";
+
+const HABITS: &[Habit] = &[
+    anywhere("== ^ =", "`==` compares"),
+    anywhere("!= ^ =", "`!=` compares"),
+    anywhere("for ( VAR ^ =", LOOP),
+    anywhere("RANGE ^ =", "a range ends before its second number: `0..10` goes from 0 to 9"),
+    anywhere("+ ^ =", TOGETHER),
+    anywhere("- ^ =", TOGETHER),
+    anywhere("START ^ =", SHELL),
+    anywhere("START ^ ==", SHELL),
+    anywhere("( ^ ==", SHELL),
+    anywhere("/ ^ ==", SHELL),
+    expecting("an expression", ", ^ )", MISSING),
+    expecting("an expression", ", ^ ]", KEY),
+    anywhere("^ =", "`=` assigns in a statement of its own; `==` compares"),
+    anywhere(": ^ =", "`=` assigns"),
+    anywhere("^ '", QUOTES),
+    anywhere("^ QUOTE", QUOTES),
+    anywhere("^ BLANK", "this is no plain blank, though it looks like one: type it again"),
+    anywhere("^ \\", "between single quotes the shell leaves a backslash as it is: write `\"` alone"),
+    anywhere("^ ~", SEARCH),
+    anywhere("^ !", SEARCH),
+    anywhere("< ^ >", "`!=` compares"),
+    anywhere("= ^ +", "`+=` adds to what is there; a number needs no `+` before it"),
+    anywhere(". ^ STR", JOIN),
+    anywhere(". ^ VAR", JOIN),
+    anywhere("MAP [ ^ ]", NO_KEYS),
+    anywhere("printf ( ^ %", UNQUOTED),
+    expecting("an expression", "( ^ }", OPEN_CALL),
+    anywhere("/ ^ /", "a condition stands between the slashes, or they are left out"),
+    anywhere("^ #", "comments begin with `//`"),
+    anywhere("^ and", "the operator is written `&&`"),
+    anywhere("^ or", "the operator is written `||`"),
+    anywhere("not ^", "the operator is written `!`"),
+    anywhere("^ not", "the operator is written `!`"),
+    anywhere("elsif .. ^", ELSE_IF),
+    anywhere("elif .. ^", ELSE_IF),
+    anywhere("elseif .. ^", ELSE_IF),
+    anywhere("for VAR ^ in", LOOP),
+    anywhere("for VAR ^ ,", PAIR),
+    anywhere("for ( VAR ^ ,", PAIR),
+    anywhere("for ( VAR ^ in", LOOP),
+    anywhere("for ( ^", LOOP),
+    anywhere("for ^", LOOP),
+    anywhere("foreach .. ^", LOOP),
+    anywhere("^ in", EACH),
+    anywhere("switch .. ^", SWITCH),
+    anywhere("do ^ {", "a loop tests before its body: `while ... { }`"),
+    anywhere("probe ^ WORD", "a clause begins with its probe: `uprobe:libcuda:cuInit { }`"),
+    anywhere("let ^ WORD", DOLLAR),
+    anywhere("var ^ WORD", DOLLAR),
+    anywhere("goto ^", "there is no `goto`: leave a loop by `break`, a clause by `return`"),
+    anywhere("try ^", "nothing is thrown: what fails gives 0, or a result to look at"),
+    anywhere("echo ^", "text is printed by `printf(\"text\\n\")`"),
+    expecting("`,`", "STR ^ WORD", VALUES),
+    expecting("`,`", "STR ^ VAR", VALUES),
+    expecting("`,`", "STR ^ MAP", VALUES),
+    expecting("`,`", "WORD ^ STR", VALUES),
+    expecting("an expression", "^ [", LIST),
+    expecting("`/`", "NUM ^ ,", "digits are parted by `_`: `1_000_000`"),
+    anywhere("NUM ^ BYTES", "bytes have no units: 10 MB are `10 << 20`"),
+    expecting("`;`", "NUM ^ ,", LIST),
+    expecting("`;`", "STR ^ ,", LIST),
+    expecting("`;`", "MAP ^ ,", ONE_EACH),
+    expecting("`;`", "VAR ^ ,", ONE_EACH),
+    expecting("`;`", "^ ,", SEPARATED),
+    expecting("`;`", "VAR ^ :", "`=` assigns"),
+    expecting("`;`", "MAP ^ :", "`=` assigns"),
+    expecting("`;`", "NUM ^ if", CHOICE),
+    expecting("`;`", "STR ^ if", CHOICE),
+    expecting("`;`", "NUM ^ UNIT", "a unit of time stands right behind its number: `10s`"),
+    expecting("`;`", "@ ^ NUM", "names of maps begin with a letter"),
+    anywhere("CALL ^ STR", PARENTHESES),
+    anywhere("CALL ^ VAR", PARENTHESES),
+    anywhere("CALL ^ MAP", PARENTHESES),
+    anywhere("CALL ^ WORD", PARENTHESES),
+    anywhere("MAP ^ {", "keys stand in brackets: `@m[key]`"),
+    anywhere("TYPE ^ WORD", NO_TYPE),
+    anywhere("TYPE ^ VAR", NO_TYPE),
+    expecting("`{`", "if .. ^ ;", BRACES),
+    expecting("`{`", "if .. ^ CALL", BRACES),
+    expecting("`{`", "if .. ^ MAP", BRACES),
+    expecting("`{`", "if .. ^ VAR", BRACES),
+    expecting("`{`", "while .. ^ MAP", BRACES),
+    expecting("`{`", "while .. ^ VAR", BRACES),
+    expecting("`{`", "for .. ^ MAP", BRACES),
+    expecting("`{`", "for .. ^ VAR", BRACES),
+    expecting("`{`", "while .. ^ CALL", BRACES),
+    expecting("`{`", "for .. ^ CALL", BRACES),
+    expecting("`{`", "while .. ^ ;", BRACES),
+    expecting("`{`", "if .. ^ :", BRACES),
+    expecting("`{`", "while .. ^ :", BRACES),
+    expecting("`{`", "for .. ^ :", BRACES),
+    anywhere("else ^ :", BRACES),
+    anywhere("else ^ WORD", BRACES),
+    anywhere("if .. ^ return", BRACES),
+    anywhere("syscall: ^ :", "system calls are tracepoints: `tracepoint:syscalls:sys_enter_read`"),
+    anywhere("PROBE ^ :", "one colon stands between the parts of a probe: `uprobe:libcuda:cuInit`"),
+    anywhere("PROBE ^ if", PREDICATE),
+    expecting("`{`", "WORD ^ if", PREDICATE),
+    expecting("a target", "PART ^ WORD", BLANKS),
+    expecting("a target", "PART ^ PROBE", BLANKS),
+    expecting("a `/predicate/`", "PROBE ^ CALL", PREDICATE),
+    expecting("a `/predicate/`", "PROBE ^ (", PREDICATE),
+    anywhere("START BEGIN ^ CALL", BODY),
+    anywhere("START END ^ CALL", BODY),
+    expecting("a `/predicate/`", "START PROBE ^ WORD", COLONS),
+    expecting("a `/predicate/`", "PROBE ^ MAP", BODY),
+    expecting("a `/predicate/`", "PROBE ^ VAR", BODY),
+    expecting(
+        "a probe",
+        "^ /",
+        "a predicate stands between its probe and the body: `uprobe:libcuda:cuInit / pid == 3 / { }`",
+    ),
+    expecting("`/`", "^ {", "a predicate ends with a slash: `/ pid == 3 /`"),
+    anywhere("function ^", MACRO),
+    anywhere("def ^", MACRO),
+    anywhere("fn ^", MACRO),
+    anywhere("func ^", MACRO),
+    expecting("a probe", "^ ;", "nothing stands between clauses"),
+    expecting("a probe", "^ }", "no `{` is open here"),
+    expecting("a name", "macro .. ^ {", "its parameters stand in parentheses: `macro twice(x) { x + x }`"),
+    expecting("a name of a target", "PART ^ {", NAME),
+    expecting("a name", ", ^ {", BEFORE_BODY),
+    expecting("a name", ", ^ <", BEFORE_BODY),
+    expecting("a name", ", ^ ,", ONE_COMMA),
+    expecting("a probe", "^ {", BODY),
+    expecting("`{`", "CALL ^ (", BODY),
+    expecting("a `/predicate/`", "START WORD ^ (", "the body follows the probe: `BEGIN { ... }`"),
+    expecting("`:`", "^ ;", CHOICE),
+    expecting("a `/predicate/`", "START WORD ^ WORD", COLONS),
+    expecting("`;`", "^ )", "no `(` is open here"),
+    expecting("`;`", "^ ]", "no `[` is open here"),
+    expecting("`;`", "^ WORD", SEPARATED),
+    expecting("`;`", "^ VAR", SEPARATED),
+    expecting("`;`", "^ MAP", SEPARATED),
+    expecting("`;`", "^ CALL", SEPARATED),
+];
+
+/// Advice on the place `at` of an item, where `wanted` is expected.
+pub(crate) fn advice(item: &str, at: usize, wanted: &str) -> Option<&'static str> {
+    let start = statement_start(item, at).unwrap_or(0);
+    let before: Vec<Token> = tokens::tokens(&item[..at], start).collect();
+    let found = tokens::next(item, at);
+    let around = Around { item, before: &before, found };
+    let fits = |habit: &&Habit| wanted.contains(habit.expected) && around.has_shape(habit.shape);
+    HABITS.iter().find(fits).map(|habit| habit.help)
+}
+
+/// The words around a place.
+struct Around<'a> {
+    item: &'a str,
+    before: &'a [Token],
+    found: Option<Token>,
+}
+
+impl Around<'_> {
+    fn has_shape(&self, shape: &str) -> bool {
+        let (before, found) = shape.split_once('^').expect("a shape has a place");
+        let found = found.trim();
+        (found.is_empty() || self.found.is_some_and(|token| self.is(token, found)))
+            && self.ends_with(before.trim())
+    }
+
+    /// The words before the place are `shape`, or begin with what stands before its `..`.
+    fn ends_with(&self, shape: &str) -> bool {
+        if let Some((first, _)) = shape.split_once(" ..") {
+            return self.before.first().is_some_and(|&token| self.is(token, first));
+        }
+        let (whole, shape) = shape.strip_prefix("START").map_or((false, shape), |rest| (true, rest));
+        let words: Vec<&str> = shape.split_whitespace().collect();
+        let from = self.before.len().checked_sub(words.len());
+        from.filter(|&from| from == 0 || !whole).is_some_and(|from| {
+            self.before[from..].iter().zip(words).all(|(&token, word)| self.is(token, word))
+        })
+    }
+
+    fn is(&self, token: Token, shape: &str) -> bool {
+        let text = &self.item[token.start..token.end];
+        let builtin = || token.kind == Kind::Word && table::find(text).is_some();
+        match shape {
+            "WORD" => token.kind == Kind::Word && !text.starts_with(['$', '@']),
+            "VAR" => text.starts_with('$'),
+            "MAP" => text.starts_with('@'),
+            "RANGE" => text == ".." || text == ".",
+            "UNIT" => TIMES.iter().any(|unit| text.starts_with(unit)),
+            "BYTES" => BYTES.contains(&text.to_lowercase().as_str()),
+            "NUM" => text.starts_with(|c: char| c.is_ascii_digit()),
+            "STR" => matches!(token.kind, Kind::Str | Kind::OpenStr),
+            "PART" => text.ends_with(':'),
+            "PROBE" => token.kind == Kind::Probe || text.ends_with(':'),
+            "CALL" => builtin(),
+            "TYPE" => C_TYPES.contains(&text),
+            "QUOTE" => text.starts_with(['“', '”', '„', '‘', '’', '«', '»', '`']),
+            "BLANK" => text.starts_with(['\u{a0}', '\u{2009}', '\u{202f}', '\u{3000}', '\u{200b}']),
+            _ => text == shape,
+        }
+    }
+}
+
+/// How units of time begin, written as words.
+const TIMES: &[&str] = &["sec", "min", "hour", "milli", "micro", "nano", "ms", "us", "ns"];
+
+/// Units of memory.
+const BYTES: &[&str] = &["kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "bytes"];
+
+const C_TYPES: &[&str] = &[
+    "int", "unsigned", "signed", "char", "short", "long", "bool", "size_t", "int8", "int16", "int32",
+    "int64", "uint8", "uint16", "uint32", "uint64", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "int8_t",
+    "int16_t", "int32_t", "int64_t", "auto", "var",
+];

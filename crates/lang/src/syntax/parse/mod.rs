@@ -1,0 +1,209 @@
+//! Text to AST: a pest grammar reads, `build` turns its pairs into nodes, `explain` words what went wrong.
+//!
+//! Positional parameters are replaced here: `$1` is a number if it looks so, else a string; an unset one is 0.
+//! Not here: whether names exist, types, what a provider wants of its parts.
+//!
+//! After a mistake the parser goes on at the next statement or clause (`recover`), so that one run reports all of them.
+//! Time is linear in the length of the script, and nesting is limited rather than the stack exhausted.
+
+mod build;
+mod condition;
+pub(crate) mod conditionals;
+mod depth;
+mod errors;
+mod foreign_syntax;
+mod literal;
+mod recover;
+pub mod tokens;
+mod types;
+
+use pest::error::{ErrorVariant, InputLocation};
+
+use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::expand::key_labels::Labels;
+use crate::source::span::{Source, Span};
+use crate::syntax::ast::{Expr, ExprKind, Item, Script, UnaryOp};
+use build::Builder;
+use errors::Broken;
+
+/// The grammar; pest derives the rules.
+mod grammar {
+    #![allow(missing_docs)]
+    #[derive(pest_derive::Parser)]
+    #[grammar = "syntax/grammar.pest"]
+    pub(crate) struct Grammar;
+}
+
+pub(crate) use grammar::Rule;
+pub(crate) type Pair<'a> = pest::iterators::Pair<'a, Rule>;
+
+/// Clauses with mistakes that are reported; a text with more is hardly a script.
+const MAX_BROKEN_ITEMS: usize = 200;
+
+/// Mistakes of one clause that are reported; each costs another reading of it.
+const MAX_MISTAKES: usize = 20;
+
+/// Levels of nesting, over brackets, operators, branches and blocks together. Each later stage walks the tree by
+/// recursion and relies on it.
+pub const MAX_DEPTH: usize = 250;
+
+/// A word of the command line as a number: `20`, `-3`, `0x1f`, `10ms`.
+pub fn word_as_number(text: &str, span: Span) -> Option<ExprKind> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let kind = digits.starts_with(|c: char| c.is_ascii_digit()).then(|| literal::number(digits).ok())??;
+    let expr = Box::new(Expr { kind: kind.clone(), span });
+    Some(if digits == text { kind } else { ExprKind::Unary { op: UnaryOp::Neg, expr } })
+}
+
+/// Mistakes in a value alone: the script around it was read as it stands.
+const OF_VALUES: &[&str] = &["E0004", "E0005", "E0006", "E0009"];
+
+/// Reads a script even if values in it are wrong, so that later stages can say what else is. `None` where its form is wrong.
+pub fn parse_form(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<Script> {
+    let (script, new) = read(src, params, diags);
+    (!new.iter().any(|d| d.severity == crate::Severity::Error && !OF_VALUES.contains(&d.code)))
+        .then_some(script)
+}
+
+/// Reads a script; `params` are the words that `$1`, `$2` ... stand for. `None` if `diags` got an error.
+pub fn parse(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<Script> {
+    let (script, new) = read(src, params, diags);
+    (!new.iter().any(|d| d.severity == crate::Severity::Error)).then_some(script)
+}
+
+/// What can be read of a script, and the findings.
+fn read<'d>(src: &Source, params: &[String], diags: &'d mut Diagnostics) -> (Script, &'d [Diagnostic]) {
+    let errors_before = diags.list.len();
+    // What is imported comes before what imports it.
+    let files = (0..src.files().len()).rev();
+    let items = files.flat_map(|file| parse_file(src, file, params, diags)).collect();
+    let new = &mut diags.list[errors_before..];
+    new.sort_by_key(|diag| diag.span.start);
+    (Script { items, labels: Labels::new(), given: Vec::new() }, new)
+}
+
+/// The items of one file of the source.
+pub(crate) fn parse_file(src: &Source, file: usize, params: &[String], diags: &mut Diagnostics) -> Vec<Item> {
+    let (start, end) = (src.files()[file].start, src.files()[file].end);
+    let text = &conditionals::apply(&src.text[..end], start, src.kernel(), diags);
+    let items = depth::with_room(text, || read_all(text, start, params, diags));
+    if file > 0 {
+        refuse_settings(&items, diags);
+    }
+    items
+}
+
+/// The items from `at` on, with what is wrong with those that are left out.
+fn read_all(text: &str, mut at: usize, params: &[String], diags: &mut Diagnostics) -> Vec<Item> {
+    let mut items = Vec::new();
+    if depth::is_too_deep(text, tokens::skip_space(text, at), diags) {
+        return items;
+    }
+    let mut builder = Builder::new(params, diags);
+    for _ in 0..MAX_BROKEN_ITEMS {
+        if at == text.len() {
+            break;
+        }
+        at = read_items(text, at, &mut builder, &mut items);
+        if at < text.len() {
+            at = read_mistakes(text, at, items.last(), &mut builder);
+        }
+    }
+    items
+}
+
+/// Settings are for the whole run: a script that is imported has none.
+fn refuse_settings(items: &[Item], diags: &mut Diagnostics) {
+    let entries = items.iter().filter_map(|item| match item {
+        Item::Config(entries) => entries.first(),
+        _ => None,
+    });
+    for entry in entries {
+        diags
+            .error("E0037", entry.key.span, "a script that is imported has no settings")
+            .help("settings are for the whole run: write them in the script that imports");
+    }
+}
+
+/// Reads items from `at` on, as many as are right, and returns where they end; the length of the text when all were.
+fn read_items(text: &str, at: usize, builder: &mut Builder, items: &mut Vec<Item>) -> usize {
+    let rest = tokens::skip_space(text, at);
+    let Ok(pairs) = depth::parse(Rule::items, &text[rest..]) else {
+        unreachable!("bug: no items are items, too");
+    };
+    let mut end = rest;
+    builder.base = rest;
+    for pair in pairs.flat_map(Pair::into_inner) {
+        end = rest + pair.as_span().end();
+        items.extend(builder.item(pair));
+    }
+    tokens::skip_space(text, end)
+}
+
+/// Reports what is wrong with the item at `at`, and returns where the next one begins.
+fn read_mistakes(text: &str, at: usize, before: Option<&Item>, builder: &mut Builder) -> usize {
+    let end = recover::next_item(text, at);
+    if errors::closed_early(text, at, before, builder.diags) {
+        return end;
+    }
+    let mut broken =
+        Broken { item: text[at..end].to_owned(), base: at, last: end == text.len(), swallowed: false };
+    for _ in 0..MAX_MISTAKES {
+        let error = match depth::parse(Rule::item_alone, &broken.item) {
+            Ok(rest) => {
+                read_rest(rest, at, builder);
+                break;
+            }
+            Err(error) if expected(&error) == [Rule::EOI] => {
+                let rest = position(&error);
+                return if recover::rest_is_an_item(&broken.item, rest) { at + rest } else { end };
+            }
+            Err(error) => error,
+        };
+        let mistake = errors::explain(&mut broken, &error, builder.diags);
+        if !mistake.is_some_and(|mistake| recover::repair(&mut broken.item, mistake)) {
+            break;
+        }
+    }
+    end
+}
+
+/// Finds the mistakes that are none of the grammar, in what is left of an item.
+fn read_rest(rest: pest::iterators::Pairs<Rule>, base: usize, builder: &mut Builder) {
+    builder.base = base;
+    for pair in rest.flat_map(Pair::into_inner) {
+        builder.item(pair);
+    }
+}
+
+/// The grammar's own view of a script's items; `None` if some cannot be read.
+pub(crate) fn items(text: &str) -> Option<Vec<Pair<'_>>> {
+    if depth::is_too_deep(text, 0, &mut Diagnostics::default()) {
+        return None;
+    }
+    let items = depth::parse(Rule::items, text).ok()?.next()?;
+    let complete = tokens::skip_space(text, items.as_span().end()) == text.len();
+    complete.then(|| items.into_inner().filter(|pair| pair.as_rule() != Rule::EOI).collect())
+}
+
+/// Length of the word or mark that `text` begins with.
+pub(crate) fn word_length(text: &str) -> usize {
+    tokens::next(text, 0).map_or(text.len(), |token| token.end)
+}
+
+fn position(error: &pest::error::Error<Rule>) -> usize {
+    match error.location {
+        InputLocation::Pos(at) | InputLocation::Span((at, _)) => at,
+    }
+}
+
+/// What pest expected at the furthest place it came to.
+fn expected(error: &pest::error::Error<Rule>) -> &[Rule] {
+    match &error.variant {
+        ErrorVariant::ParsingError { positives, .. } => positives,
+        ErrorVariant::CustomError { .. } => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests;

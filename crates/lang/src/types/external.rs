@@ -1,0 +1,482 @@
+//! Types that the script does not declare: those of the CUDA tables and of debug information become types of the program.
+//!
+//! They enter it when something uses them, level by level: a pointer in a struct is only a pointer until a script follows
+//! it. Each unit of a program declares its types anew; structs that are alike are one here, so that functions of several
+//! units share a program and a map.
+
+use std::sync::Arc;
+
+use crate::catalog::{FileId, KERNEL, debug_info};
+use crate::hir::{Enum, EnumId, Field, Origin, Struct, StructId, Type};
+use crate::syntax::parse::MAX_DEPTH;
+use crate::types::passing::long_double;
+use crate::types::{CHAR, Types, U8};
+
+/// A type of the CUDA tables or of debug information.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TypeRef {
+    /// `void`
+    Void,
+    /// Of the CUDA tables.
+    Cuda(cuda::TypeId),
+    /// Of debug information.
+    Debug(debug_info::TypeId),
+}
+
+/// A struct of either.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StructRef {
+    /// Of the CUDA tables.
+    Cuda(cuda::StructId),
+    /// Of debug information.
+    Debug(debug_info::TypeId),
+}
+
+/// An enum of either.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum EnumRef {
+    /// Of the CUDA tables.
+    Cuda(cuda::EnumId),
+    /// Of debug information.
+    Debug(debug_info::TypeId),
+}
+
+/// One level of a type.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Nothing, or nothing that is known.
+    Void,
+    /// `bool`
+    Bool,
+    /// `long`
+    Int {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// Two's complement.
+        signed: bool,
+    },
+    /// `double`
+    Float {
+        /// 4, 8 or 16.
+        bytes: u8,
+    },
+    /// `CUresult`
+    Enum(EnumRef),
+    /// `T *`
+    Pointer(TypeRef),
+    /// `const char *`
+    Text,
+    /// A handle, a function.
+    Address,
+    /// `dim3`
+    Struct(StructRef),
+    /// `T [4]`
+    Array(TypeRef, u32),
+    /// So many bytes that scripts have no type for: `__int128`.
+    Bytes(u32),
+}
+
+/// A member of a struct as its source has it.
+struct Member {
+    name: String,
+    offset: u32,
+    ty: TypeRef,
+    bits: Option<(u8, u8)>,
+}
+
+impl Types<'_> {
+    /// One level of a type.
+    pub fn shape(&self, ty: TypeRef) -> Shape {
+        match ty {
+            TypeRef::Void => Shape::Void,
+            TypeRef::Cuda(id) => of_tables(cuda::ty(id).kind),
+            TypeRef::Debug(id) => self.declared_shape(id),
+        }
+    }
+
+    fn declared(&self, id: debug_info::TypeId) -> Arc<debug_info::Type> {
+        let nothing = || Arc::new(debug_info::Type { name: String::new(), kind: debug_info::Kind::Void });
+        self.catalog.map_or_else(nothing, |catalog| catalog.declared_type(id))
+    }
+
+    fn declared_shape(&self, id: debug_info::TypeId) -> Shape {
+        match self.declared(id).kind {
+            debug_info::Kind::Void => Shape::Void,
+            debug_info::Kind::Other { size } => Shape::Bytes(size),
+            debug_info::Kind::Bool => Shape::Bool,
+            debug_info::Kind::Int { bytes, signed } => Shape::Int { bytes, signed },
+            debug_info::Kind::Float { bytes } => Shape::Float { bytes },
+            debug_info::Kind::Enum { .. } => Shape::Enum(EnumRef::Debug(id)),
+            debug_info::Kind::Pointer(to) => Shape::Pointer(to.map_or(TypeRef::Void, TypeRef::Debug)),
+            debug_info::Kind::Struct { .. } => Shape::Struct(StructRef::Debug(id)),
+            debug_info::Kind::Array(element, count) => Shape::Array(TypeRef::Debug(element), count),
+        }
+    }
+
+    /// A floating-point number, or an array of such.
+    pub fn is_float(&self, ty: TypeRef) -> bool {
+        let mut ty = ty;
+        for _ in 0..MAX_DEPTH {
+            match self.shape(ty) {
+                Shape::Float { .. } => return true,
+                Shape::Array(element, _) => ty = element,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// The type that a script sees.
+    pub fn of(&mut self, ty: TypeRef) -> Type {
+        self.seen(ty, MAX_DEPTH)
+    }
+
+    fn seen(&mut self, ty: TypeRef, levels: usize) -> Type {
+        let Some(levels) = levels.checked_sub(1) else { return Type::Void };
+        match self.shape(ty) {
+            Shape::Enum(id) => self.enum_type(id),
+            Shape::Float { bytes } => Type::Float(bytes),
+            Shape::Pointer(to) => Type::Pointer(Arc::new(self.seen(to, levels))),
+            Shape::Text => Type::Pointer(Arc::new(CHAR)),
+            Shape::Array(element, count) => array_of(self.seen(element, levels), count),
+            _ => self.plain(ty),
+        }
+    }
+
+    /// A type of the same size and way of travelling, without what a script would want to know beyond that.
+    pub fn plain(&mut self, ty: TypeRef) -> Type {
+        self.plain_within(ty, MAX_DEPTH)
+    }
+
+    fn plain_within(&mut self, ty: TypeRef, levels: usize) -> Type {
+        let Some(levels) = levels.checked_sub(1) else { return Type::Void };
+        match self.shape(ty) {
+            Shape::Void => Type::Void,
+            Shape::Bool => Type::Bool,
+            Shape::Int { bytes, signed } => Type::Int { bytes, signed },
+            Shape::Float { bytes: 16 } => long_double(),
+            Shape::Float { bytes } => Type::Int { bytes, signed: false },
+            Shape::Enum(id) => self.enum_bits(id),
+            Shape::Pointer(_) | Shape::Text | Shape::Address => Type::Pointer(Arc::new(Type::Void)),
+            Shape::Struct(id) => self.struct_of(id, levels).map_or(Type::Void, Type::Struct),
+            Shape::Array(element, count) => array_of(self.plain_within(element, levels), count),
+            Shape::Bytes(count) => bytes(count),
+        }
+    }
+
+    /// The integers that an enum's values are.
+    fn enum_bits(&self, id: EnumRef) -> Type {
+        match id {
+            EnumRef::Cuda(id) => Type::Int { bytes: 4, signed: cuda::enum_def(id).signed },
+            EnumRef::Debug(id) => match self.declared(id).kind {
+                debug_info::Kind::Enum { bytes, signed, .. } => Type::Int { bytes, signed },
+                _ => Type::U32,
+            },
+        }
+    }
+
+    /// An enum; one that is not 4 bytes wide is only an integer.
+    fn enum_type(&mut self, id: EnumRef) -> Type {
+        match self.enum_bits(id) {
+            Type::Int { bytes: 4, .. } => Type::Enum(self.enum_of(id)),
+            bits => bits,
+        }
+    }
+
+    /// The enum whose names the values of a type have, though they are less than 4 bytes wide.
+    pub fn named(&mut self, ty: TypeRef) -> Option<EnumId> {
+        let Shape::Enum(id) = self.shape(ty) else { return None };
+        let narrow = matches!(self.enum_bits(id), Type::Int { bytes: 1 | 2, .. });
+        narrow.then(|| self.enum_of(id))
+    }
+
+    fn enum_of(&mut self, id: EnumRef) -> EnumId {
+        match id {
+            EnumRef::Cuda(id) => self.enum_id(id),
+            EnumRef::Debug(id) => self.declared_enum(id),
+        }
+    }
+
+    /// An enum of the CUDA tables.
+    pub fn enum_id(&mut self, id: cuda::EnumId) -> EnumId {
+        let known = cuda::enum_def(id);
+        let named = |e: &Enum| e.origin == Origin::Cuda && e.name == known.name;
+        if let Some(at) = self.enums.iter().position(named) {
+            return EnumId(at as u32);
+        }
+        let variants = known.variants.iter().map(|&(name, value)| (name.to_string(), value)).collect();
+        self.add_enum(Enum { name: known.name.into(), signed: known.signed, variants, origin: Origin::Cuda })
+    }
+
+    fn declared_enum(&mut self, id: debug_info::TypeId) -> EnumId {
+        let declared = self.declared(id);
+        let debug_info::Kind::Enum { signed, variants, .. } = &declared.kind else {
+            unreachable!("asked of enums alone")
+        };
+        let mut variants = variants.clone();
+        variants.sort_by_key(|(_, value)| *value);
+        let name = if declared.name.is_empty() { "enum" } else { &declared.name };
+        let found = Enum { name: name.into(), signed: *signed, variants, origin: Origin::Debug };
+        match self.enums.iter().position(|known| *known == found) {
+            Some(at) => EnumId(at as u32),
+            None => self.add_enum(found),
+        }
+    }
+
+    fn add_enum(&mut self, def: Enum) -> EnumId {
+        self.enums.push(def);
+        EnumId(self.enums.len() as u32 - 1)
+    }
+
+    /// A constant of an enum of debug information that something in the program has the type of.
+    pub fn declared_constant(&self, name: &str) -> Option<(EnumId, i64)> {
+        let enums = self.enums.iter().enumerate().filter(|(_, def)| def.origin == Origin::Debug);
+        let mut found = enums.filter_map(|(at, def)| {
+            // `color::red` is what C++ calls it, within the enum it is `red`.
+            let bare = name.strip_prefix(def.name.as_str()).and_then(|rest| rest.strip_prefix("::"));
+            let (_, value) = def.variants.iter().find(|(known, _)| known == bare.unwrap_or(name))?;
+            Some((EnumId(at as u32), *value))
+        });
+        found.next()
+    }
+
+    /// A constant of an enum that the kernel declares.
+    pub fn kernel_constant(&mut self, name: &str) -> Option<(Type, i64)> {
+        let id = self.catalog?.kernel_enum_with(name)?;
+        let debug_info::Kind::Enum { variants, .. } = &self.declared(id).kind else { return None };
+        let (_, value) = variants.iter().find(|(known, _)| known == name)?;
+        let ty = match self.enum_type(EnumRef::Debug(id)) {
+            ty @ Type::Enum(_) => ty,
+            _ => Type::I64,
+        };
+        Some((ty, *value))
+    }
+
+    /// The struct or union that files in sight or the kernel declare by this name.
+    pub fn declared_struct(&mut self, name: &str) -> Option<Type> {
+        let of_files = self.declared_named(name);
+        let found = of_files.or_else(|| {
+            let found = self.catalog?.kernel_type_named(name)?;
+            Some(self.of(TypeRef::Debug(found)))
+        });
+        found.filter(|ty| matches!(ty, Type::Struct(_)))
+    }
+
+    /// Names of such constants, for suggestions.
+    pub fn declared_constants(&self) -> impl Iterator<Item = &str> {
+        let enums = self.enums.iter().filter(|def| def.origin == Origin::Debug);
+        enums.flat_map(|def| &def.variants).map(|(name, _)| name.as_str())
+    }
+
+    /// A struct of the CUDA tables.
+    pub fn struct_id(&mut self, id: cuda::StructId) -> StructId {
+        let id = self.struct_of(StructRef::Cuda(id), MAX_DEPTH);
+        id.expect("structs of the tables are shallow")
+    }
+
+    /// A struct, with those that it holds by value; `None`: they hold each other without end.
+    fn struct_of(&mut self, id: StructRef, levels: usize) -> Option<StructId> {
+        if let Some(known) = self.by_ref.get(&id) {
+            return Some(*known);
+        }
+        levels.checked_sub(1)?;
+        if self.open.contains(&id) {
+            return None;
+        }
+        self.open.push(id);
+        let (name, size, members) = self.layout(id);
+        let fields: Vec<Field> = members
+            .iter()
+            .map(|member| {
+                let ty = self.plain_within(member.ty, levels - 1);
+                self.field(member, ty, size)
+            })
+            .collect();
+        self.open.pop();
+        let align = match id {
+            StructRef::Cuda(id) => cuda::struct_def(id).align,
+            StructRef::Debug(_) => self.natural_align(size, &fields),
+        };
+        let origin = match id {
+            StructRef::Cuda(_) => Origin::Cuda,
+            StructRef::Debug(_) => Origin::Debug,
+        };
+        let found = self.alike(id, Struct { name, size, align, fields, origin });
+        self.by_ref.insert(id, found);
+        Some(found)
+    }
+
+    /// The struct of the program that is this one, which is added if there is none.
+    fn alike(&mut self, id: StructRef, def: Struct) -> StructId {
+        let same = |known: &&StructId| {
+            let (at, known) = (known.0 as usize, self.struct_def(**known));
+            known.origin == def.origin
+                && same_places(known, &def)
+                && self.origins[at].is_none_or(|other| self.gist(other) == self.gist(id))
+        };
+        let key = (def.name.clone(), def.size);
+        let known = self.by_name.get(&key).and_then(|ids| ids.iter().find(same)).copied();
+        let found = known.unwrap_or_else(|| {
+            self.structs.push(def);
+            self.origins.push(None);
+            let added = StructId(self.structs.len() as u32 - 1);
+            self.by_name.entry(key).or_default().push(added);
+            added
+        });
+        self.origins[found.0 as usize].get_or_insert(id);
+        found
+    }
+
+    /// What the members of a struct are and point to, by name: two units mean the same by it, or two things.
+    fn gist(&self, id: StructRef) -> Vec<(std::mem::Discriminant<Shape>, String)> {
+        let name = |ty: TypeRef| match ty {
+            TypeRef::Debug(id) => self.declared(id).name.clone(),
+            _ => String::new(),
+        };
+        let (_, _, members) = self.layout(id);
+        let of = |member: &Member| match self.shape(member.ty) {
+            shape @ Shape::Pointer(to) => (std::mem::discriminant(&shape), name(to)),
+            shape => (std::mem::discriminant(&shape), name(member.ty)),
+        };
+        members.iter().map(of).collect()
+    }
+
+    /// Name, size and members as the source has them.
+    fn layout(&self, id: StructRef) -> (String, u32, Vec<Member>) {
+        match id {
+            StructRef::Cuda(id) => {
+                let def = cuda::struct_def(id);
+                let member = |field: &cuda::Field| Member {
+                    name: field.name.into(),
+                    offset: field.offset,
+                    ty: TypeRef::Cuda(field.ty),
+                    bits: None,
+                };
+                (def.name.into(), def.size, def.fields.iter().map(member).collect())
+            }
+            StructRef::Debug(id) => {
+                let declared = self.declared(id);
+                let debug_info::Kind::Struct { size, fields } = &declared.kind else {
+                    unreachable!("asked of structs alone")
+                };
+                let member = |field: &debug_info::Field| Member {
+                    name: field.name.clone(),
+                    offset: field.offset,
+                    ty: TypeRef::Debug(field.ty),
+                    bits: field.bits,
+                };
+                let name = if declared.name.is_empty() { "struct" } else { &declared.name };
+                (name.into(), *size, fields.iter().map(member).collect())
+            }
+        }
+    }
+
+    /// The alignment that the members ask for; 1 if they do not get it: the struct is packed.
+    fn natural_align(&self, size: u32, fields: &[Field]) -> u32 {
+        let wide = |field: &Field| field.float && field.ty == long_double();
+        let of = |field: &Field| if wide(field) { 16 } else { self.align(&field.ty).max(1) };
+        let align = fields.iter().map(of).max().unwrap_or(1);
+        let fits = |field: &Field| field.bits.is_some() || field.offset.is_multiple_of(of(field));
+        if size.is_multiple_of(align) && fields.iter().all(fits) { align } else { 1 }
+    }
+
+    /// A member of a struct, of its real type.
+    pub(crate) fn foreign_member(&mut self, id: StructRef, name: &str) -> Option<Field> {
+        let (_, size, members) = self.layout(id);
+        let member = members.iter().find(|member| member.name == name)?;
+        let ty = self.of(member.ty);
+        Some(Field { named: self.named(member.ty), ..self.field(member, ty, size) })
+    }
+
+    /// A member of a struct of so many bytes. One that reaches beyond them is there by its name alone: its declaration is damaged.
+    fn field(&self, member: &Member, ty: Type, size: u32) -> Field {
+        let bytes_of = |(first, count): (u8, u8)| (u32::from(first) + u32::from(count)).div_ceil(8);
+        let end = member.offset.checked_add(member.bits.map_or_else(|| self.size(&ty), bytes_of));
+        let fits = end.is_some_and(|end| end <= size) && ty != Type::Void;
+        Field {
+            name: member.name.clone(),
+            offset: if fits { member.offset } else { 0 },
+            ty: if fits { ty } else { bytes(0) },
+            bits: bits(member).filter(|_| fits),
+            float: fits && self.is_float(member.ty),
+            named: None,
+        }
+    }
+
+    /// Makes the members of a struct what they print as, now that it is a value: enums are named, not only numbers.
+    pub fn complete(&mut self, id: StructId) {
+        self.complete_within(id, MAX_DEPTH);
+    }
+
+    fn complete_within(&mut self, id: StructId, levels: usize) {
+        let Some(origin) = self.origins[id.0 as usize] else { return };
+        let Some(levels) = levels.checked_sub(1) else { return };
+        let (_, size, members) = self.layout(origin);
+        for (at, member) in members.iter().enumerate() {
+            let ty = self.printed(member.ty, levels);
+            self.structs[id.0 as usize].fields[at].ty = self.field(member, ty, size).ty;
+        }
+    }
+
+    fn printed(&mut self, ty: TypeRef, levels: usize) -> Type {
+        let Some(levels) = levels.checked_sub(1) else { return Type::Void };
+        match self.shape(ty) {
+            Shape::Enum(id) => self.enum_type(id),
+            Shape::Array(element, count) => array_of(self.printed(element, levels), count),
+            Shape::Struct(inner) => match self.struct_of(inner, levels) {
+                Some(inner) => {
+                    self.complete_within(inner, levels);
+                    Type::Struct(inner)
+                }
+                None => Type::Void,
+            },
+            _ => self.plain(ty),
+        }
+    }
+
+    /// The type of that name in the debug information of the files in sight.
+    pub fn declared_named(&mut self, name: &str) -> Option<Type> {
+        let catalog = self.catalog?;
+        let named = |file: &FileId| match *file {
+            KERNEL => catalog.kernel_type_named(name),
+            file => catalog.declared_type_named(file, name),
+        };
+        let found = self.sight.iter().find_map(named)?;
+        Some(self.of(TypeRef::Debug(found)))
+    }
+}
+
+fn of_tables(kind: cuda::Kind) -> Shape {
+    match kind {
+        cuda::Kind::Void => Shape::Void,
+        cuda::Kind::Bool => Shape::Bool,
+        cuda::Kind::Int { bytes, signed } => Shape::Int { bytes, signed },
+        cuda::Kind::Float { bytes } => Shape::Float { bytes },
+        cuda::Kind::Enum(id) => Shape::Enum(EnumRef::Cuda(id)),
+        cuda::Kind::Pointer(to) => Shape::Pointer(TypeRef::Cuda(to)),
+        cuda::Kind::String => Shape::Text,
+        cuda::Kind::Handle | cuda::Kind::Function => Shape::Address,
+        cuda::Kind::Struct(id) => Shape::Struct(StructRef::Cuda(id)),
+        cuda::Kind::Array(element, count) => Shape::Array(TypeRef::Cuda(element), count),
+    }
+}
+
+/// An array in C; damaged debug information may have elements of no type.
+fn array_of(element: Type, count: u32) -> Type {
+    if element == Type::Void { Type::Void } else { Type::Array(Arc::new(element), count) }
+}
+
+fn bytes(count: u32) -> Type {
+    Type::Array(Arc::new(U8), count)
+}
+
+fn bits(member: &Member) -> Option<crate::hir::Bits> {
+    member.bits.map(|(first, count)| crate::hir::Bits { first, count })
+}
+
+/// The members have the same names and lie at the same places.
+fn same_places(a: &Struct, b: &Struct) -> bool {
+    let place = |field: &Field| (field.offset, field.bits);
+    a.fields.len() == b.fields.len()
+        && a.fields.iter().zip(&b.fields).all(|(a, b)| a.name == b.name && place(a) == place(b))
+}

@@ -1,0 +1,614 @@
+//! Types: from the CUDA tables and from spellings to those of the checked program; how two types meet; how a type reads.
+//!
+//! Enums and structs enter the program when something uses them, so a script that prints one result carries one enum.
+
+pub(crate) mod c_layout;
+pub mod external;
+pub mod passing;
+
+use rustc_hash::FxHashMap;
+
+use crate::catalog::{Catalog, FileId};
+use crate::hir::{Enum, EnumId, Field, Lookup, NameKind, Origin, Struct, StructId, Type};
+use crate::syntax::ast::TypeName;
+use crate::types::external::{StructRef, TypeRef};
+use crate::types::passing::{float_of, long_double};
+use std::sync::Arc;
+
+/// The enums and structs of a program under construction.
+#[derive(Default)]
+pub struct Types<'c> {
+    /// Who knows debug information.
+    pub(crate) catalog: Option<&'c dyn Catalog>,
+    /// Files whose debug information names types here, the nearest first.
+    pub sight: Vec<FileId>,
+    pub(crate) enums: Vec<Enum>,
+    pub(crate) structs: Vec<Struct>,
+    /// The same structs where they are declared, which knows the real types of the fields. `None`: the script's own, or one of a
+    /// running program that was not met again yet.
+    pub(crate) origins: Vec<Option<StructRef>>,
+    /// The other way round.
+    pub(crate) by_ref: FxHashMap<StructRef, StructId>,
+    /// Those that are looked at now: none holds itself, whatever is said.
+    pub(crate) open: Vec<StructRef>,
+    /// Structs that are not the script's, by name and size.
+    pub(crate) by_name: FxHashMap<(String, u32), Vec<StructId>>,
+    /// `point` of the script's `struct point` or `enum point`.
+    tags: FxHashMap<String, Type>,
+    /// Names that a `typedef` of the script made.
+    typedefs: FxHashMap<String, Type>,
+    /// Members of the script's own structs: their places.
+    members: FxHashMap<StructId, FxHashMap<String, usize>>,
+    /// How far they reach.
+    extents: FxHashMap<StructId, Extent>,
+    /// Constants of the script's enums.
+    constants: FxHashMap<String, (EnumId, i64)>,
+    /// Structs and enums of a running program: its script is read again for libraries that appear late, and declares them again.
+    recalled: (usize, usize),
+    /// The recalled structs that were declared again with other members.
+    changed: Vec<StructId>,
+}
+
+/// What lies in a struct: structs in structs, and values, those of structs in it included.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extent {
+    /// Structs in each other, itself included.
+    pub levels: usize,
+    /// Values at the ends.
+    pub values: usize,
+}
+
+/// `char`
+pub const CHAR: Type = Type::Int { bytes: 1, signed: true };
+/// `uint8`
+pub const U8: Type = Type::Int { bytes: 1, signed: false };
+
+impl<'c> Types<'c> {
+    /// Begins with the types of a running program, which keep their ids.
+    pub fn new(enums: Vec<Enum>, structs: Vec<Struct>, catalog: &'c dyn Catalog) -> Types<'c> {
+        let recalled = (structs.len(), enums.len());
+        let origins = vec![None; structs.len()];
+        let mut types =
+            Types { catalog: Some(catalog), enums, structs, origins, recalled, ..Types::default() };
+        types.recall();
+        types
+    }
+
+    /// The types that earlier clauses of a running program declared or met.
+    fn recall(&mut self) {
+        for at in 0..self.structs.len() {
+            let (id, def) = (StructId(at as u32), &self.structs[at]);
+            match def.origin {
+                Origin::Script => {
+                    self.tags.insert(def.name.clone(), Type::Struct(id));
+                    self.index_members(id);
+                }
+                Origin::Cuda | Origin::Debug => {
+                    let known = cuda::find_struct(&def.name).filter(|_| def.origin == Origin::Cuda);
+                    let key = (def.name.clone(), def.size);
+                    self.by_name.entry(key).or_default().push(id);
+                    if let Some(known) = known.map(StructRef::Cuda) {
+                        self.origins[at] = Some(known);
+                        self.by_ref.insert(known, id);
+                    }
+                }
+            }
+        }
+        for at in 0..self.enums.len() {
+            if self.enums[at].origin == Origin::Script {
+                self.add_constants(EnumId(at as u32));
+            }
+        }
+    }
+
+    fn add_constants(&mut self, id: EnumId) {
+        let def = &self.enums[id.0 as usize];
+        self.constants.extend(def.variants.iter().map(|(name, value)| (name.clone(), (id, *value))));
+        self.tags.insert(def.name.clone(), Type::Enum(id));
+    }
+
+    /// `struct point` as far as it is known: without members until they are set.
+    pub fn declare_struct(&mut self, name: &str) -> StructId {
+        let id = self.declare_anonymous(name);
+        self.tags.insert(name.into(), Type::Struct(id));
+        id
+    }
+
+    /// A struct without a tag; `what` it is called in messages.
+    pub fn declare_anonymous(&mut self, what: &str) -> StructId {
+        self.structs.push(Struct {
+            name: what.into(),
+            size: 0,
+            align: 1,
+            fields: Vec::new(),
+            origin: Origin::Script,
+        });
+        self.origins.push(None);
+        StructId(self.structs.len() as u32 - 1)
+    }
+
+    /// Gives a struct its members.
+    pub fn define_struct(&mut self, id: StructId, size: u32, align: u32, fields: Vec<Field>) {
+        let before = &self.structs[id.0 as usize];
+        let new = Struct { size, align, fields, ..before.clone() };
+        if self.is_recalled(id) && before.size != 0 && !self.is_same_struct(before, &new) {
+            self.changed.push(id);
+        }
+        self.structs[id.0 as usize] = new;
+        self.index_members(id);
+    }
+
+    /// The first struct in a type that a running program knows with other members.
+    pub fn changed_in(&self, ty: &Type) -> Option<&Struct> {
+        match ty {
+            Type::Struct(id) if self.changed.contains(id) => Some(self.struct_def(*id)),
+            Type::Struct(id) => {
+                self.struct_def(*id).fields.iter().find_map(|field| self.changed_in(&field.ty))
+            }
+            Type::Array(element, _) => self.changed_in(element),
+            Type::Tuple(parts) | Type::Record(_, parts) => {
+                parts.iter().find_map(|part| self.changed_in(part))
+            }
+            _ => None,
+        }
+    }
+
+    fn is_same_struct(&self, a: &Struct, b: &Struct) -> bool {
+        let same = |(a, b): (&Field, &Field)| {
+            (&a.name, a.offset, a.bits, a.float) == (&b.name, b.offset, b.bits, b.float)
+                && self.is_same(&a.ty, &b.ty)
+        };
+        (a.size, a.align, a.fields.len()) == (b.size, b.align, b.fields.len())
+            && a.fields.iter().zip(&b.fields).all(same)
+    }
+
+    /// Structs without names are declared anew each time. What is pointed to is kept nowhere.
+    fn is_same(&self, a: &Type, b: &Type) -> bool {
+        match (a, b) {
+            (Type::Struct(a), Type::Struct(b)) => {
+                a == b || self.is_same_struct(self.struct_def(*a), self.struct_def(*b))
+            }
+            (Type::Array(a, n), Type::Array(b, m)) => n == m && self.is_same(a, b),
+            (Type::Pointer(_), Type::Pointer(_)) => true,
+            (a, b) => a == b,
+        }
+    }
+
+    fn index_members(&mut self, id: StructId) {
+        let fields = self.structs[id.0 as usize].fields.iter().enumerate();
+        // Of two members of one name the first is meant.
+        let places = fields.rev().map(|(at, field)| (field.name.clone(), at)).collect();
+        self.members.insert(id, places);
+        let extents = self.struct_def(id).fields.iter().map(|field| self.extent(&field.ty));
+        let joined = extents.reduce(|a, b| Extent {
+            levels: a.levels.max(b.levels),
+            values: a.values.saturating_add(b.values),
+        });
+        let Extent { levels, values } = joined.unwrap_or_default();
+        self.extents.insert(id, Extent { levels: levels + 1, values });
+    }
+
+    /// What lies in a type; of one that is no struct of the script's, one value.
+    pub fn extent(&self, ty: &Type) -> Extent {
+        let one = Extent { levels: 0, values: 1 };
+        match ty {
+            Type::Struct(id) => self.extents.get(id).copied().unwrap_or(one),
+            Type::Array(element, _) => self.extent(element),
+            _ => one,
+        }
+    }
+
+    /// An enum of the script.
+    pub fn define_enum(&mut self, name: &str, mut variants: Vec<(String, i64)>) -> EnumId {
+        variants.sort_by_key(|(_, value)| *value);
+        let signed = variants.iter().any(|(_, value)| *value < 0);
+        self.enums.push(Enum { name: name.into(), signed, variants, origin: Origin::Script });
+        let id = EnumId(self.enums.len() as u32 - 1);
+        self.add_constants(id);
+        id
+    }
+
+    /// The enum of a running program that is declared so.
+    pub fn recalled_enum(&self, name: &str, variants: &[(String, i64)]) -> Option<EnumId> {
+        let mut sorted = variants.to_vec();
+        sorted.sort_by_key(|(_, value)| *value);
+        let mut recalled = self.enums[..self.recalled.1].iter();
+        recalled.position(|known| known.name == name && known.variants == sorted).map(|at| EnumId(at as u32))
+    }
+
+    /// An enum of a running program; another script may declare another one of its name.
+    pub fn is_recalled_enum(&self, id: EnumId) -> bool {
+        (id.0 as usize) < self.recalled.1
+    }
+
+    /// A struct of a running program.
+    pub fn is_recalled(&self, id: StructId) -> bool {
+        (id.0 as usize) < self.recalled.0
+    }
+
+    /// `typedef`
+    pub fn define_name(&mut self, name: &str, ty: Type) {
+        self.typedefs.insert(name.into(), ty);
+    }
+
+    /// A struct or enum of the script by its tag.
+    pub fn tagged(&self, tag: &str) -> Option<&Type> {
+        self.tags.get(tag)
+    }
+
+    /// A constant of an enum of the script.
+    pub fn constant(&self, name: &str) -> Option<(EnumId, i64)> {
+        self.constants.get(name).copied()
+    }
+
+    /// Names of the script's own types and constants, for suggestions.
+    pub fn declared_names(&self) -> impl Iterator<Item = &str> {
+        self.tags.keys().chain(self.typedefs.keys()).map(String::as_str)
+    }
+
+    /// Names of the constants of the script's enums, for suggestions.
+    pub fn constant_names(&self) -> impl Iterator<Item = &str> {
+        self.constants.keys().map(String::as_str)
+    }
+
+    /// A member of a struct, of its real type.
+    pub fn member(&mut self, id: StructId, name: &str) -> Option<Field> {
+        if let Some(origin) = self.origins[id.0 as usize] {
+            return self.foreign_member(origin, name);
+        }
+        if self.is_opaque(id) {
+            let tag = self.struct_def(id).name.clone();
+            return match self.declared_named(&tag)? {
+                Type::Struct(known) if known != id => self.member(known, name),
+                _ => None,
+            };
+        }
+        let def = self.struct_def(id);
+        let place = || def.fields.iter().position(|field| field.name == name);
+        let at = match self.members.get(&id) {
+            Some(members) => *members.get(name)?,
+            None => place()?,
+        };
+        Some(def.fields[at].clone())
+    }
+
+    /// The finished lists.
+    pub fn into_lists(self) -> (Vec<Enum>, Vec<Struct>) {
+        (self.enums, self.structs)
+    }
+
+    /// An enum of this program.
+    pub fn enum_def(&self, id: EnumId) -> &Enum {
+        &self.enums[id.0 as usize]
+    }
+
+    /// The structs of this program so far.
+    pub fn structs(&self) -> &[Struct] {
+        &self.structs
+    }
+
+    /// A struct of this program.
+    pub fn struct_def(&self, id: StructId) -> &Struct {
+        &self.structs[id.0 as usize]
+    }
+
+    /// The type of a cast, `let` or `sizeof`; `None` when nobody knows it.
+    pub fn spelled(&mut self, name: &TypeName) -> Option<Type> {
+        let base = self.of_name(&name.name)?;
+        Some(derived(base, name.pointers, &name.dims))
+    }
+
+    /// The type of a name without stars.
+    fn of_name(&mut self, name: &str) -> Option<Type> {
+        let spelled = name.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some(ty) = builtin_type(&spelled).or_else(|| float_type(&spelled)) {
+            return Some(ty);
+        }
+        let bare = ["struct ", "union ", "enum "].iter().find_map(|tag| spelled.strip_prefix(tag));
+        let own = match bare {
+            Some(tag) => self.tags.get(tag),
+            None => self.typedefs.get(&spelled).or_else(|| self.tags.get(&spelled)),
+        };
+        let name = bare.unwrap_or(&spelled);
+        match (own, cuda::find_type(name)) {
+            (Some(ty), _) => Some(ty.clone()),
+            (None, Some(id)) => Some(self.of(TypeRef::Cuda(id))),
+            (None, None) => self.declared_named(name),
+        }
+    }
+
+    /// The script names the struct and does not declare its members: `struct file *f;`
+    fn is_opaque(&self, id: StructId) -> bool {
+        let def = self.struct_def(id);
+        def.origin == Origin::Script && def.size == 0 && def.fields.is_empty()
+    }
+
+    /// Bytes of a value in memory.
+    pub fn size(&self, ty: &Type) -> u32 {
+        match ty {
+            Type::Void => 0,
+            Type::Bool => 1,
+            Type::Int { bytes, .. } | Type::Float(bytes) => u32::from(*bytes),
+            Type::Enum(_) | Type::Name(_) => 4,
+            Type::Pointer(_) | Type::Timestamp(_) | Type::Lookup(_) => 8,
+            Type::Buf(capacity) => 4 + capacity.next_multiple_of(4),
+            Type::Str(capacity) => *capacity,
+            Type::Struct(id) => self.struct_def(*id).size,
+            Type::Array(element, count) => self.size(element).saturating_mul(*count),
+            Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
+                let behind = |at: u32, part: &Type| at.next_multiple_of(self.align(part)) + self.size(part);
+                parts.iter().fold(0, behind).next_multiple_of(self.align(ty))
+            }
+            Type::Usym | Type::Stack { .. } => 16,
+            Type::Inet => 20,
+        }
+    }
+
+    /// Alignment in C.
+    pub fn align(&self, ty: &Type) -> u32 {
+        match ty {
+            Type::Struct(id) => self.struct_def(*id).align,
+            Type::Array(element, _) => self.align(element),
+            Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
+                parts.iter().map(|part| self.align(part)).max().unwrap_or(1)
+            }
+            Type::Buf(_) | Type::Inet => 4,
+            Type::Str(_) | Type::Void => 1,
+            Type::Float(bytes) => u32::from(*bytes),
+            scalar => self.size(scalar).clamp(1, 8),
+        }
+    }
+
+    /// The integer type of an enum's values.
+    pub fn enum_int(&self, id: EnumId) -> Type {
+        Type::Int { bytes: 4, signed: self.enum_def(id).signed }
+    }
+
+    /// The type that holds values of both, without loss; `None` where there is none.
+    pub fn join(&self, a: &Type, b: &Type) -> Option<Type> {
+        use Type::*;
+        Some(match (a, b) {
+            (a, b) if a == b => a.clone(),
+            (&Int { bytes: x, signed: s }, &Int { bytes: y, signed: t }) => join_ints((x, s), (y, t)),
+            (Bool, int @ Int { .. }) | (int @ Int { .. }, Bool) => int.clone(),
+            (&Enum(id), other @ (Int { .. } | Bool | Enum(_))) => self.join(&self.enum_int(id), other)?,
+            (other @ (Int { .. } | Bool), &Enum(id)) => self.join(other, &self.enum_int(id))?,
+            (Pointer(_), Pointer(_)) => Pointer(Arc::new(Void)),
+            (Pointer(_), Int { .. }) | (Int { .. }, Pointer(_)) => Type::U64,
+            (Str(x), Str(y)) => Str(*x.max(y)),
+            (Buf(x), Buf(y)) => Buf(*x.max(y)),
+            (Tuple(x), Tuple(y)) if x.len() == y.len() => {
+                Tuple(x.iter().zip(&**y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
+            }
+            (Either(x), Either(y)) if x.len() == y.len() => {
+                Either(x.iter().zip(&**y).map(|(a, b)| self.join(a, b)).collect::<Option<_>>()?)
+            }
+            (Record(names, x), Record(_, y)) => {
+                let parts = places_of(a, b)?.into_iter().zip(&**x).map(|(at, a)| self.join(a, &y[at]));
+                Record(names.clone(), parts.collect::<Option<_>>()?)
+            }
+            _ => return None,
+        })
+    }
+
+    /// As messages write it.
+    pub fn show(&self, ty: &Type) -> String {
+        match ty {
+            Type::Void => "void".into(),
+            Type::Bool => "bool".into(),
+            Type::Int { bytes, signed } => format!("{}int{}", if *signed { "" } else { "u" }, bytes * 8),
+            Type::Enum(id) => self.enum_def(*id).name.clone(),
+            Type::Pointer(to) => format!("{} *", self.show(to)),
+            Type::Str(capacity) => format!("string[{capacity}]"),
+            Type::Struct(id) => self.struct_def(*id).name.clone(),
+            Type::Array(element, count) => format!("{}[{count}]", self.show(element)),
+            Type::Tuple(parts) => format!("({})", self.show_all(parts)),
+            Type::Record(names, parts) => {
+                let parts =
+                    names.iter().zip(&**parts).map(|(name, ty)| format!("{name} = {}", self.show(ty)));
+                format!("({})", parts.collect::<Vec<_>>().join(", "))
+            }
+            Type::Name(NameKind::Func) => "func".into(),
+            Type::Name(NameKind::Api) => "api".into(),
+            Type::Name(NameKind::Probe) => "probe".into(),
+            Type::Usym => "usym".into(),
+            Type::Stack { user: true, .. } => "ustack".into(),
+            Type::Stack { user: false, .. } => "kstack".into(),
+            Type::Timestamp(_) => "timestamp".into(),
+            Type::Float(4) | Type::Lookup(Lookup::Float) => "float".into(),
+            Type::Float(8) | Type::Lookup(Lookup::Double) => "double".into(),
+            Type::Float(_) => "long double".into(),
+            Type::Lookup(lookup) => format!("what `{}` gives", lookup.function()),
+            Type::Buf(capacity) => format!("buffer[{capacity}]"),
+            Type::Inet => "what `ntop` gives".into(),
+            Type::Either(parts) => parts[1..].iter().map(|ty| self.show(ty)).collect::<Vec<_>>().join(" or "),
+        }
+    }
+
+    /// Several, with commas.
+    pub fn show_all(&self, types: &[Type]) -> String {
+        types.iter().map(|ty| self.show(ty)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Pointers to a type, and arrays of that; `dims` begins with the outermost.
+pub fn derived(base: Type, pointers: u32, dims: &[u32]) -> Type {
+    let pointed = (0..pointers).fold(base, |ty, _| Type::Pointer(Arc::new(ty)));
+    dims.iter().rev().fold(pointed, |ty, count| Type::Array(Arc::new(ty), *count))
+}
+
+/// Of different signs, an unsigned type that a wider signed one holds loses nothing; beyond that int64.
+/// Of each part of one tuple or record the place in another that has the same: members of records go by their names.
+pub fn places_of(one: &Type, other: &Type) -> Option<Vec<usize>> {
+    match (one, other) {
+        (Type::Tuple(a), Type::Tuple(b)) => (a.len() == b.len()).then(|| (0..a.len()).collect()),
+        (Type::Record(names, _), Type::Record(others, _)) if names.len() == others.len() => {
+            names.iter().map(|name| others.iter().position(|other| other == name)).collect()
+        }
+        _ => None,
+    }
+}
+
+fn join_ints((x, s): (u8, bool), (y, t): (u8, bool)) -> Type {
+    if s == t {
+        return Type::Int { bytes: x.max(y), signed: s };
+    }
+    let (unsigned, signed) = if s { (y, x) } else { (x, y) };
+    Type::Int { bytes: signed.max(unsigned * 2).min(8), signed: true }
+}
+
+/// Spellings of integer types, and their bytes and sign.
+static INTS: &[(&[&str], u8, bool)] = &[
+    (&["int8", "int8_t", "char", "signed char", "s8", "__s8"], 1, true),
+    (&["uint8", "uint8_t", "unsigned char", "u8", "__u8"], 1, false),
+    (&["int16", "int16_t", "short", "short int", "s16", "__s16"], 2, true),
+    (&["uint16", "uint16_t", "unsigned short", "unsigned short int", "u16", "__u16"], 2, false),
+    (&["int32", "int32_t", "int", "signed", "signed int", "s32", "__s32"], 4, true),
+    (&["uint32", "uint32_t", "unsigned int", "unsigned", "u32", "__u32"], 4, false),
+    (
+        &[
+            "int64",
+            "int64_t",
+            "long",
+            "long int",
+            "long long",
+            "long long int",
+            "ssize_t",
+            "intptr_t",
+            "s64",
+            "__s64",
+        ],
+        8,
+        true,
+    ),
+    (
+        &[
+            "uint64",
+            "uint64_t",
+            "unsigned long",
+            "unsigned long int",
+            "unsigned long long",
+            "unsigned long long int",
+            "size_t",
+            "uintptr_t",
+            "u64",
+            "__u64",
+        ],
+        8,
+        false,
+    ),
+];
+
+fn builtin_type(name: &str) -> Option<Type> {
+    match name {
+        "void" => Some(Type::Void),
+        "bool" | "_Bool" => Some(Type::Bool),
+        _ => INTS
+            .iter()
+            .find(|(names, ..)| names.contains(&name))
+            .map(|&(_, bytes, signed)| Type::Int { bytes, signed }),
+    }
+}
+
+/// Names of types worth suggesting.
+pub fn builtin_type_names() -> impl Iterator<Item = &'static str> {
+    INTS.iter().flat_map(|(names, ..)| names.iter().copied()).chain(["bool", "void"])
+}
+
+/// Fits a register: integer, bool, enum, pointer.
+pub fn is_scalar(ty: &Type) -> bool {
+    matches!(ty, Type::Bool | Type::Int { .. } | Type::Enum(_) | Type::Pointer(_))
+}
+
+/// `float` and its like.
+fn float_type(name: &str) -> Option<Type> {
+    match name {
+        "float" => Some(Type::Float(4)),
+        "double" => Some(Type::Float(8)),
+        "long double" => Some(float_of(&long_double())),
+        _ => None,
+    }
+}
+
+/// Pointers and arrays that a type is behind.
+pub fn levels(ty: &Type) -> usize {
+    match ty {
+        Type::Pointer(inner) | Type::Array(inner, _) => 1 + levels(inner),
+        _ => 0,
+    }
+}
+
+/// Values that a tuple or record has, those of tuples in it included; 1 of what is none.
+pub fn leaves(ty: &Type) -> usize {
+    match ty {
+        Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().map(leaves).sum::<usize>().max(1),
+        _ => 1,
+    }
+}
+
+/// Whether an integer type holds a value.
+pub fn int_holds(ty: &Type, value: i64) -> bool {
+    match *ty {
+        Type::Int { bytes: 8, signed } => signed || value >= 0,
+        Type::Int { bytes, signed: true } => {
+            let limit = 1i64 << (bytes * 8 - 1);
+            (-limit..limit).contains(&value)
+        }
+        Type::Int { bytes, signed: false } => (0..1i64 << (bytes * 8)).contains(&value),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn int(bytes: u8, signed: bool) -> Type {
+        Type::Int { bytes, signed }
+    }
+
+    #[test]
+    fn joins() {
+        let mut types = Types::default();
+        let result = types.enum_id(cuda::find_enum("CUresult").unwrap());
+        let tuple = |types: &[Type]| Type::Tuple(types.into());
+        let cases = [
+            (Type::U32, Type::U64, Some(Type::U64)),
+            (Type::U32, Type::I32, Some(Type::I64)),
+            (int(1, false), Type::I32, Some(Type::I32)),
+            (Type::U64, Type::I64, Some(Type::I64)),
+            (Type::Bool, Type::I32, Some(Type::I32)),
+            (Type::Enum(result), Type::U32, Some(Type::U32)),
+            (Type::Str(4), Type::Str(16), Some(Type::Str(16))),
+            (Type::Str(4), Type::I64, None),
+            (tuple(&[Type::U32]), tuple(&[Type::U64]), Some(tuple(&[Type::U64]))),
+            (tuple(&[]), tuple(&[Type::U64]), None),
+        ];
+        for (a, b, expected) in cases {
+            assert_eq!(types.join(&a, &b), expected, "{a:?} {b:?}");
+            assert_eq!(types.join(&b, &a), expected, "{b:?} {a:?}");
+        }
+    }
+
+    #[test]
+    fn integers_hold() {
+        assert!(int_holds(&int(1, false), 255) && !int_holds(&int(1, false), 256));
+        assert!(int_holds(&int(1, true), -128) && !int_holds(&int(1, true), 128));
+        assert!(!int_holds(&Type::U64, -1) && int_holds(&Type::I64, i64::MIN));
+    }
+
+    #[test]
+    fn spellings() {
+        let mut types = Types::default();
+        let mut spell = |name: &str, pointers| {
+            let name = TypeName { name: name.into(), pointers, ..TypeName::bare(Default::default()) };
+            let ty = types.spelled(&name)?;
+            Some(types.show(&ty))
+        };
+        assert_eq!(spell("unsigned  int", 0).as_deref(), Some("uint32"));
+        assert_eq!(spell("char", 1).as_deref(), Some("int8 *"));
+        assert_eq!(spell("struct CUlaunchConfig_st", 1).as_deref(), Some("CUlaunchConfig *"));
+        assert_eq!(spell("enum cudaError", 0).as_deref(), Some("cudaError_t"));
+        assert_eq!(spell("struct nothing", 1), None);
+    }
+}
