@@ -12,8 +12,8 @@
 
 mod refuse;
 
+use crate::bundled;
 use crate::cli::{self, Cli, FmtOptions, Mode, RecordOptions, ReportOptions, Stage, Subcommand, Word};
-use crate::embedded;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
@@ -73,7 +73,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
 fn lacks_params(cli: &Cli) -> bool {
     let named = cli.words.first().filter(|_| cli.execute.is_none());
     let text =
-        match (&cli.execute, named.map(|word| cli::classify(word, |name| embedded::find(name).is_some()))) {
+        match (&cli.execute, named.map(|word| cli::classify(word, |name| bundled::find(name).is_some()))) {
             (Some(text), _) => text.clone(),
             (None, Some(Word::File(path))) => std::fs::read_to_string(path).unwrap_or_default(),
             _ => return false,
@@ -166,7 +166,7 @@ fn plain(kind: ErrorKind, said: &str) -> clap::Error {
 /// What to use instead of an option that is not here.
 fn instead(error: &clap::Error) -> Option<clap::Error> {
     let ContextValue::String(written) = error.get(ContextKind::InvalidArg)? else { return None };
-    if embedded::has_option(written.trim_start_matches('-')) {
+    if bundled::has_option(written.trim_start_matches('-')) {
         let said = format!("`{written}` is an option of scripts: it stands behind the script's name");
         return Some(plain(error.kind(), &said));
     }
@@ -325,7 +325,7 @@ fn is_without_effect(arg: &Arg) -> bool {
 
 /// `--top=5`, and some embedded script has `top`.
 fn is_of_script(written: &str) -> bool {
-    embedded::has_option(written.trim_start_matches('-').split('=').next().unwrap_or_default())
+    bundled::has_option(written.trim_start_matches('-').split('=').next().unwrap_or_default())
 }
 
 /// Its value may be the next word.

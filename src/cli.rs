@@ -134,8 +134,8 @@ pub struct Cli {
 
     /// When `--export otlp` begins another trace for a process: after this time (10s, 500ms), at an `event("NAME")` of the script
     /// (event:NAME), or never (process)
-    #[arg(long, value_name = "TIME|event:NAME|process", value_parser = crate::otlp::traces::parse, hide_short_help = true)]
-    pub trace_per: Option<report::otlp::traces::Per>,
+    #[arg(long, value_name = "TIME|event:NAME|process", value_parser = crate::export::otlp::traces::parse, hide_short_help = true)]
+    pub trace_per: Option<report::export::otlp::traces::Per>,
 
     /// Exit with status 3 instead of 0 if an export does not have all records
     #[arg(long, hide_short_help = true)]

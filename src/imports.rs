@@ -1,14 +1,14 @@
 //! The files that a script imports: beside it, by path; a folder means all scripts in it.
 
+use crate::bundled;
 use crate::cli::Cli;
-use crate::embedded;
 use crate::trace::setup;
+use host::process;
 use lang::expand::import::{Files, Imported};
 use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use target::process;
 
 /// Scripts of this machine, and those that the binary carries.
 pub struct Disk<'a>(pub &'a Cli);
@@ -18,13 +18,13 @@ const ENDINGS: [&str; 2] = ["ct", "bt"];
 
 impl Files for Disk<'_> {
     fn import(&self, from: &str, path: &str) -> Result<Vec<Imported>, String> {
-        if let Some(part) = embedded::part(path) {
-            let known = if path == embedded::IOCTLS { opened_before(self.0) } else { String::new() };
+        if let Some(part) = bundled::part(path) {
+            let known = if path == bundled::IOCTLS { opened_before(self.0) } else { String::new() };
             return Ok(vec![Imported { name: format!("{path}.ct"), text: format!("{}{known}", part.text) }]);
         }
         let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
         if !beside.exists()
-            && let Some(script) = embedded::find(path)
+            && let Some(script) = bundled::find(path)
         {
             return Ok(vec![Imported { name: format!("{path}.ct"), text: script.text.into() }]);
         }
@@ -88,7 +88,7 @@ fn script(path: &Path, trust: &Trust) -> Result<Imported, String> {
     let shown = path.display();
     let failed = |error: std::io::Error| format!("{shown}: {error}");
     trust.folders_of(path)?;
-    let file = target::file::open(path).map_err(failed)?;
+    let file = host::untrusted_file::open(path).map_err(failed)?;
     trust.allows(path, &file.metadata().map_err(failed)?)?;
     let mut text = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut text).map_err(failed)?;

@@ -1,20 +1,19 @@
 //! `cudatrace`: a scriptable tracer for CUDA. The only place that knows every crate.
 
 mod arguments;
+mod bundled;
 mod cli;
 mod commands;
-mod embedded;
+mod console;
 mod export;
-mod functions;
+mod function_list;
 mod imports;
-mod kernel;
-mod messages;
+mod kernel_catalog;
 mod metrics;
-mod names;
-mod otlp;
 mod python;
 mod repl;
 mod script;
+mod symbolize;
 mod terminal;
 mod timer;
 mod trace;
@@ -22,7 +21,7 @@ mod trace;
 use clap::error::ErrorKind;
 use cli::{Cli, Subcommand, Word};
 use commands::fmt::Mode;
-use messages::Messages;
+use console::Messages;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -95,7 +94,7 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         return commands::script_help::run(cli, messages).map_err(Failure::wrong);
     }
     let first = cli.words.first().filter(|_| cli.execute.is_none());
-    match first.map(|word| cli::classify(word, |name| embedded::find(name).is_some())) {
+    match first.map(|word| cli::classify(word, |name| bundled::find(name).is_some())) {
         Some(Word::Subcommand(Subcommand::Completion)) => {
             commands::completion::run(&cli.words[1..], &cli.argv).map_err(Failure::wrong)
         }

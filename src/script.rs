@@ -1,9 +1,9 @@
 //! Where the script's text comes from: `-e`, a file, standard input, or the binary itself.
 
+use crate::bundled;
 use crate::cli::{self, Cli, Word};
-use crate::embedded;
+use crate::console::Messages;
 use crate::imports::{self, Disk};
-use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
 use lang::check::config::{self, BadVariable};
 use lang::expand::{import, options};
@@ -29,7 +29,7 @@ pub struct Script {
 impl Script {
     /// The binary brings it: its text is not the user's.
     pub fn is_embedded(&self) -> bool {
-        let name = self.source.name.strip_suffix(".ct").and_then(embedded::find);
+        let name = self.source.name.strip_suffix(".ct").and_then(bundled::find);
         name.is_some_and(|script| self.source.text.starts_with(script.text))
     }
 
@@ -37,7 +37,7 @@ impl Script {
     fn word(&self) -> &str {
         match self.source.name.as_str() {
             "-e" => "-e PROGRAM",
-            name => name.strip_suffix(".ct").filter(|name| embedded::find(name).is_some()).unwrap_or(name),
+            name => name.strip_suffix(".ct").filter(|name| bundled::find(name).is_some()).unwrap_or(name),
         }
     }
 
@@ -64,7 +64,7 @@ pub fn attach_values(cli: &mut Cli) {
 
 /// Options of the scripts that the command line names, as far as they can be read; what cannot be is reported when they run.
 pub fn options(cli: &Cli) -> Vec<options::Known> {
-    let is_read = |word: &&String| match cli::classify(word, |name| embedded::find(name).is_some()) {
+    let is_read = |word: &&String| match cli::classify(word, |name| bundled::find(name).is_some()) {
         Word::Embedded(_) => true,
         Word::File(path) => path != "-" && std::path::Path::new(path).is_file(),
         Word::Subcommand(_) => false,
@@ -123,7 +123,7 @@ fn kernel_version() -> Option<(u8, u8, u8)> {
 /// As [`load`].
 pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     let files_are_scripts = !cli.execute.as_deref().is_some_and(takes_params);
-    let is_script = |word: &&String| match cli::classify(word, |name| embedded::find(name).is_some()) {
+    let is_script = |word: &&String| match cli::classify(word, |name| bundled::find(name).is_some()) {
         Word::Embedded(_) => true,
         Word::File(path) => files_are_scripts && (path.ends_with(".ct") || path.ends_with(".bt")),
         Word::Subcommand(_) => false,
@@ -165,7 +165,7 @@ fn scope(word: &str, others: &[Script], typed: &str) -> String {
 
 fn find(cli: &Cli) -> Result<Script> {
     if let Some(text) = &cli.execute {
-        if embedded::find(text).is_some() || std::path::Path::new(text).is_file() {
+        if bundled::find(text).is_some() || std::path::Path::new(text).is_file() {
             bail!("`{text}` is the name of a script, and -e takes its text: leave out -e");
         }
         return Ok(Script::alone(Source::new("-e", text.as_str()), &cli.words));
@@ -182,14 +182,14 @@ pub fn open(word: &str, params: &[String]) -> Result<Script> {
 }
 
 fn read(word: &str, rest: &[String]) -> Result<Source> {
-    match cli::classify(word, |name| embedded::find(name).is_some()) {
+    match cli::classify(word, |name| bundled::find(name).is_some()) {
         Word::File("-") => {
             let mut text = Vec::new();
             std::io::stdin().read_to_end(&mut text).context("standard input")?;
             Ok(Source::new("stdin", utf8(text, "standard input")?))
         }
         Word::Embedded(name) => {
-            let script = embedded::find(name).expect("classified as embedded");
+            let script = bundled::find(name).expect("classified as embedded");
             if std::path::Path::new(name).exists() {
                 eprintln!(
                     "note: `{name}` is an embedded script and a file here; for the file, type `./{name}`"
@@ -296,13 +296,13 @@ fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Err
         return anyhow::anyhow!("no script `{path}`: {instead}");
     }
     let stem = path.trim_end_matches(".ct");
-    if error.kind() == std::io::ErrorKind::NotFound && embedded::find(stem).is_some() {
+    if error.kind() == std::io::ErrorKind::NotFound && bundled::find(stem).is_some() {
         return anyhow::anyhow!(
             "no file `{path}`: the script that cudatrace brings is called `{stem}`: cudatrace {stem}"
         );
     }
     let looks_like_word = !path.contains(['/', '.']);
-    let words = embedded::SCRIPTS.iter().map(|s| s.name).chain(cli::subcommands());
+    let words = bundled::SCRIPTS.iter().map(|s| s.name).chain(cli::subcommands());
     let hint = if looks_like_word { lang::diagnostics::suggest::similar(path, words) } else { vec![] };
     match (hint.first(), looks_like_word) {
         (Some(name), _) => anyhow::anyhow!("no script `{path}`: did you mean `{name}`?"),
@@ -373,7 +373,7 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
 
 /// What a word was meant to be that the script does not take.
 fn instead(script: &Script, word: &str, rest: &[String]) -> String {
-    let scripts = embedded::SCRIPTS.iter().map(|script| script.name);
+    let scripts = bundled::SCRIPTS.iter().map(|script| script.name);
     match (habit(word), lang::diagnostics::suggest::similar(word, scripts).first()) {
         (Some(instead), _) => instead.to_owned(),
         (None, Some(near)) => format!("did you mean the script `{near}`?"),

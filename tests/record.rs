@@ -104,13 +104,16 @@ fn a_call_says_how_long_it_waited_for_the_tracer() {
     let report = text(&cudatrace(&["report", file.to_str().unwrap()]).stdout);
     let slowest = report.split("SLOWEST CALLS").nth(1).unwrap();
     let row = slowest.lines().find(|line| line.contains("cudatrace_wait_ns")).expect("it is named");
-    assert!(row.contains(&report::summary::time(ns)), "its time is its own: {row}");
+    assert!(row.contains(&report::recording::summary::time(ns)), "its time is its own: {row}");
     let spans = lines.iter().filter(|line| line["type"] == "span");
     let ends = spans.clone().map(|line| line["ts"].as_u64().unwrap() + line["dur"].as_u64().unwrap());
     let first =
         spans.map(|line| line["ts"].as_u64().unwrap() - self::waited(line).unwrap_or(0)).min().unwrap();
     let length = ends.max().unwrap() - first - waited;
-    assert!(report.contains(&format!("time          {}", report::summary::time(length))), "{report}");
+    assert!(
+        report.contains(&format!("time          {}", report::recording::summary::time(length))),
+        "{report}"
+    );
 }
 
 fn waited(line: &Value) -> Option<u64> {

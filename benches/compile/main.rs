@@ -9,6 +9,7 @@
 //! The least of many runs is printed, since a busy machine only ever adds to it. More than [`ALLOWED`] is a failure.
 
 use codegen::Options;
+use host::{Machine, Scope};
 use lang::catalog::{RecordField, RecordKind, Tracepoint};
 use lang::expand::import;
 use lang::expand::import::Imported;
@@ -16,7 +17,6 @@ use lang::{Diagnostics, Source};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use target::{Machine, Scope};
 use wire::Features;
 use wire::manifest::Compiled;
 
@@ -39,7 +39,7 @@ struct Run {
 #[derive(Debug)]
 struct AnyKernel;
 
-impl target::Kernel for AnyKernel {
+impl host::Kernel for AnyKernel {
     fn tracepoint(&self, _: &str, _: &str) -> Result<Tracepoint, String> {
         let kind = |name: &str| match name {
             "filename" => RecordKind::Pointer { text: true },

@@ -1,9 +1,9 @@
 //! Refuses words and options that nothing would use: to leave them out in silence would do something else than was asked for.
 
 use super::{WITHOUT_EFFECT, command, plain};
+use crate::bundled;
 use crate::cli::{self, Cli, Subcommand};
 use crate::commands::script_help;
-use crate::embedded;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
@@ -44,7 +44,7 @@ pub fn of_subcommand(
 }
 
 fn superfluous(name: &str, word: &str) -> clap::Error {
-    let way_out = match embedded::find(word) {
+    let way_out = match bundled::find(word) {
         Some(_) => format!("`cudatrace help {word}` is about the script"),
         None => format!("`cudatrace {name} --help` shows what it takes"),
     };

@@ -11,14 +11,14 @@ use crate::cli::{self, Cli, Subcommand};
 use crate::commands::script_help;
 use crate::export::KINDS;
 use crate::repl::complete::{self, Facts};
-use crate::{arguments, embedded, script};
+use crate::{arguments, bundled, script};
 use anyhow::{Result, bail};
 use clap::{Arg, Parser};
+use host::{Machine, Scope, process};
 use lang::diagnostics::codes;
 use std::ffi::OsString;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use target::{Machine, Scope, process};
 
 /// Fish hands over no line, but what is typed of it; a word is replaced as a whole.
 const FISH: &str =
@@ -111,7 +111,7 @@ fn candidates(before: &[String], word: &str) -> Vec<String> {
     }
     match before {
         [_] => {
-            let scripts = embedded::SCRIPTS.iter().map(|script| script.name);
+            let scripts = bundled::SCRIPTS.iter().map(|script| script.name);
             beginning(word, scripts.chain(cli::subcommands()).map(|name| format!("{name} ")))
         }
         [_, help] if help == "help" => behind(word, ":help "),
@@ -166,7 +166,7 @@ fn beginning(word: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
 
 /// As at the prompt, behind what stands there.
 fn behind(word: &str, prompt: &str) -> Vec<String> {
-    let machine = Machine::new(Scope::default()).with_kernel(&crate::kernel::Running);
+    let machine = Machine::new(Scope::default()).with_kernel(&crate::kernel_catalog::Running);
     let facts = Facts { catalog: Arc::new(machine), maps: Arc::new(Mutex::default()) };
     let typed = format!("{prompt}{word}");
     let (start, found) = complete::complete(&typed, &facts);

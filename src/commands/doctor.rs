@@ -3,13 +3,13 @@
 use crate::cli::Format;
 use crate::python;
 use anyhow::Result;
+use host::{Machine, Scope};
 use lang::Catalog;
 use runtime::FeatureError;
 use runtime::process::{Child, Command};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use target::{Machine, Scope};
 use wire::Features;
 
 /// What was looked at, and what was found.

@@ -1,7 +1,7 @@
 //! `cudatrace fmt FILE...`: formats scripts where they lie; `-` is standard input to standard output. `--check` and `--diff` only look.
 
 use crate::cli::Cli;
-use crate::messages::Messages;
+use crate::console::Messages;
 use anyhow::{Context, Result, bail};
 use lang::syntax::format::{Failure, format};
 use lang::{Diagnostics, Source};

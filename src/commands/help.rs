@@ -1,7 +1,7 @@
 //! `cudatrace help NAME`: the same as at the prompt.
 
 use crate::commands::script_help;
-use crate::messages::Messages;
+use crate::console::Messages;
 use crate::{arguments, cli, repl};
 use anyhow::Result;
 use std::io::Write;

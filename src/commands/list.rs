@@ -3,12 +3,13 @@
 mod structs;
 
 use crate::cli::{Cli, Format, Word, classify};
-use crate::functions::{self, Match};
-use crate::messages::Messages;
+use crate::console::Messages;
+use crate::function_list::Match;
 use crate::script::Script;
-use crate::{embedded, script};
+use crate::{bundled, function_list, script};
 use anyhow::{Result, bail};
 use cuda::operations::{APIS, Api, Operation};
+use host::{Machine, Scope};
 use lang::catalog::debug_info::{Absent, WITH_INFORMATION};
 use lang::catalog::{Catalog, File, Marker, MarkerArg, MarkerPlace, Tracepoint};
 use lang::expand::options;
@@ -22,13 +23,12 @@ use runtime::tracefs;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
 use std::path::Path;
-use target::{Machine, Scope};
 
 /// Lists the attach points that a pattern such as `uprobe:libcuda:cuMem*` stands for, or those of a script.
 pub fn run(cli: &Cli) -> Result<u8> {
     let machine =
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
-            .with_kernel(&crate::kernel::Running);
+            .with_kernel(&crate::kernel_catalog::Running);
     // Of CUDA's driver; on a machine without it of all that there is.
     let usual = if machine.files("libcuda").is_ok() { "uprobe:libcuda:*" } else { "*" };
     let usual = if cli.pids.is_empty() { usual } else { "*" };
@@ -87,7 +87,7 @@ fn print(listed: &[Listed], format: Format) -> std::io::Result<()> {
 /// A file to read, not a pattern: those have colons.
 fn is_script(word: &str) -> bool {
     let named =
-        matches!(classify(word, |name| embedded::find(name).is_some()), Word::Embedded(_) | Word::File("-"));
+        matches!(classify(word, |name| bundled::find(name).is_some()), Word::Embedded(_) | Word::File("-"));
     named
         || !word.contains(':')
             && (word.ends_with(".ct") || word.ends_with(".bt") || Path::new(word).is_file())
@@ -195,13 +195,13 @@ fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) 
         return list_markers(machine, pattern, verbose);
     }
     not_countable(pattern)?;
-    let (provider, target, function) = functions::split(pattern);
+    let (provider, target, function) = function_list::split(pattern);
     if !matches!(provider, "uprobe" | "u" | "uretprobe" | "ur") {
         bail!("`{provider}` cannot be listed; `uprobe:LIBRARY:FUNCTION` can, with wildcards");
     }
     let provider = if provider.len() > 2 { provider } else { "uprobe" };
     let is_return = provider.starts_with("ur");
-    let found = functions::find(machine, target, function)?;
+    let found = function_list::find(machine, target, function)?;
     let listed = |found: &Match| Listed {
         name: format!("{provider}:{}:{}", found.file.path, found.name),
         details: if verbose { parameters(machine, found, is_return, unknown) } else { Vec::new() },
@@ -218,17 +218,17 @@ fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unkno
     let raw = machine.raw_tracepoints().into_iter().map(|event| format!("rawtracepoint:{event}"));
     let fits = |listed: &String| {
         let name = if pattern.contains(':') { listed } else { listed.rsplit(':').next().unwrap_or(listed) };
-        functions::is_like(pattern, name)
+        function_list::is_like(pattern, name)
     };
     let name = pattern.rsplit(':').next().unwrap_or(pattern);
     let traced = !machine.scope().pids.is_empty();
     let mut functions = match traced {
-        true => functions::find(machine, "*", name)?,
-        false => functions::named(machine, name),
+        true => function_list::find(machine, "*", name)?,
+        false => function_list::named(machine, name),
     };
     let (mut operations, mut others) = (Vec::new(), Vec::new());
     if functions.is_empty() {
-        functions = functions::alike(machine, name);
+        functions = function_list::alike(machine, name);
         operations = operations_of_all.filter(fits).collect();
         others = events.chain(raw).chain(PROVIDERS.iter().flat_map(timed)).filter(fits).collect();
     }
@@ -292,12 +292,12 @@ fn of_any_kind(pattern: &str) -> Option<(&str, &str, &str)> {
 /// Functions and markers of a file.
 fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Result<Vec<Listed>> {
     let is_kind = |word: &str| glob_matches(kind.as_bytes(), word.as_bytes());
-    let files = functions::files(machine, target)?;
+    let files = function_list::files(machine, target)?;
     let markers = files.iter().flat_map(|file| markers(machine, file)).filter(|_| is_kind("usdt"));
     let wanted = format!("usdt:*:{name}");
     let mut listed: Vec<String> = markers.filter(|marker| glob(&wanted, marker)).collect();
     for word in ["uprobe", "uretprobe"].into_iter().filter(|word| is_kind(word)) {
-        let found = functions::find(machine, target, name).unwrap_or_default();
+        let found = function_list::find(machine, target, name).unwrap_or_default();
         listed.extend(found.iter().map(|found| format!("{word}:{}:{}", found.file.path, found.name)));
     }
     if listed.is_empty() {
@@ -347,7 +347,7 @@ fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<Vec<L
         [target, provider, name] => (target, provider, name),
         _ => bail!("write `usdt:TARGET:PROVIDER:NAME`"),
     };
-    let files = functions::files(machine, target)?;
+    let files = function_list::files(machine, target)?;
     let matches = |pattern: &str, text: &str| glob_matches(pattern.as_bytes(), text.as_bytes());
     let (mut seen, mut listed) = (HashSet::new(), Vec::new());
     for file in &files {

@@ -2,9 +2,9 @@
 //! subcommand.
 
 use crate::cli::{self, Cli, Subcommand, Word};
-use crate::messages::Messages;
+use crate::console::Messages;
 use crate::script::Script;
-use crate::{arguments, embedded, script, terminal};
+use crate::{arguments, bundled, script, terminal};
 use anyhow::{Result, bail};
 use lang::expand::options;
 use lang::expand::options::Known;
@@ -15,7 +15,7 @@ use std::io::Write;
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     let word = cli.words.first().filter(|_| cli.execute.is_none());
     if let Some(Word::Subcommand(subcommand)) =
-        word.map(|word| cli::classify(word, |name| embedded::find(name).is_some()))
+        word.map(|word| cli::classify(word, |name| bundled::find(name).is_some()))
     {
         of_subcommand(subcommand).print_help()?;
         return Ok(0);
@@ -30,7 +30,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
 }
 
 /// The help of a script that the binary carries.
-pub fn of_embedded(embedded: &embedded::Script, messages: &Messages) -> Result<String> {
+pub fn of_embedded(embedded: &bundled::Script, messages: &Messages) -> Result<String> {
     let script = Script::alone(Source::new(embedded.name, embedded.text), &[]);
     of_script(&script, embedded.name, messages)
 }
@@ -41,8 +41,8 @@ fn of_script(script: &Script, word: &str, messages: &Messages) -> Result<String>
         messages.diagnostics(&diags, &script.source);
         bail!("the script cannot be read");
     };
-    let (examples, notes) = embedded::header(&script.source.text);
-    let mut text = options(word, embedded::summary(&script.source.text), &options::known(&ast));
+    let (examples, notes) = bundled::header(&script.source.text);
+    let mut text = options(word, bundled::summary(&script.source.text), &options::known(&ast));
     if !examples.is_empty() {
         text += &format!("\nExamples:\n  {}\n", examples.join("\n  "));
     }

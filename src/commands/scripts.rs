@@ -1,7 +1,7 @@
 //! `cudatrace scripts`: what the binary carries.
 
-use crate::embedded::{self, BY_QUESTION};
-use crate::terminal;
+use crate::bundled::BY_QUESTION;
+use crate::{bundled, terminal};
 use anyhow::Result;
 use std::io::Write;
 
@@ -20,7 +20,7 @@ fn list(columns: usize) -> String {
     for (question, names) in BY_QUESTION {
         text += &format!("{question}\n");
         for name in *names {
-            let summary = embedded::find(name).map_or("", |script| script.summary());
+            let summary = bundled::find(name).map_or("", |script| script.summary());
             let summary = terminal::wrap(summary, columns.saturating_sub(NAME).max(20), 0);
             let summary = summary.replace('\n', &format!("\n{}", " ".repeat(NAME)));
             text += &format!("  {name:<width$}{summary}\n", width = NAME - 2);
@@ -38,7 +38,7 @@ mod tests {
     fn every_script_is_listed_within_the_width() {
         let text = list(60);
         assert!(text.lines().all(|line| line.len() <= 60 || line.starts_with("`")), "{text}");
-        for script in embedded::SCRIPTS {
+        for script in bundled::SCRIPTS {
             assert!(text.contains(&format!("\n  {} ", script.name)), "{}", script.name);
         }
     }

@@ -1,20 +1,21 @@
 //! Runs a script: compile, load, attach, print until something ends it.
 
 use crate::cli::{Cli, Stage};
+use crate::console::Messages;
 use crate::export::{self, Exports, FlushOn, Observer, Summary};
-use crate::messages::Messages;
-use crate::names::{MachineNames, facts};
 use crate::script::{self, Script};
+use crate::symbolize::{MachineNames, process_facts};
 use crate::trace::compiler::Compiler;
-use crate::trace::late::{Asked, Extender, Heard};
-use crate::trace::overwritten::Overwritten;
-use crate::trace::scripts::Scripts;
-use crate::trace::targets::{self, TargetEnd};
-use crate::trace::unmapped::Unmapped;
-use crate::trace::unwind::{Caretaker, Unwinder};
-use crate::trace::{ending, setup};
+use crate::trace::late_files::{Asked, Extender, Heard};
+use crate::trace::overwritten_files::Overwritten;
+use crate::trace::script_set::Scripts;
+use crate::trace::traced_processes::TargetEnd;
+use crate::trace::unmapped_files::Unmapped;
+use crate::trace::unwinder::{Caretaker, Unwinder};
+use crate::trace::{exit_status, setup, traced_processes};
 use crate::{Failure, metrics, python, trace};
 use anyhow::Context;
+use host::{Machine, Scope};
 use lang::Known;
 use runtime::clock::{Epoch, SystemClock};
 use runtime::process::{Child, Command, FileState, MappingWatch};
@@ -27,10 +28,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use target::{Machine, Scope};
-use wire::Features;
-use wire::Manifest;
 use wire::manifest::{Attach, Compiled, Event, EventKind, Message};
+use wire::{Features, Manifest};
 
 /// Traces as the command line says; gives the exit status.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
@@ -68,7 +67,7 @@ pub fn run_scripts(
         lib_overrides: cli.libs.clone(),
         ..Scope::default()
     })
-    .with_kernel(&crate::kernel::Running);
+    .with_kernel(&crate::kernel_catalog::Running);
     let mut compilers = check(scripts, &machine, cli, messages).map_err(Failure::wrong)?;
     if cli.check {
         if cli.debug.iter().any(|stage| !matches!(stage, Stage::Ast | Stage::Hir)) {
@@ -201,7 +200,7 @@ impl<'a> Job<'a> {
         let files = |id: u32| self.open_path(id);
         let options = AttachOptions { files: &files, link_pid, stop: Some(&outputs.signals) };
         let attached = loaded.attach(&options);
-        let mut session = attached.map_err(|error| ending::not_attached(error, &outputs.signals))?;
+        let mut session = attached.map_err(|error| exit_status::not_attached(error, &outputs.signals))?;
         self.attached(&session);
         let targets = self.targets(child.as_ref()).map_err(Failure::wrong)?;
         let names = MachineNames::new(session.stacks(), outputs.epoch, all);
@@ -252,7 +251,7 @@ impl<'a> Job<'a> {
             exported.finish(&session);
         }
         names.say_cut(self.messages);
-        ending::say_survivors(&ending, &session, &self.pids, self.messages);
+        exit_status::say_survivors(&ending, &session, &self.pids, self.messages);
         let attached = session.attached();
         drop(session);
         let was_silent = sink.was_silent();
@@ -262,9 +261,9 @@ impl<'a> Job<'a> {
             | unmapped.say(&ending, child.as_ref(), &extender, self.messages);
         let prints_maps = all.print_maps_on_exit && all.metrics.iter().all(|metric| !metric.declared);
         if was_silent && !is_explained && prints_maps {
-            ending::say_no_output(&ending, attached, self.messages);
+            exit_status::say_no_output(&ending, attached, self.messages);
         }
-        let status = ending::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
+        let status = exit_status::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
         Ok(if status == 0 && lost && self.cli.fail_on_loss { LOST } else { status })
     }
 
@@ -334,7 +333,7 @@ impl<'a> Job<'a> {
         if is_told || does_nothing_more(modules) || self.cli.run() != lang::Run::Traces {
             return;
         }
-        let names: Vec<String> = pids.iter().map(|&pid| targets::name(pid)).collect();
+        let names: Vec<String> = pids.iter().map(|&pid| traced_processes::name(pid)).collect();
         let whom = if pids.is_empty() { "all processes".to_owned() } else { names.join(", ") };
         self.messages.note(&match child {
             None => format!("Tracing {whom}; Ctrl-C ends it and prints the results"),
@@ -400,7 +399,7 @@ impl<'a> Job<'a> {
         let command =
             Command { argv, user, watch_mappings: true, watch_ends, known, every_mapping, apart: false };
         let child = Child::spawn(&command).map_err(Failure::wrong)?;
-        facts::expect(child.pid(), &command.argv);
+        process_facts::expect(child.pid(), &command.argv);
         if let Some(error) = &child.unwatched {
             self.messages.warning(&format!(
                 "libraries that the program maps later cannot be attached before their first call: {error}"

@@ -4,7 +4,7 @@
 //! Metrics have everything that earlier ones had, so the newest replace those that wait.
 
 use report::export::Record;
-use report::metric::Family;
+use report::metrics::Family;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use anyhow::Result;
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use report::otlp::traces::Per;
+use report::export::otlp::traces::Per;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};

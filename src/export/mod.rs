@@ -10,15 +10,16 @@
 
 mod channel;
 mod file;
+pub(crate) mod otlp;
 mod queue;
 mod signals;
 
 use crate::cli::Cli;
-use crate::messages::Messages;
+use crate::console::Messages;
 use anyhow::{Context as _, Result, anyhow, bail};
 use queue::Queue;
+use report::export::otlp::traces::Per;
 use report::export::{Exporter, Record, Recorder, Run};
-use report::otlp::traces::Per;
 use report::value::Context;
 use report::{Cell, Names, Output, Sink};
 use std::io;
@@ -123,7 +124,7 @@ pub static KINDS: &[Kind] = &[
         name: "otlp",
         dest: "URL|file:FILE",
         doc: "spans and maps to an OpenTelemetry receiver, by gRPC or HTTP, or as JSON lines",
-        open: Some(crate::otlp::export::open),
+        open: Some(crate::export::otlp::exporter::open),
         metrics: true,
         optional: true,
         look: None,
@@ -350,7 +351,7 @@ pub fn run(clock: &runtime::clock::Epoch, script: &str, command: &[std::ffi::OsS
         command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         script: script.to_owned(),
         // A command that we start has our own environment.
-        rank: crate::otlp::process::rank(pids.first().copied().filter(|_| command.is_empty())),
+        rank: crate::export::otlp::process::rank(pids.first().copied().filter(|_| command.is_empty())),
     }
 }
 

@@ -5,7 +5,7 @@ use super::file::Lost;
 use super::{Destination, Kind, Open};
 use anyhow::Result;
 use report::export::{End, Exporter, Record, Run};
-use report::metric::Family;
+use report::metrics::Family;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! What traced programs have learnt of their CUDA devices, from the maps that scripts with `device` keep.
 
-use crate::names::MachineNames;
-use report::metric::Device;
+use crate::symbolize::MachineNames;
+use report::metrics::Device;
 use report::{Cell, Names, Snapshot};
 use runtime::Session;
 use std::collections::HashMap;

@@ -11,13 +11,13 @@ mod scrapes;
 pub mod server;
 
 use crate::cli::Cli;
+use crate::console::Messages;
 use crate::export::{self, Exports, MetricsQueue};
-use crate::messages::Messages;
-use crate::names::MachineNames;
+use crate::symbolize::MachineNames;
 use crate::timer::Timer;
-use crate::trace::scripts::Scripts;
-use report::Snapshot;
-use report::metric::{self, Family, Health, Metrics};
+use crate::trace::script_set::Scripts;
+use report::metrics::{Family, Health, Metrics};
+use report::{Snapshot, metrics};
 use runtime::Session;
 use runtime::clock::{Clock, SystemClock};
 use runtime::run::{Next, Watch};
@@ -88,13 +88,13 @@ impl<'a> Gatherer<'a> {
 
     fn maps(&mut self, session: &Session) -> io::Result<Vec<Family>> {
         let manifest = session.manifest();
-        let snapshots = self.settled(session, metric::exported(manifest))?;
+        let snapshots = self.settled(session, metrics::exported(manifest))?;
         Ok(self.metrics.families(manifest, self.names, &snapshots))
     }
 
     /// Deletes the keys of processes that have ended, so that maps do not fill up while nobody asks for families.
     pub fn sweep(&mut self, session: &Session) -> io::Result<()> {
-        self.settled(session, metric::by_process(session.manifest())).map(drop)
+        self.settled(session, metrics::by_process(session.manifest())).map(drop)
     }
 
     /// The contents of maps, without keys of processes that have ended: those are deleted.
@@ -303,7 +303,7 @@ impl<'a> Exported<'a> {
             watches.push(Box::new(Answers { questions, gatherer: self.gatherer.clone(), last: None }));
         }
         if !self.queues.is_empty() {
-            let every = crate::otlp::target::environment("OTEL_METRIC_EXPORT_INTERVAL")
+            let every = crate::export::otlp::destination::environment("OTEL_METRIC_EXPORT_INTERVAL")
                 .and_then(|ms| ms.parse().ok())
                 .map_or(INTERVAL, Duration::from_millis)
                 .max(FRESH);

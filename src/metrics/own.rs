@@ -1,6 +1,6 @@
 //! What the tracer takes of its machine: the metrics that Prometheus expects of every exporter.
 
-use report::metric::{Family, Kind, Number, Point, Reading};
+use report::metrics::{Family, Kind, Number, Point, Reading};
 use runtime::clock::{Clock, SystemClock};
 use std::fs;
 

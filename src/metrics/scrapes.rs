@@ -1,7 +1,7 @@
 //! The readers of the metrics, and what each has seen: for a reader that comes back a new counter begins at 0.
 
 use super::Reading;
-use report::metric::{Births, Family};
+use report::metrics::{Births, Family};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ impl Scrapes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::metric::{Kind, Number, Point, Reading as Value};
+    use report::metrics::{Kind, Number, Point, Reading as Value};
     use std::sync::Arc;
 
     fn reading(errors: &[(&str, u64)]) -> Reading {

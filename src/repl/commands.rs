@@ -1,7 +1,7 @@
 //! The commands of the prompt: one table for running, help and completion. What is no command is a script.
 
 use super::{Repl, help};
-use crate::functions;
+use crate::function_list;
 use anyhow::{Result, anyhow, bail};
 use lang::diagnostics::suggest::similar;
 use runtime::Session;
@@ -178,7 +178,7 @@ fn show(repl: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
 
 fn watch(repl: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
     let (map, seconds) = map_and_number(session, args)?;
-    super::live::start(repl, map, seconds.unwrap_or(1))?;
+    super::watch::start(repl, map, seconds.unwrap_or(1))?;
     Ok(Next::Continue)
 }
 
@@ -224,11 +224,11 @@ fn find_functions(repl: &Rc<Repl>, _: &mut Session, pattern: &str) -> Result<Nex
     }
     let found = match pattern.contains(':') {
         true => {
-            let (_, target, function) = functions::split(pattern);
-            functions::find(repl.machine, target, function)?
+            let (_, target, function) = function_list::split(pattern);
+            function_list::find(repl.machine, target, function)?
         }
-        false => match functions::named(repl.machine, pattern) {
-            named if named.is_empty() => functions::alike(repl.machine, pattern),
+        false => match function_list::named(repl.machine, pattern) {
+            named if named.is_empty() => function_list::alike(repl.machine, pattern),
             named => named,
         },
     };

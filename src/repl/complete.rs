@@ -1,8 +1,8 @@
 //! What could follow what was typed: from the tables of the language and of CUDA, and from the libraries that are there.
 
 use super::commands::{self, Takes};
-use crate::embedded::SCRIPTS;
-use crate::functions;
+use crate::bundled::SCRIPTS;
+use crate::function_list;
 use cuda::Library;
 use cuda::operations::Api;
 use lang::builtins::table::{BUILTINS, Kind as BuiltinKind};
@@ -305,8 +305,8 @@ fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
 }
 
 fn parameters(spec: &str, facts: &Facts) -> Vec<String> {
-    let (_, target, function) = functions::split(spec);
-    let found = functions::find(facts.catalog.as_ref(), target, function).unwrap_or_default();
+    let (_, target, function) = function_list::split(spec);
+    let found = function_list::find(facts.catalog.as_ref(), target, function).unwrap_or_default();
     let declared = found.iter().filter_map(|found| found.declared(facts.catalog.as_ref()).ok());
     declared.flat_map(|declared| names(&declared)).collect()
 }

@@ -2,10 +2,10 @@
 
 use super::commands::{self, COMMANDS};
 use super::did_you_mean;
+use crate::bundled::SCRIPTS;
 use crate::commands::{explain, list, script_help};
-use crate::embedded::{self, SCRIPTS};
-use crate::messages::Messages;
-use crate::{cli, script};
+use crate::console::Messages;
+use crate::{bundled, cli, script};
 use anyhow::{Result, anyhow};
 use cuda::operations::{APIS, Api};
 use cuda::{Library, Signature};
@@ -22,7 +22,7 @@ pub fn on(topic: &str, messages: &Messages) -> Result<String> {
     if topic.is_empty() {
         return Ok(overview());
     }
-    if let Some(embedded) = embedded::find(topic) {
+    if let Some(embedded) = bundled::find(topic) {
         return script_help::of_embedded(embedded, messages);
     }
     let text = list_of(topic)

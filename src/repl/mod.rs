@@ -13,27 +13,28 @@ pub mod complete;
 mod edit;
 pub mod help;
 mod input;
-mod live;
 mod program;
 mod resize;
 mod screen;
 mod statement;
+mod watch;
 
 use crate::cli::Cli;
+use crate::console::Messages;
 use crate::export::{self, Exports};
-use crate::messages::Messages;
-use crate::names::MachineNames;
 use crate::script::{self, Script};
+use crate::symbolize::MachineNames;
 use crate::trace::compiler::Compiler;
-use crate::trace::late::{Extender, Heard};
-use crate::trace::overwritten::Overwritten;
-use crate::trace::scripts::Scripts;
-use crate::trace::unwind::Caretaker;
-use crate::trace::{ending, setup};
+use crate::trace::late_files::{Extender, Heard};
+use crate::trace::overwritten_files::Overwritten;
+use crate::trace::script_set::Scripts;
+use crate::trace::unwinder::Caretaker;
+use crate::trace::{exit_status, setup};
 use crate::{Failure, metrics};
 use anyhow::{Context, Result};
 use clauses::Clauses;
 use complete::Facts;
+use host::{Machine, Scope};
 use input::{Input, Inputs};
 use lang::diagnostics::suggest::similar;
 use lang::{Known, Source};
@@ -52,7 +53,6 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use target::{Machine, Scope};
 use wire::Manifest;
 use wire::manifest::PIDS_MAP;
 
@@ -105,7 +105,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         lib_overrides: cli.libs.clone(),
         ..Scope::default()
     };
-    let machine = Arc::new(Machine::new(scope).with_kernel(&crate::kernel::Running));
+    let machine = Arc::new(Machine::new(scope).with_kernel(&crate::kernel_catalog::Running));
     let kernel = setup::kernel(cli)?;
     // Before there are threads: Ctrl-C at a prompt ends nothing.
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -170,7 +170,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     }
     drop(session);
     sink.close(messages, &|| false);
-    let status = ending::status(&ending, None, messages);
+    let status = exit_status::status(&ending, None, messages);
     repl.mouth.end();
     status.map(|status| if status == 0 && repl.failed.get() && !terminal { crate::WRONG } else { status })
 }

@@ -1,10 +1,11 @@
 //! Whom the session traces: everybody, running processes, or a program that it starts itself.
 
 use super::Repl;
-use crate::names::facts;
-use crate::trace::late::Asked;
-use crate::trace::{ending, setup, targets, walks_stacks};
+use crate::symbolize::process_facts;
+use crate::trace::late_files::Asked;
+use crate::trace::{exit_status, setup, traced_processes, walks_stacks};
 use anyhow::{Context, Result, anyhow, bail};
+use host::{Scope, process};
 use runtime::Session;
 use runtime::process::{Child, Command, FileState};
 use runtime::run::{Next, Watch};
@@ -13,7 +14,6 @@ use std::ffi::OsString;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
-use target::{Scope, process};
 
 /// The program that was started, if any, and its command line for the next time.
 #[derive(Default)]
@@ -94,7 +94,7 @@ impl Program {
             apart: true,
         };
         let mut child = Child::spawn(&command)?;
-        facts::expect(child.pid(), &argv);
+        process_facts::expect(child.pid(), &argv);
         session.trace_child(child.pid())?;
         let mappings = child.mappings.take();
         if let Some(error) = &child.unwatched {
@@ -193,7 +193,8 @@ impl Program {
     fn ended(&self, repl: &Repl, pid: u32, process: &OwnedFd) -> Next {
         let ours = self.child.borrow_mut().take_if(|child| child.pid() == pid);
         let Some(mut child) = ours else {
-            let how = targets::exit_status(pid, process).map_or(String::new(), ending::in_words);
+            let how =
+                traced_processes::exit_status(pid, process).map_or(String::new(), exit_status::in_words);
             repl.messages.note(&format!("process {pid} has ended{how}"));
             return Next::Remove;
         };
@@ -201,7 +202,7 @@ impl Program {
             while is_readable(&output) && copy(repl, &output).is_ok_and(|length| length > 0) {}
         }
         let how = match child.wait() {
-            Ok(status) => ending::in_words(status),
+            Ok(status) => exit_status::in_words(status),
             Err(error) => format!("; its status is lost: {error}"),
         };
         repl.messages.note(&format!("process {pid} has ended{how}"));

@@ -3,10 +3,11 @@
 //! A script that joins others begins with what they know ([`Known`]) and with the manifest of their session.
 
 use crate::cli::{Cli, Stage};
-use crate::messages::Messages;
+use crate::console::Messages;
 use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
+use host::{Machine, process};
 use lang::catalog::FileId;
 use lang::hir::{Attach, Trial};
 use lang::resolve::functions::text;
@@ -16,7 +17,6 @@ use lang::syntax::ast::SpecPart;
 use lang::{Checked, Diagnostics, Known, Source, Span};
 use std::collections::HashSet;
 use std::path::Path;
-use target::{Machine, process};
 use wire::manifest::{self, Compiled, PIDS_MAP, Program, Side, Site};
 use wire::{Features, Manifest};
 

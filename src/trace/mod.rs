@@ -2,17 +2,17 @@
 //! and the tables by which stacks are walked.
 
 pub mod compiler;
-pub mod ended;
-pub mod ending;
-pub mod late;
-pub mod overwritten;
-pub mod scripts;
+pub mod ended_processes;
+pub mod exit_status;
+pub mod late_files;
+pub mod overwritten_files;
+pub mod script_set;
 pub mod setup;
-pub mod targets;
-pub mod unmapped;
-pub mod unwind;
+pub mod traced_processes;
+pub mod unmapped_files;
+pub mod unwinder;
 
-pub use ended::EndedProcesses;
+pub use ended_processes::EndedProcesses;
 
 use anyhow::{Result, bail};
 use runtime::Session;

@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::cli::{Cli, Format};
 use anyhow::{Context, anyhow};
+use host::process;
 use report::Sink;
 use report::sink::{JsonSink, TextSink};
 use runtime::Kernel;
@@ -10,7 +11,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::fd::OwnedFd;
-use target::process;
 use wire::Features;
 
 /// The format of `-f`, to the file of `-o` or else to `out`; what is said about the run goes to `notices`.

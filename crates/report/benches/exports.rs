@@ -10,10 +10,10 @@
 use report::export::chrome::Chrome;
 use report::export::folded::Folded;
 use report::export::jsonl::Jsonl;
+use report::export::otlp::Encoding;
+use report::export::otlp::spans::{Batch, Settings};
 use report::export::perfetto::Perfetto;
 use report::export::{End, Exporter, Record, Recorder, Run};
-use report::otlp::Encoding;
-use report::otlp::spans::{Batch, Settings};
 use report::value::Context;
 use report::{Frame, Names, Output};
 use std::hint::black_box;

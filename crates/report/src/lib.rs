@@ -2,25 +2,20 @@
 //! kernel, no file.
 
 pub mod export;
-mod gfp;
+mod gfp_flags;
 pub mod hist;
-pub mod html;
-pub mod kernel;
-pub mod metric;
-pub mod order;
-pub mod otlp;
+pub mod kernel_names;
+pub mod losses;
+pub mod map_order;
+pub mod metrics;
 pub mod printf;
 pub mod recording;
-pub mod series;
 pub mod sink;
-pub mod summary;
-pub mod summary_tables;
 pub mod table;
+pub mod test_results;
 #[cfg(test)]
 mod testing;
-pub mod timeline;
-pub mod trials;
-pub mod trouble;
+pub mod time_series;
 pub mod units;
 pub mod value;
 
@@ -131,7 +126,7 @@ pub enum Output {
     /// The run ends; maps follow.
     End,
     /// What tests or benches come to.
-    Trials(trials::Step),
+    Trials(test_results::Step),
     /// Told once, at the end, after the maps.
     Trouble(Vec<Trouble>),
 }
@@ -159,12 +154,12 @@ pub trait Names {
         None
     }
     /// What a process is known by, as long as its keys are in a map, and whether it still runs.
-    fn process(&self, _pid: u32) -> metric::Process {
-        metric::Process::default()
+    fn process(&self, _pid: u32) -> metrics::Process {
+        metrics::Process::default()
     }
     /// What a process calls one of its CUDA devices.
-    fn device(&self, _pid: u32, _number: u32) -> metric::Device {
-        metric::Device::default()
+    fn device(&self, _pid: u32, _number: u32) -> metrics::Device {
+        metrics::Device::default()
     }
     /// How long the tracer has kept a thread waiting between two boot-clock times.
     fn waited_ns(&self, _tid: u32, _from_ns: u64, _to_ns: u64) -> u64 {

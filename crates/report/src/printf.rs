@@ -8,7 +8,7 @@ use wire::Value;
 use wire::manifest::{Directive, Piece};
 use wire::types::Lookup;
 
-use crate::gfp;
+use crate::gfp_flags;
 use crate::value::{Context, visible};
 
 /// The output of one call. Directives without a value print nothing (a manifest of another make).
@@ -46,7 +46,7 @@ fn convert(directive: &Directive, value: &Value, context: Context) -> String {
         'R' => bytes(value).iter().map(|byte| format!("\\x{byte:02x}")).collect(),
         'H' => hex_list(value),
         'f' => return floating(directive, value),
-        'G' => number(value).map_or_else(|| context.text(value), |number| gfp::flags(number.masked())),
+        'G' => number(value).map_or_else(|| context.text(value), |number| gfp_flags::flags(number.masked())),
         'c' => match number(value) {
             Some(number) => context.escape(&[number.bits as u8]),
             None => context.text(value),

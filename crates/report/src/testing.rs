@@ -37,8 +37,8 @@ impl Names for Fake {
         (pid == 77).then(|| "python3".into())
     }
 
-    fn process(&self, pid: u32) -> crate::metric::Process {
-        crate::metric::Process { program: self.program(pid), ..Default::default() }
+    fn process(&self, pid: u32) -> crate::metrics::Process {
+        crate::metrics::Process { program: self.program(pid), ..Default::default() }
     }
 
     fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {

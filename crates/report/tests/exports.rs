@@ -345,8 +345,8 @@ fn perfetto_writes_more_stacks_than_have_numbers() {
 
 #[test]
 fn the_page_has_no_tag_of_a_hostile_name() {
-    let mut page = report::html::Page::default();
-    let mut summary = report::summary::Summary::default();
+    let mut page = report::recording::page::Page::default();
+    let mut summary = report::recording::summary::Summary::default();
     for record in records() {
         page.add(&record);
         summary.add(&record);

@@ -6,7 +6,7 @@
 //!
 //! Each CPU has its own: a clause stays on one, and clauses of other CPUs may be doing the same at that moment.
 
-use report::order;
+use report::map_order;
 use std::collections::BTreeMap;
 use wire::decode::{Header, Value};
 
@@ -33,10 +33,10 @@ impl Rows {
         Ok(())
     }
 
-    /// The lines of a CPU, the largest weight first; `report::order` orders equal ones.
+    /// The lines of a CPU, the largest weight first; `report::map_order` orders equal ones.
     pub fn take(&mut self, cpu: u32) -> Vec<Row> {
         let mut rows = self.by_cpu.remove(&cpu).unwrap_or_default();
-        rows.sort_by_key(|(_, values)| std::cmp::Reverse(order::row_weight(values)));
+        rows.sort_by_key(|(_, values)| std::cmp::Reverse(map_order::row_weight(values)));
         rows
     }
 
@@ -56,7 +56,7 @@ mod tests {
     }
 
     fn weights(rows: &[Row]) -> Vec<i64> {
-        rows.iter().map(|(_, values)| order::row_weight(values)).collect()
+        rows.iter().map(|(_, values)| map_order::row_weight(values)).collect()
     }
 
     #[test]

@@ -7,18 +7,16 @@
 
 mod trials;
 
-use crate::attach;
 use crate::clock::{Clock, SystemClock};
 use crate::detach::{Detached, Detaching};
-use crate::fetch;
 use crate::ring::Drained;
 use crate::rows::{Row, Rows};
 use crate::session::{Core, Session};
 use crate::signals::{Arrivals, StopSignals};
-use crate::sys;
+use crate::{attach, fetch, sys};
 use report::table::Table;
 use report::value::Context;
-use report::{Cell, Names, Output, Sink, Trouble, order};
+use report::{Cell, Names, Output, Sink, Trouble, map_order};
 use std::cell::RefCell;
 use std::io;
 use std::ops::ControlFlow;
@@ -464,7 +462,7 @@ impl<'a> Speaker<'a> {
             return self.say(manifest, &Output::Event { header, values: Vec::new(), cell: None });
         }
         let kept = if top == 0 { rows.len() } else { rows.len().min(top as usize) };
-        order::rows(Context { manifest, names: self.names, verbatim: false }, &mut rows, kept);
+        map_order::rows(Context { manifest, names: self.names, verbatim: false }, &mut rows, kept);
         let more = rows.len() - kept;
         rows.truncate(kept);
         self.say_lines(manifest, rows)?;

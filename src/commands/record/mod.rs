@@ -5,14 +5,14 @@
 
 use crate::cli::Cli;
 use crate::commands::trace::{self, Recording};
+use crate::console::Messages;
 use crate::export::{self, Asked, Summary};
-use crate::messages::Messages;
 use crate::script::{self, Script};
 use crate::timer::Timer;
 use crate::{Failure, export::KINDS};
 use anyhow::{Context, Result, bail};
 use lang::Source;
-use report::summary;
+use report::recording::summary;
 use runtime::Session;
 use runtime::run::{Next, Watch};
 use std::cell::RefCell;
@@ -89,7 +89,7 @@ fn exports(cli: &Cli) -> Result<Vec<Asked>> {
     }
     let now = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
     let pid = cli.pids.first().copied();
-    let rank = crate::otlp::process::rank(pid).map_or(String::new(), |rank| format!("_rank{rank}"));
+    let rank = crate::export::otlp::process::rank(pid).map_or(String::new(), |rank| format!("_rank{rank}"));
     let path = (0..).map(|number| match number {
         0 => folder.join(format!("trace_{now}{rank}.jsonl")),
         number => folder.join(format!("trace_{now}{rank}_{number}.jsonl")),

@@ -1,8 +1,8 @@
 //! Which files a report reads: those that are named, or the newest recording; a recording that rotated has several.
 
 use crate::commands::record::FOLDER;
+use crate::console::Messages;
 use crate::export::Destination;
-use crate::messages::Messages;
 use anyhow::{Result, anyhow, bail};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;

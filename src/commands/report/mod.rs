@@ -3,16 +3,15 @@
 mod files;
 
 use crate::cli::{Cli, Format};
+use crate::console::Messages;
 use crate::export::{Asked, Destination, KINDS};
-use crate::messages::Messages;
 use anyhow::{Context, Result, bail};
+use report::export::otlp::traces::Per;
 use report::export::{End, Exporter, Record, Run, json};
-use report::html::Page;
-use report::otlp::traces::Per;
-use report::recording::{self, Ended, Reader, Recording};
-use report::summary::{Summary, time};
-use report::summary_tables as tables;
-use report::timeline::Timeline;
+use report::recording::page::Page;
+use report::recording::summary::{Summary, time};
+use report::recording::timeline::Timeline;
+use report::recording::{self, Ended, Reader, Recording, summary_tables as tables};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -354,8 +353,10 @@ impl Report {
             let result = span.result.as_ref().filter(|_| span.status != report::export::Status::Ok);
             let result = result.map(|result| result.label());
             let around = around.as_ref().map(|around| format!("in {around}"));
-            let fields =
-                record.fields.iter().filter(|(name, _)| report::summary::says_something(record, name));
+            let fields = record
+                .fields
+                .iter()
+                .filter(|(name, _)| report::recording::summary::says_something(record, name));
             let fields = fields.map(|(name, value)| format!("{name}={}", value.label()));
             let details: Vec<String> = result.into_iter().chain(around).chain(fields).collect();
             let details = report::value::escape(details.join(" ").as_bytes());
@@ -364,8 +365,8 @@ impl Report {
                 time(record.time_ns.saturating_sub(first)),
                 time(record.duration_ns()),
                 format!("{}/{}", thread.pid, thread.tid),
-                report::summary::cut(&report::value::escape(record.name.as_bytes()), 32),
-                report::summary::cut(&details, 100),
+                report::recording::summary::cut(&report::value::escape(record.name.as_bytes()), 32),
+                report::recording::summary::cut(&details, 100),
             );
             out += line.trim_end();
             out.push('\n');

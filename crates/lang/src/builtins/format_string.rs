@@ -51,7 +51,7 @@ const MAX_WIDTH: u32 = 4096;
 ///
 /// ```
 /// use lang::hir::Piece;
-/// let pieces = lang::format::parse_format(b"100%% of %-8s").unwrap();
+/// let pieces = lang::builtins::format_string::parse_format(b"100%% of %-8s").unwrap();
 /// assert_eq!(pieces[0], Piece::Text(b"100% of ".to_vec()));
 /// assert!(matches!(pieces[1], Piece::Directive { left: true, width: 8, conversion: 's', .. }));
 /// ```

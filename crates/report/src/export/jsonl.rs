@@ -19,7 +19,7 @@ use std::sync::Arc;
 use wire::map::{Agg, Keeps};
 
 use super::record::{Data, Fields, Kind, Record, Site, Span, Status, Table, Text, Thread};
-use super::said::Said;
+use super::text_cache::Said;
 use super::{End, Exporter, Run, json};
 
 /// Version of the lines.

@@ -10,14 +10,15 @@ pub mod chrome;
 pub mod folded;
 pub mod json;
 pub mod jsonl;
+pub mod otlp;
 pub mod perfetto;
 mod record;
 mod recorder;
-pub(crate) mod said;
+pub(crate) mod text_cache;
 
 use std::io;
 
-use crate::metric::Family;
+use crate::metrics::Family;
 
 pub use record::{
     Data, Enumerator, FieldNames, Fields, Kind, Record, Row, Site, Span, Status, Table, Text, Thread, WAITED,

@@ -15,9 +15,9 @@ use super::record::{
     Data, Enumerator, FieldNames, Fields, Kind, Record, Row, Site, Span, Status, Table, Text, Thread, WAITED,
     status_of,
 };
-use crate::order::{shown, wide};
+use crate::losses::findings;
+use crate::map_order::{shown, wide};
 use crate::printf::printf;
-use crate::trouble::findings;
 use crate::value::{Context, key_parts};
 use crate::{Cell, Frame, Output, Snapshot, hist};
 

@@ -16,17 +16,16 @@ use wire::map::{Agg, Map, MapValue};
 use wire::types::Lookup;
 use wire::{Manifest, Value};
 
-use super::exported::Exported;
+use super::span_text::Exported;
 use crate::export::json;
 use crate::hist::{self, Row};
-use crate::order::{shown, wide};
+use crate::losses::findings;
+use crate::map_order::{shown, wide};
 use crate::printf::{named, printf};
 use crate::table::{self, Table};
-use crate::trials::{Step, Tested};
-use crate::trouble::findings;
-use crate::units;
+use crate::test_results::{Step, Tested};
 use crate::value::{Context, key_parts};
-use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
+use crate::{Cell, Names, Output, Sink, Snapshot, Trouble, units};
 
 /// JSON lines to `out`.
 pub struct JsonSink<W> {

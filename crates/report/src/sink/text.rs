@@ -10,15 +10,13 @@ use wire::manifest::{EventKind, Message, Place};
 use wire::map::{Agg, Map, MapValue};
 use wire::{Manifest, Value};
 
-use super::exported::Exported;
-use crate::hist;
-use crate::order::{shown, wide};
+use super::span_text::Exported;
+use crate::losses::findings;
+use crate::map_order::{shown, wide};
 use crate::printf::printf;
-use crate::series;
-use crate::trials::Table;
-use crate::trouble::findings;
+use crate::test_results::Table;
 use crate::value::{Context, escape};
-use crate::{Cell, Names, Output, Sink, Snapshot, Trouble};
+use crate::{Cell, Names, Output, Sink, Snapshot, Trouble, hist, time_series};
 
 mod lines;
 
@@ -207,7 +205,7 @@ fn entry(context: Context, map: &Map, key: &[Value], cell: Option<&Cell>, div: u
             format!("{name}:\n{}", hist::draw(agg, &rows))
         }
         (Cell::Series(points), MapValue::Agg(Agg::TSeries { interval, .. })) => {
-            format!("{name}:\n{}", series::draw(points, *interval, div, context.names))
+            format!("{name}:\n{}", time_series::draw(points, *interval, div, context.names))
         }
         _ => format!("{name}: {}\n", cell_text(context, cell, div)),
     }

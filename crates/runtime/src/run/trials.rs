@@ -10,7 +10,7 @@ use crate::session::{Core, Session, ToTry};
 use crate::signals::StopSignals;
 use crate::{attach, features};
 use report::sink::TextSink;
-use report::trials::{Step, Tested};
+use report::test_results::{Step, Tested};
 use report::{Names, Output, Sink};
 use std::cell::RefCell;
 use std::io::{self, Write};

@@ -1,0 +1,149 @@
+//! Debug information (DWARF 2 to 5) of files that are probed: what functions are called with, and what types are.
+//!
+//! A file costs nothing until a script asks for arguments, results or types of it. Then it is mapped, the ranges of its
+//! units are read once, and after that only the units that hold what is asked for. Nothing is kept parsed but indices: each
+//! question reads the few entries that answer it.
+//!
+//! - [`beside`]: where the information lies, in the file or beside it; [`sections`]: its sections, decompressed
+//! - [`units`]: which unit, and what is where in it; [`entry`]: one entry and its attributes
+//! - [`lines`]: which code is of which line of source
+//! - [`function`] and [`types`]: the answers; [`abi`]: who travels by reference, and where nobody can tell
+//!
+//! Any bytes are acceptable input: what does not make sense is as if it were not there.
+
+#![allow(non_upper_case_globals, reason = "the names of the DWARF standard")]
+
+mod abi;
+mod entry;
+mod function;
+mod lines;
+mod sections;
+mod separate_file;
+mod types;
+mod units;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use gimli::{Abbreviations, Dwarf, EndianSlice, LittleEndian};
+use lang::catalog::FileId;
+use lang::catalog::debug_info::{Absent, Function, Kind, Type, TypeId};
+
+use crate::elf::ElfFile;
+use sections::Sections;
+use units::{Place, Scan, Units};
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+type Found = Result<Arc<Function>, Absent>;
+
+/// The debug information of one file.
+#[derive(Debug)]
+pub(crate) struct Debug {
+    file: FileId,
+    main: Sections,
+    /// What `dwz` has moved into a file that several share.
+    shared: Option<Sections>,
+    units: OnceLock<Units>,
+    scans: Mutex<HashMap<usize, Arc<Scan>>>,
+    functions: Mutex<HashMap<(u64, String), Found>>,
+    /// Of units that were asked for entries: reading them anew takes longer than reading an entry.
+    abbreviations: Mutex<HashMap<usize, Arc<Abbreviations>>>,
+    types: Mutex<HashMap<u64, Arc<Type>>>,
+    /// Definitions of types of the whole file, by their full names.
+    names: OnceLock<HashMap<String, Place>>,
+}
+
+/// The file beside a stripped one that has its symbols, as far as it has debug information, too.
+pub fn symbols_beside(elf: &ElfFile, path: &Path, shown: &Path) -> Option<ElfFile> {
+    separate_file::find(elf, path, shown).ok().map(|found| found.main)
+}
+
+/// Whether debug information, of a file that may be anybody's, can be read: what its links name are plain files, of a size that
+/// is read at all, and nothing in it is packed to fill the memory.
+pub fn has_harmless_information(path: &Path) -> bool {
+    ElfFile::open(path)
+        .is_ok_and(|elf| !sections::has_bombs(&elf) && separate_file::links_are_harmless(&elf, path))
+}
+
+impl Debug {
+    /// That of a file, which we open at `path` and show as `shown`.
+    ///
+    /// # Errors
+    /// There is none: where it was looked for.
+    pub fn of(file: FileId, elf: &ElfFile, path: &Path, shown: &Path) -> Result<Debug, Absent> {
+        let found = separate_file::find(elf, path, shown)?;
+        let main = Sections::load(found.main).map_err(Absent::Unusable)?;
+        let shared = found.shared.map(Sections::load).transpose().map_err(Absent::Unusable)?;
+        Ok(Debug {
+            file,
+            main,
+            shared,
+            units: OnceLock::new(),
+            scans: Mutex::default(),
+            functions: Mutex::default(),
+            abbreviations: Mutex::default(),
+            types: Mutex::default(),
+            names: OnceLock::new(),
+        })
+    }
+
+    /// The function at a virtual address, by the symbol under which it is probed.
+    pub fn function(&self, address: u64, symbol: &str) -> Found {
+        let key = (address, symbol.to_owned());
+        if let Some(known) = lock(&self.functions).get(&key) {
+            return known.clone();
+        }
+        let found = self.read_function(address, symbol).map(Arc::new);
+        lock(&self.functions).insert(key, found.clone());
+        found
+    }
+
+    /// A type that this handed out.
+    pub fn declared_type(&self, id: TypeId) -> Arc<Type> {
+        if let Some(known) = lock(&self.types).get(&id.at) {
+            return Arc::clone(known);
+        }
+        let nothing = || Type { name: String::new(), kind: Kind::Void };
+        let found = Arc::new(self.read_type(types::Ref::of(id)).unwrap_or_else(nothing));
+        lock(&self.types).insert(id.at, Arc::clone(&found));
+        found
+    }
+
+    /// The type of this name that the file defines, or the only one that some namespace has by it.
+    pub fn type_named(&self, name: &str) -> Option<TypeId> {
+        let inner = format!("::{name}");
+        let within = || {
+            let mut named = self.names().iter().filter(|(full, _)| full.ends_with(&inner));
+            let (_, only) = named.next()?;
+            named.next().is_none().then_some(only)
+        };
+        let place = self.names().get(name).or_else(within)?;
+        Some(types::Ref::to(*place).id(self.file))
+    }
+
+    fn dwarf(&self) -> Dwarf<Slice<'_>> {
+        let mut dwarf = self.main.dwarf();
+        if let Some(shared) = &self.shared {
+            dwarf.set_sup(shared.dwarf());
+        }
+        dwarf
+    }
+
+    /// Definitions of all types by name: every unit is read.
+    fn names(&self) -> &HashMap<String, Place> {
+        self.names.get_or_init(|| {
+            let mut names = HashMap::new();
+            for unit in 0..self.units().len() {
+                for (name, place) in self.read_scan(unit).types {
+                    names.entry(name).or_insert(place);
+                }
+            }
+            names
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,224 @@
+//! Where a file's debug information is: in it, or in a file that its build id or its `.gnu_debuglink` names.
+//!
+//! Files of a container are looked for in its root first. A file found by its name alone must have the checksum or the build
+//! id that belongs to it.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use lang::catalog::debug_info::Absent;
+
+use crate::elf::{ElfFile, c_string, u32_at};
+
+/// Where distributions put debug information.
+const DEBUG: &str = "usr/lib/debug";
+
+/// Bytes of a file that a link names at most: its checksum is made of all of them.
+const MOST_LINKED: u64 = 8 << 30;
+
+/// Files with debug information.
+pub(super) struct Found {
+    pub main: ElfFile,
+    /// What `dwz` has moved out of it.
+    pub shared: Option<ElfFile>,
+}
+
+/// How we reach the files of the process that has the file.
+struct Around<'a> {
+    /// `/proc/PID/root`, and our own root.
+    roots: Vec<PathBuf>,
+    /// As we open it.
+    path: &'a Path,
+    /// As it is shown.
+    shown: &'a Path,
+    /// What was not there.
+    looked_for: Vec<String>,
+}
+
+/// Finds the debug information of a file.
+///
+/// # Errors
+/// There is none.
+pub(super) fn find(elf: &ElfFile, path: &Path, shown: &Path) -> Result<Found, Absent> {
+    let mut around = Around { roots: roots(path, shown), path, shown, looked_for: Vec::new() };
+    let own = has_information(elf).then(|| elf.clone());
+    let found = own.or_else(|| around.by_build_id(elf.build_id()?)).or_else(|| around.by_link(elf));
+    let Some(main) = found else {
+        return Err(Absent::NoInformation { looked_for: around.looked_for });
+    };
+    let shared = match link(&main, ".gnu_debugaltlink") {
+        Some((name, id)) => Some(around.shared(name, id)?),
+        None => None,
+    };
+    Ok(Found { main, shared })
+}
+
+fn has_information(elf: &ElfFile) -> bool {
+    [".debug_info", ".zdebug_info"].iter().any(|name| elf.named_section(name).is_some_and(|s| !s.is_empty()))
+}
+
+/// The root of the process whose file it is, and ours.
+fn roots(path: &Path, shown: &Path) -> Vec<PathBuf> {
+    let inside = shown.strip_prefix("/").unwrap_or(shown);
+    let prefix = path.to_str().and_then(|path| path.strip_suffix(inside.to_str()?));
+    let own = PathBuf::from("/");
+    match prefix.map(PathBuf::from).filter(|prefix| prefix.is_absolute() && *prefix != own) {
+        Some(prefix) => vec![prefix, own],
+        None => vec![own],
+    }
+}
+
+impl Around<'_> {
+    fn by_build_id(&mut self, id: &[u8]) -> Option<ElfFile> {
+        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (head, tail) = hex.split_at_checked(2)?;
+        let name = format!("{DEBUG}/.build-id/{head}/{tail}.debug");
+        self.in_roots(&name, |elf| build_id(elf).is_none_or(|found| found == id)).or_else(|| {
+            let cached = downloads()?.join(&hex).join("debuginfo");
+            ElfFile::open(&cached).ok().filter(has_information)
+        })
+    }
+
+    fn by_link(&mut self, elf: &ElfFile) -> Option<ElfFile> {
+        let (name, rest) = link(elf, ".gnu_debuglink")?;
+        let padded = (name.len() + 1).next_multiple_of(4) - (name.len() + 1);
+        let checksum = u32_at(rest, padded)?;
+        let fits = |path: &Path, found: &ElfFile| match (elf.build_id(), build_id(found)) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => checksum_of(path) == Some(checksum),
+        };
+        let directory = self.shown.parent()?.to_path_buf();
+        let below = directory.strip_prefix("/").unwrap_or(&directory);
+        let beside = [self.path.with_file_name(name), self.path.parent()?.join(".debug").join(name)];
+        let shown = [directory.join(name), directory.join(".debug").join(name)];
+        for (path, shown) in beside.iter().zip(shown) {
+            match ElfFile::open(path).ok().filter(|found| has_information(found) && fits(path, found)) {
+                Some(found) => return Some(found),
+                None => self.looked_for.push(shown.display().to_string()),
+            }
+        }
+        let global = Path::new(DEBUG).join(below).join(name);
+        let paths: Vec<PathBuf> = self.roots.iter().map(|root| root.join(&global)).collect();
+        self.looked_for.push(format!("/{}", global.display()));
+        paths.iter().find_map(|path| {
+            ElfFile::open(path).ok().filter(|found| has_information(found) && fits(path, found))
+        })
+    }
+
+    /// A file below a root; noted if it is in none.
+    fn in_roots(&mut self, name: &str, fits: impl Fn(&ElfFile) -> bool) -> Option<ElfFile> {
+        let mut opened = self.roots.iter().filter_map(|root| ElfFile::open(&root.join(name)).ok());
+        let found = opened.find(|elf| has_information(elf) && fits(elf));
+        if found.is_none() {
+            self.looked_for.push(format!("/{name}"));
+        }
+        found
+    }
+
+    /// What `dwz` has moved into a file of its own: `../../.dwz/x86_64-linux-gnu/NAME.debug` and its build id.
+    fn shared(&mut self, name: &str, id: &[u8]) -> Result<ElfFile, Absent> {
+        let fits = |elf: &ElfFile| build_id(elf).is_none_or(|found| found == id);
+        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let by_id = hex.split_at_checked(2).map(|(a, b)| format!("{DEBUG}/.build-id/{a}/{b}.debug"));
+        // The name is relative to where the file with debug information lies, which its own build id has led to.
+        let base = name.rsplit_once(".dwz/").map(|(_, inside)| format!("{DEBUG}/.dwz/{inside}"));
+        let absolute = name.strip_prefix('/').map(str::to_owned);
+        let candidates = [absolute, base, by_id];
+        // Or it lies beside the file.
+        let beside = || ElfFile::open(&self.path.with_file_name(name)).ok().filter(fits);
+        let found =
+            beside().or_else(|| candidates.into_iter().flatten().find_map(|name| self.in_roots(&name, fits)));
+        found.ok_or_else(|| {
+            Absent::Unusable(format!(
+                "part of its debug information is in `{name}` (by dwz), which is missing"
+            ))
+        })
+    }
+}
+
+/// Whether all that a file's links may lead a reader to are plain files of bearable size.
+pub(super) fn links_are_harmless(elf: &ElfFile, path: &Path) -> bool {
+    let path = path.canonicalize().unwrap_or_else(|_| path.into());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let names = [".gnu_debuglink", ".gnu_debugaltlink", ".debug_sup"];
+    let sections = names.iter().filter_map(|name| elf.named_section(name));
+    // `.debug_sup` has the name behind a version and a flag.
+    let names = sections.flat_map(|bytes| [c_string(bytes, 0), c_string(bytes, 3)]).flatten();
+    let is_harmless = |path: PathBuf| match path.metadata() {
+        Ok(metadata) => metadata.is_dir() || metadata.is_file() && metadata.len() <= MOST_LINKED,
+        Err(_) => true,
+    };
+    let mut candidates = names.filter(|name| !name.is_empty()).flat_map(|name| {
+        let debug = Path::new("/").join(DEBUG);
+        let below = debug.join(folder.strip_prefix("/").unwrap_or(folder));
+        [folder.join(name), folder.join(".debug").join(name), debug.join(name), below.join(name)]
+    });
+    candidates.all(is_harmless)
+}
+
+/// Files that `debuginfod` has downloaded.
+fn downloads() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("DEBUGINFOD_CACHE_PATH")
+        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("debuginfod_client")))
+        .or_else(|| Some(set("HOME")?.join(".cache/debuginfod_client")))
+}
+
+/// The name that a link section has, and what stands behind it.
+fn link<'a>(elf: &'a ElfFile, section: &str) -> Option<(&'a str, &'a [u8])> {
+    let bytes = elf.named_section(section)?;
+    let name = c_string(bytes, 0).filter(|name| !name.is_empty())?;
+    Some((name, &bytes[name.len() + 1..]))
+}
+
+/// Program headers of a file without code lead nowhere, its section does.
+fn build_id(elf: &ElfFile) -> Option<&[u8]> {
+    elf.build_id_section().or_else(|| elf.build_id())
+}
+
+/// CRC-32 of a whole file, as `objcopy --add-gnu-debuglink` notes it.
+fn checksum_of(path: &Path) -> Option<u32> {
+    let mut file = crate::untrusted_file::open(path).ok()?;
+    let mut crc = flate2::Crc::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).ok()? {
+            0 => return Some(crc.sum()),
+            read => crc.update(&buffer[..read]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_link_to_a_pipe_is_opened_by_nobody() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| dir.path().join(name);
+        let pipe =
+            std::ffi::CString::new(path("pipe").into_os_string().into_encoded_bytes()).expect("no zero");
+        // SAFETY: a C string and a mode.
+        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        std::fs::write(path("a.c"), "int one(void) { return 1; }").expect("written");
+        // A name, and a build id or a checksum behind it.
+        std::fs::write(path("link"), b"pipe\0\0\0\0__________________").expect("written");
+        for section in [".gnu_debuglink", ".gnu_debugaltlink"] {
+            let library = path("liba.so");
+            let run = |command: &mut Command| assert!(command.status().expect("it runs").success());
+            run(Command::new("gcc")
+                .args(["-g", "-shared", "-fPIC"])
+                .arg(path("a.c"))
+                .arg("-o")
+                .arg(&library));
+            let add = format!("{section}={}", path("link").display());
+            run(Command::new("objcopy").args(["--add-section", &add]).arg(&library));
+            let elf = ElfFile::open(&library).expect("opened");
+            assert!(!links_are_harmless(&elf, &library), "{section}");
+            let found = find(&elf, &library, &library);
+            assert_eq!(found.is_ok(), section == ".gnu_debuglink", "its own information needs no link");
+        }
+    }
+}

@@ -1,0 +1,681 @@
+//! The catalog of this machine: answers the language from ELF files, `/proc` and the disk.
+//!
+//! A target's name is resolved in the order: an override; the files that the traced processes have mapped; for a
+//! command, or when nothing is mapped yet, the disk as that process sees it. Without processes and command (system
+//! wide) it is the mapped files of all processes and the disk. Each file is taken once, however many names, mounts and
+//! processes lead to it, and it is recorded why.
+//!
+//! Files are read when asked for and never forgotten: a [`FileId`] stays valid, and answers are borrowed from here.
+//! Not here: watching processes for files that they map later; whoever does that hands those in ([`Machine::add_mapped`]).
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::File as OpenFile;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use cuda::Library;
+use elsa::sync::FrozenVec;
+use lang::catalog::debug_info;
+use lang::catalog::debug_info::{Absent, TypeId};
+use lang::catalog::{
+    Catalog, File, FileId, Function, KERNEL, Landing, Marker, Place, TargetError, Tracepoint,
+};
+
+use crate::dwarf::{Debug, symbols_beside};
+use crate::elf::{ElfError, ElfFile, Functions};
+use crate::identity::Identity;
+use crate::process::{self, Mapping};
+use crate::prologue::{self, Body, Shifted};
+use crate::search::folders::View;
+use crate::search::target_files::Hunt;
+use crate::search::{Verdict, Wanted, target_files};
+use crate::{search, untrusted_file, usdt};
+
+/// Environment variables that say where a library is.
+const OVERRIDES: [(&str, &str); 2] = [("CUDATRACE_LIBCUDA", "libcuda"), ("CUDATRACE_LIBCUDART", "libcudart")];
+/// Code around a function that the search for branches may look at, in bytes.
+const CODE_AROUND: u64 = 4 << 20;
+/// Bytes of an instruction at most.
+const LONGEST_INSTRUCTION: u64 = 15;
+
+/// What is traced.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// Running processes.
+    pub pids: Vec<u32>,
+    /// A command to be started: program and arguments.
+    pub command: Option<Vec<OsString>>,
+    /// Changes to our environment that the command gets.
+    pub environment: HashMap<OsString, OsString>,
+    /// `--lib libcuda=PATH`; several for one name are all taken.
+    pub lib_overrides: Vec<(String, PathBuf)>,
+}
+
+impl Scope {
+    /// Neither processes nor a command: everything that runs.
+    pub fn is_system_wide(&self) -> bool {
+        self.pids.is_empty() && self.command.is_none()
+    }
+}
+
+/// What a machine's catalog asks of the kernel; answered by whoever may.
+pub trait Kernel: std::fmt::Debug + Sync {
+    /// What a tracepoint's record holds.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read: why.
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String>;
+
+    /// Category and name of all tracepoints.
+    fn tracepoints(&self) -> Vec<(String, String)>;
+
+    /// What a tracepoint passes on.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read: why.
+    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String>;
+
+    /// Names of all raw tracepoints.
+    fn raw_tracepoints(&self) -> Vec<String>;
+
+    /// Where a field lies in a struct, in bytes.
+    fn field(&self, of: &str, field: &str) -> Option<u32>;
+
+    /// The type of a name that the kernel declares, of its own numbering.
+    fn type_named(&self, name: &str) -> Option<u64>;
+
+    /// The enum that has a constant of this name, of its own numbering.
+    fn enum_with(&self, constant: &str) -> Option<u64>;
+
+    /// One level of a type by its number.
+    fn declared_type(&self, at: u64) -> Option<debug_info::Type>;
+}
+
+/// A file that was taken.
+#[derive(Debug)]
+struct Taken {
+    /// Where it was found.
+    found_path: PathBuf,
+    /// Kept open, as its path may end with a process.
+    _held: Option<OpenFile>,
+    open_path: PathBuf,
+    shown: PathBuf,
+    reason: String,
+    identity: Identity,
+    /// Something else was written into it since.
+    is_overwritten: AtomicBool,
+    elf: ElfFile,
+    library: OnceLock<Option<(Library, u32)>>,
+    functions: OnceLock<Functions>,
+    markers: OnceLock<Vec<Marker>>,
+    debug: OnceLock<Result<Debug, Absent>>,
+}
+
+impl Taken {
+    fn is_current(&self) -> bool {
+        !self.is_overwritten.load(Ordering::Relaxed)
+    }
+
+    fn library(&self) -> Option<(Library, u32)> {
+        *self.library.get_or_init(|| search::known_library(&self.shown, &self.elf))
+    }
+
+    /// Debug information, which is `file`'s.
+    fn debug(&self, file: FileId) -> Result<&Debug, Absent> {
+        let find = || Debug::of(file, &self.elf, &self.found_path, &self.shown);
+        self.debug.get_or_init(find).as_ref().map_err(Absent::clone)
+    }
+
+    fn functions(&self) -> &Functions {
+        self.functions.get_or_init(|| self.elf.functions_with(self.symbols_beside().as_ref()))
+    }
+
+    /// Of a program that was stripped. What a library does not export stays its own affair: patterns would match what was never
+    /// meant to be probed.
+    fn symbols_beside(&self) -> Option<ElfFile> {
+        let is_stripped_program = !self.elf.has_symtab() && self.elf.soname().is_none();
+        is_stripped_program.then(|| symbols_beside(&self.elf, &self.found_path, &self.shown)).flatten()
+    }
+}
+
+/// This machine, as far as it concerns a scope.
+#[derive(Debug)]
+pub struct Machine {
+    scope: RwLock<Arc<Scope>>,
+    directory: PathBuf,
+    files: FrozenVec<Box<Taken>>,
+    /// Held while a file is looked for and added, so that it is added once.
+    adding: Mutex<()>,
+    /// Whom to ask about the kernel.
+    kernel: Option<&'static dyn Kernel>,
+    /// Targets that were found.
+    found: Mutex<HashMap<String, Vec<FileId>>>,
+}
+
+impl Machine {
+    /// Nothing is read yet.
+    pub fn new(scope: Scope) -> Machine {
+        let directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
+        Machine {
+            scope: RwLock::new(Arc::new(scope)),
+            directory,
+            files: FrozenVec::new(),
+            kernel: None,
+            adding: Mutex::default(),
+            found: Mutex::default(),
+        }
+    }
+
+    /// The same machine, which also knows about the kernel's tracepoints.
+    pub fn with_kernel(self, kernel: &'static dyn Kernel) -> Machine {
+        Machine { kernel: Some(kernel), ..self }
+    }
+
+    /// Why the file was taken, for `-v`: `mapped by process 42 (python3)`.
+    pub fn why(&self, file: FileId) -> &str {
+        &self.file(file).reason
+    }
+
+    /// A path at which this process can open the file, as long as this machine lives: a descriptor of ours where the file was found
+    /// through a process.
+    pub fn open_path(&self, file: FileId) -> &Path {
+        &self.file(file).open_path
+    }
+
+    /// The path to show.
+    pub fn shown_path(&self, file: FileId) -> &Path {
+        &self.file(file).shown
+    }
+
+    /// What tells it from other files.
+    pub fn identity(&self, file: FileId) -> &Identity {
+        &self.file(file).identity
+    }
+
+    /// GNU build id, in hex.
+    pub fn build_id(&self, file: FileId) -> Option<String> {
+        self.file(file).elf.build_id_text()
+    }
+
+    /// `DT_SONAME`
+    pub fn soname(&self, file: FileId) -> Option<&str> {
+        self.file(file).elf.soname()
+    }
+
+    /// Made by the Go compiler: return probes would kill it, because its stacks move.
+    pub fn is_go(&self, file: FileId) -> bool {
+        self.file(file).elf.is_go()
+    }
+
+    /// Size in bytes of the function at an offset; 0 if unknown.
+    pub fn function_size(&self, file: FileId, offset: u64) -> u64 {
+        self.file(file).functions().size_at(offset).unwrap_or(0)
+    }
+
+    /// Why a function that was asked for may be missing from this file, and what to do.
+    pub fn missing_function_hint(&self, file: FileId) -> Option<String> {
+        let taken = self.file(file);
+        let path = taken.shown.display();
+        if search::hides_static_runtime(&taken.elf) {
+            return Some(target_files::hidden_runtime(&taken.shown));
+        }
+        let none = taken.functions().list.is_empty();
+        let advice = "use a build with symbols, or probe a library that it calls";
+        match (none, taken.elf.has_symtab()) {
+            (true, false) => Some(format!("`{path}` has no symbols at all (stripped): {advice}")),
+            (false, false) => {
+                Some(format!("`{path}` is stripped: only the functions that it exports have names"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The files taken so far, in the order in which they were found.
+    pub fn files_taken(&self) -> Vec<File> {
+        (0..self.files.len()).map(|index| self.describe(FileId(index as u32))).collect()
+    }
+
+    /// Targets that were looked for, as written, with their files.
+    pub fn targets_found(&self) -> Vec<(String, Vec<FileId>)> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut targets: Vec<_> = found.iter().map(|(name, files)| (name.clone(), files.clone())).collect();
+        targets.sort();
+        targets
+    }
+
+    /// Those of the files that one of these processes has mapped, as far as mappings show it.
+    pub fn mapped_by(&self, pids: &[u32], files: impl Iterator<Item = FileId>) -> Vec<FileId> {
+        let mappings = pids.iter().flat_map(|&pid| process::mappings(pid));
+        let places: HashSet<((u32, u32), u64)> = mappings.map(|one| (one.device, one.inode)).collect();
+        let is_mapped = |file: &FileId| {
+            let may_be = |&((major, minor), inode): &_| {
+                self.file(*file).identity.may_be(libc::makedev(major, minor), inode)
+            };
+            places.iter().any(may_be)
+        };
+        files.filter(is_mapped).collect()
+    }
+
+    /// What it concerns.
+    pub fn scope(&self) -> Arc<Scope> {
+        Arc::clone(&self.scope.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on it concerns others: targets are looked for again. Ids stay valid.
+    pub fn set_scope(&self, scope: Scope) {
+        *self.scope.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(scope);
+        self.refresh();
+    }
+
+    /// Forgets which files target names stand for, so that the next question looks again. Ids stay valid.
+    pub fn refresh(&self) {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The id of a file that was taken and into which something else was written since. It is taken anew the next time.
+    pub fn overwritten(&self, open_path: &Path) -> Option<FileId> {
+        let now = Identity::of(open_path).ok()?;
+        let is_it = |at: &usize| {
+            self.files
+                .get(*at)
+                .is_some_and(|file| file.is_current() && file.identity.is_older_content_of(&now))
+        };
+        let index = (0..self.files.len()).find(is_it)?;
+        self.files.get(index)?.is_overwritten.store(true, Ordering::Relaxed);
+        Some(FileId(index as u32))
+    }
+
+    /// Files that were named by a path, or by a pattern of paths, keep the path as it was written: links are not followed.
+    fn show_as_written(&self, target: &str, files: &mut [File]) {
+        let is_pattern = target.contains(['*', '?', '[']) && !Path::new(target).exists();
+        if let ([file], false) = (&mut *files, is_pattern) {
+            file.path = target.to_owned();
+        }
+        let dot = if target.starts_with("./") { "./" } else { "" };
+        let paths = is_pattern.then(|| glob::glob(target).ok()).flatten();
+        for path in paths.into_iter().flatten().flatten() {
+            let Ok(identity) = Identity::of(&path) else { continue };
+            let is_it = |file: &&mut File| self.file(file.id).identity.is_same_file(&identity);
+            if let Some(file) = files.iter_mut().find(is_it) {
+                let path = path.display().to_string();
+                file.path = format!("{dot}{}", path.strip_prefix("./").unwrap_or(&path));
+            }
+        }
+    }
+
+    /// Takes a file, unless the same is taken already: then that one's id is returned.
+    pub fn add_file(&self, open_path: &Path, shown_path: &Path, reason: &str) -> Result<FileId, ElfError> {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let unreadable = |source: std::io::Error| match source.kind() {
+            std::io::ErrorKind::NotFound => ElfError::NotFound { path: shown_path.into() },
+            std::io::ErrorKind::InvalidInput => ElfError::NotElf { path: shown_path.into() },
+            _ => ElfError::Unreadable { path: shown_path.into(), source },
+        };
+        let file = untrusted_file::open(open_path).map_err(unreadable)?;
+        let identity = Identity::of_file(&file).map_err(unreadable)?;
+        let known = (0..self.files.len()).find(|&at| {
+            self.files.get(at).is_some_and(|f| f.is_current() && f.identity.is_same_file(&identity))
+        });
+        if let Some(index) = known {
+            return Ok(FileId(index as u32));
+        }
+        let elf = ElfFile::of_file(&file, open_path)?;
+        let held = Some(file).filter(|_| open_path.starts_with("/proc"));
+        let through = held.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
+        self.files.push(Box::new(Taken {
+            found_path: open_path.into(),
+            open_path: through.map_or_else(|| open_path.into(), PathBuf::from),
+            _held: held,
+            shown: shown_path.into(),
+            reason: reason.into(),
+            identity,
+            is_overwritten: AtomicBool::new(false),
+            elf,
+            library: OnceLock::new(),
+            functions: OnceLock::new(),
+            markers: OnceLock::new(),
+            debug: OnceLock::new(),
+        }));
+        Ok(FileId(self.files.len() as u32 - 1))
+    }
+
+    /// Takes a file that a process has mapped. `None`: there is no file, or it cannot be reached.
+    pub fn add_mapped(&self, pid: u32, mapping: &Mapping, reason: &str) -> Option<Result<FileId, ElfError>> {
+        let open_path = target_files::reachable(
+            &View { prefix: process::root_prefix(pid), ..View::default() },
+            pid,
+            mapping,
+        )?;
+        Some(self.add_file(&open_path, mapping.name.path()?, reason))
+    }
+
+    /// By its path, a file may belong to a target; [`Machine::belongs`] says for certain.
+    pub fn matches(&self, target: &str, shown_path: &Path) -> bool {
+        let overridden = self.overrides(target);
+        if !overridden.is_empty() {
+            return overridden.iter().any(|(path, _)| path == shown_path);
+        }
+        let wanted = self.wanted(target);
+        !search::is_stub(shown_path) && wanted.judge(shown_path) != Verdict::No
+    }
+
+    /// By its path, a program may belong to a target, or by what it may have linked in.
+    pub fn matches_program(&self, target: &str, shown_path: &Path) -> bool {
+        self.wanted(target).is_runtime() || self.matches(target, shown_path)
+    }
+
+    /// The file belongs to the target: by its name, by its soname, or as a program with the CUDA runtime linked in.
+    pub fn belongs(&self, target: &str, file: FileId) -> bool {
+        let taken = self.file(file);
+        let wanted = self.wanted(target);
+        match self.overrides(target).as_slice() {
+            [] => target_files::accepts(&wanted, &taken.shown, &taken.elf),
+            paths => paths
+                .iter()
+                .any(|(path, _)| Identity::of(path).is_ok_and(|i| i.is_same_file(&taken.identity))),
+        }
+    }
+
+    fn file(&self, file: FileId) -> &Taken {
+        self.files.get(file.0 as usize).expect("a FileId of another machine is a bug of ours")
+    }
+
+    fn describe(&self, id: FileId) -> File {
+        let taken = self.file(id);
+        File { id, path: taken.shown.to_string_lossy().into_owned(), library: taken.library() }
+    }
+
+    fn wanted(&self, target: &str) -> Wanted {
+        Wanted::parse(target, &self.directory)
+    }
+
+    /// Paths that the user gave for a library, with the reason to show.
+    fn overrides(&self, target: &str) -> Vec<(PathBuf, String)> {
+        let wanted = self.wanted(target);
+        let is_meant = |name: &str| {
+            name == target || self.wanted(name).library().is_some_and(|l| wanted == Wanted::Library(l))
+        };
+        let scope = self.scope();
+        let given = scope.lib_overrides.iter().filter(|(name, _)| is_meant(name));
+        let mut paths: Vec<_> =
+            given.map(|(name, path)| (self.directory.join(path), format!("given by --lib {name}"))).collect();
+        if paths.is_empty() {
+            let set = OVERRIDES.iter().filter(|(_, name)| is_meant(name));
+            let values = set.filter_map(|(variable, _)| {
+                Some((*variable, std::env::var_os(variable).filter(|v| !v.is_empty())?))
+            });
+            paths.extend(
+                values.map(|(variable, path)| (self.directory.join(path), format!("given by {variable}"))),
+            );
+        }
+        paths
+    }
+
+    fn find(&self, target: &str) -> Result<Vec<FileId>, TargetError> {
+        let overrides = self.overrides(target);
+        if !overrides.is_empty() {
+            let taken: Result<Vec<_>, _> =
+                overrides.iter().map(|(path, why)| self.take_path(&View::default(), path, why)).collect();
+            return taken.map_err(|error| TargetError::Unusable(error.to_string())).map(unique);
+        }
+        let wanted = self.wanted(target);
+        let mut hunt = Hunt::new(self, wanted.clone());
+        match wanted {
+            Wanted::Path(path) => return self.find_path(&path),
+            Wanted::Everything if self.scope().is_system_wide() => {
+                let why =
+                    "it stands for all that traced processes run: say which by `-p PID` or `-- COMMAND`";
+                return Err(TargetError::Unusable(why.into()));
+            }
+            Wanted::Pattern(pattern) => hunt.pattern(&self.scope(), pattern.as_str()),
+            _ => hunt.by_name(&self.scope()),
+        }
+        hunt.outcome()
+    }
+
+    /// A path is looked up in the root of each traced process, else in ours.
+    fn find_path(&self, path: &Path) -> Result<Vec<FileId>, TargetError> {
+        let scope = self.scope();
+        let views = scope.pids.iter().map(|&pid| (pid, process::root_prefix(pid)));
+        let containers = views.filter(|(_, prefix)| !prefix.as_os_str().is_empty());
+        let mut files = Vec::new();
+        for (pid, prefix) in containers {
+            let view = View { prefix, ..View::default() };
+            files
+                .extend(self.take_path(&view, path, &format!("the path, in the root of process {pid}")).ok());
+        }
+        if files.is_empty() {
+            let taken = self.take_path(&View::default(), path, "the path");
+            files.push(taken.map_err(|error| TargetError::Unusable(error.to_string()))?);
+        }
+        Ok(unique(files))
+    }
+
+    /// Takes a path as a view sees it, its links followed.
+    fn take_path(&self, view: &View, path: &Path, why: &str) -> Result<FileId, ElfError> {
+        let open_path = view.resolve(&view.outside(path));
+        self.add_file(&open_path, &view.inside(&open_path), why)
+    }
+
+    /// How the command to be started will see the disk, or how we do.
+    pub(crate) fn view_of_command(&self) -> View {
+        let scope = self.scope();
+        let mut view = View::own(&scope.environment, &self.directory);
+        let program = scope.command.as_ref().and_then(|argv| argv.first());
+        if let Some(path) = program.and_then(|name| self.program_path(&view, name)) {
+            view.programs = with_interpreters(&view, path);
+        }
+        view
+    }
+
+    fn program_path(&self, view: &View, name: &OsStr) -> Option<PathBuf> {
+        match Path::new(name).components().count() {
+            1 if !name.as_encoded_bytes().contains(&b'/') => view.program(name),
+            _ => Some(self.directory.join(name)),
+        }
+    }
+}
+
+impl Catalog for Machine {
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
+        self.kernel.map_or_else(
+            || Err("nobody asked the kernel".into()),
+            |kernel| kernel.tracepoint(category, event),
+        )
+    }
+
+    fn tracepoints(&self) -> Vec<(String, String)> {
+        self.kernel.map(Kernel::tracepoints).unwrap_or_default()
+    }
+
+    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
+        self.kernel
+            .map_or_else(|| Err("nobody asked the kernel".into()), |kernel| kernel.raw_tracepoint(event))
+    }
+
+    fn raw_tracepoints(&self) -> Vec<String> {
+        self.kernel.map(Kernel::raw_tracepoints).unwrap_or_default()
+    }
+
+    fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
+        self.kernel?.field(of, field)
+    }
+
+    fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
+        let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(target).cloned();
+        let ids = match known {
+            Some(ids) => ids,
+            None => {
+                let ids = self.find(target)?;
+                self.found
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(target.to_owned(), ids.clone());
+                ids
+            }
+        };
+        let mut files: Vec<File> = ids.into_iter().map(|id| self.describe(id)).collect();
+        if target.contains('/') {
+            self.show_as_written(target, &mut files);
+        }
+        Ok(files)
+    }
+
+    fn files_among(&self, target: &str, among: &[FileId]) -> Vec<File> {
+        let belongs = among.iter().filter(|&&file| self.belongs(target, file));
+        belongs.map(|&file| self.describe(file)).collect()
+    }
+
+    fn functions(&self, file: FileId) -> &[Function] {
+        &self.file(file).functions().list
+    }
+
+    fn is_indirect(&self, file: FileId, name: &str) -> bool {
+        self.file(file).elf.defines_indirect(name)
+    }
+
+    fn markers(&self, file: FileId) -> &[Marker] {
+        let taken = self.file(file);
+        taken.markers.get_or_init(|| usdt::markers(&taken.elf))
+    }
+
+    fn entry_place(&self, file: FileId, offset: u64) -> Place {
+        place(self.file(file), offset, prologue::entry_place)
+    }
+
+    fn return_place(&self, file: FileId, offset: u64) -> Place {
+        place(self.file(file), offset, prologue::return_place)
+    }
+
+    fn landing(&self, file: FileId, function: Option<u64>, offset: u64) -> Landing {
+        let taken = self.file(file);
+        let named = function.and_then(|start| Some((start, taken.functions().size_at(start)?)));
+        let Some((start, size)) = named.or_else(|| taken.functions().around(offset)) else {
+            return Landing::Begins;
+        };
+        if size > 0 && offset - start >= size {
+            return Landing::Behind { size };
+        }
+        let code = taken.elf.code(start, offset - start + LONGEST_INSTRUCTION);
+        let found = if taken.elf.is_x86_64() { prologue::instruction_at(code, offset - start) } else { None };
+        match found {
+            Some(found) if found.start != offset - start => {
+                Landing::Inside { begins: start + found.start, next: start + found.end }
+            }
+            _ => Landing::Begins,
+        }
+    }
+
+    fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64> {
+        self.file(file).elf.code_offset(address)
+    }
+
+    fn symbol(&self, file: FileId, name: &str) -> Option<(u64, u64)> {
+        self.file(file).elf.symbol_of(name)
+    }
+
+    fn offset_to_address(&self, file: FileId, offset: u64) -> Option<u64> {
+        self.file(file).elf.code_address(offset)
+    }
+
+    fn declared(&self, file: FileId, offset: u64, symbol: &str) -> Result<Arc<debug_info::Function>, Absent> {
+        let taken = self.file(file);
+        let address = taken.elf.code_address(offset).ok_or(Absent::NotDescribed)?;
+        taken.debug(file)?.function(address, symbol)
+    }
+
+    fn source_lines(&self, file: FileId, source: &str) -> Result<Vec<(u64, u64)>, Absent> {
+        let taken = self.file(file);
+        let mut lines = taken.debug(file)?.lines_of(source);
+        // Loops and moved code make several pieces of a line; the first of each function is where the line begins.
+        let function = |address: u64| {
+            let offset = taken.elf.code_offset(address)?;
+            taken.functions().around(offset).map(|(start, _)| start)
+        };
+        lines.sort_unstable();
+        lines.dedup_by_key(|(line, address)| (*line, function(*address).ok_or(*address)));
+        Ok(lines)
+    }
+
+    fn declared_type(&self, id: TypeId) -> Arc<debug_info::Type> {
+        let nothing = debug_info::Type { name: String::new(), kind: debug_info::Kind::Void };
+        if id.file == KERNEL {
+            let told = self.kernel.and_then(|kernel| kernel.declared_type(id.at));
+            return Arc::new(told.unwrap_or(nothing));
+        }
+        let debug = self.file(id.file).debug(id.file);
+        debug.map_or_else(|_| Arc::new(nothing), |debug| debug.declared_type(id))
+    }
+
+    fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
+        self.file(file).debug(file).ok()?.type_named(name)
+    }
+
+    fn kernel_type_named(&self, name: &str) -> Option<TypeId> {
+        self.kernel?.type_named(name).map(|at| TypeId { file: KERNEL, at })
+    }
+
+    fn kernel_enum_with(&self, constant: &str) -> Option<TypeId> {
+        self.kernel?.enum_with(constant).map(|at| TypeId { file: KERNEL, at })
+    }
+
+    fn cgroup_id(&self, path: &str) -> Option<u64> {
+        // Of a directory of cgroup2 the inode number is the id.
+        let is_cgroup = Path::new(path).join("cgroup.controllers").exists();
+        std::fs::metadata(path).ok().filter(|_| is_cgroup).map(|metadata| metadata.ino())
+    }
+
+    fn known_targets(&self) -> Vec<String> {
+        Library::all().map(|library| library.alias().to_owned()).collect()
+    }
+}
+
+fn place(taken: &Taken, offset: u64, choose: impl Fn(Body<'_>) -> Shifted) -> Place {
+    if !taken.elf.is_x86_64() {
+        return Place { offset, stack_shift: 0 };
+    }
+    let functions = taken.functions();
+    let before = offset.min(CODE_AROUND);
+    let moved = choose(Body {
+        code: taken.elf.code(offset, functions.size_at(offset).unwrap_or(0).saturating_add(CODE_AROUND)),
+        before: taken.elf.code(offset - before, before),
+        size: functions.size_at(offset).unwrap_or(0),
+        next_symbol: functions.next_after(offset).map_or(u64::MAX, |next| next - offset),
+    });
+    Place { offset: offset + moved.bytes, stack_shift: moved.stack_shift }
+}
+
+/// A script is run by an interpreter, which may be found through `env`.
+fn with_interpreters(view: &View, program: PathBuf) -> Vec<PathBuf> {
+    let mut programs = vec![program];
+    // As deep as the kernel goes.
+    while programs.len() < 5 {
+        let Some(next) = programs.last().and_then(|path| interpreter(view, path)) else { break };
+        programs.push(next);
+    }
+    programs
+}
+
+fn interpreter(view: &View, script: &Path) -> Option<PathBuf> {
+    use std::io::Read;
+    let mut head = Vec::new();
+    untrusted_file::open(&view.outside(script)).ok()?.take(256).read_to_end(&mut head).ok()?;
+    let line =
+        String::from_utf8_lossy(head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?).into_owned();
+    let mut words = line.split_ascii_whitespace();
+    let program = Path::new(words.next()?);
+    if program.file_name() != Some(OsStr::new("env")) {
+        return Some(program.to_path_buf());
+    }
+    view.program(OsStr::new(words.find(|word| !word.starts_with('-') && !word.contains('='))?))
+}
+
+pub(crate) fn unique(mut files: Vec<FileId>) -> Vec<FileId> {
+    let mut seen = HashSet::new();
+    files.retain(|file| seen.insert(*file));
+    files
+}

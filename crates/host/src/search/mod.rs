@@ -1,0 +1,246 @@
+//! Which files a target's name stands for.
+//!
+//! `libcuda` and `cudart` are libraries that we know, `libm` and `nccl` any others, `libcudart.so.12` a soname,
+//! `./prog` and `/usr/lib/*/libc.so.6` paths, `python3` a program, `*` all that traced processes run. A name decides by itself what it accepts; where the
+//! files come from (mappings, disk) is the [`crate::Machine`]'s business.
+
+pub mod folders;
+pub(crate) mod ld_cache;
+pub(crate) mod target_files;
+
+use std::path::{Path, PathBuf};
+
+use cuda::Library;
+
+use crate::elf::ElfFile;
+
+/// Functions that only a whole CUDA runtime defines: one that has them and is no libcudart has it linked in.
+const RUNTIME_FUNCTIONS: [&str; 3] = ["cudaLaunchKernel", "cudaGetErrorString", "__cudaRegisterFatBinary"];
+
+/// A target's name, understood.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wanted {
+    /// `/usr/lib/libfoo.so`, `./prog`: absolute.
+    Path(PathBuf),
+    /// `/usr/local/cuda*/lib64/libcudart.so*`
+    Pattern(glob::Pattern),
+    /// `libcudart.so.12`, `libcuda.so`
+    Soname(String),
+    /// `libcuda`, `cudart`
+    Library(Library),
+    /// `libm`, `foo`: a library `libfoo`, or a program.
+    Name(String),
+    /// `*`: all files that the traced processes run.
+    Everything,
+}
+
+/// What a file's name says about whether it is meant.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Yes,
+    /// The file's own soname has to be asked.
+    IfSoname,
+    /// It is not.
+    No,
+}
+
+impl Wanted {
+    /// Understands a name; `directory` is what relative paths start from.
+    pub fn parse(target: &str, directory: &Path) -> Wanted {
+        if target.contains('/') {
+            let absolute = without_dots(&directory.join(target));
+            let pattern = glob::Pattern::new(&absolute.to_string_lossy()).ok();
+            return match pattern.filter(|_| target.contains(['*', '?', '['])) {
+                Some(pattern) if !absolute.exists() => Wanted::Pattern(pattern),
+                _ => Wanted::Path(absolute),
+            };
+        }
+        match Library::from_alias(target) {
+            _ if target == "*" => Wanted::Everything,
+            Some(library) => Wanted::Library(library),
+            None if target.contains(".so") => Wanted::Soname(target.to_owned()),
+            None => Wanted::Name(target.to_owned()),
+        }
+    }
+
+    /// The library, if it is one that we know.
+    pub fn library(&self) -> Option<Library> {
+        match self {
+            Wanted::Library(library) => Some(*library),
+            Wanted::Soname(soname) => Library::from_soname(soname).map(|(library, _)| library),
+            Wanted::Path(_) | Wanted::Pattern(_) | Wanted::Name(_) | Wanted::Everything => None,
+        }
+    }
+
+    /// Judges a file by its path as its process sees it.
+    pub fn judge(&self, path: &Path) -> Verdict {
+        let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        // A library that a program has put into memory and opened there.
+        let file_name = file_name.strip_prefix("memfd:").unwrap_or(file_name);
+        let yes_if = |holds: bool| if holds { Verdict::Yes } else { Verdict::No };
+        match self {
+            Wanted::Path(wanted) => yes_if(wanted == path),
+            Wanted::Pattern(pattern) => yes_if(pattern.matches_path_with(path, GLOB)),
+            Wanted::Library(library) => {
+                yes_if(Library::from_soname(file_name).is_some_and(|(found, _)| found == *library))
+            }
+            Wanted::Name(name) => yes_if(file_name == name || is_library_named(file_name, name)),
+            Wanted::Soname(soname) => judge_soname(soname, file_name),
+            Wanted::Everything => Verdict::Yes,
+        }
+    }
+
+    /// Judges a file by its path and, where that leaves it open, by what the file calls itself.
+    pub fn accepts(&self, path: &Path, elf: &ElfFile) -> bool {
+        match self.judge(path) {
+            Verdict::Yes => true,
+            Verdict::IfSoname => matches!(self, Wanted::Soname(soname) if elf.soname() == Some(soname)),
+            Verdict::No => false,
+        }
+    }
+
+    /// A name of a known library, not one version of it: what programs that have it linked in also answer to.
+    pub fn is_runtime(&self) -> bool {
+        *self == Wanted::Library(Library::Runtime)
+    }
+}
+
+const GLOB: glob::MatchOptions = glob::MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: false,
+};
+
+/// `libcudart.so` takes every version, `libcudart.so.12` also `libcudart.so.12.9.79`.
+fn judge_soname(soname: &str, file_name: &str) -> Verdict {
+    let versions = file_name.strip_prefix(soname);
+    if versions.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
+        return Verdict::Yes;
+    }
+    let stem = soname.split(".so").next().unwrap_or(soname);
+    if is_library_named(file_name, stem) { Verdict::IfSoname } else { Verdict::No }
+}
+
+/// `libfoo.so.1`, `libfoo-2.31.so`, `libfoo-d0da41ae.so.11.0` for `foo` and `libfoo`.
+fn is_library_named(file_name: &str, name: &str) -> bool {
+    let Some((stem, version)) = file_name.split_once(".so") else { return false };
+    if !(version.is_empty() || version.starts_with('.')) {
+        return false;
+    }
+    let is_copy = |rest: &str| rest.is_empty() || rest.starts_with('-');
+    let after = |stem: &str| stem.strip_prefix(name).is_some_and(is_copy);
+    after(stem) || stem.strip_prefix("lib").is_some_and(after)
+}
+
+/// Copies for linking only, without code worth probing.
+pub fn is_stub(path: &Path) -> bool {
+    path.components().any(|component| component.as_os_str() == "stubs")
+}
+
+/// The file holds a CUDA runtime that was linked in statically.
+pub fn has_static_runtime(path: &Path, elf: &ElfFile) -> bool {
+    known_by_name(path, elf).is_none() && RUNTIME_FUNCTIONS.iter().all(|name| elf.defines(name))
+}
+
+/// A CUDA program whose runtime is linked in and whose symbols are stripped: nothing to probe there.
+pub fn hides_static_runtime(elf: &ElfFile) -> bool {
+    !elf.has_symtab() && elf.has_gpu_code() && !elf.needed().any(|soname| soname.starts_with("libcudart"))
+}
+
+/// The known library that a file is or contains, with its major version.
+pub fn known_library(path: &Path, elf: &ElfFile) -> Option<(Library, u32)> {
+    match known_by_name(path, elf) {
+        Some((Library::Runtime, None)) => Some((Library::Runtime, runtime_major(elf))),
+        Some((library, major)) => Some((library, major.unwrap_or(0))),
+        None if has_static_runtime(path, elf) => Some((Library::Runtime, runtime_major(elf))),
+        None => None,
+    }
+}
+
+/// By the file's soname, else by its name.
+fn known_by_name(path: &Path, elf: &ElfFile) -> Option<(Library, Option<u32>)> {
+    let by_file_name = || Library::from_soname(path.file_name()?.to_str()?);
+    elf.soname().and_then(Library::from_soname).or_else(by_file_name)
+}
+
+/// Major version of a runtime that does not say: 12.0 dropped texture references, 13.0 the `cudaThread` functions.
+fn runtime_major(elf: &ElfFile) -> u32 {
+    match () {
+        () if elf.defines("cudaBindTexture") => 11,
+        () if elf.defines("cudaThreadExit") => 12,
+        () => 13,
+    }
+}
+
+/// Takes `.` and `..` out of an absolute path by its text.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            std::path::Component::CurDir => {}
+            std::path::Component::ParentDir => {
+                plain.pop();
+            }
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(target: &str) -> Wanted {
+        Wanted::parse(target, Path::new("/work dir"))
+    }
+
+    #[test]
+    fn a_library_in_memory_has_its_name() {
+        let path = Path::new("/memfd:libcuda.so.1");
+        assert_eq!(parse("libcuda").judge(path), Verdict::Yes);
+        assert_eq!(parse("libcuda.so").judge(path), Verdict::Yes);
+        assert_eq!(parse("libcudart").judge(path), Verdict::No);
+    }
+
+    #[test]
+    fn names_are_understood() {
+        assert_eq!(parse("libcuda"), Wanted::Library(Library::Driver));
+        assert_eq!(parse("cudart"), Wanted::Library(Library::Runtime));
+        assert_eq!(parse("libcudart.so.12"), Wanted::Soname("libcudart.so.12".into()));
+        assert_eq!(parse("libm"), Wanted::Name("libm".into()));
+        assert_eq!(parse("./a/../prog"), Wanted::Path("/work dir/prog".into()));
+        assert!(matches!(parse("/lib/*/libcuda.so*"), Wanted::Pattern(_)));
+        assert_eq!(
+            parse("/usr/bin/[x"),
+            Wanted::Path("/usr/bin/[x".into()),
+            "an unclosed bracket is no pattern"
+        );
+    }
+
+    #[test]
+    fn file_names_are_judged() {
+        let cases = [
+            ("libcuda", "/usr/lib/libcuda.so.580.159.04", Verdict::Yes),
+            ("libcuda", "/usr/lib/libcudart.so.12", Verdict::No),
+            ("libcudart", "/x.libs/libcudart-d0da41ae.so.11.0", Verdict::Yes),
+            ("libcudart.so.12", "/a/libcudart.so.12.9.79", Verdict::Yes),
+            ("libcudart.so.12", "/a/libcudart.so.13", Verdict::IfSoname),
+            ("libcudart.so.1", "/a/libcudart.so.13", Verdict::IfSoname),
+            ("libcudart.so", "/a/libcudart.so.13", Verdict::Yes),
+            ("libcuda.so.1", "/a/libcuda.so.580.159.04", Verdict::IfSoname),
+            ("libc", "/lib/libc.so.6", Verdict::Yes),
+            ("libc", "/lib/libc-2.31.so", Verdict::Yes),
+            ("libc", "/lib/libcap.so.2", Verdict::No),
+            ("c", "/lib/libc.so.6", Verdict::Yes),
+            ("python3.11", "/usr/bin/python3.11", Verdict::Yes),
+            ("/usr/*/x", "/usr/a/x", Verdict::Yes),
+            ("/usr/*/x", "/usr/a/b/x", Verdict::No),
+            ("/usr/x", "/usr/x", Verdict::Yes),
+        ];
+        for (target, path, verdict) in cases {
+            assert_eq!(parse(target).judge(Path::new(path)), verdict, "{target} {path}");
+        }
+    }
+}

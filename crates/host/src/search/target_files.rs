@@ -1,0 +1,289 @@
+//! The search for the files of one target: what processes have mapped, what lies on disk.
+//!
+//! Every candidate is judged by its name, and where that leaves it open by what it contains. What has the right name and
+//! cannot be used is kept for the message.
+//! Not here: the order of the searches' subjects (`machine`), which names are right (`locate`), which directories
+//! there are (`search`).
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use lang::catalog::{FileId, TargetError};
+
+use crate::elf::{ElfError, ElfFile};
+use crate::identity::Identity;
+use crate::machine::{Machine, Scope, unique};
+use crate::process::{self, Mapping, MappingName};
+use crate::search;
+use crate::search::folders::{CUDA_ORIGIN, PACKAGES_ORIGIN, Place, View};
+use crate::search::{Verdict, Wanted};
+
+/// One search for a target's files.
+pub(crate) struct Hunt<'a> {
+    machine: &'a Machine,
+    wanted: Wanted,
+    files: Vec<FileId>,
+    looked_in: Vec<String>,
+    /// Files of the right name that cannot be used, with the reason.
+    rejected: Vec<String>,
+    /// Programs whose runtime cannot be probed.
+    hidden: Vec<PathBuf>,
+    /// Mappings judged before, by device and inode.
+    seen: HashSet<((u32, u32), u64)>,
+}
+
+impl<'a> Hunt<'a> {
+    pub(crate) fn new(machine: &'a Machine, wanted: Wanted) -> Hunt<'a> {
+        Hunt {
+            machine,
+            wanted,
+            files: Vec::new(),
+            looked_in: Vec::new(),
+            rejected: Vec::new(),
+            hidden: Vec::new(),
+            seen: HashSet::new(),
+        }
+    }
+
+    pub(crate) fn outcome(mut self) -> Result<Vec<FileId>, TargetError> {
+        if !self.files.is_empty() {
+            return Ok(unique(self.files));
+        }
+        if let Some(program) = self.hidden.first() {
+            return Err(TargetError::Unusable(hidden_runtime(program)));
+        }
+        self.rejected.dedup();
+        self.looked_in.extend(self.rejected);
+        let mut seen = HashSet::new();
+        self.looked_in.retain(|place| seen.insert(place.clone()));
+        Err(TargetError::NotYet { looked_in: self.looked_in })
+    }
+
+    pub(crate) fn by_name(&mut self, scope: &Scope) {
+        for &pid in &scope.pids {
+            self.mapped(pid, true);
+        }
+        if !scope.pids.is_empty() && self.files.is_empty() {
+            scope.pids.iter().for_each(|&pid| self.on_disk(&View::of_process(pid)));
+        }
+        if scope.command.is_some() {
+            self.on_disk(&self.machine.view_of_command());
+        }
+        if scope.is_system_wide() {
+            self.looked_in.push("mapped files of all processes".into());
+            process::all_pids().into_iter().for_each(|pid| self.mapped(pid, false));
+            self.on_disk(&self.machine.view_of_command());
+        }
+    }
+
+    /// Takes what a process has mapped. `thorough`: any mapped file may have the runtime linked in, not just the program.
+    fn mapped(&mut self, pid: u32, thorough: bool) {
+        let program = process::executable(pid);
+        let mappings = process::mappings(pid);
+        if thorough {
+            let why_empty = if mappings.is_empty() { " (it has gone, or we may not look at it)" } else { "" };
+            self.looked_in.push(format!("mapped files of process {pid}{why_empty}"));
+        }
+        let mut view = None;
+        for mapping in mappings.iter().filter(|mapping| mapping.executable && mapping.inode != 0) {
+            let Some(path) = mapping.name.path().filter(|path| !search::is_stub(path)) else { continue };
+            let may_hold_runtime = self.wanted.is_runtime() && (thorough || program.as_deref() == Some(path));
+            let is_candidate = may_hold_runtime || self.wanted.judge(path) != Verdict::No;
+            if is_candidate && self.seen.insert((mapping.device, mapping.inode)) {
+                let view =
+                    view.get_or_insert_with(|| View { prefix: process::root_prefix(pid), ..View::default() });
+                self.offer_mapped(view, pid, mapping, path);
+            }
+        }
+    }
+
+    fn offer_mapped(&mut self, view: &View, pid: u32, mapping: &Mapping, path: &Path) {
+        match reachable(view, pid, mapping) {
+            Some(open_path) => {
+                let name = process::comm(pid).unwrap_or_default();
+                self.offer(&open_path, path, &format!("mapped by process {pid} ({})", name.escape_debug()));
+            }
+            None if self.wanted.judge(path) != Verdict::No => {
+                let path = path.display();
+                self.rejected.push(format!(
+                    "`{path}`, mapped by process {pid}, cannot be opened from here; try as root"
+                ));
+            }
+            None => {}
+        }
+    }
+
+    fn on_disk(&mut self, view: &View) {
+        if self.wanted == Wanted::Everything {
+            return self.linked(view);
+        }
+        if self.program_by_name(view) {
+            return;
+        }
+        self.programs_with_runtime(view);
+        for place in view.needed_libraries() {
+            self.offer_named(view, &place.path, &place.origin);
+        }
+        let in_cache = self.loader_cache(view);
+        let mut directories = view.directories();
+        if !in_cache {
+            directories.extend(view.default_directories());
+        }
+        for (origin, words) in [(CUDA_ORIGIN, "/usr/local/cuda*"), (PACKAGES_ORIGIN, PACKAGES_ORIGIN)] {
+            if !directories.iter().any(|place| place.origin == origin) {
+                self.looked_in.push(format!("{words} (nothing there)"));
+            }
+        }
+        for place in directories {
+            self.directory(view, &place);
+        }
+    }
+
+    /// Takes the view's programs and the libraries that they are linked with. What they open later comes then.
+    fn linked(&mut self, view: &View) {
+        for program in &view.programs {
+            self.take(&view.resolve(&view.outside(program)), view, "the traced program");
+        }
+        for place in view.needed_libraries() {
+            self.offer_named(view, &place.path, &place.origin);
+        }
+    }
+
+    /// Takes a program on PATH whose name is wanted.
+    fn program_by_name(&mut self, view: &View) -> bool {
+        let Wanted::Name(name) = &self.wanted else { return false };
+        if name.starts_with("lib") {
+            return false;
+        }
+        let found = view.program(OsStr::new(name));
+        self.looked_in.push("PATH".into());
+        found.is_some_and(|path| self.take(&view.resolve(&view.outside(&path)), view, "the program on PATH"))
+    }
+
+    /// Takes the view's programs that have the CUDA runtime linked in.
+    fn programs_with_runtime(&mut self, view: &View) {
+        for program in if self.wanted.is_runtime() { view.programs.as_slice() } else { &[] } {
+            let path = view.resolve(&view.outside(program));
+            self.offer(
+                &path,
+                &view.inside(&path),
+                "the traced program, which has the CUDA runtime linked in",
+            );
+        }
+    }
+
+    fn loader_cache(&mut self, view: &View) -> bool {
+        self.looked_in.push("/etc/ld.so.cache".into());
+        let mut found = false;
+        for (soname, path) in view.loader_cache() {
+            if self.wanted.judge(Path::new(&soname)) != Verdict::No {
+                found |= self.offer_named(view, &path, "listed in /etc/ld.so.cache");
+            }
+        }
+        found
+    }
+
+    fn directory(&mut self, view: &View, place: &Place) {
+        let directory = format!("{} ({})", view.inside(&place.path).display(), place.origin);
+        let entries = std::fs::read_dir(&place.path).into_iter().flatten().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        names.retain(|name| self.wanted.judge(Path::new(name)) != Verdict::No);
+        names.sort();
+        for name in names {
+            self.offer_named(view, &place.path.join(name), &format!("found in {directory}"));
+        }
+        self.looked_in.push(directory);
+    }
+
+    pub(crate) fn pattern(&mut self, scope: &Scope, pattern: &str) {
+        let own = std::iter::once(View::default());
+        let containers =
+            scope.pids.iter().map(|&pid| View { prefix: process::root_prefix(pid), ..View::default() });
+        let views: Vec<View> =
+            containers.filter(|view| !view.prefix.as_os_str().is_empty()).chain(own).collect();
+        self.looked_in.push(pattern.to_owned());
+        for view in views {
+            for path in view.expand(pattern) {
+                self.take(&view.resolve(&path), &view, "matches the pattern");
+            }
+        }
+    }
+
+    /// Takes a file on disk if its name, before or after following links, is the right one.
+    fn offer_named(&mut self, view: &View, path: &Path, reason: &str) -> bool {
+        let inside = view.inside(path);
+        if self.wanted.judge(&inside) == Verdict::No || search::is_stub(path) || !path.exists() {
+            return false;
+        }
+        let resolved = view.resolve(path);
+        let shown = view.inside(&resolved);
+        // A link's own name may be the soname that the file it leads to does not carry.
+        let by_name = self.wanted.judge(&inside) == Verdict::Yes && !search::is_stub(&resolved);
+        if by_name { self.take(&resolved, view, reason) } else { self.offer(&resolved, &shown, reason) }
+    }
+
+    /// Takes a file if it is what is wanted by name, soname or content.
+    fn offer(&mut self, open_path: &Path, shown: &Path, reason: &str) -> bool {
+        match ElfFile::open(open_path) {
+            Ok(elf) if accepts(&self.wanted, shown, &elf) => {
+                self.keep(self.machine.add_file(open_path, shown, reason))
+            }
+            Ok(elf) => {
+                if self.wanted.is_runtime() && search::hides_static_runtime(&elf) {
+                    self.hidden.push(shown.into());
+                }
+                false
+            }
+            Err(error) => self.wanted.judge(shown) != Verdict::No && self.keep(Err(error)),
+        }
+    }
+
+    fn take(&mut self, resolved: &Path, view: &View, reason: &str) -> bool {
+        self.keep(self.machine.add_file(resolved, &view.inside(resolved), reason))
+    }
+
+    fn keep(&mut self, taken: Result<FileId, ElfError>) -> bool {
+        match taken {
+            Ok(file) => {
+                self.files.push(file);
+                true
+            }
+            Err(error) => {
+                self.rejected.push(error.to_string());
+                false
+            }
+        }
+    }
+}
+
+/// The file is what is wanted: by its path, its soname, or as a program with the CUDA runtime linked in.
+pub(crate) fn accepts(wanted: &Wanted, path: &Path, elf: &ElfFile) -> bool {
+    !search::is_stub(path)
+        && (wanted.accepts(path, elf) || (wanted.is_runtime() && search::has_static_runtime(path, elf)))
+}
+
+/// The path at which we reach a mapped file: as the process knows it if that is still the same file, else its mapping.
+pub(crate) fn reachable(view: &View, pid: u32, mapping: &Mapping) -> Option<PathBuf> {
+    let link = mapping.link(pid);
+    let mapped = Identity::of(&link).ok();
+    if let MappingName::File(path) = &mapping.name {
+        let by_path = view.outside(path);
+        let is_same = Identity::of(&by_path).is_ok_and(|found| match &mapped {
+            Some(mapped) => found.is_same_file(mapped),
+            None => found.inode == mapping.inode,
+        });
+        if is_same {
+            return Some(by_path);
+        }
+    }
+    mapped.map(|_| link)
+}
+
+/// Says why such a program has no functions to probe, and what to do.
+pub(crate) fn hidden_runtime(program: &Path) -> String {
+    let path = program.display();
+    format!(
+        "`{path}` has the CUDA runtime linked in and is stripped, so its functions have no names; probe `libcuda`, which every runtime call that does something ends in"
+    )
+}

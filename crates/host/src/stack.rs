@@ -1,0 +1,491 @@
+//! Names of code addresses: of processes, also of those that have gone meanwhile, and of the kernel.
+//!
+//! A process's mappings are remembered when it is first seen. What its files are called then is still found after its
+//! end: a file that our own path does not lead to (a container's, a deleted one) is held open. Code that is in no file has the
+//! names that its runtime has written down (`perf_map`).
+//!
+//! Not here: how a frame prints, and which addresses a stack has.
+
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::{File, Metadata};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use blazesym::MaybeDefault;
+use blazesym::symbolize::source::{Elf, Kernel, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+
+use crate::dwarf::{has_harmless_information, symbols_beside};
+use crate::elf::ElfFile;
+use crate::perf_map::PerfMap;
+use crate::process::{self, Mapping, MappingName};
+use crate::untrusted_file;
+
+/// What is known of a code address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// Function, demangled if asked for.
+    pub symbol: Option<String>,
+    /// Bytes from the start of the function; without one from where its file is loaded, as `addr2line -e` takes it.
+    pub offset: u64,
+    /// The address that was asked for.
+    pub address: u64,
+    /// File, `[vdso]`, or kernel module.
+    pub module: Option<String>,
+    /// Source file and line.
+    pub source: Option<(String, u32)>,
+    /// The compiler put this function into the one of the next frame.
+    pub inlined: bool,
+}
+
+impl Frame {
+    fn unknown(address: u64) -> Frame {
+        Frame { address, ..Frame::default() }
+    }
+}
+
+/// Names of addresses. Not for sharing between threads.
+#[derive(Debug)]
+pub struct Symbols {
+    symbolizer: Symbolizer,
+    demangle: bool,
+    with_source: bool,
+    processes: HashMap<u32, Vec<Region>>,
+    /// Processes that have mapped something new since we looked.
+    outdated: HashSet<u32>,
+    /// What processes are said to have mapped, for those that end before we look; the latest last.
+    heard: VecDeque<(u32, Heard)>,
+    /// Files that our own path does not lead to, by device and inode of the mapping.
+    held: HashMap<((u32, u32), u64), File>,
+    /// The same of files that were expected, by device and inode of the file.
+    expected: HashMap<(u64, u64), File>,
+    perf_maps: HashMap<u32, PerfMap>,
+    frames: HashMap<(u32, u64), Vec<Frame>>,
+    kernel_frames: HashMap<u64, Frame>,
+    /// By file; none of files that have none.
+    build_ids: HashMap<PathBuf, Option<String>>,
+    /// Stripped files that were asked for, and the files beside them that have their symbols.
+    beside: HashMap<PathBuf, Option<(ElfFile, PathBuf)>>,
+    /// By file: whether the symbolizer may read its symbols.
+    bounded: HashMap<PathBuf, bool>,
+    kernel_readable: OnceCell<bool>,
+}
+
+/// Executable memory of a process.
+#[derive(Clone, Debug)]
+struct Region {
+    start: u64,
+    end: u64,
+    offset: u64,
+    /// Where its file begins.
+    base: u64,
+    module: Option<String>,
+    /// Where the symbols are.
+    file: Option<PathBuf>,
+}
+
+/// An executable mapping of a file that the kernel has reported.
+#[derive(Clone, Debug)]
+struct Heard {
+    place: Range<u64>,
+    offset: u64,
+    inode: u64,
+    path: PathBuf,
+}
+
+/// Bytes of a function of the kernel at most.
+const LARGEST_KERNEL_FUNCTION: usize = 1 << 20;
+
+/// Such mappings that are kept.
+const MOST_HEARD: usize = 1 << 13;
+
+impl Symbols {
+    /// `with_source`: also find source lines and inlined functions, which takes debug information and time. `demangle`: names
+    /// of C++ and Rust as their source has them.
+    pub fn new(with_source: bool, demangle: bool) -> Symbols {
+        // The symbolizer maps files, too.
+        untrusted_file::survive_truncation();
+        let symbolizer = Symbolizer::builder()
+            .enable_code_info(with_source)
+            .enable_inlined_fns(with_source)
+            .enable_demangling(false)
+            .enable_auto_reload(false)
+            .build();
+        Symbols {
+            symbolizer,
+            demangle,
+            with_source,
+            processes: HashMap::new(),
+            outdated: HashSet::new(),
+            heard: VecDeque::new(),
+            held: HashMap::new(),
+            expected: HashMap::new(),
+            perf_maps: HashMap::new(),
+            frames: HashMap::new(),
+            kernel_frames: HashMap::new(),
+            build_ids: HashMap::new(),
+            beside: HashMap::new(),
+            bounded: HashMap::new(),
+            kernel_readable: OnceCell::new(),
+        }
+    }
+
+    /// Notes what a process has mapped, unless that is known.
+    pub fn remember(&mut self, pid: u32) {
+        if !self.processes.contains_key(&pid) || self.outdated.contains(&pid) {
+            self.look(pid);
+        }
+    }
+
+    /// A process has mapped something new, runs another program, or another process has its number. What it had mapped before
+    /// keeps its names as long as nothing else lies there: a stack may be older.
+    pub fn outdate(&mut self, pid: u32) {
+        self.outdated.insert(pid);
+        self.perf_maps.remove(&pid);
+        self.frames.retain(|(of, _), _| *of != pid);
+    }
+
+    /// A file is about to be mapped, `offset` bytes of it at the beginning of `place`. It may be unmapped before anybody looks.
+    pub fn expect(&mut self, pid: u32, place: Range<u64>, offset: u64, open: &Path, shown: &Path) {
+        let Some(regions) = self.processes.get_mut(&pid) else { return self.look(pid) };
+        let Ok(file) = untrusted_file::open(open).and_then(|file| Ok((file.metadata()?, file))) else {
+            return;
+        };
+        let (metadata, file) = file;
+        let is_there = shown.metadata().is_ok_and(|other| same_file(&other, &metadata));
+        let file = if is_there { shown.to_path_buf() } else { hold(&mut self.expected, &metadata, file) };
+        let Range { start, end } = place;
+        let module = Some(shown.to_string_lossy().into_owned());
+        let region =
+            Region { start, end, offset, base: start.saturating_sub(offset), module, file: Some(file) };
+        regions.retain(|old| old.end <= start || end <= old.start);
+        regions.push(region);
+        self.frames.retain(|(of, _), _| *of != pid);
+    }
+
+    /// A process has mapped a file, by its inode and its path in the process's root. If the process ends before anybody looks, this is
+    /// all that is known of it.
+    pub fn hear(&mut self, pid: u32, place: Range<u64>, offset: u64, inode: u64, path: PathBuf) {
+        if self.heard.len() == MOST_HEARD {
+            self.heard.pop_front();
+        }
+        self.heard.push_back((pid, Heard { place, offset, inode, path }));
+    }
+
+    /// Regions of a process that was gone when we looked; later mappings lie over earlier ones.
+    fn regions_heard(&self, pid: u32) -> Vec<Region> {
+        let mut regions: Vec<Region> = Vec::new();
+        for (_, heard) in self.heard.iter().filter(|(of, _)| *of == pid) {
+            let Heard { place: Range { start, end }, offset, inode, path } = heard.clone();
+            // Another file may lie there by now, or in our root.
+            if !path.metadata().is_ok_and(|metadata| metadata.ino() == inode) {
+                continue;
+            }
+            let module = Some(path.to_string_lossy().into_owned());
+            let base = start.saturating_sub(offset);
+            regions.retain(|old| old.end <= start || end <= old.start);
+            regions.push(Region { start, end, offset, base, module, file: Some(path) });
+        }
+        regions
+    }
+
+    /// Frames of an address in a process, innermost first: inlined functions, then the one that holds the address.
+    /// Never empty.
+    pub fn user(&mut self, pid: u32, address: u64) -> Vec<Frame> {
+        if let Some(frames) = self.frames.get(&(pid, address)) {
+            return frames.clone();
+        }
+        let frames = match self.region(pid, address) {
+            Some(region) => {
+                let frames = self.frames_in(&region, address);
+                let beside =
+                    if frames[0].symbol.is_none() { self.frames_beside(&region, address) } else { None };
+                beside.unwrap_or(frames)
+            }
+            None => vec![Frame::unknown(address)],
+        };
+        let frames = if frames[0].symbol.is_none() { self.made_code(pid, frames) } else { frames };
+        self.frames.insert((pid, address), frames.clone());
+        frames
+    }
+
+    /// The symbol of the function that begins at an address of a process, as the linker knows it.
+    pub fn function_at(&mut self, pid: u32, address: u64) -> Option<String> {
+        let region = self.region(pid, address)?;
+        let offset = address - region.start + region.offset;
+        let mut elf = Elf::new(self.symbol_file(&region)?);
+        elf.debug_syms = false;
+        match self.symbolizer.symbolize_single(&Source::Elf(elf), Input::FileOffset(offset)) {
+            Ok(Symbolized::Sym(sym)) if sym.offset == 0 => Some(sym.name.into_owned()),
+            _ => None,
+        }
+    }
+
+    /// Build id in hex of the file that has an address of a process, and the place in it.
+    pub fn file_place(&mut self, pid: u32, address: u64) -> Option<(String, u64)> {
+        let region = self.region(pid, address)?;
+        let offset = address - region.start + region.offset;
+        let path = region.file?;
+        let known =
+            self.build_ids.entry(path).or_insert_with_key(|path| ElfFile::open(path).ok()?.build_id_text());
+        known.clone().map(|id| (id, offset))
+    }
+
+    /// The frame of an address in the kernel. Without a readable `/proc/kallsyms` it has no name.
+    pub fn kernel(&mut self, address: u64) -> Frame {
+        if let Some(frame) = self.kernel_frames.get(&address) {
+            return frame.clone();
+        }
+        let frame = self.kernel_frame(address).unwrap_or_else(|| Frame::unknown(address));
+        self.kernel_frames.insert(address, frame.clone());
+        frame
+    }
+
+    /// Code that no file has names for may be in the process's perf map.
+    fn made_code(&mut self, pid: u32, unknown: Vec<Frame>) -> Vec<Frame> {
+        self.find_perf_map(pid);
+        let address = unknown[0].address;
+        let Some(map) = self.perf_maps.get_mut(&pid) else { return unknown };
+        let Some((symbol, offset)) = map.find(address) else { return unknown };
+        let module = Some(map.path().to_owned());
+        vec![Frame { symbol: Some(symbol), offset, address, module, ..Frame::default() }]
+    }
+
+    fn find_perf_map(&mut self, pid: u32) {
+        if !self.perf_maps.contains_key(&pid)
+            && let Some(map) = PerfMap::open(pid)
+        {
+            self.perf_maps.insert(pid, map);
+        }
+    }
+
+    /// The region of an address. An address that is in none may be in a library loaded since the last look.
+    fn region(&mut self, pid: u32, address: u64) -> Option<Region> {
+        self.remember(pid);
+        if let Some(region) = self.known_region(pid, address) {
+            return Some(region);
+        }
+        self.look(pid);
+        self.known_region(pid, address)
+    }
+
+    fn known_region(&self, pid: u32, address: u64) -> Option<Region> {
+        let regions = self.processes.get(&pid)?;
+        regions.iter().find(|region| (region.start..region.end).contains(&address)).cloned()
+    }
+
+    /// Reads a process's mappings; what is known of one that has gone stays.
+    fn look(&mut self, pid: u32) {
+        let mappings = process::mappings(pid);
+        if mappings.is_empty() {
+            return self.look_back(pid);
+        }
+        let prefix = process::root_prefix(pid);
+        let executable = mappings.iter().enumerate().filter(|(_, mapping)| mapping.executable);
+        let regions = executable.map(|(index, mapping)| Region {
+            start: mapping.start,
+            end: mapping.end,
+            offset: mapping.offset,
+            base: base(&mappings[..=index]),
+            module: module_name(&mapping.name),
+            file: self.lasting_path(pid, mapping, prefix.as_os_str().is_empty()),
+        });
+        let mut regions: Vec<Region> = regions.collect();
+        let before = self.processes.remove(&pid).unwrap_or_default();
+        regions.extend(unmapped(before, &regions));
+        self.processes.insert(pid, regions);
+        self.outdated.remove(&pid);
+        self.find_perf_map(pid);
+    }
+
+    /// Adds what a process that has ended mapped since we looked, which may be all that it did.
+    fn look_back(&mut self, pid: u32) {
+        let mut regions = self.regions_heard(pid);
+        if let Some(before) = self.processes.remove(&pid) {
+            regions.extend(unmapped(before, &regions));
+        }
+        if !regions.is_empty() {
+            self.processes.insert(pid, regions);
+        }
+        self.outdated.remove(&pid);
+    }
+
+    /// A path that leads to the mapped file also when the process has gone.
+    fn lasting_path(&mut self, pid: u32, mapping: &Mapping, sees_our_files: bool) -> Option<PathBuf> {
+        let path = mapping.name.path().filter(|_| mapping.inode != 0)?;
+        let is_there = || path.metadata().is_ok_and(|metadata| metadata.ino() == mapping.inode);
+        if sees_our_files && matches!(mapping.name, MappingName::File(_)) && is_there() {
+            return Some(path.to_path_buf());
+        }
+        let file = match self.held.entry((mapping.device, mapping.inode)) {
+            std::collections::hash_map::Entry::Occupied(held) => held.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => place.insert(open_mapped(pid, mapping)?),
+        };
+        Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+    }
+
+    /// Where a region's symbols are. The symbolizer reads all symbols of a file, so it gets none with endless tables.
+    fn symbol_file(&mut self, region: &Region) -> Option<PathBuf> {
+        let path = region.file.as_ref()?;
+        let is_endless = |path: &PathBuf| ElfFile::open(path).is_ok_and(|elf| !elf.has_bounded_symbols());
+        let bounded = self.bounded.entry(path.clone()).or_insert_with_key(|path| !is_endless(path));
+        bounded.then(|| path.clone())
+    }
+
+    fn frames_in(&mut self, region: &Region, address: u64) -> Vec<Frame> {
+        let unknown = || {
+            let offset = address - region.base;
+            vec![Frame { offset, module: region.module.clone(), ..Frame::unknown(address) }]
+        };
+        let Some(path) = self.symbol_file(region) else { return unknown() };
+        let offset = address - region.start + region.offset;
+        let found = |with_source| {
+            let mut elf = Elf::new(&path);
+            elf.debug_syms = with_source && has_harmless_information(&path);
+            match self.symbolizer.symbolize_single(&Source::Elf(elf), Input::FileOffset(offset)) {
+                Ok(Symbolized::Sym(sym)) => Some(self.named(&sym, address, region.module.as_deref())),
+                _ => None,
+            }
+        };
+        // Debug information may be that of another build: the file's own symbols are there all the same.
+        let with_source = self.with_source.then(|| found(true)).flatten();
+        with_source.or_else(|| found(false)).unwrap_or_else(unknown)
+    }
+
+    /// By the symbols that lie beside a stripped file.
+    fn frames_beside(&mut self, region: &Region, address: u64) -> Option<Vec<Frame>> {
+        let (path, shown) = (region.file.as_ref()?, Path::new(region.module.as_deref()?));
+        let known = self.beside.entry(path.clone()).or_insert_with(|| {
+            let elf = ElfFile::open(path).ok().filter(|elf| !elf.has_symtab())?;
+            let symbols = symbols_beside(&elf, path, shown).filter(ElfFile::has_bounded_symbols)?;
+            Some((elf, symbols.path().to_path_buf()))
+        });
+        let (elf, symbols) = known.as_ref()?;
+        let address_in_file = elf.code_address(address - region.start + region.offset)?;
+        let mut source = Elf::new(symbols);
+        source.debug_syms = self.with_source;
+        match self.symbolizer.symbolize_single(&Source::Elf(source), Input::VirtOffset(address_in_file)) {
+            Ok(Symbolized::Sym(sym)) => Some(self.named(&sym, address, region.module.as_deref())),
+            _ => None,
+        }
+    }
+
+    fn kernel_frame(&self, address: u64) -> Option<Frame> {
+        if !self.kernel_readable.get_or_init(kernel_symbols_readable) {
+            return None;
+        }
+        let mut kernel = Kernel { vmlinux: MaybeDefault::None, ..Kernel::default() };
+        kernel.debug_syms = false;
+        match self.symbolizer.symbolize_single(&Source::Kernel(kernel), Input::AbsAddr(address)) {
+            // The last symbol before code that has none, as of a program of BPF that is gone, says nothing of it.
+            Ok(Symbolized::Sym(sym)) if sym.offset < LARGEST_KERNEL_FUNCTION => {
+                self.named(&sym, address, None).pop()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Symbols {
+    /// The frames of a symbol, with names as they are shown.
+    fn named(&self, sym: &Sym<'_>, address: u64, module: Option<&str>) -> Vec<Frame> {
+        let mut frames = frames(sym, address, module);
+        for name in frames.iter_mut().filter_map(|frame| frame.symbol.as_mut()).filter(|_| self.demangle) {
+            *name = demangled(name);
+        }
+        frames
+    }
+}
+
+/// A name of C++ or Rust as its source has it. Names of C are what they are: some, such as `f`, are types in C++'s mangling.
+fn demangled(name: &str) -> String {
+    if !["_Z", "__Z", "_R"].iter().any(|mangled| name.starts_with(mangled)) {
+        return name.to_owned();
+    }
+    let rust = rustc_demangle::try_demangle(name).ok().map(|name| format!("{name:#}"));
+    let cpp = || cpp_demangle::Symbol::new(name).ok()?.demangle().ok();
+    rust.or_else(cpp).unwrap_or_else(|| name.to_owned())
+}
+
+/// Through its mapping, or through the process's root if that is not allowed.
+pub(crate) fn open_mapped(pid: u32, mapping: &Mapping) -> Option<File> {
+    let through_root = || {
+        let inside = mapping.name.path()?.strip_prefix("/").ok()?;
+        let file = untrusted_file::open(&PathBuf::from(format!("/proc/{pid}/root")).join(inside)).ok()?;
+        (file.metadata().ok()?.ino() == mapping.inode).then_some(file)
+    };
+    untrusted_file::open(&mapping.link(pid)).ok().or_else(through_root)
+}
+
+/// Without the right to see them, all addresses read as 0.
+fn kernel_symbols_readable() -> bool {
+    use std::io::Read;
+    let mut head = String::new();
+    let read = File::open("/proc/kallsyms").and_then(|file| file.take(4096).read_to_string(&mut head));
+    read.is_ok()
+        && head
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .any(|address| address.bytes().any(|b| b != b'0'))
+}
+
+fn same_file(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// A path that leads to an open file as long as it is held.
+fn hold(held: &mut HashMap<(u64, u64), File>, metadata: &Metadata, file: File) -> PathBuf {
+    let file = held.entry((metadata.dev(), metadata.ino())).or_insert(file);
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// Of the regions before, those of files where nothing lies now.
+fn unmapped(before: Vec<Region>, now: &[Region]) -> Vec<Region> {
+    let is_free = |old: &Region| now.iter().all(|region| region.end <= old.start || old.end <= region.start);
+    before.into_iter().filter(|old| old.file.is_some() && is_free(old)).collect()
+}
+
+/// Where the file of the last of these mappings begins.
+fn base(mappings: &[Mapping]) -> u64 {
+    let last = &mappings[mappings.len() - 1];
+    let is_begin = |one: &&Mapping| (one.device, one.inode, one.offset) == (last.device, last.inode, 0);
+    mappings.iter().rev().find(is_begin).filter(|_| last.inode != 0).map_or(last.start, |begin| begin.start)
+}
+
+fn module_name(name: &MappingName) -> Option<String> {
+    match name {
+        MappingName::Anonymous => None,
+        MappingName::File(path) | MappingName::Deleted(path) => Some(path.to_string_lossy().into_owned()),
+        MappingName::Special(name) => Some(name.clone()),
+    }
+}
+
+/// Inlined functions, innermost first, then the function itself. Each line is where the frame within is called from.
+fn frames(sym: &Sym<'_>, address: u64, module: Option<&str>) -> Vec<Frame> {
+    let module =
+        module.map(str::to_owned).or_else(|| Some(sym.module.as_ref()?.to_string_lossy().into_owned()));
+    let outer = Frame {
+        symbol: Some(sym.name.to_string()),
+        offset: sym.offset as u64,
+        address,
+        module: module.clone(),
+        source: sym.code_info.as_deref().and_then(source),
+        inlined: false,
+    };
+    let inlined = sym.inlined.iter().rev().map(|function| Frame {
+        symbol: Some(function.name.to_string()),
+        address,
+        module: module.clone(),
+        source: function.code_info.as_ref().and_then(source),
+        inlined: true,
+        ..Frame::default()
+    });
+    inlined.chain([outer]).collect()
+}
+
+fn source(info: &CodeInfo<'_>) -> Option<(String, u32)> {
+    Some((info.to_path().to_string_lossy().into_owned(), info.line?))
+}

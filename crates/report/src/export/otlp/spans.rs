@@ -1,0 +1,597 @@
+//! Records as spans of OTLP: one resource for each process.
+//!
+//! ```text
+//! span(...)     a span; children name the call around them on the same thread
+//! event(...)    a span of no duration, below the call in which it was said
+//! ```
+//!
+//! Attributes have OpenTelemetry's names where it has some (`thread.id`, `error.type`, `code.function.name`), those of its eBPF
+//! instrumentation for what that sees too (`cuda.kernel.name`, `cuda.memcpy.kind`), and `cuda.` before the rest of a call.
+//! Not here: which trace a span is in (`traces`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, KeyValueList, any_value::Value as AnyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{
+    ResourceSpans, ScopeSpans, Span as OtlpSpan, Status as OtlpStatus, span::Link as OtlpLink,
+    span::SpanKind, status::StatusCode,
+};
+
+use prost::Message;
+
+use super::traces::{Link, Parent, Per, Root, Sampler, Traces};
+use super::{Attributes, Encoding, Request, SCHEMA, Signal, array, attribute, json, resource, scope};
+use crate::Frame;
+use crate::export::{Data, Kind, Record, Run, Site, Span, Status, Thread, WAITED};
+use crate::recording::summary::says_something;
+
+/// Names of a script's keys, and those of OpenTelemetry's conventions for the same.
+static KNOWN: &[(&str, &str)] = &[
+    ("kernel", "cuda.kernel.name"),
+    ("kernel_name", "cuda.kernel.name"),
+    ("kind", "cuda.memory.kind"),
+    ("direction", "cuda.memcpy.kind"),
+    ("async", "cuda.memcpy.async"),
+    ("ptr", "cuda.memory.address"),
+    ("bytes", "cuda.size"),
+    ("size", "cuda.size"),
+    ("stream", "cuda.stream"),
+    ("context", "cuda.context"),
+    ("grid", "cuda.grid"),
+    ("block", "cuda.block"),
+    ("shared", "cuda.shared_memory"),
+    ("device", "cuda.device.index"),
+    ("stack", "code.stacktrace"),
+    ("ustack", "code.stacktrace"),
+    ("category", "cudatrace.category"),
+    ("returned", "cudatrace.returned"),
+    (WAITED, "cudatrace.wait_ns"),
+];
+
+/// Every span of ours.
+pub(crate) const KIND: SpanKind = SpanKind::Internal;
+/// The status of a call that failed; whether one was fine is for who runs the program to say.
+pub(crate) const FAILED: StatusCode = StatusCode::Error;
+
+/// What is the same for all requests of a run.
+#[derive(Default)]
+pub struct Settings {
+    /// Said of all processes; wins over what is known of each.
+    pub given: Attributes,
+    /// How requests are encoded.
+    pub encoding: Encoding,
+    /// When another trace begins.
+    pub per: Per,
+    /// Which traces are sent.
+    pub sampler: Sampler,
+    /// The span around the run.
+    pub parent: Option<Parent>,
+    /// What is known of a process that runs.
+    pub describe: Option<fn(u32) -> Attributes>,
+}
+
+/// Collects spans and makes requests of them.
+pub struct Batch {
+    run: Arc<Run>,
+    settings: Settings,
+    traces: Traces,
+    by_process: HashMap<u32, Process>,
+    /// What is known of processes, with their program.
+    known: HashMap<u32, (Arc<str>, Attributes)>,
+    texts: json::Texts,
+    spans: u64,
+    bytes: usize,
+}
+
+/// Processes whose description is kept.
+const KNOWN_PROCESSES: usize = 4096;
+
+/// The spans of a process.
+struct Process {
+    program: Arc<str>,
+    spans: Spans,
+}
+
+enum Spans {
+    Messages(Vec<OtlpSpan>),
+    /// With commas between them.
+    Json(String),
+}
+
+impl Spans {
+    fn new(encoding: Encoding) -> Spans {
+        match encoding {
+            Encoding::Protobuf => Spans::Messages(Vec::new()),
+            Encoding::Json => Spans::Json(String::new()),
+        }
+    }
+
+    /// Takes another one in; gives its bytes.
+    fn add(&mut self, span: &OneSpan, texts: &mut json::Texts) -> usize {
+        match self {
+            Spans::Messages(all) => {
+                let message = span.message();
+                let bytes = message.encoded_len();
+                all.push(message);
+                bytes
+            }
+            Spans::Json(text) => {
+                let before = text.len();
+                text.push_str(if before == 0 { "" } else { "," });
+                json::span(text, texts, span);
+                text.len() - before
+            }
+        }
+    }
+}
+
+/// A span, before it is encoded.
+pub(crate) struct OneSpan<'r> {
+    pub record: &'r Record,
+    /// Nothing if it is a moment.
+    pub call: Option<&'r Span>,
+    pub trace_id: u128,
+    pub span_id: u64,
+    /// 0 if there is none.
+    pub parent_id: u64,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Spans of other traces that it belongs to.
+    pub links: &'r [Link],
+}
+
+impl OneSpan<'_> {
+    /// The result of a call that failed.
+    pub fn failure(&self) -> Option<String> {
+        let failed = self.call.filter(|call| call.status == Status::Error)?;
+        Some(failed.result.as_ref().map_or(String::new(), Data::label))
+    }
+
+    fn message(&self) -> OtlpSpan {
+        let status = self.failure().map(|message| OtlpStatus { code: FAILED as i32, message });
+        OtlpSpan {
+            trace_id: self.trace_id.to_be_bytes().to_vec(),
+            span_id: self.span_id.to_be_bytes().to_vec(),
+            parent_span_id: match self.parent_id {
+                0 => Vec::new(),
+                parent => parent.to_be_bytes().to_vec(),
+            },
+            name: self.record.name.to_string(),
+            kind: KIND as i32,
+            start_time_unix_nano: self.start_ns,
+            end_time_unix_nano: self.end_ns,
+            attributes: attributes(self.record, self.call),
+            status,
+            links: self.links.iter().map(link).collect(),
+            ..OtlpSpan::default()
+        }
+    }
+}
+
+fn link((trace_id, span_id): &Link) -> OtlpLink {
+    OtlpLink {
+        trace_id: trace_id.to_be_bytes().to_vec(),
+        span_id: span_id.to_be_bytes().to_vec(),
+        ..OtlpLink::default()
+    }
+}
+
+impl Batch {
+    /// For a run.
+    pub fn new(run: Arc<Run>, settings: Settings) -> Batch {
+        let traces = Traces::new(run.clone(), settings.per.clone(), settings.sampler, settings.parent);
+        let (by_process, known, texts, spans, bytes) = Default::default();
+        Batch { run, settings, traces, by_process, known, texts, spans, bytes }
+    }
+
+    /// Spans that were taken in and are in no request yet.
+    pub fn len(&self) -> u64 {
+        self.spans
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.spans == 0
+    }
+
+    /// About the size of a request with them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes a record in, if it is a span or an instant.
+    pub fn add(&mut self, record: &Record) {
+        let (span_id, parent_id, duration_ns, call) = match &record.kind {
+            Kind::Span(span) => (span.span_id, span.parent_id, span.duration_ns, Some(span)),
+            Kind::Instant { parent_id } => (self.instant_id(record), *parent_id, 0, None),
+            _ => return,
+        };
+        let (trace, ended) = self.traces.assign(record, parent_id);
+        if let Some(root) = ended {
+            self.add_root(&root);
+        }
+        if !trace.sampled {
+            return;
+        }
+        let parent_id = if parent_id == 0 { trace.root } else { parent_id };
+        let start_ns = self.run.wall_ns(record.time_ns).max(0) as u64;
+        let (pid, program) = match &record.thread {
+            Some(thread) => (thread.pid, thread.program.clone()),
+            None => (0, "".into()),
+        };
+        let (trace_id, end_ns) = (trace.id, start_ns + duration_ns);
+        let span = OneSpan { record, call, trace_id, span_id, parent_id, start_ns, end_ns, links: &[] };
+        self.put(pid, program, &span);
+    }
+
+    /// Ends the traces that are over at a boot-clock time; all of them at the end of time.
+    pub fn end_traces(&mut self, now_ns: u64) {
+        self.traces.over(now_ns).iter().for_each(|root| self.add_root(root));
+    }
+
+    /// The span above those of a trace.
+    fn add_root(&mut self, root: &Root) {
+        if !root.trace.sampled {
+            return;
+        }
+        let name = if root.program.is_empty() { super::SCOPE.into() } else { root.program.clone() };
+        let record = Record {
+            kind: Kind::Instant { parent_id: root.parent_id },
+            time_ns: root.start_ns,
+            thread: None,
+            site: Arc::default(),
+            name,
+            fields: [("cudatrace.spans".into(), Data::Uint(root.spans))].into_iter().collect(),
+        };
+        let wall = |boot_ns| self.run.wall_ns(boot_ns).max(0) as u64;
+        let span = OneSpan {
+            record: &record,
+            call: None,
+            trace_id: root.trace.id,
+            span_id: root.trace.root,
+            parent_id: root.parent_id,
+            start_ns: wall(root.start_ns),
+            end_ns: wall(root.end_ns),
+            links: &root.links,
+        };
+        self.put(root.pid, root.program.clone(), &span);
+    }
+
+    fn put(&mut self, pid: u32, program: Arc<str>, span: &OneSpan) {
+        self.describe(pid, &program);
+        let encoding = self.settings.encoding;
+        let process =
+            self.by_process.entry(pid).or_insert_with(|| Process { program, spans: Spans::new(encoding) });
+        self.bytes += process.spans.add(span, &mut self.texts);
+        self.spans += 1;
+    }
+
+    /// Looks at a process when it is first seen: soon it may have ended.
+    fn describe(&mut self, pid: u32, program: &Arc<str>) {
+        let Some(describe) = self.settings.describe else { return };
+        if self.known.get(&pid).is_some_and(|(known, _)| known == program) {
+            return;
+        }
+        if self.known.len() >= KNOWN_PROCESSES {
+            self.known.clear();
+        }
+        self.known.insert(pid, (program.clone(), describe(pid)));
+    }
+
+    /// What was taken in, as a request; the batch is empty again.
+    pub fn take(&mut self) -> Request {
+        let items = std::mem::take(&mut self.spans);
+        self.bytes = 0;
+        let mut processes: Vec<_> = self.by_process.drain().collect();
+        processes.sort_by_key(|(pid, _)| *pid);
+        let body = match self.settings.encoding {
+            Encoding::Protobuf => self.messages(processes).encode_to_vec(),
+            Encoding::Json => self.json(processes).into_bytes(),
+        };
+        Request { signal: Signal::Traces, body, items }
+    }
+
+    fn messages(&self, processes: Vec<(u32, Process)>) -> ExportTraceServiceRequest {
+        let of_process = |(pid, process): (u32, Process)| {
+            let spans = match process.spans {
+                Spans::Messages(spans) => spans,
+                Spans::Json(_) => Vec::new(),
+            };
+            let scope_spans = vec![ScopeSpans { scope: scope(), spans, schema_url: SCHEMA.into() }];
+            let resource = Some(self.resource(pid, &process.program));
+            ResourceSpans { resource, scope_spans, schema_url: SCHEMA.into() }
+        };
+        ExportTraceServiceRequest { resource_spans: processes.into_iter().map(of_process).collect() }
+    }
+
+    fn json(&self, processes: Vec<(u32, Process)>) -> String {
+        let mut out = String::from("{\"resourceSpans\":[");
+        for (at, (pid, process)) in processes.into_iter().enumerate() {
+            let Spans::Json(spans) = process.spans else { continue };
+            out.push_str(if at > 0 { "," } else { "" });
+            out.push_str("{\"resource\":");
+            out.push_str(&json::message(&self.resource(pid, &process.program)));
+            out.push_str(",\"scopeSpans\":[{\"scope\":");
+            out.push_str(&json::message(&scope()));
+            out.push_str(",\"spans\":[");
+            out.push_str(&spans);
+            out.push_str(&format!("],\"schemaUrl\":\"{SCHEMA}\"}}],\"schemaUrl\":\"{SCHEMA}\"}}"));
+        }
+        out.push_str("]}");
+        out
+    }
+
+    /// What is said of a process.
+    fn resource(&self, pid: u32, program: &str) -> Resource {
+        let known = self.known.get(&pid).map(|(_, known)| known.clone()).unwrap_or_default();
+        let of_process = [
+            ("process.executable.name", Data::Text(program.into())),
+            ("process.pid", Data::Uint(pid.into())),
+        ];
+        let of_process = of_process.map(|(key, value)| (key.to_owned(), value)).into_iter().chain(known);
+        let service = if program.is_empty() { super::SCOPE } else { program };
+        resource(&self.run, service, pid, of_process, &self.settings.given)
+    }
+
+    fn instant_id(&self, record: &Record) -> u64 {
+        let (pid, tid) = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
+        // No call begins in the same ns of the same thread with this number of a thread.
+        self.run.span_id(tid, pid ^ u32::MAX, record.time_ns)
+    }
+}
+
+/// The value of an attribute.
+pub(crate) enum Value<'r> {
+    Int(i64),
+    Text(&'r str),
+    Data(&'r Data),
+}
+
+/// Takes attributes one after the other.
+type Each<'e> = &'e mut dyn FnMut(&str, Value);
+
+fn attributes(record: &Record, call: Option<&Span>) -> Vec<KeyValue> {
+    let mut all = Vec::new();
+    let each: Each = &mut |key, value| {
+        let value = match value {
+            Value::Int(value) => Some(AnyValue::IntValue(value)),
+            Value::Text(value) => Some(AnyValue::StringValue(value.to_owned())),
+            Value::Data(data) => any_value(data),
+        };
+        all.extend(value.map(|value| attribute(key, value)));
+    };
+    if let Some(thread) = &record.thread {
+        of_thread(thread, each);
+    }
+    of_site(&record.site, each);
+    of_call(call, each);
+    of_fields(record, each);
+    all
+}
+
+pub(crate) fn of_thread(thread: &Thread, each: Each) {
+    each("thread.id", Value::Int(thread.tid.into()));
+    if !thread.comm.is_empty() {
+        each("thread.name", Value::Text(&thread.comm));
+    }
+}
+
+pub(crate) fn of_site(site: &Site, each: Each) {
+    if !site.func.is_empty() {
+        each("code.function.name", Value::Text(&site.func));
+    }
+    if let Some(api) = api(&site.func) {
+        each("cuda.api", Value::Text(api));
+    }
+}
+
+pub(crate) fn of_call(call: Option<&Span>, each: Each) {
+    let Some((call, result)) = call.and_then(|call| Some((call, call.result.as_ref()?))) else { return };
+    if let Some(number) = result.number() {
+        each("cuda.result", Value::Int(number as i64));
+    }
+    if call.status == Status::Error {
+        each("error.type", Value::Data(result));
+    }
+}
+
+/// What the script added; what has no value has no attribute.
+pub(crate) fn of_fields(record: &Record, each: Each) {
+    for (key, data) in record.fields.iter().filter(|(key, _)| says_something(record, key)) {
+        let known = KNOWN.iter().find(|(known, _)| *known == &**key);
+        flattened(known.map_or(key, |(_, name)| name), data, each);
+    }
+}
+
+/// A record as an attribute for each of its members, `cuda.grid.x`: few backends search in maps.
+fn flattened(key: &str, data: &Data, each: Each) {
+    match data {
+        Data::None => {}
+        Data::Map(members) => {
+            members.iter().for_each(|(name, data)| flattened(&format!("{key}.{name}"), data, each));
+        }
+        data => each(key, Value::Data(data)),
+    }
+}
+
+/// Which API a function is of.
+fn api(func: &str) -> Option<&'static str> {
+    let is_driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
+    match func {
+        _ if func.starts_with("cuda") => Some("runtime"),
+        _ if func.strip_prefix("cu").is_some_and(is_driver) => Some("driver"),
+        _ => None,
+    }
+}
+
+pub(crate) fn any_value(data: &Data) -> Option<AnyValue> {
+    Some(match data {
+        Data::None => return None,
+        Data::Bool(value) => AnyValue::BoolValue(*value),
+        Data::Int(value) => AnyValue::IntValue(*value),
+        Data::Uint(value) => match i64::try_from(*value) {
+            Ok(value) => AnyValue::IntValue(value),
+            Err(_) => AnyValue::StringValue(value.to_string()),
+        },
+        Data::Handle(_) | Data::Enum(_) | Data::Text(_) => AnyValue::StringValue(data.label()),
+        Data::Stack(frames) => AnyValue::StringValue(stack(frames)),
+        Data::List(parts) => array(parts.iter().filter_map(any_value).collect()),
+        Data::Map(members) => AnyValue::KvlistValue(KeyValueList {
+            values: members.iter().filter_map(|(key, data)| Some(attribute(key, any_value(data)?))).collect(),
+        }),
+    })
+}
+
+/// A frame a line, innermost first.
+pub(crate) fn stack(frames: &[Frame]) -> String {
+    frames.iter().map(Frame::label).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::Enumerator;
+    use serde_json::json;
+
+    fn record(name: &str, kind: Kind, fields: Vec<(Arc<str>, Data)>) -> Record {
+        let thread = Thread { pid: 7, tid: 8, comm: "py\"th\non".into(), program: "python3".into() };
+        let site = Site { func: "cuMemAlloc_v2".into(), ..Site::default() };
+        let (thread, fields) = (Some(thread.into()), fields.into_iter().collect());
+        Record { kind, time_ns: 100, thread, site: site.into(), name: name.into(), fields }
+    }
+
+    fn call(span_id: u64, parent_id: u64, status: Status) -> Kind {
+        let result =
+            Enumerator { ty: "CUresult".into(), name: Some("CUDA_ERROR_OUT_OF_MEMORY".into()), value: 2 };
+        Kind::Span(Span {
+            duration_ns: 50,
+            span_id,
+            parent_id,
+            status,
+            result: Some(Data::Enum(result.into())),
+        })
+    }
+
+    fn requests(parent: Option<&str>, records: &[Record]) -> (serde_json::Value, ExportTraceServiceRequest) {
+        let run = Arc::new(Run { id: 5, boot_at_wall_ns: 1_700_000_000_000_000_000, ..Run::default() });
+        let parent = parent.map(|parent| Parent::parse(parent).expect("well formed"));
+        let one = |encoding| {
+            let given = vec![("service.name".into(), Data::Text("train".into()))];
+            let mut batch =
+                Batch::new(run.clone(), Settings { given, parent, encoding, ..Settings::default() });
+            records.iter().for_each(|record| batch.add(record));
+            batch.end_traces(u64::MAX);
+            let request = batch.take();
+            assert!(batch.is_empty() && batch.bytes() == 0);
+            request.body
+        };
+        let (json, protobuf) = (one(Encoding::Json), one(Encoding::Protobuf));
+        let understood: ExportTraceServiceRequest = serde_json::from_slice(&json).expect("OTLP");
+        let protobuf = ExportTraceServiceRequest::decode(protobuf.as_slice()).expect("protobuf");
+        assert_eq!(understood, protobuf);
+        (serde_json::from_slice(&json).expect("JSON"), protobuf)
+    }
+
+    fn attributes_of(span: &serde_json::Value) -> HashMap<String, serde_json::Value> {
+        let pairs = span["attributes"].as_array().expect("a list").iter();
+        pairs.map(|pair| (pair["key"].as_str().expect("a key").to_owned(), pair["value"].clone())).collect()
+    }
+
+    #[test]
+    fn a_call_with_names_that_are_hard_to_write() {
+        let hostile = "a\"b\\c\n\u{1b}[31m\u{fffd}漢";
+        let frame = |name: &str| Frame { symbol: Some(name.into()), ..Frame::default() };
+        let fields: Vec<(Arc<str>, Data)> = vec![
+            ("kernel".into(), Data::Text(hostile.into())),
+            ("bytes".into(), Data::Uint(u64::MAX)),
+            ("stream".into(), Data::Handle(0x7f00_0000_0000_0001)),
+            ("grid".into(), Data::List(vec![Data::Uint(1), Data::Uint(2), Data::None])),
+            ("point".into(), Data::Map(vec![("x".into(), Data::Int(-1)), ("y".into(), Data::None)])),
+            ("nothing".into(), Data::None),
+            ("stack".into(), Data::Stack([frame("f;g"), frame("main")].into())),
+            (hostile.into(), Data::Bool(true)),
+        ];
+        let records = [record(hostile, call(0xab, 0xcd, Status::Error), fields)];
+        let (json, protobuf) = requests(None, &records);
+        let of = &json["resourceSpans"][0];
+        let span = &of["scopeSpans"][0]["spans"][0];
+        assert_eq!((&span["name"], &span["kind"]), (&json!(hostile), &json!(1)));
+        assert_eq!(
+            (&span["spanId"], &span["parentSpanId"]),
+            (&json!("00000000000000ab"), &json!("00000000000000cd"))
+        );
+        assert_eq!(span["traceId"].as_str().map(str::len), Some(32));
+        assert_eq!(span["startTimeUnixNano"], "1700000000000000100");
+        assert_eq!(span["endTimeUnixNano"], "1700000000000000150");
+        assert_eq!(
+            (&span["status"]["code"], &span["status"]["message"]),
+            (&json!(2), &json!("CUDA_ERROR_OUT_OF_MEMORY"))
+        );
+        let attributes = attributes_of(span);
+        assert_eq!(attributes["cuda.kernel.name"]["stringValue"], hostile);
+        assert_eq!(attributes["cuda.size"]["stringValue"], "18446744073709551615", "beyond int64 it is text");
+        assert_eq!(attributes["cuda.stream"]["stringValue"], "0x7f00000000000001");
+        assert_eq!(attributes["cuda.grid"]["arrayValue"]["values"][1]["intValue"], "2");
+        assert_eq!(attributes["point.x"]["intValue"], "-1", "a member is an attribute");
+        assert_eq!(attributes["code.stacktrace"]["stringValue"], "f;g\nmain");
+        assert_eq!(attributes[hostile]["boolValue"], true);
+        assert_eq!(attributes["thread.name"]["stringValue"], "py\"th\non");
+        assert_eq!(attributes["error.type"]["stringValue"], "CUDA_ERROR_OUT_OF_MEMORY");
+        assert_eq!(attributes["cuda.result"]["intValue"], "2");
+        let resource = attributes_of(&of["resource"]);
+        assert_eq!(
+            resource["process.executable.name"]["stringValue"], "python3",
+            "whatever its threads are called"
+        );
+        assert_eq!(resource["telemetry.sdk.name"]["stringValue"], "cudatrace");
+        assert_eq!(resource["service.instance.id"]["stringValue"].as_str().map(str::len), Some(36));
+        assert_eq!(of["schemaUrl"], SCHEMA);
+        assert_eq!(
+            (&resource["service.name"]["stringValue"], &resource["process.pid"]["intValue"]),
+            (&json!("train"), &json!("7"))
+        );
+        let same = &protobuf.resource_spans[0].scope_spans[0].spans[0];
+        assert_eq!((same.name.as_str(), same.span_id.as_slice()), (hostile, &0xab_u64.to_be_bytes()[..]));
+        assert_eq!(same.attributes.len(), attributes.len());
+    }
+
+    #[test]
+    fn a_kind_of_memory_is_none_of_a_copy() {
+        let text = |text: &str| Data::Text(text.into());
+        let alloc = record("cuMemAlloc_v2", call(1, 0, Status::Ok), vec![("kind".into(), text("device"))]);
+        let copy =
+            record("cuMemcpyHtoD_v2", call(2, 0, Status::Ok), vec![("direction".into(), text("HtoD"))]);
+        let (json, _) = requests(None, &[alloc, copy]);
+        let attributes = |at: usize| attributes_of(&json["resourceSpans"][0]["scopeSpans"][0]["spans"][at]);
+        assert_eq!(attributes(0)["cuda.memory.kind"]["stringValue"], "device");
+        assert_eq!(attributes(1)["cuda.memcpy.kind"]["stringValue"], "HtoD");
+        assert!(!attributes(0).contains_key("cuda.memcpy.kind"));
+    }
+
+    #[test]
+    fn who_runs_in_a_trace_finds_the_calls_below_it() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let records = [
+            record("inner", call(2, 1, Status::Ok), vec![]),
+            record("outer", call(1, 0, Status::Ok), vec![]),
+            record("moment", Kind::Instant { parent_id: 1 }, vec![]),
+            record("text", Kind::Counter { value: Data::Uint(1) }, vec![]),
+        ];
+        let (json, _) = requests(Some(parent), &records);
+        let spans = json["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().expect("a list");
+        let parents: Vec<_> =
+            spans.iter().map(|span| span["parentSpanId"].as_str().expect("an id")).collect();
+        let root = spans[3]["spanId"].as_str().expect("an id");
+        assert_eq!(parents, ["0000000000000001", root, "0000000000000001", "b7ad6b7169203331"]);
+        assert_eq!(
+            (&spans[3]["name"], attributes_of(&spans[3])["cudatrace.spans"].clone()),
+            (&json!("python3"), json!({"intValue": "3"}))
+        );
+        assert!(spans.iter().all(|span| span["traceId"] == "0af7651916cd43dd8448eb211c80319c"));
+        assert_eq!(spans[2]["startTimeUnixNano"], spans[2]["endTimeUnixNano"]);
+        assert!(spans[0].get("status").is_none(), "whether a call was fine is for the program to say");
+    }
+}

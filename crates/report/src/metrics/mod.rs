@@ -1,0 +1,434 @@
+//! Maps as metrics: what formats of metrics (`sink::openmetrics`, `sink::otlp`) are written from.
+//!
+//! ```text
+//! @[func] = count()          counter    cudatrace_map{func="cuInit"} 3
+//! @us[pid] = hist(duration)  histogram  cudatrace_us{pid="7"}, bounds 0, 1, 3, 7 ... 2^i - 1
+//! @live[pid] += n            gauge      cudatrace_live{pid="7"} 4096
+//! ```
+//!
+//! Names, labels and units are those that the script declares (`metric @m = { ... }`), else made from the map and its keys.
+//! A name may be written as OpenTelemetry does, `gpu.cuda.memory.copies` with unit `By`; Prometheus' form is made from it by
+//! OpenTelemetry's own rule, `gpu_cuda_memory_copies_bytes`.
+//!
+//! Keys by process (`processes`) and the number of series (`limit`) are bounded without a counter that falls. The bounds of
+//! histograms depend on the map and its unit alone, so that those of several tracers can be added.
+
+mod births;
+mod health;
+mod histogram;
+pub mod openmetrics;
+mod processes;
+pub mod prometheus;
+mod series_limit;
+
+pub use births::Births;
+pub use health::Health;
+pub use processes::{Device, Life, Process, by_process};
+
+use std::collections::{HashMap, HashSet};
+
+use wire::manifest::{Metric, MetricKind};
+use wire::map::{Agg, Map, MapValue};
+use wire::{Manifest, Value};
+
+use crate::map_order::wide;
+use crate::value::{Context, escape};
+use crate::{Cell, Names, Snapshot, hist};
+
+/// What the labels of a series are that stands for those beyond the limit.
+pub const OTHER: &str = "other";
+/// Series of a family, if nothing else is asked for.
+pub const SERIES: usize = 1000;
+/// Label or attribute, and its value.
+pub type Labels = Vec<(String, String)>;
+
+/// Metrics of one name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Family {
+    /// As declared, with dots or underscores.
+    pub name: String,
+    /// UCUM: `By`, `s`, `{call}`; empty if there is none.
+    pub unit: String,
+    /// What it is, in words.
+    pub help: String,
+    /// What its values are.
+    pub kind: Kind,
+    /// One for each set of labels.
+    pub points: Vec<Point>,
+}
+
+/// What the values of a family are.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Never falls while the run lasts.
+    Counter,
+    /// Rises and falls; the sum over all series means something.
+    UpDownCounter,
+    /// Rises and falls.
+    Gauge,
+    /// Samples by size.
+    Histogram,
+    /// Number of samples and their sum.
+    Summary,
+}
+
+/// One series at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// In the order of the key.
+    pub labels: Labels,
+    /// Its value.
+    pub value: Reading,
+}
+
+/// The value of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reading {
+    /// Of a counter or gauge.
+    Number(Number),
+    /// Of a histogram.
+    Histogram {
+        /// Upper bounds, which belong to their bucket, and the samples up to there. The last bound is not all: see `count`.
+        buckets: Vec<(Number, u64)>,
+        /// All samples.
+        count: u64,
+        /// Their sum, if it is kept and none of them may be negative.
+        sum: Option<Number>,
+    },
+    /// Of a summary.
+    Summary {
+        /// Samples.
+        count: u64,
+        /// Their sum.
+        sum: Number,
+    },
+}
+
+/// An integer, over the divisor of its family.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// What the map holds.
+    pub whole: i128,
+    /// 1 for what is exported as it is.
+    pub divisor: u64,
+}
+
+impl Number {
+    /// Nearest number that a double can hold.
+    pub fn as_f64(self) -> f64 {
+        self.whole as f64 / self.divisor as f64
+    }
+}
+
+impl From<u64> for Number {
+    fn from(whole: u64) -> Number {
+        Number { whole: whole.into(), divisor: 1 }
+    }
+}
+
+impl std::fmt::Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.divisor {
+            1 => write!(f, "{}", self.whole),
+            _ => write!(f, "{}", self.as_f64()),
+        }
+    }
+}
+
+/// Makes families of maps, repeatedly during a run.
+#[derive(Debug)]
+pub struct Metrics {
+    limit: usize,
+    /// How often [`Metrics::families`] was called.
+    reads: u64,
+    /// By map: what is kept between two readings.
+    kept: HashMap<u32, Kept>,
+}
+
+/// What is kept of a map between two readings.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The series of the last reading, and whether they stand for themselves.
+    seen: HashMap<Labels, bool>,
+    /// What processes counted that have ended; their keys have been deleted.
+    ended: HashMap<Labels, Ended>,
+}
+
+/// The share of ended processes in a series.
+#[derive(Clone, Debug, Default)]
+struct Ended {
+    tally: Tally,
+    /// The reading at which the last of its processes was there.
+    read: u64,
+}
+
+/// A series before it is written.
+struct Series {
+    labels: Labels,
+    tally: Tally,
+    /// Something can still happen to it: it is not what ended processes left alone.
+    live: bool,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new(SERIES)
+    }
+}
+
+/// The maps that are exported: those that the script declares as metrics, or all that it has if it declares none.
+pub fn exported(manifest: &Manifest) -> Vec<u32> {
+    let of = |map: &u32| manifest.metrics.get(*map as usize);
+    let visible = |at: &u32| manifest.maps.get(*at as usize).is_some_and(|map| !map.is_hidden());
+    let all = (0..manifest.maps.len() as u32).filter(visible);
+    match manifest.metrics.iter().any(|metric| metric.declared) {
+        true => all.filter(|map| of(map).is_some_and(|metric| metric.declared)).collect(),
+        false => all.collect(),
+    }
+}
+
+impl Metrics {
+    /// At most this many series in a family, and one for the rest.
+    pub fn new(limit: usize) -> Metrics {
+        Metrics { limit, reads: 0, kept: HashMap::new() }
+    }
+
+    /// The families of maps; `snapshots` has all that [`exported`] lists. Families without a series are left out.
+    pub fn families(
+        &mut self,
+        manifest: &Manifest,
+        names: &dyn Names,
+        snapshots: &[Snapshot],
+    ) -> Vec<Family> {
+        self.reads += 1;
+        let context = Context { manifest, names, verbatim: false };
+        let of = |map: u32| snapshots.iter().find(|snapshot| snapshot.map == map);
+        let exported = exported(manifest);
+        let mut families: Vec<Family> =
+            exported.into_iter().filter_map(|map| self.family(context, of(map)?)).collect();
+        distinct(&mut families);
+        families
+    }
+
+    fn family(&mut self, context: Context<'_>, snapshot: &Snapshot) -> Option<Family> {
+        let (shape, metric) = shape(context.manifest, snapshot.map)?;
+        let kept = self.kept.entry(snapshot.map).or_default();
+        let rows = snapshot.entries.iter().filter_map(|(key, cell)| {
+            let (labels, life) = labels(context, &metric, key);
+            let is_over = shape.kind.is_now() && life != Life::Alive;
+            (!is_over).then_some(Series { labels, tally: shape.tally(cell)?, live: life == Life::Alive })
+        });
+        let series = kept.with_ended(joined(rows, &shape), self.reads, &shape);
+        let series = kept.limited(series, self.limit, &shape);
+        let point = |(labels, tally)| Point { labels, value: shape.reading(tally) };
+        let points: Vec<Point> = series.into_iter().map(point).collect();
+        (!points.is_empty()).then(|| Family {
+            name: family_name(shape.map, &metric),
+            unit: metric.unit.clone(),
+            help: help(shape.map, &metric),
+            kind: shape.kind,
+            points,
+        })
+    }
+}
+
+/// How a map is exported; none if it is no metric.
+fn shape(manifest: &Manifest, map: u32) -> Option<(Shape<'_>, Metric)> {
+    let declared = manifest.maps.get(map as usize)?;
+    let metric = manifest.metrics.get(map as usize).cloned().unwrap_or_default();
+    let kind = kind(declared, &metric)?;
+    let divisor = metric.divisor.max(1);
+    let bounds = histogram::bounds(&declared.value, &metric.unit, divisor);
+    Some((Shape { map: declared, kind, divisor, bounds }, metric))
+}
+
+/// Series with the same labels are one.
+fn joined(rows: impl Iterator<Item = Series>, shape: &Shape<'_>) -> HashMap<Labels, Series> {
+    let mut all: HashMap<Labels, Series> = HashMap::new();
+    for Series { labels, tally, live } in rows {
+        let empty = || Series { labels: labels.clone(), tally: Tally::default(), live: false };
+        let series = all.entry(labels.clone()).or_insert_with(empty);
+        series.tally.join(tally, shape);
+        series.live |= live;
+    }
+    all
+}
+
+impl Kind {
+    /// Its values say how things are now, and not what happened so far.
+    fn is_now(self) -> bool {
+        matches!(self, Kind::Gauge | Kind::UpDownCounter)
+    }
+}
+
+/// How the cells of a map are read.
+struct Shape<'a> {
+    map: &'a Map,
+    kind: Kind,
+    divisor: u64,
+    /// Of a histogram: the buckets that have an upper bound, and what that is.
+    bounds: Vec<(usize, i128)>,
+}
+
+/// A cell, or several that are joined, as plain numbers.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    cells: u32,
+    number: i128,
+    count: u64,
+    buckets: Vec<u64>,
+    sum: Option<i128>,
+}
+
+impl Tally {
+    /// How much it is, to be compared with others of its family.
+    fn magnitude(&self) -> i128 {
+        self.number.abs() + i128::from(self.count) + i128::from(self.buckets.iter().sum::<u64>())
+    }
+
+    fn join(&mut self, other: Tally, shape: &Shape<'_>) {
+        self.number = match &shape.map.value {
+            _ if self.cells == 0 => other.number,
+            MapValue::Agg(Agg::Min { .. }) => self.number.min(other.number),
+            // A mean of means says nothing; the largest at least bounds them.
+            MapValue::Agg(Agg::Max { .. } | Agg::Avg { .. }) => self.number.max(other.number),
+            _ => self.number + other.number,
+        };
+        self.cells += 1;
+        self.count += other.count;
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(all, more)| *all += more);
+        self.sum = match (self.sum, other.sum) {
+            (Some(one), Some(more)) => Some(one + more),
+            (one, more) => one.or(more),
+        };
+    }
+}
+
+impl Shape<'_> {
+    fn tally(&self, cell: &Cell) -> Option<Tally> {
+        match cell {
+            Cell::Plain(_) | Cell::Number { .. } => Some(Tally { number: plain(cell)?, ..Tally::default() }),
+            Cell::Stats { count, total, signed } => {
+                let number = wide(*total, *signed);
+                Some(Tally { number, count: *count, ..Tally::default() })
+            }
+            Cell::Series(points) => {
+                let last = points.last()?;
+                Some(Tally { number: wide(last.bits, last.signed), ..Tally::default() })
+            }
+            Cell::Buckets { counts, sum } => {
+                let sum = sum.map(i128::from);
+                Some(Tally { buckets: counts.clone(), sum, ..Tally::default() })
+            }
+        }
+    }
+
+    fn number(&self, whole: i128) -> Number {
+        Number { whole, divisor: self.divisor }
+    }
+
+    fn reading(&self, tally: Tally) -> Reading {
+        match self.kind {
+            Kind::Counter | Kind::Gauge | Kind::UpDownCounter => Reading::Number(self.number(tally.number)),
+            Kind::Summary => Reading::Summary { count: tally.count, sum: self.number(tally.number) },
+            Kind::Histogram => {
+                let count = tally.buckets.iter().sum();
+                let sum = tally.sum.filter(|_| !self.has_negative(&tally.buckets));
+                let buckets = self.buckets(&tally.buckets);
+                Reading::Histogram { buckets, count, sum: sum.map(|sum| self.number(sum)) }
+            }
+        }
+    }
+
+    /// Whether samples may be negative. Sums of those fall, so that both OpenMetrics and OTLP have none.
+    fn has_negative(&self, counts: &[u64]) -> bool {
+        let MapValue::Agg(agg) = &self.map.value else { return false };
+        let Some(lowest) = counts.iter().position(|count| *count > 0) else { return false };
+        hist::range(agg, lowest).and_then(|(low, _)| low).is_none_or(|low| low < 0)
+    }
+
+    /// Upper bounds and the samples up to each.
+    fn buckets(&self, counts: &[u64]) -> Vec<(Number, u64)> {
+        let up_to = |bucket: usize| counts.iter().take(bucket + 1).sum();
+        self.bounds.iter().map(|&(bucket, bound)| (self.number(bound), up_to(bucket))).collect()
+    }
+}
+
+fn plain(cell: &Cell) -> Option<i128> {
+    match cell {
+        Cell::Plain(Value::Int(value, _) | Value::Enum(_, value)) => Some((*value).into()),
+        Cell::Plain(Value::Uint(value, _)) => Some((*value).into()),
+        Cell::Plain(Value::Bool(value)) => Some((*value).into()),
+        Cell::Number { bits, signed } => Some(wide(*bits, *signed)),
+        _ => None,
+    }
+}
+
+/// What a map's values are; none for text and the like, which is no metric.
+fn kind(map: &Map, metric: &Metric) -> Option<Kind> {
+    use wire::Type;
+    let natural = match &map.value {
+        MapValue::Plain(Type::Int { .. } | Type::Enum { .. } | Type::Bool) => Kind::Gauge,
+        MapValue::Plain(_) => return None,
+        MapValue::Agg(Agg::Count | Agg::Sum { signed: false }) => Kind::Counter,
+        // A sum of signed numbers that falls is still a sum of what happened; a script that knows it falls says `gauge`.
+        MapValue::Agg(Agg::Sum { signed: true }) => Kind::Counter,
+        // The value of the last interval.
+        MapValue::Agg(Agg::TSeries { .. }) => Kind::Gauge,
+        MapValue::Agg(Agg::Min { .. } | Agg::Max { .. } | Agg::Avg { .. }) => Kind::Gauge,
+        MapValue::Agg(Agg::Stats { .. }) => Kind::Summary,
+        MapValue::Agg(Agg::Hist { .. } | Agg::LHist { .. }) => Kind::Histogram,
+    };
+    Some(match (natural, metric.kind) {
+        (Kind::Counter | Kind::Gauge, Some(MetricKind::Counter)) => Kind::Counter,
+        (Kind::Counter | Kind::Gauge, Some(MetricKind::UpDownCounter)) => Kind::UpDownCounter,
+        (Kind::Counter | Kind::Gauge, Some(MetricKind::Gauge)) => Kind::Gauge,
+        (natural, _) => natural,
+    })
+}
+
+fn family_name(map: &Map, metric: &Metric) -> String {
+    match (metric.name.as_str(), map.name.as_str()) {
+        ("", "") => "cudatrace_map".into(),
+        ("", map) => format!("cudatrace_{map}"),
+        (name, _) => name.to_owned(),
+    }
+}
+
+fn help(map: &Map, metric: &Metric) -> String {
+    if metric.help.is_empty() { format!("map @{} of the script", map.name) } else { metric.help.clone() }
+}
+
+/// The labels of a key, and what has become of the process that it names.
+fn labels(context: Context<'_>, metric: &Metric, key: &[Value]) -> (Labels, Life) {
+    let name = |at: usize| metric.labels.get(at).cloned().unwrap_or_else(|| format!("key{at}"));
+    let parts = crate::value::key_parts(key);
+    let parts = parts.iter().enumerate().map(|(at, part)| (name(at), part));
+    processes::labels(context, parts.collect())
+}
+
+fn label_text(context: Context<'_>, part: &Value) -> String {
+    match part {
+        Value::Stack { .. } => context.folded(part).unwrap_or_default(),
+        Value::Str(bytes, _) => escape(bytes),
+        other => context.text(other),
+    }
+}
+
+/// Gives families whose samples would have the same names further ones: `x_2`.
+fn distinct(families: &mut [Family]) {
+    let mut taken = HashSet::new();
+    for family in families {
+        let plain = family.name.clone();
+        let mut number = 1;
+        while prometheus::sample_names(family).iter().any(|name| taken.contains(name)) {
+            number += 1;
+            family.name = format!("{plain}_{number}");
+        }
+        taken.extend(prometheus::sample_names(family));
+    }
+}
+
+#[cfg(test)]
+mod tests;

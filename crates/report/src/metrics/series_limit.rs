@@ -1,0 +1,90 @@
+//! A family has a limit of series. The rest is one series more, whose labels are all [`OTHER`].
+//!
+//! Of gauges the largest stand for themselves. A series of a counter that has stood for itself goes on to do so, and one that
+//! was added to the others goes on to be in them, since neither may fall. A series of ended processes makes room for one of a
+//! live process.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::{Kept, Labels, OTHER, Series, Shape, Tally, processes};
+
+impl Kept {
+    /// At most `limit` series, and one for the rest; by labels.
+    pub(crate) fn limited(
+        &mut self,
+        series: Vec<Series>,
+        limit: usize,
+        shape: &Shape<'_>,
+    ) -> Vec<(Labels, Tally)> {
+        let order = |one: &Series| (Reverse((one.live, one.tally.magnitude())), one.labels.clone());
+        let (rest, mut series): (Vec<_>, Vec<_>) = series.into_iter().partition(|one| is_rest(&one.labels));
+        if shape.kind.is_now() {
+            series.sort_by_cached_key(order);
+            let others = series.split_off(limit.min(series.len()));
+            self.seen = series.iter().filter(|one| one.live).map(|one| (one.labels.clone(), true)).collect();
+            return together(series, others, shape);
+        }
+        let (mut own, newer): (Vec<_>, Vec<_>) =
+            series.into_iter().partition(|one| self.seen.get(&one.labels) == Some(&true));
+        let (mut others, mut newer): (Vec<_>, Vec<_>) =
+            newer.into_iter().partition(|one| self.seen.contains_key(&one.labels));
+        newer.sort_by_cached_key(order);
+        let lives = newer.iter().filter(|one| one.live).count();
+        self.make_room(&mut own, lives, limit);
+        let room = limit.saturating_sub(own.len()).min(newer.len());
+        others.extend(newer.split_off(room));
+        own.extend(newer);
+        self.seen = own.iter().map(|one| (one.labels.clone(), true)).collect();
+        self.seen.extend(others.iter().filter(|one| one.live).map(|one| (one.labels.clone(), false)));
+        self.give_up(&others, shape);
+        others.extend(rest);
+        together(own, others, shape)
+    }
+
+    /// Ends series of processes that have ended, those first that did so first, until `lives` more fit.
+    fn make_room(&mut self, own: &mut Vec<Series>, lives: usize, limit: usize) {
+        let mut missing = (own.len() + lives).saturating_sub(limit);
+        if missing == 0 {
+            return;
+        }
+        own.sort_by_cached_key(|one| (one.live, self.ended.get(&one.labels).map_or(0, |ended| ended.read)));
+        own.retain(|one| {
+            let goes = !one.live && missing > 0;
+            if goes {
+                missing -= 1;
+                self.ended.remove(&one.labels);
+            }
+            !goes
+        });
+    }
+
+    /// What ended processes left in series among the others is kept in one.
+    fn give_up(&mut self, others: &[Series], shape: &Shape<'_>) {
+        for Series { labels, live, .. } in others {
+            if let Some(ended) = (!live).then(|| self.ended.remove(labels)).flatten() {
+                let rest = self.ended.entry(rest(labels.clone())).or_default();
+                rest.tally.join(ended.tally, shape);
+            }
+        }
+    }
+}
+
+fn together(own: Vec<Series>, others: Vec<Series>, shape: &Shape<'_>) -> Vec<(Labels, Tally)> {
+    let mut all: BTreeMap<(bool, Labels), Tally> = BTreeMap::new();
+    all.extend(own.into_iter().map(|one| ((false, one.labels), one.tally)));
+    for Series { labels, tally, .. } in others {
+        all.entry((true, rest(labels))).or_default().join(tally, shape);
+    }
+    all.into_iter().map(|((_, labels), tally)| (labels, tally)).collect()
+}
+
+/// The labels of the rest.
+fn rest(labels: Labels) -> Labels {
+    let own = labels.into_iter().filter(|(name, _)| !processes::is_place(name));
+    own.map(|(name, _)| (name, OTHER.to_owned())).collect()
+}
+
+fn is_rest(labels: &Labels) -> bool {
+    !labels.is_empty() && labels.iter().all(|(_, value)| value == OTHER)
+}

@@ -1,0 +1,420 @@
+//! Reads what [`crate::export::jsonl`] wrote, up to where it was cut off.
+
+pub mod page;
+pub mod summary;
+pub mod summary_tables;
+pub mod timeline;
+
+use std::hash::Hash;
+use std::io::BufRead;
+use std::sync::Arc;
+
+use cuda::errors::AFTER_SHUTDOWN;
+use foldhash::{HashMap, HashSet, HashSetExt};
+use serde_json::Value;
+
+use crate::Frame;
+use crate::export::jsonl;
+use crate::export::{
+    Data, Enumerator, Fields, Kind, Record, Row, Run, Site, Span, Status, Table, Text, Thread,
+};
+
+/// How a recording ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Ended {
+    /// With its last line; so many records were dropped when it was made.
+    Whole {
+        /// Records that the writer was too slow for.
+        dropped: u64,
+    },
+    /// It stops: the program that wrote it did not end as usual.
+    #[default]
+    Cut,
+}
+
+/// What is known besides the records.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recording {
+    /// Its first line.
+    pub run: Run,
+    /// How it ends.
+    pub ended: Ended,
+    /// Lines that are no records: number and reason of the first, and how many.
+    pub unreadable: Option<(u64, String, u64)>,
+}
+
+/// Why a file is no recording.
+#[derive(Debug)]
+pub enum NoRecording {
+    /// It cannot be read.
+    Io(std::io::Error),
+    /// Its first line is something else.
+    FirstLine,
+    /// Another version wrote it.
+    Format(u64),
+}
+
+impl std::fmt::Display for NoRecording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NoRecording::Io(error) => write!(f, "{error}"),
+            NoRecording::FirstLine => write!(
+                f,
+                "this is no recording: its first line is not that of `--export jsonl=FILE` or `cudatrace record`"
+            ),
+            NoRecording::Format(version) => {
+                write!(f, "its format is {version}, and this cudatrace reads format {}", jsonl::FORMAT)
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoRecording {}
+
+/// Bytes. A small compressed file may stand for one line that fills the memory.
+const LONGEST_LINE: u64 = 16 << 20;
+/// Bytes of different names and threads, for the same reason: they are kept.
+const MOST_KEPT: usize = 512 << 20;
+/// What each of them takes besides its text.
+const EACH_KEPT: usize = 256;
+
+/// Who reads a recording.
+pub trait Reader {
+    /// Once, before the first record.
+    fn begin(&mut self, run: &Run);
+    /// Each in its order.
+    fn record(&mut self, record: Record);
+}
+
+/// Hands out the records of a recording.
+///
+/// # Errors
+/// The file cannot be read at all. What is wrong further on is in the result.
+pub fn read(lines: impl BufRead, to: &mut dyn Reader) -> Result<Recording, NoRecording> {
+    read_keeping(MOST_KEPT, lines, to)
+}
+
+fn read_keeping(
+    most_kept: usize,
+    mut lines: impl BufRead,
+    to: &mut dyn Reader,
+) -> Result<Recording, NoRecording> {
+    let mut line = Vec::new();
+    read_line(&mut lines, &mut line).map_err(NoRecording::Io)?;
+    let run = first_line(&line)?;
+    to.begin(&run);
+    let mut reader = Lines::default();
+    let mut recording = Recording { run, ..Recording::default() };
+    let mut number = 1;
+    loop {
+        line.clear();
+        number += 1;
+        // A compressed file that was cut off ends with an error; what came before it is right.
+        let Ok(read) = read_line(&mut lines, &mut line) else { return Ok(recording) };
+        if read as u64 == LONGEST_LINE {
+            let reason = format!("a line of more than {} MB", LONGEST_LINE >> 20);
+            recording.unreadable.get_or_insert((number, reason, 0)).2 += 1;
+            return Ok(recording);
+        }
+        if read == 0 || line.last() != Some(&b'\n') {
+            return Ok(recording);
+        }
+        recording.ended = Ended::Cut;
+        match serde_json::from_slice(&line)
+            .map_err(|error| error.to_string())
+            .and_then(|json| reader.line(json))
+        {
+            Ok(Line::Record(record)) => to.record(*record),
+            Ok(Line::End(dropped)) => recording.ended = Ended::Whole { dropped },
+            Ok(Line::Known) => {}
+            Err(reason) => recording.unreadable.get_or_insert((number, reason, 0)).2 += 1,
+        }
+        if reader.kept() > most_kept {
+            let reason =
+                format!("more than {} MB of different names; what follows is left out", most_kept >> 20);
+            recording.unreadable.get_or_insert((number, reason, 0)).2 += 1;
+            return Ok(recording);
+        }
+    }
+}
+
+/// Reads a line; of a longer one than any record its beginning.
+fn read_line(lines: impl BufRead, line: &mut Vec<u8>) -> std::io::Result<usize> {
+    lines.take(LONGEST_LINE).read_until(b'\n', line)
+}
+
+fn first_line(line: &[u8]) -> Result<Run, NoRecording> {
+    let json: Value = serde_json::from_slice(line).map_err(|_| NoRecording::FirstLine)?;
+    let text = |key: &str| json[key].as_str().unwrap_or_default();
+    if text("type") != "run" {
+        return Err(NoRecording::FirstLine);
+    }
+    let format = integer(&json["format"]).unwrap_or(0) as u64;
+    if format != u64::from(jsonl::FORMAT) {
+        return Err(NoRecording::Format(format));
+    }
+    let ns = |key: &str| integer(&json[key]).unwrap_or(0);
+    let boot = ns("boot_ns");
+    let words = json["command"].as_array().cloned().unwrap_or_default();
+    Ok(Run {
+        id: u128::from_str_radix(text("id"), 16).unwrap_or(0),
+        boot_at_wall_ns: ns("wall_ns") - boot,
+        suspended_ns: (boot - ns("monotonic_ns")).max(0) as u64,
+        start_ns: boot as u64,
+        tool: text("tool").into(),
+        host: text("host").into(),
+        command: words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect(),
+        script: text("script").into(),
+        rank: json["rank"].as_u64().and_then(|rank| rank.try_into().ok()),
+    })
+}
+
+/// A number, or digits in a string.
+fn integer(json: &Value) -> Option<i128> {
+    match json {
+        Value::Number(number) => number.as_i128(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn hex(json: &Value) -> Option<u64> {
+    u64::from_str_radix(json.as_str()?.strip_prefix("0x")?, 16).ok()
+}
+
+enum Line {
+    Record(Box<Record>),
+    End(u64),
+    /// Something about records to come, or of a kind that this version does not know.
+    Known,
+}
+
+/// Names and types of fields.
+type Schema = Vec<(Arc<str>, String)>;
+
+#[derive(Default)]
+struct Lines {
+    texts: HashSet<Arc<str>>,
+    /// Bytes of them.
+    text_bytes: usize,
+    threads: Shared<Thread>,
+    sites: Shared<Site>,
+    schemas: HashMap<u64, Schema>,
+}
+
+/// Equal things are one.
+struct Shared<T>(HashSet<Arc<T>>);
+
+impl<T> Default for Shared<T> {
+    fn default() -> Shared<T> {
+        Shared(HashSet::new())
+    }
+}
+
+impl<T: Eq + Hash> Shared<T> {
+    fn of(&mut self, made: T) -> Arc<T> {
+        if let Some(known) = self.0.get(&made) {
+            return known.clone();
+        }
+        let made = Arc::new(made);
+        self.0.insert(made.clone());
+        made
+    }
+}
+
+impl Lines {
+    /// Bytes that stay until the end.
+    fn kept(&self) -> usize {
+        let things = self.texts.len() + self.threads.0.len() + self.sites.0.len();
+        self.text_bytes + EACH_KEPT * things
+    }
+
+    /// Equal texts are one.
+    fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return known.clone();
+        }
+        let made: Arc<str> = text.into();
+        self.texts.insert(made.clone());
+        self.text_bytes += text.len();
+        made
+    }
+
+    fn member(&mut self, json: &Value, key: &str) -> Arc<str> {
+        self.text(json[key].as_str().unwrap_or_default())
+    }
+
+    fn line(&mut self, json: Value) -> Result<Line, String> {
+        let kind = json["type"].as_str().ok_or("it has no `type`")?;
+        let kind = match kind {
+            "run" => return Ok(Line::Known),
+            "end" => return Ok(Line::End(integer(&json["dropped"]).unwrap_or(0) as u64)),
+            "schema" => {
+                self.schema(&json);
+                return Ok(Line::Known);
+            }
+            "span" => Kind::Span(self.span(&json).ok_or("a span without duration or id")?),
+            "event" => Kind::Instant { parent_id: hex(&json["parent"]).unwrap_or(0) },
+            "counter" => Kind::Counter { value: self.data(&json["value"], None) },
+            "printf" => Kind::Text(Text::Output, said(&json)),
+            "warning" => Kind::Text(Text::Warning, said(&json)),
+            "error" => Kind::Text(Text::Error, said(&json)),
+            "trouble" => Kind::Text(Text::Trouble(integer(&json["count"]).unwrap_or(0) as u64), said(&json)),
+            "map" => Kind::Table(self.table(&json)),
+            _ => return Ok(Line::Known),
+        };
+        let time_ns = integer(&json["ts"]).ok_or("it has no time")? as u64;
+        let id = |key: &str| integer(&json[key]).unwrap_or(0) as u32;
+        let thread = json.get("pid").is_some().then(|| {
+            let key = if json.get("program").is_some() { "program" } else { "comm" };
+            let (comm, program) = (self.member(&json, "comm"), self.member(&json, key));
+            self.threads.of(Thread { pid: id("pid"), tid: id("tid"), comm, program })
+        });
+        let site = Site {
+            func: self.member(&json, "func"),
+            api: self.member(&json, "api"),
+            probe: self.member(&json, "probe"),
+        };
+        let site = self.sites.of(site);
+        let (name, fields) = (self.member(&json, "name"), self.fields(&json));
+        Ok(Line::Record(Box::new(Record { kind, time_ns, thread, site, name, fields })))
+    }
+
+    fn schema(&mut self, json: &Value) {
+        let Some(fields) = json["fields"].as_array() else { return };
+        let text = |json: &Value| json.as_str().unwrap_or_default().to_owned();
+        let fields = fields.iter().map(|field| (self.text(&text(&field[0])), text(&field[1]))).collect();
+        self.schemas.insert(integer(&json["id"]).unwrap_or(0) as u64, fields);
+    }
+
+    /// In the order of the file: that of the script.
+    fn fields(&mut self, json: &Value) -> Fields {
+        let Some(args) = json.get("args").and_then(Value::as_object) else { return Fields::default() };
+        let schema = integer(&json["schema"]).map(|id| id as u64);
+        let schema = schema.and_then(|id| self.schemas.get(&id)).cloned().unwrap_or_default();
+        let field = |(name, ty): &(Arc<str>, String)| {
+            let value = args.get(&**name)?;
+            Some((name.clone(), self.data(value, Some(ty))))
+        };
+        schema.iter().filter_map(field).collect()
+    }
+
+    fn span(&mut self, json: &Value) -> Option<Span> {
+        let after_shutdown = || AFTER_SHUTDOWN.contains(&json["result"]["name"].as_str().unwrap_or_default());
+        let status = match json["status"].as_str()? {
+            "ok" => Status::Ok,
+            // Recordings of older versions have these as errors.
+            "error" if !after_shutdown() => Status::Error,
+            _ => Status::Unset,
+        };
+        let result = json.get("result").map(|result| self.enumerator(result, result["enum"].as_str()));
+        Some(Span {
+            duration_ns: integer(&json["dur"])? as u64,
+            span_id: hex(&json["id"])?,
+            parent_id: hex(&json["parent"]).unwrap_or(0),
+            status,
+            result,
+        })
+    }
+
+    fn enumerator(&mut self, json: &Value, ty: Option<&str>) -> Data {
+        Data::Enum(Arc::new(Enumerator {
+            ty: self.text(ty.unwrap_or_default()),
+            name: json["name"].as_str().map(|name| self.text(name)),
+            value: integer(&json["value"]).unwrap_or(0) as i64,
+        }))
+    }
+
+    fn table(&mut self, json: &Value) -> Table {
+        let agg = jsonl::agg_named(json["made_by"].as_str().unwrap_or_default());
+        let rows = json["rows"].as_array().cloned().unwrap_or_default();
+        let row = |row: &Value, reader: &mut Lines| Row {
+            key: row["key"].as_array().into_iter().flatten().map(|part| reader.data(part, None)).collect(),
+            value: reader.data(&row["value"], None),
+        };
+        Table { agg, rows: rows.iter().map(|one| row(one, self)).collect() }
+    }
+
+    /// A value of a type, or of the one that it looks like.
+    fn data(&mut self, json: &Value, ty: Option<&str>) -> Data {
+        match (ty, json) {
+            (_, Value::Null) => Data::None,
+            (_, Value::Bool(value)) => Data::Bool(*value),
+            (Some("string"), Value::String(text)) => Data::Text(self.text(text)),
+            (Some("handle") | None, Value::String(_)) if hex(json).is_some() => {
+                Data::Handle(hex(json).unwrap_or(0))
+            }
+            (Some("uint64"), json) => Data::Uint(integer(json).unwrap_or(0) as u64),
+            (Some("int64"), json) => Data::Int(integer(json).unwrap_or(0) as i64),
+            (_, Value::Number(number)) => match number.as_u64() {
+                Some(value) => Data::Uint(value),
+                None => Data::Int(number.as_i64().unwrap_or(0)),
+            },
+            (_, Value::String(text)) => Data::Text(self.text(text)),
+            (Some("stack"), Value::Array(frames)) => Data::Stack(frames.iter().map(frame).collect()),
+            (_, Value::Array(parts)) => Data::List(parts.iter().map(|part| self.data(part, None)).collect()),
+            (ty, Value::Object(members)) => {
+                let ty = ty.and_then(|ty| ty.strip_prefix("enum "));
+                let is_enum =
+                    members.len() == 2 && members.contains_key("name") && members.contains_key("value");
+                match (ty, is_enum) {
+                    (Some(_), _) | (None, true) => self.enumerator(json, ty),
+                    _ => Data::Map(
+                        members
+                            .iter()
+                            .map(|(name, value)| (self.text(name), self.data(value, None)))
+                            .collect(),
+                    ),
+                }
+            }
+        }
+    }
+}
+
+fn said(json: &Value) -> String {
+    json["text"].as_str().unwrap_or_default().to_owned()
+}
+
+fn frame(json: &Value) -> Frame {
+    let text = |key: &str| json[key].as_str().map(str::to_owned);
+    Frame {
+        address: hex(&json["pc"]).unwrap_or(0),
+        symbol: text("symbol"),
+        offset: integer(&json["offset"]).unwrap_or(0) as u64,
+        module: text("module"),
+        source: text("file").map(|file| (file, integer(&json["line"]).unwrap_or(0) as u32)),
+        inlined: json["inlined"].as_bool().unwrap_or(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Counted(usize);
+
+    impl Reader for Counted {
+        fn begin(&mut self, _: &Run) {}
+        fn record(&mut self, _: Record) {
+            self.0 += 1;
+        }
+    }
+
+    #[test]
+    fn names_without_end_are_left_out_and_equal_ones_are_not() {
+        let recording = |name: fn(u32) -> u32| -> String {
+            let first = format!("{{\"type\":\"run\",\"format\":{}}}\n", jsonl::FORMAT);
+            let line = |n| format!("{{\"type\":\"event\",\"ts\":{n},\"name\":\"n{}\"}}\n", name(n));
+            first + &(0..10_000).map(line).collect::<String>()
+        };
+        let read = |text: String| {
+            let mut counted = Counted(0);
+            let read = read_keeping(1 << 20, text.as_bytes(), &mut counted).expect("a recording");
+            (counted.0, read.unreadable)
+        };
+        assert_eq!(read(recording(|_| 7)), (10_000, None));
+        let (records, unreadable) = read(recording(|n| n));
+        assert!((3000..5000).contains(&records), "{records}");
+        assert!(unreadable.expect("it was cut").1.contains("different names"));
+    }
+}

@@ -1,0 +1,198 @@
+//! The tables of a report: as text for people, as comma-separated values and as JSON for programs.
+//!
+//! A table in CSV has the columns of its JSON objects, in the same order. Times are ns there, and `time_percent` is the share of a
+//! function's own time (`self_ns`) in that of all functions, so that the calls of the driver inside of those of the runtime do not
+//! count twice.
+
+use std::fmt::Write as _;
+
+use crate::export::json;
+use crate::recording::summary::{Stat, Summary, by_time, cut, time};
+use crate::value::escape;
+
+/// One table.
+pub struct Table {
+    /// `functions`
+    pub name: &'static str,
+    columns: &'static [&'static str],
+    rows: Vec<Vec<Cell>>,
+}
+
+enum Cell {
+    Text(String),
+    Number(u64),
+    /// Tenths of a percent.
+    Percent(u64),
+}
+
+/// The names of all tables.
+pub const NAMES: [&str; 6] = ["functions", "kernels", "ioctls", "copies", "memory", "errors"];
+
+/// Columns of calls by name.
+const CALLS: &[&str] = &[
+    "name",
+    "calls",
+    "time_percent",
+    "total_ns",
+    "self_ns",
+    "mean_ns",
+    "median_ns",
+    "p99_ns",
+    "min_ns",
+    "max_ns",
+    "stddev_ns",
+    "errors",
+];
+
+/// All tables, in the order of [`NAMES`].
+pub fn tables(summary: &Summary) -> Vec<Table> {
+    let text = |text: &str| Cell::Text(text.to_owned());
+    let table = |name, columns, rows| Table { name, columns, rows };
+    let copies = summary.copies.iter().map(|(way, moved)| {
+        vec![text(way), Cell::Number(moved.count), Cell::Number(moved.bytes), Cell::Number(moved.ns)]
+    });
+    let memory = summary.memory.iter().map(|(kind, memory)| {
+        let numbers = [memory.count, memory.bytes, memory.ns, memory.peak, memory.left];
+        [text(kind)].into_iter().chain(numbers.map(Cell::Number)).collect()
+    });
+    let errors = summary.errors.iter().filter(|(_, count)| **count > 0);
+    let errors =
+        errors.map(|((function, result), count)| vec![text(function), text(result), Cell::Number(*count)]);
+    vec![
+        table(NAMES[0], CALLS, calls(by_time(&summary.functions))),
+        table(NAMES[1], CALLS, calls(by_time(&summary.kernels))),
+        table(NAMES[2], CALLS, calls(by_time(&summary.ioctls))),
+        table(NAMES[3], &["direction", "copies", "bytes", "total_ns"], copies.collect()),
+        table(
+            NAMES[4],
+            &["kind", "allocations", "bytes", "total_ns", "peak_bytes", "bytes_left"],
+            memory.collect(),
+        ),
+        table(NAMES[5], &["function", "result", "count"], errors.collect()),
+    ]
+}
+
+fn calls(stats: Vec<(&str, &Stat)>) -> Vec<Vec<Cell>> {
+    let all: u64 = stats.iter().map(|(_, stat)| stat.self_ns).sum();
+    let row = |(name, stat): (&str, &Stat)| {
+        let ns = [
+            stat.total_ns,
+            stat.self_ns,
+            stat.mean_ns(),
+            stat.percentile_ns(50),
+            stat.percentile_ns(99),
+            stat.min_ns,
+            stat.max_ns,
+            stat.deviation_ns(),
+            stat.errors,
+        ];
+        let head = [Cell::Text(name.to_owned()), Cell::Number(stat.count), Cell::Percent(share(stat, all))];
+        head.into_iter().chain(ns.map(Cell::Number)).collect()
+    };
+    stats.into_iter().map(row).collect()
+}
+
+/// Tenths of a percent.
+fn share(stat: &Stat, all_ns: u64) -> u64 {
+    ((u128::from(stat.self_ns) * 1000 + u128::from(all_ns / 2)) / u128::from(all_ns.max(1))) as u64
+}
+
+impl Table {
+    /// Lines of comma-separated values, the first with the names of the columns.
+    pub fn csv(&self) -> String {
+        let mut out = self.columns.join(",") + "\n";
+        for row in &self.rows {
+            let cells: Vec<String> = row.iter().map(Cell::csv).collect();
+            out += &(cells.join(",") + "\n");
+        }
+        out
+    }
+
+    /// A list of objects.
+    pub fn json(&self, out: &mut String) {
+        json::list(out, self.rows.iter(), |out, row| {
+            json::object(out, self.columns.iter().copied().zip(row), Cell::json);
+        });
+    }
+}
+
+impl Cell {
+    fn csv(&self) -> String {
+        match self {
+            Cell::Text(text) if text.contains([',', '"', '\n', '\r']) => {
+                format!("\"{}\"", text.replace('"', "\"\""))
+            }
+            Cell::Text(text) => text.clone(),
+            Cell::Number(number) => number.to_string(),
+            Cell::Percent(tenths) => format!("{}.{}", tenths / 10, tenths % 10),
+        }
+    }
+
+    fn json(out: &mut String, cell: &Cell) {
+        match cell {
+            Cell::Text(text) => json::string(out, text),
+            Cell::Number(number) => json::integer(out, i128::from(*number)),
+            Cell::Percent(_) => out.push_str(&cell.csv()),
+        }
+    }
+}
+
+impl Summary {
+    /// The tables of a report, for people.
+    pub fn tables(&self, rows: usize) -> String {
+        let mut out = self.short();
+        table(&mut out, "FUNCTION", &by_time(&self.functions), rows);
+        table(&mut out, "KERNEL (host time of the launch)", &by_time(&self.kernels), rows);
+        let graphs = self.graph_launches.count;
+        if graphs > 0 {
+            let s = if graphs == 1 { "" } else { "es" };
+            let _ = writeln!(out, "({graphs} graph launch{s}: `cudatrace graphs` shows what they run)");
+        }
+        out
+    }
+}
+
+fn table(out: &mut String, title: &str, stats: &[(&str, &Stat)], rows: usize) {
+    if stats.is_empty() {
+        return;
+    }
+    let heads = ["calls", "time%", "total", "self", "mean", "median", "p99", "longest", "errors"];
+    let _ = write!(out, "\n{title:<34}");
+    heads.iter().for_each(|head| _ = write!(out, " {head:>9}"));
+    out.push('\n');
+    let all: u64 = stats.iter().map(|(_, stat)| stat.self_ns).sum();
+    for (name, stat) in stats.iter().take(rows) {
+        let _ = write!(out, "{:<34}", escape(cut(name, 34).as_bytes()));
+        let cells = [
+            stat.count.to_string(),
+            Cell::Percent(share(stat, all)).csv(),
+            time(stat.total_ns),
+            time(stat.self_ns),
+            time(stat.mean_ns()),
+            time(stat.percentile_ns(50)),
+            time(stat.percentile_ns(99)),
+            time(stat.max_ns),
+            stat.errors.to_string(),
+        ];
+        cells.iter().for_each(|cell| _ = write!(out, " {cell:>9}"));
+        out.push('\n');
+    }
+    if stats.len() > rows {
+        let _ = writeln!(out, "... and {} more", stats.len() - rows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_with_a_comma_is_quoted() {
+        let rows = vec![vec![Cell::Text("f<a, \"b\">".into()), Cell::Number(2), Cell::Percent(125)]];
+        let table = Table { name: "x", columns: &["name", "calls", "time_percent"], rows };
+        assert_eq!(table.csv(), "name,calls,time_percent\n\"f<a, \"\"b\"\">\",2,12.5\n");
+        let mut json = String::new();
+        table.json(&mut json);
+        assert_eq!(json, "[{\"name\":\"f<a, \\\"b\\\">\",\"calls\":2,\"time_percent\":12.5}]");
+    }
+}

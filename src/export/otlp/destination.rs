@@ -1,0 +1,352 @@
+//! Where telemetry goes: from `otlp=DEST` and the variables that OpenTelemetry's exporters know.
+//!
+//! ```text
+//! otlp=http://host:4318         a base: /v1/traces and /v1/metrics are appended, unless it ends in the one of a signal
+//! otlp=grpc://host:4317         gRPC; so is http://host:4317, OpenTelemetry's port for it
+//! otlp=https://host:4318        either with TLS; grpcs://host:4317
+//! otlp=file:trace.json          a request a line; so is what looks like a path, `trace.json`, `./trace`
+//! otlp                          what OTEL_EXPORTER_OTLP_ENDPOINT says, else http://localhost:4318
+//! ```
+//!
+//! Facts: "OpenTelemetry Protocol Exporter" of its specification. A signal's own endpoint is taken as it is.
+
+use super::tls;
+use anyhow::{Context, Result, anyhow, bail};
+use hyper::Uri;
+use hyper::header::{HeaderName, HeaderValue};
+use report::export::Data;
+use report::export::otlp::{Attributes, Encoding, Signal};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How requests travel.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// gRPC with protobuf.
+    Grpc,
+    /// HTTP/1.1 with protobuf.
+    HttpProtobuf,
+    /// HTTP/1.1 with JSON.
+    HttpJson,
+}
+
+impl Protocol {
+    /// What its requests hold.
+    pub fn encoding(self) -> Encoding {
+        match self {
+            Protocol::Grpc | Protocol::HttpProtobuf => Encoding::Protobuf,
+            Protocol::HttpJson => Encoding::Json,
+        }
+    }
+
+    /// What is said while shaking hands.
+    fn over_tls(self) -> &'static str {
+        match self {
+            Protocol::Grpc => "h2",
+            Protocol::HttpProtobuf | Protocol::HttpJson => "http/1.1",
+        }
+    }
+
+    fn named(name: &str) -> Result<Protocol> {
+        match name {
+            "grpc" => Ok(Protocol::Grpc),
+            "http/protobuf" => Ok(Protocol::HttpProtobuf),
+            "http/json" => Ok(Protocol::HttpJson),
+            _ => bail!("no protocol `{name}`: expected grpc, http/protobuf or http/json"),
+        }
+    }
+}
+
+/// Where the requests of one signal go.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Scheme, host, port and path.
+    pub uri: Uri,
+    /// How.
+    pub protocol: Protocol,
+    /// Requests are compressed with gzip.
+    pub gzip: bool,
+    /// With TLS.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// For each request.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// For each request, its answer included.
+    pub timeout: Duration,
+}
+
+/// What `otlp=` names.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// A receiver.
+    Server {
+        /// For spans.
+        traces: Box<Target>,
+        /// For metrics.
+        metrics: Box<Target>,
+    },
+    /// A file of JSON lines.
+    File,
+}
+
+/// Reads a variable of the environment; empty is as good as unset.
+pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// The process's own environment.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Destination {
+    /// # Errors
+    /// The destination or a variable does not say what it must.
+    pub fn new(dest: &str, variables: Variables<'_>) -> Result<Destination> {
+        if dest == "file:" {
+            bail!("otlp=file: expects a path, `otlp=file:trace.json`");
+        }
+        if is_file(dest) {
+            return Ok(Destination::File);
+        }
+        let target = |signal| target(dest, signal, variables).map(Box::new);
+        Ok(Destination::Server { traces: target(Signal::Traces)?, metrics: target(Signal::Metrics)? })
+    }
+}
+
+/// `file:FILE`, or what looks like a path and like no host.
+fn is_file(dest: &str) -> bool {
+    let ends = [".json", ".jsonl", ".gz"];
+    dest.starts_with("file:")
+        || dest.starts_with(['/', '.'])
+        || !dest.contains("://") && ends.iter().any(|end| dest.ends_with(end))
+}
+
+/// A signal in the names of variables.
+fn word(signal: Signal) -> &'static str {
+    match signal {
+        Signal::Traces => "TRACES",
+        Signal::Metrics => "METRICS",
+    }
+}
+
+/// The variable of a signal, else the one for all.
+fn variable(variables: Variables<'_>, signal: Signal, name: &str) -> Option<String> {
+    variables(&format!("OTEL_EXPORTER_OTLP_{}_{name}", word(signal)))
+        .or_else(|| variables(&format!("OTEL_EXPORTER_OTLP_{name}")))
+}
+
+/// The address as somebody wrote it, and whether it is a signal's own. The command line wins over the environment.
+fn address(
+    dest: &str,
+    signal: Signal,
+    protocol: Option<Protocol>,
+    variables: Variables<'_>,
+) -> (String, bool) {
+    if !dest.is_empty() {
+        return (dest.to_owned(), false);
+    }
+    if let Some(own) = variables(&format!("OTEL_EXPORTER_OTLP_{}_ENDPOINT", word(signal))) {
+        return (own, true);
+    }
+    let usual = match protocol {
+        Some(Protocol::Grpc) => "http://localhost:4317",
+        _ => "http://localhost:4318",
+    };
+    (variables("OTEL_EXPORTER_OTLP_ENDPOINT").unwrap_or_else(|| usual.into()), false)
+}
+
+fn target(dest: &str, signal: Signal, variables: Variables<'_>) -> Result<Target> {
+    let protocol = variable(variables, signal, "PROTOCOL").map(|name| Protocol::named(&name)).transpose()?;
+    let (written, is_whole) = address(dest, signal, protocol, variables);
+    let (uri, by_uri) = parse(&written)?;
+    let protocol = by_uri.or(protocol).unwrap_or(match uri.port_u16() {
+        Some(4317) => Protocol::Grpc,
+        _ => Protocol::HttpProtobuf,
+    });
+    let uri = match protocol {
+        Protocol::Grpc => with_path(&uri, signal.grpc_path())?,
+        _ if is_whole => uri,
+        _ => with_path(&uri, &format!("{}{}", base(uri.path()), signal.http_path()))?,
+    };
+    let headers = variable(variables, signal, "HEADERS").map_or(Ok(Vec::new()), |text| headers(&text))?;
+    let timeout = variable(variables, signal, "TIMEOUT").map_or(Ok(10_000), |ms| {
+        ms.parse().map_err(|_| anyhow!("OTEL_EXPORTER_OTLP_TIMEOUT={ms}: expected milliseconds"))
+    })?;
+    let gzip = match variable(variables, signal, "COMPRESSION").as_deref() {
+        None | Some("none") => false,
+        Some("gzip") => true,
+        Some(other) => bail!("OTEL_EXPORTER_OTLP_COMPRESSION={other}: expected gzip or none"),
+    };
+    let files = tls::Files {
+        trusted: variable(variables, signal, "CERTIFICATE"),
+        own: variable(variables, signal, "CLIENT_CERTIFICATE"),
+        key: variable(variables, signal, "CLIENT_KEY"),
+    };
+    let tls = (uri.scheme_str() == Some("https"))
+        .then(|| tls::config(&files, protocol.over_tls()))
+        .transpose()
+        .with_context(|| format!("`{written}`"))?;
+    Ok(Target { uri, protocol, gzip, tls, headers, timeout: Duration::from_millis(timeout) })
+}
+
+/// The address, and the protocol if it says one.
+fn parse(written: &str) -> Result<(Uri, Option<Protocol>)> {
+    let (protocol, scheme, rest) = match written.split_once("://") {
+        Some(("grpc", rest)) => (Some(Protocol::Grpc), "http", rest),
+        Some(("grpcs", rest)) => (Some(Protocol::Grpc), "https", rest),
+        Some((scheme @ ("http" | "https"), rest)) => (None, scheme, rest),
+        Some((scheme, _)) => {
+            bail!("`{written}`: no scheme `{scheme}`: expected http, https, grpc, grpcs or file")
+        }
+        None => (None, "http", written),
+    };
+    let uri: Uri = format!("{scheme}://{rest}").parse().map_err(|error| anyhow!("`{written}`: {error}"))?;
+    if uri.host().is_none_or(str::is_empty) {
+        bail!("`{written}` names no host");
+    }
+    Ok((uri, protocol))
+}
+
+/// A path without that of a signal, which many write behind the base.
+fn base(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    let signals = [Signal::Traces, Signal::Metrics];
+    signals.iter().find_map(|signal| path.strip_suffix(signal.http_path())).unwrap_or(path)
+}
+
+fn with_path(uri: &Uri, path: &str) -> Result<Uri> {
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(path.parse()?);
+    Ok(Uri::from_parts(parts)?)
+}
+
+/// `a=1,b=%20x`: pairs with percent-encoded values.
+fn pairs(text: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(key, value)| (key.trim().to_owned(), decoded(value.trim())))
+}
+
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = |byte: Option<&u8>| byte.and_then(|byte| (*byte as char).to_digit(16));
+        match (bytes[at], hex(bytes.get(at + 1)), hex(bytes.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            (byte, ..) => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn headers(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>> {
+    if let Some(odd) = text.split(',').find(|pair| !pair.contains('=') && !pair.trim().is_empty()) {
+        bail!("OTEL_EXPORTER_OTLP_HEADERS: `{}` is no `name=value`", odd.trim());
+    }
+    let header = |(key, value): (String, String)| {
+        let bad = || anyhow!("OTEL_EXPORTER_OTLP_HEADERS: `{key}` is no header that can be sent");
+        let name = key.to_ascii_lowercase().parse().map_err(|_| bad())?;
+        Ok((name, HeaderValue::from_str(&value).map_err(|_| bad())?))
+    };
+    pairs(text).map(header).collect()
+}
+
+/// What is said of this run in all that is sent, by `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`.
+pub fn resource(variables: Variables<'_>) -> Attributes {
+    let given = variables("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+    let text = |text: String| Data::Text(text.into());
+    let mut attributes: Attributes = pairs(&given).map(|(key, value)| (key, text(value))).collect();
+    if let Some(name) = variables("OTEL_SERVICE_NAME") {
+        attributes.retain(|(key, _)| key != "service.name");
+        attributes.push(("service.name".into(), text(name)));
+    }
+    attributes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(dest: &str, set: &[(&str, &str)]) -> Result<(Target, Target)> {
+        let variables =
+            |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        match Destination::new(dest, &variables)? {
+            Destination::Server { traces, metrics } => Ok((*traces, *metrics)),
+            Destination::File => bail!("a file"),
+        }
+    }
+
+    fn uris(dest: &str, set: &[(&str, &str)]) -> [String; 2] {
+        let (traces, metrics) = server(dest, set).unwrap();
+        [traces.uri.to_string(), metrics.uri.to_string()]
+    }
+
+    #[test]
+    fn a_base_gets_the_paths_of_the_signals() {
+        let http = ["http://localhost:4318/v1/traces", "http://localhost:4318/v1/metrics"];
+        assert_eq!(uris("", &[]), http);
+        assert_eq!(uris("http://localhost:4318/", &[]), http);
+        assert_eq!(uris("localhost:4318", &[]), http);
+        assert_eq!(uris("http://c/otel", &[])[0], "http://c/otel/v1/traces");
+        assert_eq!(uris("http://localhost:4318/v1/traces", &[]), http, "a base that has the path already");
+        let own = [
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t:1/x"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b"),
+        ];
+        assert_eq!(uris("", &own), ["http://t:1/x", "http://b/v1/metrics"]);
+        assert_eq!(uris("http://c:1", &own)[0], "http://c:1/v1/traces", "the command line wins");
+    }
+
+    #[test]
+    fn the_port_tells_grpc_unless_something_else_does() {
+        let protocol = |dest: &str, set: &[(&str, &str)]| server(dest, set).unwrap().0.protocol;
+        assert_eq!(protocol("http://c:4317", &[]), Protocol::Grpc);
+        assert_eq!(protocol("grpc://c:9", &[]), Protocol::Grpc);
+        assert_eq!(protocol("http://c:4318", &[]), Protocol::HttpProtobuf);
+        let json = [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")];
+        assert_eq!(protocol("http://c:4317", &json), Protocol::HttpJson);
+        let grpc = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
+        assert_eq!(uris("", &grpc)[1], format!("http://localhost:4317{}", Signal::Metrics.grpc_path()));
+        assert!(server("", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "carrier/pigeon")]).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_sent_to_is_said() {
+        for (dest, word) in [("ftp://c", "scheme"), ("http://", "`http://`"), ("file:", "path")] {
+            let error = Destination::new(dest, &|_| None).unwrap_err().to_string();
+            assert!(error.contains(word), "{dest}: {error}");
+        }
+        assert!(matches!(Destination::new("file:x", &|_| None), Ok(Destination::File)));
+    }
+
+    #[test]
+    fn headers_timeout_and_resource_come_from_the_environment() {
+        let set = [
+            ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Basic%20x%3D, b=2"),
+            ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "250"),
+        ];
+        let (traces, metrics) = server("", &set).unwrap();
+        assert_eq!(traces.headers[0].0, "authorization");
+        assert_eq!((traces.headers[0].1.to_str().unwrap(), traces.headers.len()), ("Basic x=", 2));
+        assert_eq!((traces.timeout.as_millis(), metrics.timeout.as_millis()), (250, 10_000));
+        let odd = server("", &[("OTEL_EXPORTER_OTLP_HEADERS", "authorization: Basic x")]).unwrap_err();
+        assert!(odd.to_string().contains("`authorization: Basic x` is no `name=value`"));
+        let compression = |name| server("", &[("OTEL_EXPORTER_OTLP_METRICS_COMPRESSION", name)]);
+        let (traces, metrics) = compression("gzip").unwrap();
+        assert_eq!((traces.gzip, metrics.gzip), (false, true));
+        assert!(!compression("none").unwrap().1.gzip);
+        assert!(compression("zip").unwrap_err().to_string().contains("expected gzip or none"));
+        let set = |name: &str| match name {
+            "OTEL_RESOURCE_ATTRIBUTES" => Some("service.name=a,deployment.environment.name=x%2Cy".into()),
+            "OTEL_SERVICE_NAME" => Some("b".to_owned()),
+            _ => None,
+        };
+        let expected = [("deployment.environment.name", "x,y"), ("service.name", "b")];
+        assert_eq!(resource(&set), expected.map(|(key, value)| (key.to_owned(), Data::Text(value.into()))));
+    }
+}

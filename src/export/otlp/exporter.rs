@@ -1,0 +1,161 @@
+//! Spans and metrics on their way to a receiver, or to a file of JSON lines.
+
+use super::destination::{Destination, environment};
+use super::outbox::Outbox;
+use super::{destination, process, traces};
+use crate::export;
+use anyhow::Result;
+use report::export::otlp::spans::{Batch, Settings};
+use report::export::otlp::traces::Parent;
+use report::export::otlp::{Attributes, Encoding, Request, Signal, metrics};
+use report::export::{End, Exporter, Record, Run};
+use report::metrics::Family;
+use runtime::clock::{Clock, SystemClock};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Spans of a request.
+const SPANS: u64 = 512;
+/// Bytes of a request: gRPC servers take 4 MiB unless told otherwise.
+const BYTES: usize = 2 << 20;
+/// Spans wait no longer than this for others.
+const DELAY: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub struct Otlp {
+    way: Way,
+    batch: Batch,
+    /// When the first span of the batch came.
+    since: Option<Instant>,
+    run: Arc<Run>,
+    given: Attributes,
+}
+
+enum Way {
+    Server(Outbox),
+    File(Box<dyn Write + Send>),
+    /// `OTEL_SDK_DISABLED`
+    Disabled,
+}
+
+impl Way {
+    fn encoding(&self, signal: Signal) -> Encoding {
+        match self {
+            Way::Server(outbox) => outbox.encoding(signal),
+            Way::File(_) | Way::Disabled => Encoding::Json,
+        }
+    }
+}
+
+/// Opens what `otlp=` names.
+///
+/// # Errors
+/// It names nothing that can be sent to, or a file that cannot be written.
+pub fn open(dest: &export::Destination, run: &Arc<Run>) -> Result<Box<dyn Exporter>> {
+    let disabled = environment("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let way = match Destination::new(dest.text(), &environment)? {
+        _ if disabled => {
+            dest.deliver(0);
+            dest.remark("nothing was sent: OTEL_SDK_DISABLED is true".into());
+            Way::Disabled
+        }
+        Destination::File => Way::File(dest.create()?),
+        Destination::Server { traces, metrics } => {
+            Way::Server(Outbox::start(dest.clone(), *traces, *metrics)?)
+        }
+    };
+    let mut given = destination::resource(&environment);
+    // Processes of a recording are not those of today.
+    let live = !dest.is_recorded();
+    if live {
+        let named = |key: &str| given.iter().any(|(known, _)| known == key);
+        let host: Vec<_> = process::host().into_iter().filter(|(key, _)| !named(key)).collect();
+        given.extend(host);
+    }
+    let settings = Settings {
+        given: given.clone(),
+        encoding: way.encoding(Signal::Traces),
+        per: dest.trace_per().clone(),
+        sampler: traces::sampler(&environment)?,
+        parent: environment("TRACEPARENT").as_deref().and_then(Parent::parse),
+        describe: live.then_some(process::describe),
+    };
+    let batch = Batch::new(run.clone(), settings);
+    Ok(Box::new(Otlp { way, batch, since: None, run: run.clone(), given }))
+}
+
+impl Otlp {
+    fn send_spans(&mut self) -> io::Result<()> {
+        self.since = None;
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let request = self.batch.take();
+        self.send(request)
+    }
+
+    fn send(&mut self, request: Request) -> io::Result<()> {
+        match &mut self.way {
+            Way::File(file) => {
+                file.write_all(&request.body)?;
+                file.write_all(b"\n")
+            }
+            Way::Server(outbox) => outbox.send(request),
+            Way::Disabled => Ok(()),
+        }
+    }
+}
+
+impl Exporter for Otlp {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        if matches!(self.way, Way::Disabled) {
+            return Ok(());
+        }
+        self.batch.add(record);
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        match self.batch.len() >= SPANS || self.batch.bytes() >= BYTES || since.elapsed() >= DELAY {
+            true => self.send_spans(),
+            false => Ok(()),
+        }
+    }
+
+    fn metrics(&mut self, families: &[Family], boot_ns: u64) -> io::Result<()> {
+        let wall = |boot_ns| self.run.wall_ns(boot_ns).max(0) as u64;
+        let period = metrics::Period { start_ns: wall(self.run.start_ns), end_ns: wall(boot_ns) };
+        let encoding = self.way.encoding(Signal::Metrics);
+        self.send(metrics::request(families, period, &self.run, &self.given, encoding))?;
+        self.flush()
+    }
+
+    fn pending(&self) -> u64 {
+        let on_their_way = if let Way::Server(outbox) = &self.way { outbox.pending() } else { 0 };
+        self.batch.len() + on_their_way
+    }
+
+    /// A process that makes no calls any more ends its trace, too.
+    fn idle(&mut self) -> io::Result<()> {
+        self.batch.end_traces(SystemClock.boot_ns());
+        self.send_spans()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send_spans()?;
+        match &mut self.way {
+            Way::File(file) => file.flush(),
+            Way::Server(_) | Way::Disabled => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, _: &End) -> io::Result<()> {
+        self.batch.end_traces(u64::MAX);
+        self.flush()?;
+        if let Way::Server(outbox) = &mut self.way {
+            outbox.finish();
+        }
+        Ok(())
+    }
+}

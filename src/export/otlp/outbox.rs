@@ -1,0 +1,208 @@
+//! Requests on their way to a receiver: several at once, the others waiting within a bound of bytes.
+//!
+//! ```text
+//! thread of the export -> room for the bytes -> queue -> [request, request, ...] -> receiver
+//! ```
+//!
+//! While the run goes on a request is tried again for minutes: a receiver may be restarted meanwhile. Once the run has ended there
+//! is one deadline for all that is left.
+
+use super::client::{Client, Sent};
+use super::destination::Target;
+use crate::export::Destination;
+use anyhow::{Context, Result};
+use report::export::otlp::{Encoding, Request, Signal};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+/// Bytes of requests that wait at most: some 400 000 spans, which is twenty seconds of 20 000 a second.
+const BYTES: usize = 128 << 20;
+/// Requests that are sent at a time.
+const AT_ONCE: usize = 8;
+/// A request is given up after so long while the run goes on.
+const GIVE_UP: Duration = Duration::from_secs(300);
+/// Between two looks whether the deadline is over.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// See the module.
+pub struct Outbox {
+    shared: Arc<Shared>,
+    requests: Option<UnboundedSender<Request>>,
+    thread: Option<JoinHandle<()>>,
+    encodings: [Encoding; 2],
+}
+
+struct Shared {
+    dest: Destination,
+    targets: [Target; 2],
+    waiting: Mutex<Waiting>,
+    /// A request is no longer on its way.
+    settled: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    bytes: usize,
+    items: u64,
+    /// Connections that nobody uses, by signal.
+    idle: [Vec<Client>; 2],
+}
+
+/// Which target a request is for.
+fn index(signal: Signal) -> usize {
+    match signal {
+        Signal::Traces => 0,
+        Signal::Metrics => 1,
+    }
+}
+
+impl Outbox {
+    /// Starts the thread that sends.
+    ///
+    /// # Errors
+    /// There is no thread or no event loop for it.
+    pub fn start(dest: Destination, traces: Target, metrics: Target) -> Result<Outbox> {
+        dest.deliver(0);
+        let targets = [traces, metrics];
+        let encodings = [0, 1].map(|at: usize| targets[at].protocol.encoding());
+        let shared =
+            Arc::new(Shared { dest, targets, waiting: Mutex::default(), settled: Condvar::default() });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("no event loop for the network")?;
+        let (requests, queue) = unbounded_channel();
+        let own = shared.clone();
+        let send = move || runtime.block_on(send_all(queue, own));
+        let thread = std::thread::Builder::new().name("ct-otlp-send".into()).spawn(send)?;
+        Ok(Outbox { shared, requests: Some(requests), thread: Some(thread), encodings })
+    }
+
+    /// How requests of a signal have to be encoded.
+    pub fn encoding(&self, signal: Signal) -> Encoding {
+        self.encodings[index(signal)]
+    }
+
+    /// Items that are on their way.
+    pub fn pending(&self) -> u64 {
+        self.shared.lock().items
+    }
+
+    /// Takes a request; waits for room.
+    ///
+    /// # Errors
+    /// The thread has died.
+    pub fn send(&self, request: Request) -> io::Result<()> {
+        let mut waiting = self.shared.lock();
+        while waiting.bytes > 0 && waiting.bytes + request.body.len() > BYTES && !self.shared.is_over() {
+            let woken = self.shared.settled.wait_timeout(waiting, LOOK);
+            waiting = woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+        waiting.bytes += request.body.len();
+        waiting.items += request.items;
+        drop(waiting);
+        let died = || io::Error::other("the thread that sends died; this is a bug in cudatrace");
+        self.requests.as_ref().ok_or_else(died)?.send(request).map_err(|_| died())
+    }
+
+    /// Waits until nothing is on its way any more.
+    pub fn finish(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whether nothing is waited for any more: the run ended a request's time ago, or somebody wants the end at once.
+    fn is_over(&self) -> bool {
+        self.dest.is_abandoned() || self.dest.closed_at().is_some_and(|at| at.elapsed() >= self.patience())
+    }
+
+    /// How long the end of a run waits.
+    fn patience(&self) -> Duration {
+        self.targets.iter().map(|target| target.timeout).max().unwrap_or_default()
+    }
+
+    /// How long one request is tried again. What comes from a recording can be sent another time.
+    fn patience_of(&self, signal: Signal) -> Duration {
+        let timeout = self.targets[index(signal)].timeout;
+        if self.dest.is_recorded() { timeout } else { timeout.max(GIVE_UP) }
+    }
+
+    async fn over(&self) {
+        while !self.is_over() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Sends a request until it is taken or given up.
+    async fn deliver(self: Arc<Shared>, request: Request) {
+        let at = index(request.signal);
+        let known = self.lock().idle[at].pop();
+        let mut client = known.unwrap_or_else(|| Client::new(self.targets[at].clone()));
+        let (begun, patience) = (Instant::now(), self.patience_of(request.signal));
+        let fails = |reason| self.dest.set_obstacle(Some(reason));
+        let sent = tokio::select! {
+            biased;
+            () = self.over() => {
+                let waited = || format!("no answer after {:.1?}", begun.elapsed());
+                Sent::Failed(self.dest.obstacle().unwrap_or_else(waited))
+            }
+            sent = client.send(&request, patience, &fails) => sent,
+        };
+        match sent {
+            Sent::Taken { refused, message } => {
+                self.dest.set_obstacle(None);
+                self.dest.deliver(request.items.saturating_sub(refused));
+                match refused {
+                    0 if message.is_empty() => {}
+                    0 => self.dest.remark(format!("the receiver says: {}", message.escape_debug())),
+                    _ => {
+                        let reason = format!("the receiver refused some: {}", message.escape_debug());
+                        self.dest.lose(refused, reason);
+                    }
+                }
+            }
+            Sent::Failed(reason) => self.dest.lose(request.items, reason),
+        }
+        let mut waiting = self.lock();
+        waiting.bytes -= request.body.len();
+        waiting.items -= request.items;
+        waiting.idle[at].push(client);
+        self.settled.notify_all();
+    }
+}
+
+/// Sends what comes until nothing more does and all is settled.
+async fn send_all(mut queue: UnboundedReceiver<Request>, shared: Arc<Shared>) {
+    let mut on_their_way = JoinSet::new();
+    loop {
+        while on_their_way.len() >= AT_ONCE {
+            on_their_way.join_next().await;
+        }
+        tokio::select! {
+            request = queue.recv() => match request {
+                Some(request) => _ = on_their_way.spawn(shared.clone().deliver(request)),
+                None => break,
+            },
+            Some(_) = on_their_way.join_next(), if !on_their_way.is_empty() => {}
+        }
+    }
+    while on_their_way.join_next().await.is_some() {}
+}

@@ -1,0 +1,168 @@
+//! What the kernel says of its tracepoints, for the catalog.
+
+use lang::catalog::debug_info::TypeId;
+use lang::catalog::{KERNEL, RecordField, RecordKind, Tracepoint, debug_info};
+use runtime::btf::{self, PassedKind};
+use runtime::tracefs::{self, TracepointField};
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+/// The kernel that we run on.
+#[derive(Debug)]
+pub struct Running;
+
+impl host::Kernel for Running {
+    fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
+        let format = tracefs::tracepoint_format(category, event).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => "this kernel has none".to_string(),
+            io::ErrorKind::PermissionDenied => "only root may read tracefs".to_string(),
+            _ => error.to_string(),
+        })?;
+        // Programs may not read the head that all records have.
+        let own = format.fields.into_iter().filter(|field| !field.name.starts_with("common_"));
+        Ok(Tracepoint { fields: own.map(field).collect() })
+    }
+
+    fn tracepoints(&self) -> Vec<(String, String)> {
+        tracefs::tracepoints().unwrap_or_default()
+    }
+
+    fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
+        let passed = btf::raw_tracepoint(event).ok_or_else(|| match btf::is_there() {
+            true => "this kernel has none",
+            false => "this kernel has no BTF, which says what it passes on",
+        })?;
+        let fields = passed.into_iter().enumerate().map(|(at, passed)| RecordField {
+            name: passed.name,
+            offset: 8 * at as u32,
+            kind: match passed.kind {
+                PassedKind::Int { bytes, signed } => RecordKind::Int { bytes, signed },
+                PassedKind::Pointer(Some(name)) => RecordKind::PointerTo(name),
+                PassedKind::Pointer(None) => RecordKind::Pointer { text: false },
+                PassedKind::Other => RecordKind::Other("struct".into()),
+            },
+        });
+        Ok(Tracepoint { fields: fields.collect() })
+    }
+
+    fn raw_tracepoints(&self) -> Vec<String> {
+        btf::raw_tracepoints()
+    }
+
+    fn field(&self, of: &str, field: &str) -> Option<u32> {
+        let known = &mut FIELDS.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = known.iter().find(|known| known.of == of && known.field == field);
+        if let Some(asked) = asked {
+            return asked.offset;
+        }
+        let offset = btf::kernel_fields([(of, field)]).map(|[offset]| offset);
+        known.push(Asked { of: of.to_owned(), field: field.to_owned(), offset });
+        offset
+    }
+
+    fn type_named(&self, name: &str) -> Option<u64> {
+        btf::kernel_type_named(name).map(u64::from)
+    }
+
+    fn enum_with(&self, constant: &str) -> Option<u64> {
+        btf::kernel_enum_with(constant).map(u64::from)
+    }
+
+    fn declared_type(&self, at: u64) -> Option<debug_info::Type> {
+        btf::kernel_type(at.try_into().ok()?).map(declared)
+    }
+}
+
+/// A type as debug information has it.
+fn declared(ty: btf::Type) -> debug_info::Type {
+    let id = |at: u32| TypeId { file: KERNEL, at: at.into() };
+    let kind = match ty.kind {
+        btf::Kind::Void => debug_info::Kind::Void,
+        btf::Kind::Bool => debug_info::Kind::Bool,
+        // BTF tells `char` from numbers by its name alone.
+        btf::Kind::Int { bytes: 1, .. } if ty.name == "char" => {
+            debug_info::Kind::Int { bytes: 1, signed: true }
+        }
+        btf::Kind::Int { bytes, signed } => debug_info::Kind::Int { bytes, signed },
+        btf::Kind::Enum { bytes, signed, variants } => debug_info::Kind::Enum { bytes, signed, variants },
+        btf::Kind::Pointer(to) => debug_info::Kind::Pointer(to.map(id)),
+        btf::Kind::Array(element, count) => debug_info::Kind::Array(id(element), count),
+        btf::Kind::Other(size) => debug_info::Kind::Other { size },
+        btf::Kind::Struct { size, fields } => {
+            let field = |field: btf::Field| debug_info::Field {
+                name: field.name,
+                offset: field.offset,
+                ty: id(field.ty),
+                bits: field.bits,
+            };
+            debug_info::Kind::Struct { size, fields: fields.into_iter().map(field).collect() }
+        }
+    };
+    debug_info::Type { name: ty.name, kind }
+}
+
+/// A field that somebody asked for.
+struct Asked {
+    of: String,
+    field: String,
+    offset: Option<u32>,
+}
+
+/// Each question takes a pass over all of the kernel's types.
+static FIELDS: Mutex<Vec<Asked>> = Mutex::new(Vec::new());
+
+fn field(field: TracepointField) -> RecordField {
+    let declared = field.declared.as_str();
+    let stars = declared.matches('*').count();
+    let kind = match field.size {
+        size if declared.starts_with("char[") => RecordKind::Text(size),
+        _ if declared == "__data_loc char[]" => RecordKind::LocatedText,
+        _ if declared.contains('[') => array(&field).unwrap_or(RecordKind::Other(field.declared)),
+        8 if struct_behind(declared).is_some() => {
+            RecordKind::PointerTo(struct_behind(declared).unwrap_or_default())
+        }
+        8 if declared.ends_with('*') && declared.contains("char") && stars == 2 => RecordKind::Texts,
+        8 if declared.ends_with('*') => RecordKind::Pointer { text: declared.contains("char") && stars == 1 },
+        size @ (1 | 2 | 4 | 8) => RecordKind::Int { bytes: size as u8, signed: field.signed },
+        _ => RecordKind::Other(field.declared),
+    };
+    RecordField { name: field.name, offset: field.offset, kind }
+}
+
+/// `x` of `const struct x *`
+fn struct_behind(declared: &str) -> Option<String> {
+    let name = declared.strip_prefix("const ").unwrap_or(declared).strip_prefix("struct ")?;
+    let name = name.strip_suffix('*')?.trim_end().trim_end_matches("__user").trim_end();
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    is_name.then(|| name.to_owned())
+}
+
+/// `unsigned long[6]`
+fn array(field: &TracepointField) -> Option<RecordKind> {
+    let (_, dimension) = field.declared.split_once('[')?;
+    let count: u32 = dimension.strip_suffix(']')?.parse().ok().filter(|&count| count > 0)?;
+    let bytes = field.size / count;
+    let whole = matches!(bytes, 1 | 2 | 4 | 8) && bytes * count == field.size;
+    whole.then_some(RecordKind::Array { bytes: bytes as u8, signed: field.signed, count })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declarations_of_c_have_their_kinds() {
+        let kind = |declared: &str, size| {
+            let (name, declared) = ("x".into(), declared.to_string());
+            field(TracepointField { name, offset: 8, size, signed: true, declared }).kind
+        };
+        assert_eq!(kind("char[16]", 16), RecordKind::Text(16));
+        assert_eq!(kind("__data_loc char[]", 4), RecordKind::LocatedText);
+        assert_eq!(kind("const char *", 8), RecordKind::Pointer { text: true });
+        assert_eq!(kind("const char *const *", 8), RecordKind::Texts);
+        assert_eq!(kind("pid_t", 4), RecordKind::Int { bytes: 4, signed: true });
+        assert_eq!(kind("long[6]", 48), RecordKind::Array { bytes: 8, signed: true, count: 6 });
+        assert_eq!(kind("struct x[2]", 48), RecordKind::Other("struct x[2]".into()));
+        assert_eq!(kind("__data_loc u8[]", 4), RecordKind::Other("__data_loc u8[]".into()));
+    }
+}

@@ -1,0 +1,218 @@
+//! Ids to text: symbols, stacks, times, users and more of this machine, for the sinks.
+
+mod lookup;
+pub mod process_facts;
+pub mod processes;
+
+use crate::console::Messages;
+use host::Symbols;
+use report::{Frame, Names};
+use runtime::StackStore;
+use runtime::clock::Epoch;
+use runtime::process::{Mapped, Mapping, Place};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use wire::Manifest;
+use wire::types::Lookup;
+use wire::unwind::Stop;
+
+/// What the sinks ask.
+pub struct MachineNames {
+    symbols: RefCell<Symbols>,
+    stacks: Arc<StackStore>,
+    epoch: Epoch,
+    zone: jiff::tz::TimeZone,
+    /// By process.
+    programs: RefCell<HashMap<u32, Option<Arc<str>>>>,
+    /// Names of kernels in the forms that were asked for: taking one apart costs more than the rest of a launch.
+    kernels: RefCell<HashMap<(Lookup, i64), String>>,
+    /// Those that keys of maps name.
+    pub processes: processes::Processes,
+    /// Threads that we kept waiting, and the boot-clock times between which.
+    waits: RefCell<Vec<(u32, Range<u64>)>>,
+    /// Stacks that were printed and do not go on to their start, by the reason.
+    cut: RefCell<BTreeMap<&'static str, u64>>,
+}
+
+impl MachineNames {
+    /// Names for a session whose stacks are in `stacks`; `epoch` relates the run's clocks. The manifest says in which form.
+    pub fn new(stacks: Arc<StackStore>, epoch: Epoch, manifest: &Manifest) -> MachineNames {
+        MachineNames {
+            symbols: RefCell::new(Symbols::new(manifest.source_lines, !manifest.mangled)),
+            stacks,
+            epoch,
+            zone: jiff::tz::TimeZone::system(),
+            programs: RefCell::default(),
+            kernels: RefCell::default(),
+            processes: processes::Processes::default(),
+            waits: RefCell::default(),
+            cut: RefCell::default(),
+        }
+    }
+
+    /// We have kept a thread waiting between two boot-clock times.
+    pub fn waited(&self, tid: u32, times: Range<u64>) {
+        self.waits.borrow_mut().push((tid, times));
+    }
+
+    /// Keeps what is mapped in a process, so that its addresses have names after it has ended.
+    pub fn remember(&self, pid: u32) {
+        if let Some(program) = process_facts::of(pid).program() {
+            self.programs.borrow_mut().insert(pid, Some(program));
+        }
+        self.symbols.borrow_mut().remember(pid);
+    }
+
+    /// A thread of the process is about to map a file at a place that it has said.
+    pub fn expect(&self, pid: u32, mapping: &Mapping, place: &Place) {
+        let Place { start, end, offset } = *place;
+        self.symbols.borrow_mut().expect(pid, start..end, offset, &mapping.open, &mapping.shown);
+    }
+
+    /// A process has mapped a file, and may end before anybody looks.
+    pub fn hear(&self, mapped: &Mapped) {
+        let Place { start, end, offset } = mapped.place;
+        let path = mapped.path.clone();
+        self.symbols.borrow_mut().hear(mapped.pid, start..end, offset, mapped.inode.number, path);
+    }
+
+    /// The process maps something new.
+    pub fn outdate(&self, pid: u32) {
+        self.symbols.borrow_mut().outdate(pid);
+    }
+}
+
+impl MachineNames {
+    /// Reports the stacks that were printed and do not go on to their start.
+    pub fn say_cut(&self, messages: &Messages) {
+        for (why, count) in self.cut.borrow().iter() {
+            let (stacks, last) = if *count == 1 {
+                ("stack is", "its last frame")
+            } else {
+                ("stacks are", "their last frames")
+            };
+            messages.note(&format!("{count} printed {stacks} cut at {last}: {why}"));
+        }
+    }
+
+    /// The name of a kernel by its number, in a form.
+    fn kernel(&self, what: Lookup, number: i64, form: impl Fn(&str) -> String) -> String {
+        if let Some(known) = self.kernels.borrow().get(&(what, number)) {
+            return known.clone();
+        }
+        let told = self.stacks.kernel_name(number as u64);
+        let told = told.map(|name| String::from_utf8_lossy(&name).into_owned());
+        let Some(name) = told.or_else(|| self.kernel_of_host(number)) else {
+            return format!("<kernel {number:#x}>");
+        };
+        let name = form(&name);
+        self.kernels.borrow_mut().insert((what, number), name.clone());
+        name
+    }
+}
+
+/// What nvcc puts before the names of the functions that it makes to launch kernels.
+const STUB: &str = "__device_stub_";
+
+impl MachineNames {
+    /// The kernel that a function of the host stands for: it has the kernel's own name, where the program has symbols.
+    fn kernel_of_host(&self, number: i64) -> Option<String> {
+        let (pid, address) = self.stacks.kernel_place(number as u64)?;
+        let symbol = self.symbols.borrow_mut().function_at(pid, address);
+        let name = symbol.as_deref().map(|symbol| symbol.strip_prefix(STUB).unwrap_or(symbol));
+        Some(name.unwrap_or("<unknown kernel>").to_owned())
+    }
+}
+
+/// As `nvidia-smi -L` writes the UUID of a GPU.
+fn uuid(bytes: Option<[u8; 16]>) -> String {
+    let Some(bytes) = bytes else { return lookup::UNKNOWN.into() };
+    let number = u128::from_be_bytes(bytes);
+    let part = |from: u32, digits: u32| (number >> from) & ((1 << (4 * digits)) - 1);
+    let (a, b, c, d, e) = (part(96, 8), part(80, 4), part(64, 4), part(48, 4), part(0, 12));
+    format!("GPU-{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
+}
+
+impl MachineNames {
+    fn kernel_symbol(&self, address: u64) -> String {
+        let frame = self.symbols.borrow_mut().kernel(address);
+        frame.symbol.unwrap_or_else(|| format!("{address:#x}"))
+    }
+}
+
+fn frame(found: host::Frame) -> Frame {
+    let host::Frame { symbol, offset, address, module, source, inlined } = found;
+    Frame { address, symbol, offset, module, source, inlined }
+}
+
+impl Names for MachineNames {
+    fn user_symbol(&self, tgid: u32, address: u64) -> String {
+        let frames = self.symbols.borrow_mut().user(tgid, address);
+        let whole = frames.into_iter().find(|found| !found.inlined).map(frame).unwrap_or_default();
+        let place = whole.place();
+        whole.symbol.or(place).unwrap_or_else(|| format!("{address:#x}"))
+    }
+
+    fn stack(&self, user: bool, tgid: u32, addresses: &[u64]) -> Vec<Frame> {
+        let mut symbols = self.symbols.borrow_mut();
+        let frames = addresses.iter().flat_map(|&address| {
+            if user { symbols.user(tgid, address) } else { vec![symbols.kernel(address)] }
+        });
+        frames.map(frame).collect()
+    }
+
+    fn file_place(&self, tgid: u32, address: u64) -> Option<(String, u64)> {
+        self.symbols.borrow_mut().file_place(tgid, address)
+    }
+
+    fn waited_ns(&self, tid: u32, from_ns: u64, to_ns: u64) -> u64 {
+        let waits = self.waits.borrow();
+        let inside = waits.iter().filter(|(waiting, _)| *waiting == tid);
+        inside.map(|(_, times)| times.end.min(to_ns).saturating_sub(times.start.max(from_ns))).sum()
+    }
+
+    fn program(&self, pid: u32) -> Option<Arc<str>> {
+        self.programs.borrow_mut().entry(pid).or_insert_with(|| process_facts::of(pid).program()).clone()
+    }
+
+    fn process(&self, pid: u32) -> report::metrics::Process {
+        self.processes.process(pid)
+    }
+
+    fn device(&self, pid: u32, number: u32) -> report::metrics::Device {
+        self.processes.device(pid, number)
+    }
+
+    fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64> {
+        let addresses = self.stacks.addresses(map, id);
+        if let Some(stop) = addresses.last().and_then(|&last| Stop::of(last)) {
+            *self.cut.borrow_mut().entry(stop.words()).or_default() += 1;
+        }
+        addresses
+    }
+
+    fn wall_clock_ns(&self, boot_ns: u64) -> i128 {
+        self.epoch.wall_ns(boot_ns)
+    }
+
+    fn strftime(&self, format: &str, wall_ns: i128) -> String {
+        let Ok(time) = jiff::Timestamp::from_nanosecond(wall_ns) else { return wall_ns.to_string() };
+        // bpftrace's %f is microseconds, six digits.
+        let format = format.replace("%f", "%6f");
+        let zoned = time.to_zoned(self.zone.clone());
+        jiff::fmt::strtime::format(format.as_bytes(), &zoned).unwrap_or_else(|error| format!("<{error}>"))
+    }
+
+    fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {
+        match what {
+            Lookup::Kernel => self.kernel(what, number, report::kernel_names::short),
+            Lookup::KernelFull => self.kernel(what, number, report::kernel_names::full),
+            Lookup::KernelMangled => self.kernel(what, number, str::to_owned),
+            Lookup::DeviceUuid => uuid(self.stacks.device_uuid(number as u64)),
+            Lookup::Ksym => self.kernel_symbol(number as u64),
+            _ => lookup::text(what, number),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Maps that the script declared by process (`let @m = processhash(N)`): the keys of processes that have ended are deleted.
+
+use crate::timer::Timer;
+use host::process;
+use runtime::Session;
+use runtime::run::{Next, Watch};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+/// Looks at least this far apart.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A look takes one part of so many of the time.
+const SHARE: u32 = 50;
+
+/// Deletes keys of processes that have ended.
+pub struct EndedProcesses {
+    timer: Timer,
+    next: Instant,
+    /// When the processes began that had keys at the last look.
+    started: HashMap<u32, u64>,
+}
+
+impl EndedProcesses {
+    /// # Errors
+    /// Those of timerfd_create(2).
+    pub fn new() -> io::Result<EndedProcesses> {
+        Ok(EndedProcesses { timer: Timer::new(PAUSE, PAUSE)?, next: Instant::now(), started: HashMap::new() })
+    }
+
+    fn delete(&mut self, session: &Session) {
+        let mut now: HashMap<u32, Option<u64>> = HashMap::new();
+        // Of processes outside of our pid namespace nothing can be seen, though they run.
+        let sees_all = process::sees_all_pids();
+        let deleted = session.delete_ended(&mut |pid| {
+            let started = *now.entry(pid).or_insert_with(|| process::started(pid));
+            match self.started.get(&pid) {
+                Some(before) => started != Some(*before),
+                None => started.is_none() && sees_all,
+            }
+        });
+        // What could not be read or deleted now is tried again.
+        if deleted.is_ok() {
+            self.started = now.into_iter().filter_map(|(pid, started)| Some((pid, started?))).collect();
+        }
+    }
+}
+
+impl Watch for EndedProcesses {
+    fn fd(&self) -> RawFd {
+        self.timer.fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        self.timer.take();
+        let start = Instant::now();
+        if start >= self.next {
+            self.delete(session);
+            self.next = start + start.elapsed() * SHARE;
+        }
+        Next::Continue
+    }
+}

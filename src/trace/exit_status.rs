@@ -1,0 +1,175 @@
+//! From how a run ended to the exit status.
+
+use crate::Failure;
+use crate::console::Messages;
+use anyhow::anyhow;
+use host::process;
+use runtime::process::Child;
+use runtime::signals::StopSignals;
+use runtime::{AttachError, Ending, Reason, Session};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// So many perf events on their way out are not worth a word: they take a second or two.
+const FEW_EVENTS: usize = 16;
+
+/// Says what went wrong at the end; gives the exit status. If it was not the program that ended the trace, nor the script, nor
+/// the user, the program runs to its end first, or until one of the signals.
+pub fn status(
+    ending: &Ending,
+    program: Option<(Child, &StopSignals)>,
+    messages: &Messages,
+) -> Result<u8, Failure> {
+    messages.detail(|| format!("detached in {:?}", ending.detached.after));
+    if ending.detached.left_behind && ending.detached.events > FEW_EVENTS {
+        messages.note(
+            "this kernel takes uprobes away one after the other: a process `ct-detach` goes on with that",
+        );
+    }
+    if ending.unknown > 0 {
+        messages.lost(&format!("{} records could not be read; this is a bug in cudatrace", ending.unknown));
+    }
+    if ending.after_exit > 0 {
+        messages.lost(&format!("{} events came after exit() and were not printed", ending.after_exit));
+    }
+    if ending.commands_skipped > 0 {
+        messages.lost(&format!(
+            "{} commands of system() were still queued at the end and were not run",
+            ending.commands_skipped
+        ));
+    }
+    match &ending.reason {
+        Reason::Exit(code) => Ok(*code as u8),
+        Reason::Sink(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            program.map_or(Ok(0), |(child, signals)| outlive(child, signals))
+        }
+        Reason::Sink(error) => {
+            let error = anyhow!("cannot write the output: {error}; what was still to be said is lost");
+            failed(Failure::wrong(error), program, messages)
+        }
+        Reason::Kernel(error) => {
+            let error = anyhow!("the kernel failed us in mid-run: {error}");
+            failed(Failure::loading(error), program, messages)
+        }
+        Reason::TargetsEnded => match program {
+            Some((mut child, _)) => {
+                let status = child.wait().map_err(Failure::loading)?;
+                if let Some(signal) = status.signal() {
+                    messages.note(&format!("the program was killed by {}", signal_name(signal)));
+                }
+                Ok(as_shell(status))
+            }
+            None => Ok(0),
+        },
+        Reason::Tried { failed } => Ok(u8::from(*failed > 0)),
+        Reason::Signal(_) | Reason::Watch => Ok(0),
+    }
+}
+
+/// Reports at once what has ended the trace, and lets the program run to its end.
+fn failed(
+    failure: Failure,
+    program: Option<(Child, &StopSignals)>,
+    messages: &Messages,
+) -> Result<u8, Failure> {
+    let Some((child, signals)) = program else { return Err(failure) };
+    messages.error(&failure.error);
+    messages.note("the trace has ended; the program goes on");
+    outlive(child, signals)?;
+    Ok(failure.status)
+}
+
+/// Waits for the end of the program, and gives its status; a signal that would have ended the trace ends both.
+fn outlive(mut child: Child, signals: &StopSignals) -> Result<u8, Failure> {
+    let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut waits = [child.pidfd().as_raw_fd(), signals.fd()].map(readable);
+    // SAFETY: pointer and length of one array.
+    while unsafe { libc::poll(waits.as_mut_ptr(), 2, -1) } < 0 {}
+    match child.try_wait() {
+        Some(status) => Ok(as_shell(status)),
+        None => Ok(signals.take().map_or(0, |signal| 128 + signal as u8)),
+    }
+}
+
+/// Reports that an empty output is the whole: most likely no probe was hit.
+pub fn say_no_output(ending: &Ending, probes: usize, messages: &Messages) {
+    let is_complete = matches!(ending.reason, Reason::TargetsEnded | Reason::Signal(_));
+    match probes {
+        _ if !is_complete => {}
+        0 => {}
+        1 => messages.note("no output: the probe printed and kept nothing (was it hit?)"),
+        many => messages
+            .note(&format!("no output: none of {many} probes printed or kept anything (were they hit?)")),
+    }
+}
+
+/// Of so many processes that go on the names are said.
+const NAMED: usize = 3;
+
+/// Says which children of what was traced go on, as those of a command that puts itself in the background.
+/// Processes of `-p` are not among them.
+pub fn say_survivors(ending: &Ending, session: &Session, pids: &[u32], messages: &Messages) {
+    if !matches!(ending.reason, Reason::TargetsEnded) || !process::sees_all_pids() {
+        return;
+    }
+    let alive: Vec<u32> =
+        session.traced().into_iter().filter(|pid| !pids.contains(pid) && process::is_alive(*pid)).collect();
+    let name = |&pid: &u32| Some(format!("{pid} ({})", process::comm(pid)?.escape_debug()));
+    let names: Vec<String> = alive.iter().filter_map(name).take(NAMED).collect();
+    if let Some(first) = alive.first() {
+        let more =
+            if alive.len() > NAMED { format!(" and {} more", alive.len() - NAMED) } else { String::new() };
+        let names = names.join(", ");
+        messages.note(&format!(
+            "its children go on and are traced no longer: {names}{more}; `-p {first}` traces one"
+        ));
+    }
+}
+
+/// Why nothing was attached: as a shell says of a command that was interrupted, or the kernel's reason.
+pub fn not_attached(error: AttachError, signals: &StopSignals) -> Failure {
+    match signals.take() {
+        Some(signal) if matches!(error, AttachError::Stopped { .. }) => {
+            Failure { status: 128 + signal as u8, ..Failure::loading(error) }
+        }
+        _ => Failure::loading(error),
+    }
+}
+
+/// Signals that end programs, by their numbers on all machines that Linux shares them on.
+const SIGNALS: [(i32, &str); 13] = [
+    (libc::SIGHUP, "SIGHUP"),
+    (libc::SIGINT, "SIGINT"),
+    (libc::SIGQUIT, "SIGQUIT"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGTRAP, "SIGTRAP"),
+    (libc::SIGABRT, "SIGABRT"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGKILL, "SIGKILL"),
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGPIPE, "SIGPIPE"),
+    (libc::SIGALRM, "SIGALRM"),
+    (libc::SIGTERM, "SIGTERM"),
+];
+
+/// `SIGSEGV`, or `signal 34` of one without a usual name.
+pub fn signal_name(signal: i32) -> String {
+    let known = SIGNALS.iter().find(|(number, _)| *number == signal);
+    known.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
+}
+
+/// `, killed by SIGSEGV`, ` with status 0`: for the end of a sentence.
+pub fn in_words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (None, Some(signal)) => format!(", killed by {}", signal_name(signal)),
+        (code, _) => format!(" with status {}", code.unwrap_or_default()),
+    }
+}
+
+/// The exit status as a shell gives it: 128 and the signal's number for a program that was killed.
+fn as_shell(status: ExitStatus) -> u8 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1) as u8
+}

@@ -1,0 +1,384 @@
+//! Libraries that appear while a script runs. A program that we started waits until they are attached; of others we
+//! hear when it has happened.
+
+use super::script_set::Scripts;
+use super::unwinder::Unwinder;
+use crate::console::Messages;
+use crate::symbolize::MachineNames;
+use host::{Identity, Machine, process, untrusted_file};
+use runtime::clock::{Clock, SystemClock};
+use runtime::process::{Mapped, MappedInode, Mapping, MappingWatch, Mappings, Question};
+use runtime::run::{Next, Watch};
+use runtime::{Session, UnwindMaps};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashSet;
+use std::fs::{File, Metadata};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Who wants to hear of files that appear.
+pub struct Extender<'a> {
+    /// What may probe them.
+    pub scripts: &'a Scripts<'a>,
+    machine: &'a Machine,
+    /// Where symbols of stacks come from.
+    pub names: &'a MachineNames,
+    unwinder: OnceCell<Unwinder<'a>>,
+    /// Where notes and warnings go.
+    pub messages: &'a Messages,
+    /// Devices and inodes of files that were mapped while it ran, by any process that we heard of.
+    heard: RefCell<HashSet<(u64, u64)>>,
+    /// Names of the libraries among them that were probed.
+    probed_late: RefCell<HashSet<String>>,
+    /// Some were missed, or may have been.
+    hears_badly: Cell<bool>,
+    /// Files that were overwritten.
+    overwritten: Cell<usize>,
+}
+
+impl<'a> Extender<'a> {
+    /// Extends `scripts`.
+    pub fn new(
+        scripts: &'a Scripts<'a>,
+        machine: &'a Machine,
+        names: &'a MachineNames,
+        unwinder: Option<Unwinder<'a>>,
+        messages: &'a Messages,
+    ) -> Extender<'a> {
+        let unwinder = unwinder.map(OnceCell::from).unwrap_or_default();
+        let (heard, probed_late, hears_badly, overwritten) = Default::default();
+        Extender { scripts, machine, names, unwinder, messages, heard, probed_late, hears_badly, overwritten }
+    }
+
+    /// Says that probes were attached to a file that was loaded meanwhile.
+    fn note_attached(&self, more: usize, file: &Path, how: &str) {
+        let (name, s) = (file.file_name().unwrap_or_default().display(), if more == 1 { "" } else { "s" });
+        self.messages.note(&format!("Attached {more} more probe{s} to `{name}` ({how})"));
+    }
+
+    /// A file that may be this one was mapped while the script ran.
+    pub fn has_heard_of(&self, file: &Identity) -> bool {
+        self.heard.borrow().iter().any(|&(device, inode)| file.may_be(device, inode))
+    }
+
+    /// Whether a library that came late was probed as `target`: `libcuda`.
+    pub fn has_probed_late(&self, target: &str) -> bool {
+        let stem = format!("lib{}.so", target.trim_start_matches("lib"));
+        self.probed_late.borrow().iter().any(|name| name.starts_with(&stem))
+    }
+
+    fn probed(&self, library: &Path) {
+        let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.probed_late.borrow_mut().insert(name);
+    }
+
+    /// More may have been mapped than was heard of.
+    pub fn hears_badly(&self) -> bool {
+        self.hears_badly.get()
+    }
+
+    /// From now on it is so.
+    pub fn miss_some(&self) {
+        self.hears_badly.set(true);
+    }
+
+    /// See [`Scripts::leave_overwritten`].
+    pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
+        let was_overwritten = self.scripts.leave_overwritten(session, open, shown);
+        if was_overwritten {
+            self.overwritten.update(|count| count + 1);
+            self.unwinder().inspect(|unwinder| unwinder.leave_overwritten(open));
+        }
+        was_overwritten
+    }
+
+    fn hear_of(&self, identity: (u64, u64)) {
+        self.heard.borrow_mut().insert(identity);
+    }
+
+    /// Whoever keeps the tables that stacks are walked by, if they are.
+    pub fn unwinder(&self) -> Option<&Unwinder<'a>> {
+        self.unwinder.get()
+    }
+
+    /// The first script that walks stacks has joined: from now on there are tables.
+    pub fn walk_stacks(&self, maps: UnwindMaps) -> &Unwinder<'a> {
+        self.unwinder.get_or_init(|| Unwinder::new(maps, self.messages))
+    }
+}
+
+/// Answers the doorman of a program that we started: its mapping thread waits.
+pub struct Asked<'a> {
+    mappings: Mappings,
+    extender: &'a Extender<'a>,
+    /// How many mappings went on unseen, as far as that was reported.
+    late: u64,
+    /// The warning about the program's own use of seccomp was printed.
+    warned: bool,
+}
+
+impl<'a> Asked<'a> {
+    /// Answers questions on `mappings`.
+    pub fn new(mappings: Mappings, extender: &'a Extender<'a>) -> Asked<'a> {
+        Asked { mappings, extender, late: 0, warned: false }
+    }
+
+    /// Reports mappings that went on before anybody had looked at them.
+    fn report_late(&mut self) {
+        let late = self.mappings.late();
+        if late > std::mem::replace(&mut self.late, late) {
+            self.extender.miss_some();
+            self.extender.messages.lost(
+                "the program waited for seconds until a library was attached, and went on: calls may be missing",
+            );
+        }
+    }
+
+    /// Explains an error that the program gets because it is traced.
+    fn warn_of_seccomp(&mut self, tid: u32, what: &str) {
+        if !std::mem::replace(&mut self.warned, true) {
+            self.extender.messages.warning(&format!(
+                "thread {tid} asks for {what}, which the kernel refuses to a program that is started with `--`; start it \
+                 without cudatrace, and trace it with `-p`"
+            ));
+        }
+    }
+
+    fn consider(&self, mapping: &Mapping, session: &mut Session) {
+        let when = format!("about to be mapped by thread {}", mapping.tid);
+        let (start, before) = (SystemClock.boot_ns(), session.attached());
+        self.extender.hear_of(mapping.identity());
+        self.extender.leave_overwritten(session, &mapping.open, &mapping.shown);
+        self.extender.scripts.extend(session, &mapping.open, &mapping.shown, &when);
+        let more = session.attached().saturating_sub(before);
+        if more > 0 {
+            self.extender.probed(&mapping.shown);
+            let end = SystemClock.boot_ns();
+            self.extender.names.waited(mapping.tid, start..end);
+            let took = report::recording::summary::time(end - start);
+            self.extender.note_attached(more, &mapping.shown, &format!("paused the program for {took}"));
+        }
+    }
+
+    /// A program may have the CUDA runtime linked in, whatever it is called.
+    fn consider_program(&self, program: &Mapping, session: &mut Session) {
+        let when = format!("about to be executed by thread {}", program.tid);
+        self.extender.hear_of(program.identity());
+        self.extender.leave_overwritten(session, &program.open, &program.shown);
+        self.extender.scripts.extend_program(session, &program.open, &program.shown, &when);
+    }
+
+    /// Stacks of a process that has ended still print names: what it had mapped is looked at before it goes.
+    fn keep_symbols(&self, tid: u32) {
+        let pid = host::process::tgid(tid).unwrap_or(tid);
+        self.extender.names.outdate(pid);
+        self.extender.names.remember(pid);
+        if let Some(unwinder) = self.extender.unwinder() {
+            unwinder.forget(pid);
+        }
+    }
+
+    /// Where stacks are walked, the table of a file is there before it is mapped.
+    fn prepare_stacks(&self, mapping: &Mapping) {
+        if let Some(unwinder) = self.extender.unwinder() {
+            let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
+            unwinder.prepare(pid, mapping);
+            let names = self.extender.names;
+            match &mapping.place {
+                Some(place) => names.expect(pid, mapping, place),
+                None => names.outdate(pid),
+            }
+        }
+    }
+
+    /// Lets the thread go on. For `elapsed` the time since `start_ns` has not passed.
+    fn release(&mut self, session: &Session, start_ns: u64) -> std::io::Result<()> {
+        session.pause_clock(start_ns);
+        self.mappings.answer()
+    }
+}
+
+impl Watch for Asked<'_> {
+    fn fd(&self) -> RawFd {
+        self.mappings.as_fd().as_raw_fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        let question = self.mappings.next();
+        let start = SystemClock.boot_ns();
+        let answered = match question {
+            Ok(Some(Question::Maps(mapping))) => {
+                self.consider(&mapping, session);
+                self.prepare_stacks(&mapping);
+                self.release(session, start)
+            }
+            Ok(Some(Question::Executes(program))) => {
+                self.consider_program(&program, session);
+                self.release(session, start)
+            }
+            Ok(Some(Question::InstallsListener(tid))) => {
+                self.warn_of_seccomp(tid, "a seccomp listener of its own");
+                self.mappings.answer()
+            }
+            Ok(Some(Question::EntersStrictMode(tid))) => {
+                self.warn_of_seccomp(tid, "seccomp's strict mode");
+                self.mappings.answer()
+            }
+            Ok(Some(Question::Ends(tid))) => {
+                self.keep_symbols(tid);
+                self.mappings.answer()
+            }
+            Ok(None) | Err(_) => return Next::Remove,
+        };
+        self.report_late();
+        if answered.is_ok() { Next::Continue } else { Next::Remove }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.report_late();
+    }
+}
+
+/// Hears of files that processes have mapped. Calls before the probes are in place are missed; a note says how late.
+pub struct Heard<'a> {
+    watch: MappingWatch,
+    extender: &'a Extender<'a>,
+    /// The traced program is held at new files: this is for what it maps in other ways.
+    is_held: bool,
+    seen: HashSet<MappedInode>,
+    /// How many files had been overwritten by then: one of them may be seen again.
+    seen_before: usize,
+    /// That some were missed was said.
+    said_lost: bool,
+}
+
+impl<'a> Heard<'a> {
+    /// Listens to `watch`.
+    pub fn new(watch: MappingWatch, extender: &'a Extender<'a>) -> Heard<'a> {
+        Heard { watch, extender, is_held: false, seen: HashSet::new(), seen_before: 0, said_lost: false }
+    }
+
+    /// As [`Heard::new`], beside [`Asked`] for the only program that is traced.
+    pub fn beside(watch: MappingWatch, extender: &'a Extender<'a>) -> Heard<'a> {
+        Heard { is_held: true, ..Heard::new(watch, extender) }
+    }
+
+    fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
+        let any = self.hears_all();
+        // What a program that is held maps, it is held at; others are of no interest then.
+        if self.is_held && !any && !session.is_traced(mapped.pid) {
+            return;
+        }
+        self.extender.hear_of((mapped.inode.device, mapped.inode.number));
+        if self.extender.scripts.may_want(&mapped.path) {
+            self.extender.names.processes.meet(mapped.pid);
+        }
+        if any || session.is_traced(mapped.pid) {
+            self.extender.names.hear(mapped);
+        }
+        self.see_code(mapped, session, any);
+        let overwritten = self.extender.overwritten.get();
+        if std::mem::replace(&mut self.seen_before, overwritten) != overwritten {
+            self.seen.clear();
+        }
+        if !any && !session.is_traced(mapped.pid) || self.seen.contains(&mapped.inode) {
+            return;
+        }
+        let file = match open(mapped) {
+            Ok(file) => file,
+            Err(error) => return self.leave_unopened(mapped, &error),
+        };
+        self.seen.insert(mapped.inode);
+        let when = format!("mapped by process {} {} us before", mapped.pid, mapped.late_us());
+        let before = session.attached();
+        self.extender.scripts.extend(session, &file.path, &mapped.path, &when);
+        let more = session.attached().saturating_sub(before);
+        if more > 0 && !self.is_held {
+            let took = report::recording::summary::time(1000 * mapped.late_us());
+            let how =
+                format!("{took} after process {} loaded it; calls before that are not seen", mapped.pid);
+            self.extender.note_attached(more, &mapped.path, &how);
+        }
+        if more > 0 {
+            self.extender.probed(&mapped.path);
+        }
+        if more > 0 && self.is_held {
+            self.extender.miss_some();
+            self.extender.messages.lost(&format!(
+                "{}: mapped first and made executable later, which does not hold the program: calls may be missing",
+                mapped.path.display()
+            ));
+        }
+        self.extender.names.outdate(mapped.pid);
+    }
+}
+
+impl Heard<'_> {
+    /// A process that has gone, with a root of its own, is no failure: the next that maps the file shows it to us.
+    fn leave_unopened(&self, mapped: &Mapped, error: &std::io::Error) {
+        let is_exhausted = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
+        if is_exhausted && self.extender.scripts.may_want(&mapped.path) {
+            self.extender.miss_some();
+            self.extender.messages.lost(&format!("{}: not traced: {error}", mapped.path.display()));
+        }
+    }
+}
+
+/// A file that was mapped, and a path to it that stays.
+struct Opened {
+    path: PathBuf,
+    /// Open as long as the path is used, if that is our descriptor.
+    _held: Option<File>,
+}
+
+/// Opens a file that was mapped. The process may be over already: our own path serves if it leads there.
+fn open(mapped: &Mapped) -> std::io::Result<Opened> {
+    let is_it = |file: &Metadata| (file.dev(), file.ino()) == (mapped.inode.device, mapped.inode.number);
+    if mapped.path.metadata().is_ok_and(|file| is_it(&file)) {
+        return Ok(Opened { path: mapped.path.clone(), _held: None });
+    }
+    let inside = mapped.path.strip_prefix("/").unwrap_or(&mapped.path);
+    let file = untrusted_file::open(&PathBuf::from(format!("/proc/{}/root", mapped.pid)).join(inside))?;
+    // Another may lie there by now.
+    if !Identity::of_file(&file)?.may_be(mapped.inode.device, mapped.inode.number) {
+        return Err(std::io::ErrorKind::NotFound.into());
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+    Ok(Opened { path, _held: Some(file) })
+}
+
+impl Heard<'_> {
+    /// Of any process: all are traced, or we cannot tell which.
+    fn hears_all(&self) -> bool {
+        self.extender.machine.scope().is_system_wide() || !process::sees_all_pids()
+    }
+
+    /// Where stacks are walked, the new code has its table soon.
+    fn see_code(&self, mapped: &Mapped, session: &Session, any: bool) {
+        let Some(unwinder) = self.extender.unwinder() else { return };
+        if unwinder.knows(mapped.pid) || !any && session.is_traced(mapped.pid) {
+            unwinder.see(mapped);
+            self.extender.names.outdate(mapped.pid);
+        }
+    }
+}
+
+impl Watch for Heard<'_> {
+    fn fd(&self) -> RawFd {
+        self.watch.fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        for mapped in self.watch.read() {
+            self.consider(&mapped, session);
+        }
+        if self.watch.lost() > 0 && !self.is_held && !std::mem::replace(&mut self.said_lost, true) {
+            self.extender.miss_some();
+            self.extender.messages.lost("too many library loads at once: some may not be traced");
+        }
+        Next::Continue
+    }
+}

@@ -1,0 +1,304 @@
+//! The scripts of a session. Each is compiled to modules: one when it joins, one for each file that appears later.
+
+use super::compiler::Compiler;
+use super::overwritten_files::WatchedFiles;
+use crate::console::Messages;
+use anyhow::Result;
+use host::Machine;
+use lang::Known;
+use lang::catalog::FileId;
+use runtime::{AttachOptions, Module, ModuleId, Part, Session};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use wire::Features;
+use wire::manifest::Compiled;
+
+/// How long the kernel may take to remove probes from a file that was overwritten. A thread waits meanwhile.
+const OVERWRITTEN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The scripts that are attached, and what they know of each other.
+pub struct Scripts<'a> {
+    machine: &'a Machine,
+    messages: &'a Messages,
+    features: Features,
+    /// As in [`AttachOptions`].
+    link_pid: Option<u32>,
+    attached: RefCell<BTreeMap<u32, Attached<'a>>>,
+    known: RefCell<Known>,
+    /// Files that could not be traced, and why.
+    untraced: RefCell<BTreeMap<PathBuf, String>>,
+    /// Files that are watched for being overwritten.
+    pub watched: WatchedFiles,
+}
+
+struct Attached<'a> {
+    compiler: Compiler<'a>,
+    modules: Vec<ModuleId>,
+}
+
+impl<'a> Scripts<'a> {
+    /// Those of a session that begins with `first`, which has number 0.
+    pub fn new(
+        first: Compiler<'a>,
+        machine: &'a Machine,
+        messages: &'a Messages,
+        features: Features,
+        link_pid: Option<u32>,
+    ) -> Scripts<'a> {
+        let known = RefCell::new(first.known());
+        let first = Attached { compiler: first, modules: vec![ModuleId::default()] };
+        let attached = RefCell::new(BTreeMap::from([(0, first)]));
+        let (untraced, watched) = Default::default();
+        Scripts { machine, messages, features, link_pid, attached, known, untraced, watched }
+    }
+
+    /// What a further script must know.
+    pub fn known(&self) -> Known {
+        self.known.borrow().clone()
+    }
+
+    /// Attaches a script that was checked, under a number of its own.
+    ///
+    /// # Errors
+    /// It is too large, or the kernel refuses it.
+    pub fn add(&self, session: &mut Session, number: u32, mut compiler: Compiler<'a>) -> Result<Module> {
+        let compiled = compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
+        let module =
+            self.join(session, &compiled, compiler.known(), &|id| self.machine.open_path(id).into())?;
+        let attached = Attached { compiler, modules: vec![module.id] };
+        self.attached.borrow_mut().insert(number, attached);
+        Ok(module)
+    }
+
+    /// Attaches a script that was compiled behind all that the session has, under a number of its own.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn add_compiled(
+        &self,
+        session: &mut Session,
+        number: u32,
+        compiler: Compiler<'a>,
+        compiled: &Compiled,
+    ) -> Result<()> {
+        let files = |id| self.machine.open_path(id).into();
+        let module = self.join(session, compiled, compiler.known(), &files)?;
+        self.attached.borrow_mut().insert(number, Attached { compiler, modules: vec![module.id] });
+        Ok(())
+    }
+
+    /// Lets a module join. What it brought stays known if it was loaded, even if it could not be attached.
+    fn join(
+        &self,
+        session: &mut Session,
+        compiled: &Compiled,
+        known: Known,
+        files: &dyn Fn(FileId) -> std::path::PathBuf,
+    ) -> Result<Module> {
+        let files = |id: u32| files(FileId(id));
+        let options = AttachOptions { files: &files, link_pid: self.link_pid, stop: None };
+        let failed_before = session.failures().len();
+        self.watch_files(session);
+        let joined = session.extend(compiled, &options);
+        session.failures()[failed_before..].iter().for_each(|failure| self.messages.not_attached(failure));
+        if joined.is_ok() || *session.manifest() == compiled.manifest {
+            *self.known.borrow_mut() = known;
+        }
+        Ok(joined?)
+    }
+
+    /// Detaches a script and attaches what is left of it to what is traced now.
+    ///
+    /// # Errors
+    /// As [`Scripts::add`], and when the script does not fit what is traced now: then nothing of it is attached.
+    pub fn again(&self, session: &mut Session, number: u32) -> Result<()> {
+        let Some(mut script) = self.remove(session, number) else { return Ok(()) };
+        let fits = script.again(self.known(), None);
+        match fits {
+            Ok(()) => self.add(session, number, script).map(drop),
+            Err(error) => {
+                self.attached.borrow_mut().insert(number, Attached { compiler: script, modules: vec![] });
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a script away. Maps stay.
+    pub fn remove(&self, session: &mut Session, number: u32) -> Option<Compiler<'a>> {
+        let script = self.attached.borrow_mut().remove(&number)?;
+        for &module in &script.modules {
+            session.drop_part(Part { module, clause: None });
+        }
+        Some(script.compiler)
+    }
+
+    /// Leaves clauses of a script out from now on.
+    pub fn stop(&self, session: &mut Session, number: u32, clauses: &[u32]) {
+        let mut attached = self.attached.borrow_mut();
+        let Some(script) = attached.get_mut(&number) else { return };
+        for &module in &script.modules {
+            for &clause in clauses {
+                session.drop_part(Part { module, clause: Some(clause) });
+            }
+        }
+        script.compiler.leave_out(clauses);
+    }
+
+    /// Attaches clauses again that were left out.
+    ///
+    /// # Errors
+    /// As [`Scripts::again`].
+    pub fn resume(&self, session: &mut Session, number: u32, clauses: &[u32]) -> Result<()> {
+        let mut attached = self.attached.borrow_mut();
+        let Some(script) = attached.get_mut(&number) else { return Ok(()) };
+        script.compiler.take_in(clauses);
+        script.compiler.again(self.known(), Some(clauses))?;
+        let compiled =
+            script.compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
+        let files = |id| self.machine.open_path(id).into();
+        let module = self.join(session, &compiled, script.compiler.known(), &files)?;
+        script.modules.push(module.id);
+        Ok(())
+    }
+
+    /// Runs END of clauses.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn run_ends(&self, session: &mut Session, number: u32, clauses: &[u32]) -> std::io::Result<()> {
+        let attached = self.attached.borrow();
+        let Some(script) = attached.get(&number) else { return Ok(()) };
+        let mut parts = script
+            .modules
+            .iter()
+            .flat_map(|&module| clauses.iter().map(move |&clause| Part { module, clause: Some(clause) }));
+        parts.try_for_each(|part| session.run_ends(part))
+    }
+
+    /// Attaches what the scripts probe in a file that appeared, if they may have to do with it by its name; says how it went.
+    /// `open` is where we can open it now.
+    pub fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        if self.may_want(shown) {
+            self.extend_by_content(session, open, shown, when);
+        }
+    }
+
+    /// Whether a script may have something to probe in a file, by its name.
+    pub fn may_want(&self, shown: &Path) -> bool {
+        self.attached.borrow().values().any(|script| script.compiler.may_want(shown))
+    }
+
+    /// The same for a program, which may also have the CUDA runtime linked in.
+    pub fn extend_program(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        if self.attached.borrow().values().any(|script| script.compiler.may_want_program(shown)) {
+            self.extend_by_content(session, open, shown, when);
+        }
+    }
+
+    /// Takes the probes out of a file into which something else was written: they would be put into the middle of other code when
+    /// it is mapped again. Then it is a file that appears. Whether it was so.
+    pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
+        let overwritten = self.machine.overwritten(open);
+        if let Some(file) = overwritten {
+            session.drop_file(file.0).wait(OVERWRITTEN_PATIENCE);
+            self.messages.detail(|| format!("{}: overwritten, its probes were taken out", shown.display()));
+        }
+        overwritten.is_some()
+    }
+
+    /// Watches files that were taken since the last call, if files are watched.
+    pub fn watch_files(&self, session: &Session) {
+        self.watched.add_taken(self.machine, session);
+    }
+
+    /// Files that could not be traced, and why.
+    pub fn untraced(&self) -> Vec<(PathBuf, String)> {
+        self.untraced.borrow().clone().into_iter().collect()
+    }
+
+    /// Whether a script has nothing to probe before some library comes.
+    pub fn are_waiting(&self) -> bool {
+        self.attached.borrow().values().any(|script| !script.compiler.waits_for().is_empty())
+    }
+
+    /// Reports which libraries have not come, if that is why nothing was traced; whether it is. `knows`: what traced processes have
+    /// mapped was seen.
+    pub fn say_missing(&self, knows: bool) -> bool {
+        let attached = self.attached.borrow();
+        let mut missing: Vec<&str> =
+            attached.values().flat_map(|script| script.compiler.waits_for()).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let nothing =
+            |script: &Attached| script.modules.len() == 1 && !script.compiler.waits_for().is_empty();
+        let is_missing = attached.values().all(nothing);
+        // A file that came and could not be traced was reported.
+        if is_missing && self.untraced.borrow().is_empty() {
+            let what = match missing.as_slice() {
+                ["*"] => "a file that has the function".to_owned(),
+                names => format!("`{}`", names.join("` or `")),
+            };
+            let why = match knows {
+                true => format!(
+                    "no traced process loaded {what}; does the program use CUDA, and did it get that far?"
+                ),
+                false => {
+                    format!("{what} was not seen in time, and not every load of a library can be seen here")
+                }
+            };
+            self.messages.note(&format!("nothing was traced: {why}"));
+        }
+        is_missing
+    }
+
+    fn extend_by_content(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        let start = Instant::now();
+        let added = match self.machine.add_file(open, shown, when) {
+            Ok(file) => self.extend_all(session, file, open),
+            Err(error) => Err(error.into()),
+        };
+        if matches!(added, Ok(1..)) {
+            self.untraced.borrow_mut().remove(shown);
+        }
+        match added {
+            Ok(0) => {}
+            Ok(attached) => self.messages.detail(|| {
+                format!("{}: {when}; {attached} probes attached in {:?}", shown.display(), start.elapsed())
+            }),
+            Err(error) => {
+                self.messages.warning(&format!("{}: not traced: {error:#}", shown.display()));
+                self.untraced.borrow_mut().insert(shown.to_owned(), format!("{error:#}"));
+            }
+        }
+    }
+
+    fn extend_all(&self, session: &mut Session, file: FileId, open: &Path) -> Result<usize> {
+        let mut count = 0;
+        for script in self.attached.borrow_mut().values_mut() {
+            if !script.compiler.wants_file(file) {
+                continue;
+            }
+            let joined = self.extend_script(session, &mut script.compiler, file, open);
+            let Some(module) = joined.inspect_err(|_| script.compiler.refuse(file))? else { continue };
+            script.modules.push(module.id);
+            count += module.attached;
+        }
+        Ok(count)
+    }
+
+    fn extend_script(
+        &self,
+        session: &mut Session,
+        compiler: &mut Compiler<'a>,
+        file: FileId,
+        open: &Path,
+    ) -> Result<Option<Module>> {
+        let Some(compiled) = compiler.extend(file, session.manifest(), self.known())? else {
+            return Ok(None);
+        };
+        let files = |id: FileId| if id == file { open.into() } else { self.machine.open_path(id).into() };
+        self.join(session, &compiled, compiler.known(), &files).map(Some)
+    }
+}

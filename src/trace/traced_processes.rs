@@ -1,0 +1,51 @@
+//! The processes of `-p`: what they are called, and how they end.
+
+use super::{exit_status, setup};
+use crate::console::Messages;
+use host::process;
+use runtime::Session;
+use runtime::run::{Next, Watch};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::process::ExitStatus;
+
+/// `process 4242 (python3)`
+pub fn name(pid: u32) -> String {
+    match process::comm(pid) {
+        Some(comm) => format!("process {pid} ({})", comm.escape_debug()),
+        None => format!("process {pid}"),
+    }
+}
+
+/// How a process ended that is no child of ours, as far as the kernel still knows it.
+pub fn exit_status(pid: u32, pidfd: &OwnedFd) -> Option<ExitStatus> {
+    // Once its parent has waited for it, only the pidfd knows.
+    process::exit_status(pid).or_else(|| runtime::exit_status(pidfd))
+}
+
+/// Prints how a process of `-p` ended.
+pub struct TargetEnd<'a> {
+    pid: u32,
+    pidfd: OwnedFd,
+    name: String,
+    messages: &'a Messages,
+}
+
+impl<'a> TargetEnd<'a> {
+    /// # Errors
+    /// The process has ended.
+    pub fn new(pid: u32, messages: &'a Messages) -> anyhow::Result<TargetEnd<'a>> {
+        Ok(TargetEnd { pid, pidfd: setup::end_of(pid)?, name: name(pid), messages })
+    }
+}
+
+impl Watch for TargetEnd<'_> {
+    fn fd(&self) -> RawFd {
+        self.pidfd.as_raw_fd()
+    }
+
+    fn ready(&mut self, _: &mut Session) -> Next {
+        let how = exit_status(self.pid, &self.pidfd).map_or(String::new(), exit_status::in_words);
+        self.messages.note(&format!("{} has ended{how}", self.name));
+        Next::Remove
+    }
+}

@@ -1,0 +1,90 @@
+//! Files that were probed and that no traced process has mapped: nothing can have happened in them, which a count of 0 does
+//! not tell.
+
+use super::late_files::Extender;
+use crate::console::Messages;
+use host::Machine;
+use lang::catalog::FileId;
+use lang::resolve::functions::listed;
+use runtime::process::Child;
+use runtime::{Ending, Reason};
+use std::collections::BTreeSet;
+use std::path::Path;
+use wire::manifest::{Attach, Compiled};
+
+/// Of so many targets the names are said.
+const NAMED: usize = 3;
+
+/// What was probed when a run began, as far as nobody had mapped it.
+pub struct Unmapped<'a> {
+    machine: &'a Machine,
+    /// Targets as written, with their files.
+    targets: Vec<(String, Vec<FileId>)>,
+    /// Files that are mapped.
+    mapped: Vec<FileId>,
+}
+
+impl<'a> Unmapped<'a> {
+    /// Of the modules that a run begins with; `pids` run already.
+    pub fn new(machine: &'a Machine, modules: &[Compiled], pids: &[u32]) -> Unmapped<'a> {
+        let programs = modules.iter().flat_map(|module| &module.manifest.programs);
+        let sites = programs.flat_map(|program| match &program.attach {
+            Attach::Uprobes { sites, .. } => &sites[..],
+            _ => &[],
+        });
+        let probed: BTreeSet<FileId> = sites.map(|site| FileId(site.file)).collect();
+        let mut targets = machine.targets_found();
+        targets.iter_mut().for_each(|(_, files)| files.retain(|file| probed.contains(file)));
+        targets.retain(|(_, files)| !files.is_empty());
+        let mapped = machine.mapped_by(pids, probed.into_iter());
+        Unmapped { machine, targets, mapped }
+    }
+
+    /// Says at the end what was never mapped. A path that the script names is worth a word by itself; libraries that we looked
+    /// for only if there is nothing else: who asks for several does not expect all of them.
+    /// Whether there was something to report.
+    pub fn say(
+        &self,
+        ending: &Ending,
+        child: Option<&Child>,
+        extender: &Extender,
+        messages: &Messages,
+    ) -> bool {
+        if !self.is_known(ending, child) || extender.hears_badly() {
+            return false;
+        }
+        let is_mapped = |&file: &FileId| {
+            let identity = self.machine.identity(file);
+            self.mapped.contains(&file)
+                || extender.has_heard_of(identity)
+                || child.is_some_and(|child| child.has_mapped(&(identity.device, identity.inode)))
+        };
+        let (mapped, unmapped): (Vec<_>, Vec<_>) = self
+            .targets
+            .iter()
+            .partition(|(name, files)| files.iter().any(is_mapped) || extender.has_probed_late(name));
+        let is_told = |name: &str| mapped.is_empty() || name.contains('/');
+        let names: Vec<&str> =
+            unmapped.iter().map(|(name, _)| name.as_str()).filter(|name| is_told(name)).collect();
+        let listed = listed(names.iter().copied(), NAMED);
+        match names.len() {
+            0 => {}
+            1 => messages.note(&format!("{listed} was not traced: no traced process loaded it")),
+            _ => messages.note(&format!("{listed} were not traced: no traced process loaded them")),
+        }
+        !names.is_empty()
+    }
+
+    /// Whether there were processes to be traced that were watched, and had time to map something: a script that ends a run may do
+    /// so before its command has begun.
+    fn is_known(&self, ending: &Ending, child: Option<&Child>) -> bool {
+        let began = match ending.reason {
+            Reason::TargetsEnded | Reason::Signal(_) => true,
+            Reason::Exit(_) => child.is_none(),
+            _ => false,
+        };
+        // Without `/proc` nobody can tell.
+        let is_shown = Path::new("/proc/self/maps").exists();
+        began && is_shown && child.is_none_or(Child::is_watched) && !self.machine.scope().is_system_wide()
+    }
+}

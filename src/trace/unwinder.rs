@@ -1,0 +1,496 @@
+//! Keeps the maps filled that programs walk stacks by: tables of the files that traced processes have mapped.
+//!
+//! Processes that are traced from the start are read before anything is attached. A program that we started is held at each new
+//! file until its table is there, and at each mapping to a fixed address until that is entered. All else is entered when it has
+//! happened, or when a walk has met a process that it does not know. Large tables are read by threads of their own; until they are there, walks go by the frame pointer.
+
+use super::compiler::Compiler;
+use super::late_files::Extender;
+use crate::console::Messages;
+use crate::timer::Timer;
+use anyhow::{Context, Result};
+use host::eh_frame::{Segments, Source};
+use host::process::{self, Mapping, MappingName};
+use runtime::process::{FileState, Mapped, Place};
+use runtime::run::{Next, Watch};
+use runtime::{Session, UnwindMaps};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// More bytes of unwind information than these are read in the background.
+const LARGE: usize = 4 << 20;
+/// How often we look for processes that walks did not know, and for tables from the background.
+const TICK: Duration = Duration::from_millis(50);
+/// So many areas that may have been unmapped are kept.
+const STALE_AREAS: usize = 256;
+
+/// A table by another name: device, inode; the kernel's own code has none.
+type FileKey = ((u32, u32), u64);
+
+/// See the module.
+pub struct Unwinder<'a> {
+    inner: RefCell<Inner>,
+    messages: &'a Messages,
+}
+
+struct Inner {
+    maps: UnwindMaps,
+    files: HashMap<FileKey, Option<Known>>,
+    /// Names of files that programs were held at.
+    keys: HashMap<FileState, FileKey>,
+    processes: HashMap<u32, Process>,
+    finished: Receiver<Finished>,
+    finish: Sender<Finished>,
+    rows: usize,
+    bytes: usize,
+}
+
+/// A file with a table.
+struct Known {
+    table: u32,
+    segments: Segments,
+}
+
+/// Code in a process.
+#[derive(Copy, Clone, PartialEq, Eq)]
+struct Area {
+    start: u64,
+    end: u64,
+    offset: u64,
+    file: FileKey,
+}
+
+/// What was read of a process.
+#[derive(Default)]
+struct Process {
+    /// Tells one program of a process from the next.
+    start_code: u64,
+    /// By their first address; none overlaps another.
+    areas: BTreeMap<u64, Area>,
+    /// How many areas there were when all were read.
+    read: usize,
+}
+
+impl Process {
+    /// Takes out what overlaps a range.
+    fn take(&mut self, start: u64, end: u64) -> Vec<Area> {
+        let before_end = self.areas.range(..end).rev();
+        let found: Vec<Area> =
+            before_end.map(|(_, area)| *area).take_while(|area| area.end > start).collect();
+        found.iter().for_each(|area| _ = self.areas.remove(&area.start));
+        found
+    }
+
+    /// Most of its areas may have been unmapped since all were read.
+    fn is_stale(&self) -> bool {
+        self.areas.len() > 2 * self.read + STALE_AREAS
+    }
+}
+
+impl Area {
+    /// What is left of it beside a range.
+    fn beside(&self, start: u64, end: u64) -> impl Iterator<Item = Area> {
+        let below = Area { end: start.min(self.end), ..*self };
+        let above = Area {
+            start: end.max(self.start),
+            offset: self.offset + end.saturating_sub(self.start),
+            ..*self
+        };
+        [below, above].into_iter().filter(|area| area.start < area.end)
+    }
+}
+
+/// A table from the background.
+struct Finished {
+    table: u32,
+    shown: String,
+    rows: usize,
+    chunks: Option<Vec<Vec<u64>>>,
+    took: Duration,
+}
+
+impl<'a> Unwinder<'a> {
+    /// Fills `maps`.
+    pub fn new(maps: UnwindMaps, messages: &'a Messages) -> Unwinder<'a> {
+        let (finish, finished) = channel();
+        let (files, keys, processes) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let inner = Inner { maps, files, keys, processes, finished, finish, rows: 0, bytes: 0 };
+        Unwinder { inner: RefCell::new(inner), messages }
+    }
+
+    /// Reads what processes have mapped, and says what that took.
+    pub fn start_with(&self, pids: &[u32]) {
+        let start = Instant::now();
+        pids.iter().for_each(|&pid| self.look(pid));
+        if !pids.is_empty() {
+            self.say_size(start.elapsed());
+        }
+    }
+
+    fn say_size(&self, took: Duration) {
+        let inner = self.inner.borrow();
+        let files = inner.files.values().flatten().count();
+        self.messages.detail(|| {
+            format!(
+                "unwind tables of {files} files: {} rows, {} KiB, in {took:?}",
+                inner.rows,
+                inner.bytes >> 10
+            )
+        });
+    }
+
+    /// Reads what a process has mapped now, and forgets what it has no longer.
+    pub fn look(&self, pid: u32) {
+        if let Err(error) = self.inner.borrow_mut().look(pid, self.messages) {
+            self.messages.warning(&format!("stacks of process {pid} go by frame pointers: {error:#}"));
+        }
+    }
+
+    /// Whether something of a process was read.
+    pub fn knows(&self, pid: u32) -> bool {
+        self.inner.borrow().processes.contains_key(&pid)
+    }
+
+    /// The process has ended.
+    pub fn forget(&self, pid: u32) {
+        self.inner.borrow_mut().forget(pid);
+    }
+
+    /// A thread of a process waits to map a file: its table is read, and if we know where the file will lie the process
+    /// has it there. Otherwise [`Unwinder::see`] is called once it is mapped.
+    pub fn prepare(&self, pid: u32, mapping: &runtime::process::Mapping) {
+        if !self.inner.borrow().runs_as_known(pid) {
+            self.look(pid);
+        }
+        match self.inner.borrow_mut().prepare(pid, mapping, self.messages) {
+            Ok(()) => {}
+            // The process was killed meanwhile.
+            Err(_) if !mapping.open.exists() => {}
+            Err(error) => {
+                self.messages.warning(&format!("{}: no unwind table: {error:#}", mapping.shown.display()));
+            }
+        }
+    }
+
+    /// Something else was written into a file: its table is read again when it is mapped.
+    pub fn leave_overwritten(&self, path: &Path) {
+        let key = host::untrusted_file::open(path).ok().and_then(|file| mapped_key(&file));
+        key.inspect(|key| self.inner.borrow_mut().leave(key));
+    }
+
+    /// A process has mapped a file.
+    pub fn see(&self, mapped: &Mapped) {
+        let seen = self.inner.borrow_mut().see(mapped);
+        match seen {
+            Ok(true) => {}
+            Ok(false) => self.look(mapped.pid),
+            Err(error) => {
+                self.messages.warning(&format!("{}: no unwind table: {error:#}", mapped.path.display()))
+            }
+        }
+    }
+}
+
+/// Device and inode as `/proc/PID/maps` shows them, which is not what `stat` says on some file systems; found by mapping it.
+fn mapped_key(file: &std::fs::File) -> Option<FileKey> {
+    // SAFETY: only the address is used.
+    let map = unsafe { memmap2::MmapOptions::new().len(1).map(file) }.ok()?;
+    let at = map.as_ptr() as u64;
+    let own = process::mappings(std::process::id());
+    let mapping = own.iter().find(|mapping| (mapping.start..mapping.end).contains(&at))?;
+    Some((mapping.device, mapping.inode))
+}
+
+fn executable(pid: u32) -> impl Iterator<Item = Mapping> {
+    process::mappings(pid).into_iter().filter(|mapping| mapping.executable)
+}
+
+impl Inner {
+    fn prepare(&mut self, pid: u32, mapping: &runtime::process::Mapping, messages: &Messages) -> Result<()> {
+        let Some(file) = self.key_of(mapping, messages)? else { return Ok(()) };
+        let Some(Place { start, end, offset }) = mapping.place else { return Ok(()) };
+        self.enter(pid, Area { start, end, offset, file })
+    }
+
+    /// The name of a file that a program is held at, which has its table then; `None` if it cannot be mapped.
+    fn key_of(
+        &mut self,
+        mapping: &runtime::process::Mapping,
+        messages: &Messages,
+    ) -> Result<Option<FileKey>> {
+        if let Some(&key) = self.keys.get(&mapping.state) {
+            return Ok(Some(key));
+        }
+        let file = host::untrusted_file::open(&mapping.open)?;
+        let Some(key) = mapped_key(&file) else { return Ok(None) };
+        if self.keys.keys().any(|known| known.identity == mapping.state.identity) {
+            // It was overwritten.
+            self.leave(&key);
+        }
+        self.add(key, Source::of_file(&file), &mapping.shown.display().to_string(), messages)?;
+        self.keys.insert(mapping.state, key);
+        Ok(Some(key))
+    }
+
+    fn leave(&mut self, file: &FileKey) {
+        self.files.remove(file);
+        self.processes.values_mut().for_each(|process| process.areas.retain(|_, area| area.file != *file));
+    }
+
+    /// Enters a mapping of a known file; false when the process has to be read as a whole.
+    fn see(&mut self, mapped: &Mapped) -> Result<bool> {
+        let (device, inode) = (mapped.inode.device, mapped.inode.number);
+        let file = ((libc::major(device), libc::minor(device)), inode);
+        let is_stale = self.processes.get(&mapped.pid).is_none_or(Process::is_stale);
+        if is_stale || !self.files.contains_key(&file) || !self.runs_as_known(mapped.pid) {
+            return Ok(false);
+        }
+        let Place { start, end, offset } = mapped.place;
+        self.enter(mapped.pid, Area { start, end, offset, file })?;
+        Ok(true)
+    }
+
+    /// The process was read, and has not started another program since.
+    fn runs_as_known(&self, pid: u32) -> bool {
+        let known = self.processes.get(&pid).map(|process| process.start_code);
+        known.is_some() && known == process::start_code(pid)
+    }
+
+    fn look(&mut self, pid: u32, messages: &Messages) -> Result<()> {
+        let mappings: Vec<Mapping> = executable(pid).collect();
+        let now: BTreeMap<u64, Area> = mappings.iter().map(area).map(|area| (area.start, area)).collect();
+        let before = self.processes.remove(&pid).unwrap_or_default().areas;
+        let is_in = |areas: &BTreeMap<u64, Area>, area: &Area| areas.get(&area.start) == Some(area);
+        let gone = before.values().filter(|area| !is_in(&now, area));
+        gone.for_each(|area| self.maps.unmap(pid, area.start, area.end));
+        for mapping in mappings.iter().filter(|mapping| !is_in(&before, &area(mapping))) {
+            self.add_mapping(pid, mapping, messages)?;
+        }
+        if !now.is_empty() {
+            let start_code = process::start_code(pid).unwrap_or(0);
+            self.processes.insert(pid, Process { start_code, read: now.len(), areas: now });
+        }
+        Ok(())
+    }
+
+    fn add_mapping(&mut self, pid: u32, mapping: &Mapping, messages: &Messages) -> Result<()> {
+        let key = area(mapping).file;
+        if !self.files.contains_key(&key) {
+            let source = Source::open(pid, mapping);
+            self.add(key, source, &shown(mapping), messages)?;
+        }
+        self.cover(pid, &area(mapping))
+    }
+
+    /// Enters an area of a process, in the place of what was there.
+    fn enter(&mut self, pid: u32, area: Area) -> Result<()> {
+        let process = self.processes.entry(pid).or_default();
+        let replaced = process.take(area.start, area.end);
+        process.areas.insert(area.start, area);
+        if replaced == [area] {
+            return Ok(());
+        }
+        for old in replaced {
+            self.maps.unmap(pid, old.start, old.end);
+            for left in old.beside(area.start, area.end) {
+                self.cover(pid, &left)?;
+                self.processes.entry(pid).or_default().areas.insert(left.start, left);
+            }
+        }
+        self.cover(pid, &area)
+    }
+
+    fn cover(&self, pid: u32, area: &Area) -> Result<()> {
+        let known = self.files.get(&area.file).and_then(Option::as_ref);
+        let covered =
+            known.and_then(|known| Some((known.table, known.segments.bias(area.start, area.offset)?)));
+        // Table 0: there is none, and nobody needs to be told again.
+        let (table, bias) = covered.unwrap_or((0, 0));
+        self.maps.map(pid, area.start, area.end, table, bias).context("too many mappings")
+    }
+
+    fn add(&mut self, key: FileKey, source: Option<Source>, shown: &str, messages: &Messages) -> Result<()> {
+        if self.files.contains_key(&key) {
+            return Ok(());
+        }
+        let Some(source) = source else {
+            self.files.insert(key, None);
+            return Ok(());
+        };
+        let table = self.maps.reserve().context("too many files")?;
+        self.files.insert(key, Some(Known { table, segments: source.segments().clone() }));
+        if source.len() > LARGE {
+            messages.detail(|| format!("{shown}: unwind table is read in the background"));
+            self.add_behind(table, source, shown.to_owned());
+            return Ok(());
+        }
+        let finished = read(table, &source, shown.to_owned());
+        self.fill(&finished)
+    }
+
+    fn add_behind(&self, table: u32, source: Source, shown: String) {
+        let finish = self.finish.clone();
+        // Nobody listens any more when we have ended: then it does not matter.
+        std::thread::spawn(move || drop(finish.send(read(table, &source, shown))));
+    }
+
+    fn fill(&mut self, finished: &Finished) -> Result<()> {
+        let chunks = finished.chunks.as_ref().context("more rows than a table can have")?;
+        self.bytes += self.maps.fill(finished.table, chunks)?;
+        self.rows += finished.rows;
+        Ok(())
+    }
+
+    fn forget(&mut self, pid: u32) {
+        for area in self.processes.remove(&pid).unwrap_or_default().areas.into_values() {
+            self.maps.unmap(pid, area.start, area.end);
+        }
+    }
+
+    /// Processes that have gone may have given their number away.
+    fn forget_gone(&mut self) {
+        let gone: Vec<u32> =
+            self.processes.keys().copied().filter(|&pid| executable(pid).next().is_none()).collect();
+        gone.into_iter().for_each(|pid| self.forget(pid));
+    }
+}
+
+fn read(table: u32, source: &Source, shown: String) -> Finished {
+    let start = Instant::now();
+    let rows = source.rows();
+    let chunks = wire::unwind::chunks(&rows);
+    Finished { table, shown, rows: rows.len(), chunks, took: start.elapsed() }
+}
+
+fn area(mapping: &Mapping) -> Area {
+    let Mapping { start, end, offset, device, inode, .. } = *mapping;
+    Area { start, end, offset, file: (device, inode) }
+}
+
+fn shown(mapping: &Mapping) -> String {
+    match &mapping.name {
+        MappingName::Anonymous => String::new(),
+        MappingName::Special(name) => name.clone(),
+        MappingName::File(path) | MappingName::Deleted(path) => path.display().to_string(),
+    }
+}
+
+/// Looks now and then for what walks did not know, and for tables from the background.
+pub struct Caretaker<'a> {
+    timer: Timer,
+    extender: &'a Extender<'a>,
+    ticks: u64,
+}
+
+/// So many ticks pass between looks for processes that have gone.
+const GONE_TICKS: u64 = 100;
+
+impl<'a> Caretaker<'a> {
+    /// For the unwinder of `extender`.
+    ///
+    /// # Errors
+    /// Those of timerfd_create(2).
+    pub fn new(extender: &'a Extender<'a>) -> io::Result<Caretaker<'a>> {
+        let timer = Timer::new(TICK, TICK)?;
+        Ok(Caretaker { timer, extender, ticks: 0 })
+    }
+
+    fn tick(&mut self, unwinder: &Unwinder<'_>) {
+        let unknown = unwinder.inner.borrow().maps.take_unknown().unwrap_or_default();
+        for pid in unknown {
+            self.extender.names.remember(pid);
+            unwinder.look(pid);
+        }
+        let finished: Vec<Finished> = unwinder.inner.borrow().finished.try_iter().collect();
+        finished.iter().for_each(|table| unwinder.take(table));
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(GONE_TICKS) {
+            unwinder.inner.borrow_mut().forget_gone();
+        }
+    }
+}
+
+impl Unwinder<'_> {
+    fn take(&self, table: &Finished) {
+        let filled = self.inner.borrow_mut().fill(table);
+        match filled {
+            Ok(()) => self.messages.detail(|| {
+                format!("{}: unwind table of {} rows after {:?}", table.shown, table.rows, table.took)
+            }),
+            Err(error) => self.messages.warning(&format!("{}: no unwind table: {error:#}", table.shown)),
+        }
+    }
+}
+
+impl Watch for Caretaker<'_> {
+    fn fd(&self) -> RawFd {
+        self.timer.fd()
+    }
+
+    fn ready(&mut self, _: &mut Session) -> Next {
+        self.timer.take();
+        if let Some(unwinder) = self.extender.unwinder() {
+            self.tick(unwinder);
+        }
+        Next::Continue
+    }
+}
+
+impl Compiler<'_> {
+    /// How programs walk stacks on this kernel, if the script has any. What stacks will lack is said at the first compilation.
+    pub fn unwind(&self, features: &wire::Features) -> Option<codegen::Unwind> {
+        if !self.mentions_user_stacks() {
+            return None;
+        }
+        if !cfg!(target_arch = "x86_64") || !features.bpf_loop || !features.btf {
+            if !self.was_compiled() {
+                self.messages().note(
+                    "stacks go by frame pointers alone, which most libraries do not keep: unwind tables need x86-64, \
+                     bpf_loop (Linux 5.17) and kernel BTF",
+                );
+            }
+            return None;
+        }
+        let returns = return_chain();
+        if returns.is_none() {
+            self.messages().detail(|| "stacks end at functions with return probes: the kernel's BTF does not say where it keeps their return addresses".into());
+        }
+        Some(codegen::Unwind { returns })
+    }
+}
+
+fn return_chain() -> Option<codegen::ReturnChain> {
+    let fields = [
+        ("task_struct", "utask"),
+        ("uprobe_task", "return_instances"),
+        ("return_instance", "stack"),
+        ("return_instance", "orig_ret_vaddr"),
+        ("return_instance", "next"),
+    ];
+    let [utask, instances, stack, original, next] = runtime::btf::kernel_fields(fields)?;
+    Some(codegen::ReturnChain { utask, instances, stack, original, next })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_leaves_what_it_does_not_cover_of_others() {
+        let area = |start, end, offset| Area { start, end, offset, file: ((8, 1), 7) };
+        let mut process = Process::default();
+        for old in [area(0x1000, 0x3000, 0), area(0x5000, 0x6000, 0x400), area(0x8000, 0x9000, 0)] {
+            process.areas.insert(old.start, old);
+        }
+        let replaced = process.take(0x2000, 0x5800);
+        assert_eq!(process.areas.len(), 1, "the one behind it stays");
+        let left: Vec<Area> = replaced.iter().flat_map(|old| old.beside(0x2000, 0x5800)).collect();
+        assert!(left == [area(0x5800, 0x6000, 0xc00), area(0x1000, 0x2000, 0)]);
+        assert!(process.take(0x9000, 0xa000).is_empty(), "it begins where the last one ends");
+    }
+}
