@@ -2,8 +2,8 @@
 
 use crate::terminal;
 use anyhow::{Result, anyhow};
+use lang::diagnostics::Code;
 use lang::diagnostics::codes;
-use lang::diagnostics::codes::Code;
 use std::io::Write;
 
 /// Prints what a code means, or with `list` which codes there are.

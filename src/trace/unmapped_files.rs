@@ -5,7 +5,7 @@ use super::late_files::Extender;
 use crate::console::Messages;
 use host::Machine;
 use lang::catalog::FileId;
-use lang::resolve::functions::listed;
+use lang::diagnostics::wording::listed;
 use runtime::process::Child;
 use runtime::{Ending, Reason};
 use std::collections::BTreeSet;

@@ -18,7 +18,7 @@ pub mod types;
 pub use catalog::Catalog;
 pub use check::{Checked, Known, Options, check, registers};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
-pub use resolve::{Pending, Run};
+pub use resolve::setting::{Pending, Run};
 pub use source::span::{Source, Span, Spanned};
 
 use syntax::parse::parse_form;

@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use common::Machine;
-use lang::diagnostics::codes::Code;
-use lang::diagnostics::{codes, render};
+use lang::diagnostics::{Code, codes, render};
 use lang::expand::import;
 use lang::expand::import::{Files, Imported};
 use lang::{Diagnostics, Options, Severity, Source, compile_front};

@@ -4,9 +4,9 @@ use crate::builtins::posix;
 use crate::builtins::values::is_kernel_name;
 use crate::check::Checker;
 use crate::check::floats::is_floating;
+use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{binary, convert, expr, int, not};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
-use crate::resolve::functions::did_you_mean;
 use crate::source::span::Span;
 use crate::syntax::operators::symbol;
 

@@ -3,9 +3,9 @@
 use crate::builtins::posix::SIGNALS;
 use crate::check::Checker;
 use crate::check::slots::literal;
+use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{convert, int, is_unknown};
 use crate::hir::{Expr, StmtKind, Type};
-use crate::resolve::functions::did_you_mean;
 use crate::source::span::Span;
 use crate::syntax::ast;
 

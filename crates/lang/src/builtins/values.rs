@@ -2,10 +2,10 @@
 
 use crate::check::variables::has_mode;
 use crate::check::{Checker, limits};
+use crate::diagnostics::wording::did_you_mean;
 use crate::expand::{devices, kernel_names};
 use crate::hir::make::{binary, convert, expr, int, is_unknown, not, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, MapId, StackMode, Type};
-use crate::resolve::functions::did_you_mean;
 use crate::source::span::Span;
 use crate::syntax::ast;
 

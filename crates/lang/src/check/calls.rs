@@ -3,9 +3,9 @@
 use crate::builtins::table;
 use crate::builtins::table::{Builtin, Kind};
 use crate::check::{Checker, limits};
+use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{convert, unknown};
 use crate::hir::{Agg, Expr, Keeps, Type};
-use crate::resolve::functions::did_you_mean;
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::Name;

@@ -3,8 +3,8 @@
 use crate::check::limits;
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
+use crate::diagnostics::wording::did_you_mean;
 use crate::hir::{Config, MissingProbes, StackMode};
-use crate::resolve::functions::did_you_mean;
 use crate::syntax::ast::{ConfigEntry, Expr, ExprKind};
 
 /// A value as written.

@@ -37,16 +37,16 @@ use crate::check::scope::{At, Scope, VarState};
 use crate::check::slots::{MapState, ValueState};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
-use crate::expand::key_labels::Labels;
 use crate::expand::macros::written;
 use crate::expand::options::Given;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
-use crate::resolve::grouping::Layout;
+use crate::resolve::grouping::{Attached, Layout};
 use crate::resolve::interner::Interner;
-use crate::resolve::{self, Attached, Pending, Resolved, ResolvedClause, Run, Setting};
+use crate::resolve::setting::{Pending, Run, Setting};
+use crate::resolve::{self, Resolved, ResolvedClause};
 use crate::source::span::{Source, Span};
 use crate::syntax::ast;
-use crate::syntax::ast::{Item, Script};
+use crate::syntax::ast::{Item, Labels, Script};
 use crate::types::Types;
 
 /// Nothing says of what type a variable is.

@@ -8,8 +8,9 @@ use crate::check::slots::Slot;
 use crate::check::tracked::Watched;
 use crate::expand::operations;
 use crate::hir::{Attach, Counter, NameId, NameKind, Signature, Site, Trial, Type, VarId};
+use crate::resolve::ResolvedClause;
+use crate::resolve::grouping::Attached;
 use crate::resolve::signature::Declared;
-use crate::resolve::{Attached, ResolvedClause};
 use crate::source::span::Span;
 use cuda::operations::Operation;
 

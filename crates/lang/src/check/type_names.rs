@@ -1,9 +1,9 @@
 //! Types as scripts spell them: `uint32`, `struct point *`, `typeof($x)`; and what is computed from types alone.
 
 use crate::check::Checker;
+use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{int, unknown};
 use crate::hir::{self, Type};
-use crate::resolve::functions::did_you_mean;
 use crate::source::span::Span;
 use crate::syntax::ast::{Expr, ExprKind, Name, TypeName};
 use crate::types::{builtin_type_names, derived};

@@ -3,6 +3,7 @@
 pub mod codes;
 pub mod render;
 pub mod suggest;
+pub mod wording;
 
 use rustc_hash::FxHashSet;
 
@@ -128,4 +129,19 @@ impl Diagnostics {
         let (label, notes, help) = (String::new(), Vec::new(), Vec::new());
         self.push(Diagnostic { severity, code, message, span, label, notes, help })
     }
+}
+
+/// An error code with its explanation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// `E0001`
+    pub code: &'static str,
+    /// One line, lower case.
+    pub title: &'static str,
+    /// Some sentences: the rule and the way out.
+    pub explanation: &'static str,
+    /// A script that triggers it, and nothing else.
+    pub example: &'static str,
+    /// The same script put right: nothing is found in it.
+    pub repaired: &'static str,
 }

@@ -12,9 +12,8 @@
 //! for once for each size that a piece may have; one piece at most has it. Blocks begin and end at multiples of 512 bytes:
 //! memory of the host, which may lie anywhere, is rounded to them. No block is larger than what a process can address.
 
-use crate::expand::operations::expression;
 use crate::expand::template;
-use crate::expand::template::Own;
+use crate::expand::template::{Own, expression};
 use crate::syntax::ast::{Expr, ExprKind, Item, Script};
 use crate::syntax::visit;
 use crate::syntax::visit::Visit;

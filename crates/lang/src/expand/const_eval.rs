@@ -81,7 +81,7 @@ fn is_pure(e: &Expr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expand::operations::expression;
+    use crate::expand::template::expression;
     use crate::source::span::Span;
 
     #[test]

@@ -22,9 +22,8 @@
 //! Several scripts of a run share these maps, so what is done twice must come out the same: a call changes a stack by
 //! the depth that it had when the call began.
 
-use crate::expand::operations::expression;
 use crate::expand::template;
-use crate::expand::template::{Listener, Own};
+use crate::expand::template::{Listener, Own, expression};
 use crate::hir;
 use crate::syntax::ast::{BinaryOp, Expr, ExprKind, Item, Script};
 use crate::syntax::visit;

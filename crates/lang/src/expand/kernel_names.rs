@@ -16,12 +16,10 @@
 //! name is none, and where the driver is seen being asked, what is read there is compared with what it was asked for: after
 //! the first difference nothing is read there any more.
 
-use crate::expand::operations::expression;
 use crate::expand::template;
-use crate::expand::template::{Listener, Own};
+use crate::expand::template::{Listener, Own, expression};
 use crate::hir;
-use crate::resolve::functions::text;
-use crate::syntax::ast::{Expr, ExprKind, Item, ProbeSpec, Script};
+use crate::syntax::ast::{Expr, ExprKind, Item, ProbeSpec, Script, text};
 use crate::syntax::visit;
 use crate::syntax::visit::Visit;
 use cuda::Library;

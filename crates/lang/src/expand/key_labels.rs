@@ -6,12 +6,8 @@
 //!
 //! Before other forms are expanded: what they stand for has no such names.
 
-use crate::syntax::ast::{ExprKind, Script};
+use crate::syntax::ast::{ExprKind, Labels, Script};
 use crate::syntax::{ast, visit};
-use std::collections::HashMap;
-
-/// Of each map that has a key, names for its parts.
-pub type Labels = HashMap<String, Vec<String>>;
 
 /// Finds them.
 pub fn find(script: &mut Script) -> Labels {

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use crate::builtins::table;
 use crate::diagnostics::Diagnostics;
-use crate::resolve::functions::listed;
+use crate::diagnostics::wording::listed;
 use crate::source::span::Span;
 use crate::syntax::ast::{
     Block, Expr, ExprKind, Item, Macro, MacroParam, Name, Script, Stmt, StmtKind, TypeName,

@@ -14,21 +14,18 @@
 //!
 //! Which functions, and what they have where, is `cuda::operations`.
 
+use crate::expand::template::expression;
 use cuda::operations::{Api, Argument, Feed, Operation};
 
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
+use crate::diagnostics::wording::did_you_mean;
 use crate::expand::const_eval;
-use crate::expand::template::Own;
-use crate::resolve::functions::did_you_mean;
+use crate::expand::template::{At, Own, parsed};
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
 use crate::resolve::usage::{is_args, walk_block, walk_expr};
-use crate::source::span::{Source, Span, Spanned};
-use crate::syntax::ast::{
-    BinaryOp, Block, Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart, Stmt, StmtKind,
-    TypeName,
-};
-use crate::syntax::parse::parse;
+use crate::source::span::{Span, Spanned};
+use crate::syntax::ast::{BinaryOp, Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart};
 use crate::syntax::visit;
 use crate::syntax::visit::Visit;
 use rustc_hash::FxHashMap;
@@ -320,14 +317,12 @@ fn names(operation: &'static Operation) -> String {
 }
 
 thread_local! {
-    /// The tables' expressions, which never change, as they were parsed.
-    static PARSED: RefCell<FxHashMap<String, Expr>> = RefCell::default();
-    /// And what the rows say for the arguments, by the rows' addresses, as building the text takes longer than finding it.
+    /// The expression of each argument, by the addresses of its rows: building the text takes longer than finding it here.
     static VALUES: RefCell<FxHashMap<(*const Feed, *const Argument), Rc<Expr>>> = RefCell::default();
 }
 
 /// How a row gives an argument, in the type of the argument, at no place.
-fn value(feed: &'static Feed, arg: &'static Argument) -> Rc<Expr> {
+pub(super) fn value(feed: &'static Feed, arg: &'static Argument) -> Rc<Expr> {
     VALUES.with_borrow_mut(|values| {
         values.entry((feed, arg)).or_insert_with(|| Rc::new(parsed(&spelled(feed, arg)))).clone()
     })
@@ -336,58 +331,6 @@ fn value(feed: &'static Feed, arg: &'static Argument) -> Rc<Expr> {
 fn spelled(feed: &'static Feed, arg: &'static Argument) -> String {
     let text = feed.value(arg);
     if arg.is_number() { format!("({})({text})", arg.ty) } else { text.to_string() }
-}
-
-/// An expression of the tables, at a place of the script.
-pub(crate) fn expression(text: &str, span: Span) -> Expr {
-    let known = PARSED.with_borrow(|parsed| parsed.get(text).cloned());
-    let mut value = known.unwrap_or_else(|| {
-        let value = parsed(text);
-        PARSED.with_borrow_mut(|parsed| parsed.insert(text.to_owned(), value.clone()));
-        value
-    });
-    visit::expr(&mut value, &mut At(span));
-    value
-}
-
-fn parsed(text: &str) -> Expr {
-    let source = Source::new("operations", format!("BEGIN {{ _ = ({text}); }}"));
-    let script = parse(&source, &[], &mut Diagnostics::default()).unwrap_or_default();
-    let first = script.items.into_iter().find_map(|item| match item {
-        Item::Clause(Clause { body: Block { stmts, .. }, .. }) => stmts.into_iter().next(),
-        _ => None,
-    });
-    let Some(StmtKind::Expr(value)) = first.map(|stmt| stmt.kind) else {
-        unreachable!("`{text}` is no expression");
-    };
-    value
-}
-
-/// Gives all parts one place.
-pub(crate) struct At(pub Span);
-
-impl Visit for At {
-    fn expr(&mut self, e: &mut Expr) {
-        place(e, self.0);
-    }
-
-    fn stmt(&mut self, stmt: &mut Stmt) {
-        stmt.span = self.0;
-    }
-
-    fn var(&mut self, name: &mut Name) {
-        name.span = self.0;
-    }
-}
-
-fn place(e: &mut Expr, span: Span) {
-    e.span = span;
-    match &mut e.kind {
-        ExprKind::Field { name, .. } | ExprKind::Call { name, .. } => name.span = span,
-        ExprKind::Cast { ty: TypeName { span: at, .. }, .. } => *at = span,
-        ExprKind::Record(members) => members.iter_mut().for_each(|(name, _)| name.span = span),
-        _ => {}
-    }
 }
 
 #[cfg(test)]

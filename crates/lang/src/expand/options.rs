@@ -24,8 +24,8 @@ use rustc_hash::FxHashMap;
 
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
+use crate::diagnostics::wording::did_you_mean;
 use crate::expand::{durations, macros};
-use crate::resolve::functions::did_you_mean;
 use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::{Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, UnaryOp};
 use crate::syntax::parse::word_as_number;

@@ -1,11 +1,11 @@
 //! What is put in place of a call that asks for something of the process it is in: `kernel_name(h)`, `alloc_size(p)`.
 
+use crate::syntax::ast::{Block, Stmt, StmtKind, TypeName};
 use std::cell::RefCell;
 
 use rustc_hash::FxHashMap;
 
 use crate::diagnostics::Diagnostics;
-use crate::expand::operations::At;
 use crate::source::span::{Source, Span, Spanned};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart};
 use crate::syntax::parse::parse;
@@ -155,5 +155,62 @@ impl Visit for Own {
 
     fn var(&mut self, name: &mut Name) {
         self.rename(&mut name.node);
+    }
+}
+
+/// An expression of the tables, at a place of the script.
+pub(crate) fn expression(text: &str, span: Span) -> Expr {
+    let known = PARSED.with_borrow(|parsed| parsed.get(text).cloned());
+    let mut value = known.unwrap_or_else(|| {
+        let value = parsed(text);
+        PARSED.with_borrow_mut(|parsed| parsed.insert(text.to_owned(), value.clone()));
+        value
+    });
+    visit::expr(&mut value, &mut At(span));
+    value
+}
+
+thread_local! {
+    /// The tables' expressions, which never change, as they were parsed.
+    static PARSED: RefCell<FxHashMap<String, Expr>> = RefCell::default();
+}
+
+pub(super) fn parsed(text: &str) -> Expr {
+    let source = Source::new("operations", format!("BEGIN {{ _ = ({text}); }}"));
+    let script = parse(&source, &[], &mut Diagnostics::default()).unwrap_or_default();
+    let first = script.items.into_iter().find_map(|item| match item {
+        Item::Clause(Clause { body: Block { stmts, .. }, .. }) => stmts.into_iter().next(),
+        _ => None,
+    });
+    let Some(StmtKind::Expr(value)) = first.map(|stmt| stmt.kind) else {
+        unreachable!("`{text}` is no expression");
+    };
+    value
+}
+
+/// Gives all parts one place.
+pub(crate) struct At(pub Span);
+
+impl Visit for At {
+    fn expr(&mut self, e: &mut Expr) {
+        place(e, self.0);
+    }
+
+    fn stmt(&mut self, stmt: &mut Stmt) {
+        stmt.span = self.0;
+    }
+
+    fn var(&mut self, name: &mut Name) {
+        name.span = self.0;
+    }
+}
+
+fn place(e: &mut Expr, span: Span) {
+    e.span = span;
+    match &mut e.kind {
+        ExprKind::Field { name, .. } | ExprKind::Call { name, .. } => name.span = span,
+        ExprKind::Cast { ty: TypeName { span: at, .. }, .. } => *at = span,
+        ExprKind::Record(members) => members.iter_mut().for_each(|(name, _)| name.span = span),
+        _ => {}
     }
 }

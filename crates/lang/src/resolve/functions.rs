@@ -3,73 +3,38 @@
 //! A function is probed once by a clause however many of its names and of the clause's attach points mean it. Where a
 //! target is not there yet, the functions that the CUDA tables know are assumed, so that the body is checked all the same.
 
+use crate::diagnostics::wording::{did_you_mean, listed};
+use crate::resolve::spot::{Call, Miss, Spot, Spots, finding, malformed, once_each, wrong};
+use crate::syntax::ast::text;
 use std::fmt;
 
 use cuda::operations::{Api, OTHER};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::catalog::debug_info::{Absent, WITH_INFORMATION};
-use crate::catalog::{File, FileId, Function, Landing, MarkerArg, Place, TargetError};
+use crate::catalog::{File, FileId, Function, Landing, Place, TargetError};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{DRAWN, Diagnostic, Diagnostics, Severity};
 use crate::expand::operations;
-use crate::hir::{Attach, Counter, MissingProbes, NameId, NameKind, Signature, Site, Trial};
+use crate::hir::{Attach, MissingProbes, NameId, NameKind, Site, Trial};
 use crate::resolve::interner::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern, cpp_name};
-use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind, SIGNALS};
+use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind};
+use crate::resolve::setting::{Pending, Setting};
 use crate::resolve::signature::Declared;
 use crate::resolve::symbols::Symbols;
-use crate::resolve::{Pending, Setting, tracepoint, unsafe_returns};
+use crate::resolve::unsafe_returns;
 use crate::source::span::Span;
-use crate::syntax::ast::{Clause, ProbeSpec, SpecPart};
+use crate::syntax::ast::{Clause, ProbeSpec};
 
 /// All programs and libraries that the traced processes run.
 pub(super) const EVERYTHING: &str = "*";
-
-/// What one attach point yields.
-#[derive(Debug)]
-pub enum Spot {
-    /// A clock or an end of the run.
-    Timed {
-        /// Which.
-        attach: Attach,
-        /// What `probe` says there.
-        name: NameId,
-        /// The record of a tracepoint.
-        signature: Option<Signature>,
-        /// Of each field of it the struct of the kernel that it points to.
-        pointees: Vec<Option<String>>,
-    },
-    /// A function.
-    Call(Call),
-}
-
-/// A function to probe.
-#[derive(Debug)]
-pub struct Call {
-    /// At return.
-    pub returns: bool,
-    /// Where.
-    pub site: Site,
-    /// The symbol, for messages.
-    pub symbol: String,
-    /// What is known of its arguments.
-    pub signature: Option<Declared>,
-    /// Its file is not there yet, and may have debug information that declares them.
-    pub undeclared_yet: bool,
-    /// Why debug information does not know them: the file, and the reason.
-    pub absent: Option<(String, Absent)>,
-    /// Asked for by name, not by a pattern.
-    pub by_name: bool,
-    /// Of a marker: what it passes on.
-    pub passed: Option<Vec<MarkerArg>>,
-}
 
 /// Looks for the sites of one clause after the other.
 pub struct Finder<'a, 'b> {
     pub(super) setting: &'a Setting<'a>,
     pub(super) names: &'b mut Interner,
-    diags: &'b mut Diagnostics,
+    pub(super) diags: &'b mut Diagnostics,
     pub(super) files: Vec<File>,
     pending: Vec<Pending>,
     /// Where the targets of `pending` stand in it.
@@ -106,29 +71,6 @@ pub struct Around {
     pub named: Option<Span>,
     /// It names the span that it lies in, where there is one.
     pub parent: bool,
-}
-
-/// Why an attach point yields nothing.
-pub(super) enum Miss {
-    /// The script is wrong whatever this machine has.
-    Wrong(Box<Diagnostic>),
-    /// This machine has no such thing.
-    Absent(Box<Diagnostic>),
-    /// Not asked for in this run.
-    Silent,
-}
-
-pub(super) type Spots = Result<Vec<Spot>, Miss>;
-
-pub(super) fn finding(
-    code: &'static str,
-    span: Span,
-    message: String,
-    label: &str,
-    help: Vec<String>,
-) -> Box<Diagnostic> {
-    let (label, notes) = (label.to_string(), Vec::new());
-    Box::new(Diagnostic { severity: Severity::Error, code, message, span, label, notes, help })
 }
 
 impl<'a, 'b> Finder<'a, 'b> {
@@ -255,170 +197,6 @@ impl<'a, 'b> Finder<'a, 'b> {
             ProviderKind::Usdt => self.markers(spec, provider),
             ProviderKind::Cuda => self.operation(spec, provider),
         }
-    }
-
-    fn bare(&mut self, spec: &ProbeSpec, provider: &'static Provider, attach: Attach) -> Spots {
-        match spec.parts.first() {
-            None => Ok(vec![self.timed(attach, &spec.provider.node)]),
-            Some(part) => {
-                malformed(part.span, format!("`{}` takes nothing after it", provider.names[0]), provider)
-            }
-        }
-    }
-
-    fn timer(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
-        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
-        match providers::period(&parts) {
-            Ok(period_ns) => {
-                let attach = match provider.kind {
-                    ProviderKind::Interval => Attach::Interval { period_ns },
-                    _ => Attach::Profile { counter: Counter::CPU_CLOCK, period: period_ns },
-                };
-                Ok(vec![self.timed(attach, &format!("{}:{}", provider.names[0], parts.join(":")))])
-            }
-            Err(reason) => wrong("E0106", spec.span, reason, "", vec![providers::way_out(provider, &parts)]),
-        }
-    }
-
-    /// `software:page-faults:100`; without a number the usual one.
-    fn counter(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
-        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
-        let ([name] | [name, _]) = parts[..] else {
-            return malformed(spec.span, "expected the name of an event".into(), provider);
-        };
-        let Some(event) = providers::event(provider.kind, name) else {
-            let names: Vec<&str> = providers::events(provider.kind).map(|event| event.names[0]).collect();
-            let message = format!("no event `{name}` of `{}`", provider.names[0]);
-            let mut help = did_you_mean(&self.diags.similar(name, names.iter().copied()));
-            if help.is_empty() {
-                help.push(format!("events are {}", listed(names.iter().copied(), names.len())));
-            }
-            return wrong("E0106", spec.span, message, "", help);
-        };
-        let period =
-            parts.get(1).filter(|count| !count.is_empty()).map(|count| (count, count.parse::<u64>()));
-        let (period, written) = match period {
-            None => (event.period, String::new()),
-            Some((_, Ok(period))) if period > 0 => (period, format!(":{period}")),
-            Some((count, _)) => {
-                let message = format!("`{count}` is not a number of events between two samples");
-                return wrong("E0106", spec.span, message, "", vec![format!("write `{}`", provider.form)]);
-            }
-        };
-        let attach = Attach::Profile { counter: event.counter, period };
-        Ok(vec![self.timed(attach, &format!("{}:{name}{written}", provider.names[0]))])
-    }
-
-    fn signal(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
-        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
-        let ["signal", wanted] = parts[..] else {
-            return malformed(spec.span, "expected `signal` and the name of a signal".into(), provider);
-        };
-        match SIGNALS.iter().find(|(name, _)| *name == wanted) {
-            Some((name, number)) => {
-                Ok(vec![self.timed(Attach::Signal { number: *number }, &format!("self:signal:{name}"))])
-            }
-            None => {
-                let message = format!("`{wanted}` is not a signal that probes may wait for");
-                malformed(spec.span, message, provider)
-            }
-        }
-    }
-
-    fn trial(&mut self, spec: &ProbeSpec, provider: &'static Provider, kind: Trial) -> Spots {
-        match spec.parts.as_slice() {
-            [name] => {
-                let name = text(&name.node);
-                let attach = Attach::Trial { kind, name: name.to_owned() };
-                Ok(vec![self.timed(attach, &format!("{}:{name}", kind.word()))])
-            }
-            _ => malformed(spec.span, "expected one name".into(), provider),
-        }
-    }
-
-    fn timed(&mut self, attach: Attach, name: &str) -> Spot {
-        Spot::Timed {
-            attach,
-            name: self.names.intern(NameKind::Probe, name),
-            signature: None,
-            pointees: vec![],
-        }
-    }
-
-    fn tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
-        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
-        let [category, event] = parts[..] else {
-            let message = "expected a category and an event".to_string();
-            let named = tracepoint::of_event(self.setting.catalog, parts.first().unwrap_or(&""), self.diags);
-            return match named.is_empty() {
-                true => malformed(spec.span, message, provider),
-                false => wrong("E0103", spec.span, message, "", did_you_mean(&named)),
-            };
-        };
-        let wanted = tracepoint::wanted(self.setting.catalog, category, event);
-        let found: Result<Vec<Spot>, String> =
-            wanted.iter().map(|(category, event)| self.tracepoint(category, event)).collect();
-        match found {
-            Ok(spots) if !spots.is_empty() => Ok(spots),
-            missing => {
-                let reason = missing.err().unwrap_or_else(|| "none matches".into());
-                let near = tracepoint::near(self.setting.catalog, category, event, self.diags);
-                let message = format!("no tracepoint `{category}:{event}`: {reason}");
-                Err(Miss::Absent(finding("E0112", spec.span, message, "", did_you_mean(&near))))
-            }
-        }
-    }
-
-    fn tracepoint(&mut self, category: &str, event: &str) -> Result<Spot, String> {
-        let found = self.setting.catalog.tracepoint(category, event)?;
-        let ((signature, offsets), pointees) = (tracepoint::record(&found), tracepoint::pointees(&found));
-        let name = self.names.intern(NameKind::Probe, &format!("tracepoint:{category}:{event}"));
-        let attach = Attach::Tracepoint { category: category.into(), event: event.into(), offsets };
-        Ok(Spot::Timed { attach, name, signature: Some(signature), pointees })
-    }
-
-    fn raw_tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
-        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
-        // The name of the event is enough; the module that has it, or its category as a tracepoint, may precede it.
-        let (module, event) = match parts[..] {
-            [event] => (VMLINUX, event),
-            [module, event] => (module, event),
-            _ => return malformed(spec.span, "expected an event".into(), provider),
-        };
-        let has = |(category, name): &(String, String)| {
-            tracepoint::glob(module, category) && tracepoint::glob(event, name)
-        };
-        let is_known =
-            tracepoint::glob(module, VMLINUX) || self.setting.catalog.tracepoints().iter().any(has);
-        let wanted = match is_known {
-            true => tracepoint::raw_wanted(self.setting.catalog, event),
-            false => return self.no_raw_tracepoint(spec, event, &format!("`{module}` has none")),
-        };
-        let found: Result<Vec<Spot>, String> =
-            wanted.iter().map(|event| self.raw_tracepoint(event)).collect();
-        match found {
-            Ok(spots) if !spots.is_empty() => Ok(spots),
-            Ok(_) => self.no_raw_tracepoint(spec, event, "none matches"),
-            Err(reason) => self.no_raw_tracepoint(spec, event, &reason),
-        }
-    }
-
-    fn no_raw_tracepoint(&self, spec: &ProbeSpec, event: &str, reason: &str) -> Spots {
-        let all = self.setting.catalog.raw_tracepoints();
-        let help = match all.iter().any(|known| known == event) {
-            true => vec![format!("write `{}:{event}`", spec.provider.node)],
-            false => did_you_mean(&self.diags.similar(event, all.iter().map(String::as_str))),
-        };
-        let message = format!("no raw tracepoint `{event}`: {reason}");
-        Err(Miss::Absent(finding("E0112", spec.span, message, "", help)))
-    }
-
-    fn raw_tracepoint(&mut self, event: &str) -> Result<Spot, String> {
-        let found = self.setting.catalog.raw_tracepoint(event)?;
-        let ((signature, offsets), pointees) = (tracepoint::record(&found), tracepoint::pointees(&found));
-        let name = self.names.intern(NameKind::Probe, &format!("rawtracepoint:{event}"));
-        let attach = Attach::RawTracepoint { event: event.into(), offsets };
-        Ok(Spot::Timed { attach, name, signature: Some(signature), pointees })
     }
 
     fn call(&mut self, spec: &ProbeSpec, provider: &'static Provider, returns: bool) -> Spots {
@@ -911,28 +689,6 @@ fn is_call(kind: ProviderKind) -> bool {
     matches!(kind, ProviderKind::Uprobe | ProviderKind::Uretprobe | ProviderKind::Usdt | ProviderKind::Cuda)
 }
 
-/// A part of an attach point as it was written.
-pub fn text(part: &SpecPart) -> &str {
-    match part {
-        SpecPart::Text(text)
-        | SpecPart::Quoted(text)
-        | SpecPart::QuotedAt(text, _)
-        | SpecPart::Regex(text) => text,
-        SpecPart::Option(_) => unreachable!("options of probes have been expanded"),
-    }
-}
-
-/// What of the kernel has raw tracepoints that its BTF describes.
-const VMLINUX: &str = "vmlinux";
-
-fn wrong(code: &'static str, span: Span, message: String, label: &str, help: Vec<String>) -> Spots {
-    Err(Miss::Wrong(finding(code, span, message, label, help)))
-}
-
-pub(super) fn malformed(span: Span, message: String, provider: &'static Provider) -> Spots {
-    wrong("E0103", span, message, "", vec![format!("write `{}`", provider.form)])
-}
-
 fn call_malformed(spec: &ProbeSpec, provider: &'static Provider) -> Spots {
     let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
     match parts.as_slice() {
@@ -1150,39 +906,4 @@ fn sorted(names: FxHashSet<&str>) -> Vec<&str> {
     let mut list: Vec<&str> = names.into_iter().collect();
     list.sort_unstable();
     list
-}
-
-/// ``did you mean `a`, `b`?``, or nothing.
-pub fn did_you_mean<S: AsRef<str>>(near: &[S]) -> Vec<String> {
-    match near {
-        [] => Vec::new(),
-        near => vec![format!(
-            "did you mean {}?",
-            listed(near.iter().map(|name| name.as_ref()), 5).replace(", ", " or ")
-        )],
-    }
-}
-
-/// `` `a`, `b` and 3 more``
-pub fn listed<'s>(names: impl Iterator<Item = &'s str>, limit: usize) -> String {
-    let names: Vec<&str> = names.collect();
-    let shown: Vec<String> = names.iter().take(limit).map(|name| format!("`{name}`")).collect();
-    match names.len().saturating_sub(limit) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
-/// Drops the second and later meetings of one place.
-fn once_each(spots: Vec<Spot>) -> Vec<Spot> {
-    let mut seen = FxHashSet::default();
-    let mut is_new = |spot: &Spot| match spot {
-        Spot::Timed { .. } => true,
-        // Assumed sites have no place yet: their name tells them apart.
-        Spot::Call(Call { returns, site, passed, .. }) => {
-            let name = site.file.is_none().then_some((site.probe, site.func));
-            seen.insert((*returns, passed.is_some(), site.file, site.place.offset, name))
-        }
-    };
-    spots.into_iter().filter(|spot| is_new(spot)).collect()
 }

@@ -8,15 +8,17 @@
 //!   cuMemFree_v2(dptr)                  left out with a warning
 //! ```
 
+use crate::hir;
+use crate::hir::NameId;
 use rustc_hash::FxHashMap;
 
 use crate::catalog::debug_info::{Absent, Unsure, WITH_INFORMATION};
 use crate::catalog::{FileId, MarkerArg};
 use crate::diagnostics::Diagnostics;
+use crate::diagnostics::wording::{did_you_mean, listed};
 use crate::hir::{Attach, Param, Signature, Site, Type};
-use crate::resolve::Attached;
-use crate::resolve::functions::{Call, Spot, did_you_mean, listed};
 use crate::resolve::signature::Declared;
+use crate::resolve::spot::{Call, Spot};
 use crate::resolve::usage::Usage;
 use crate::source::span::Span;
 use crate::types::Types;
@@ -472,4 +474,27 @@ fn shown(call: &Call) -> String {
 
 fn declare(c_type: &str, name: &str) -> String {
     if c_type.ends_with('*') { format!("{c_type}{name}") } else { format!("{c_type} {name}") }
+}
+
+/// Where one program runs.
+#[derive(Debug)]
+pub enum Attached {
+    /// `BEGIN`, `END`, `interval`, `profile`, `tracepoint`
+    Timed {
+        /// Which.
+        attach: hir::Attach,
+        /// What `probe` says there.
+        name: NameId,
+        /// The record of a tracepoint.
+        signature: Option<hir::Signature>,
+        /// Of each field of it the struct of the kernel that it points to.
+        pointees: Vec<Option<String>>,
+    },
+    /// `uprobe`, `uretprobe`
+    Calls {
+        /// At return.
+        returns: bool,
+        /// The functions and what the body sees of them.
+        layout: Layout,
+    },
 }

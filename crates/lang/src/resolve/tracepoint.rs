@@ -2,7 +2,12 @@
 
 use crate::catalog::{Catalog, RecordField, RecordKind, Tracepoint};
 use crate::diagnostics::Diagnostics;
-use crate::hir::{Param, Signature, Type};
+use crate::diagnostics::wording::did_you_mean;
+use crate::hir::{Attach, NameKind, Param, Signature, Type};
+use crate::resolve::functions::Finder;
+use crate::resolve::providers::Provider;
+use crate::resolve::spot::{Miss, Spot, Spots, finding, malformed, wrong};
+use crate::syntax::ast::{ProbeSpec, text};
 use std::sync::Arc;
 
 /// Category and event of the tracepoints that are meant; a name without wildcards stands for itself.
@@ -82,6 +87,84 @@ pub fn pointees(tracepoint: &Tracepoint) -> Vec<Option<String>> {
         _ => None,
     };
     tracepoint.fields.iter().map(pointee).collect()
+}
+
+/// What of the kernel has raw tracepoints that its BTF describes.
+const VMLINUX: &str = "vmlinux";
+
+impl Finder<'_, '_> {
+    pub(super) fn tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
+        let [category, event] = parts[..] else {
+            let message = "expected a category and an event".to_string();
+            let named = of_event(self.setting.catalog, parts.first().unwrap_or(&""), self.diags);
+            return match named.is_empty() {
+                true => malformed(spec.span, message, provider),
+                false => wrong("E0103", spec.span, message, "", did_you_mean(&named)),
+            };
+        };
+        let wanted = wanted(self.setting.catalog, category, event);
+        let found: Result<Vec<Spot>, String> =
+            wanted.iter().map(|(category, event)| self.tracepoint(category, event)).collect();
+        match found {
+            Ok(spots) if !spots.is_empty() => Ok(spots),
+            missing => {
+                let reason = missing.err().unwrap_or_else(|| "none matches".into());
+                let near = near(self.setting.catalog, category, event, self.diags);
+                let message = format!("no tracepoint `{category}:{event}`: {reason}");
+                Err(Miss::Absent(finding("E0112", spec.span, message, "", did_you_mean(&near))))
+            }
+        }
+    }
+
+    pub(super) fn tracepoint(&mut self, category: &str, event: &str) -> Result<Spot, String> {
+        let found = self.setting.catalog.tracepoint(category, event)?;
+        let ((signature, offsets), pointees) = (record(&found), pointees(&found));
+        let name = self.names.intern(NameKind::Probe, &format!("tracepoint:{category}:{event}"));
+        let attach = Attach::Tracepoint { category: category.into(), event: event.into(), offsets };
+        Ok(Spot::Timed { attach, name, signature: Some(signature), pointees })
+    }
+
+    pub(super) fn raw_tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
+        // The name of the event is enough; the module that has it, or its category as a tracepoint, may precede it.
+        let (module, event) = match parts[..] {
+            [event] => (VMLINUX, event),
+            [module, event] => (module, event),
+            _ => return malformed(spec.span, "expected an event".into(), provider),
+        };
+        let has = |(category, name): &(String, String)| glob(module, category) && glob(event, name);
+        let is_known = glob(module, VMLINUX) || self.setting.catalog.tracepoints().iter().any(has);
+        let wanted = match is_known {
+            true => raw_wanted(self.setting.catalog, event),
+            false => return self.no_raw_tracepoint(spec, event, &format!("`{module}` has none")),
+        };
+        let found: Result<Vec<Spot>, String> =
+            wanted.iter().map(|event| self.raw_tracepoint(event)).collect();
+        match found {
+            Ok(spots) if !spots.is_empty() => Ok(spots),
+            Ok(_) => self.no_raw_tracepoint(spec, event, "none matches"),
+            Err(reason) => self.no_raw_tracepoint(spec, event, &reason),
+        }
+    }
+
+    pub(super) fn no_raw_tracepoint(&self, spec: &ProbeSpec, event: &str, reason: &str) -> Spots {
+        let all = self.setting.catalog.raw_tracepoints();
+        let help = match all.iter().any(|known| known == event) {
+            true => vec![format!("write `{}:{event}`", spec.provider.node)],
+            false => did_you_mean(&self.diags.similar(event, all.iter().map(String::as_str))),
+        };
+        let message = format!("no raw tracepoint `{event}`: {reason}");
+        Err(Miss::Absent(finding("E0112", spec.span, message, "", help)))
+    }
+
+    pub(super) fn raw_tracepoint(&mut self, event: &str) -> Result<Spot, String> {
+        let found = self.setting.catalog.raw_tracepoint(event)?;
+        let ((signature, offsets), pointees) = (record(&found), pointees(&found));
+        let name = self.names.intern(NameKind::Probe, &format!("rawtracepoint:{event}"));
+        let attach = Attach::RawTracepoint { event: event.into(), offsets };
+        Ok(Spot::Timed { attach, name, signature: Some(signature), pointees })
+    }
 }
 
 #[cfg(test)]

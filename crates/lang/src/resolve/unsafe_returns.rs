@@ -8,8 +8,9 @@
 //! Facts: tried with glibc 2.36 and GCC 12's libgcc on Linux 6.18. Not tried, but the same by what they are: setjmp, sigsetjmp,
 //! dlmopen, __cxa_rethrow, _Unwind_Resume, _Unwind_Resume_or_Rethrow.
 
-use super::functions::{Spot, listed};
 use crate::diagnostics::Diagnostics;
+use crate::diagnostics::wording::listed;
+use crate::resolve::spot::Spot;
 use crate::source::span::Span;
 
 /// Functions, and what becomes of a program that calls them under a return probe.

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 
 use crate::catalog::{File, FileId, Marker, Place, TargetError};
 use crate::diagnostics::suggest::similar;
+use crate::diagnostics::wording::did_you_mean;
 use crate::hir::{NameKind, Site};
-use crate::resolve::functions::{
-    Call, EVERYTHING, Finder, Miss, Spot, Spots, did_you_mean, finding, malformed, text,
-};
+use crate::resolve::functions::{EVERYTHING, Finder};
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
 use crate::resolve::providers::Provider;
+use crate::resolve::spot::{Call, Miss, Spot, Spots, finding, malformed};
 use crate::source::span::Span;
-use crate::syntax::ast::{ProbeSpec, SpecPart};
+use crate::syntax::ast::{ProbeSpec, SpecPart, text};
 
 /// Which markers of a target are meant.
 struct Asked<'s> {

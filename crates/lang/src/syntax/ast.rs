@@ -2,8 +2,8 @@
 //!
 //! Each variant shows the text that makes it. Every node has its span.
 
-use crate::expand::key_labels::Labels;
 use crate::source::span::{Span, Spanned};
+use std::collections::HashMap;
 
 /// A name with its place.
 pub type Name = Spanned<String>;
@@ -522,4 +522,18 @@ pub enum BinaryOp {
     Div,
     /// `%`
     Rem,
+}
+
+/// Of each map that has a key, names for its parts.
+pub type Labels = HashMap<String, Vec<String>>;
+
+/// A part of an attach point as it was written.
+pub fn text(part: &SpecPart) -> &str {
+    match part {
+        SpecPart::Text(text)
+        | SpecPart::Quoted(text)
+        | SpecPart::QuotedAt(text, _)
+        | SpecPart::Regex(text) => text,
+        SpecPart::Option(_) => unreachable!("options of probes have been expanded"),
+    }
 }

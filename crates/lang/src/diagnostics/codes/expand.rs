@@ -1,6 +1,6 @@
 //! Codes of what is wrong with forms.
 
-use crate::diagnostics::codes::Code;
+use crate::diagnostics::Code;
 
 /// Findings of the expansion.
 pub const FORMS: &[Code] = &[

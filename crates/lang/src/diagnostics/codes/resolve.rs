@@ -1,6 +1,6 @@
 //! What the findings of this stage mean.
 
-use crate::diagnostics::codes::Code;
+use crate::diagnostics::Code;
 
 /// Findings about probes, targets, functions and settings. `W` marks warnings.
 pub const PROBES: &[Code] = &[

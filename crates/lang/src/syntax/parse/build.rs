@@ -23,14 +23,6 @@ pub(crate) struct Builder<'a> {
     depth: usize,
 }
 
-/// Reports nesting beyond the limit.
-pub(crate) fn too_deep(span: Span, diags: &mut Diagnostics) {
-    diags
-        .error("E0007", span, "nested too deeply")
-        .label(format!("more than {MAX_DEPTH} levels of brackets, operators and blocks"))
-        .help("give a part of it to a variable first");
-}
-
 /// Stands for what is wrong: a number that nothing is said of.
 fn hole(span: Span) -> Expr {
     Expr { kind: ExprKind::Int { value: 1, unsigned: false }, span }
@@ -76,7 +68,7 @@ impl<'a> Builder<'a> {
         let built = if self.depth <= MAX_DEPTH {
             Some(build(self))
         } else {
-            too_deep(span, self.diags);
+            depth::report_too_deep(span, self.diags);
             None
         };
         self.depth -= levels;

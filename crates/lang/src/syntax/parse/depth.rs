@@ -5,7 +5,7 @@ use pest::Parser as _;
 use pest::iterators::Pairs;
 
 use super::grammar::Grammar;
-use super::{Rule, build, tokens};
+use super::{MAX_DEPTH, Rule, tokens};
 use crate::diagnostics::Diagnostics;
 use crate::source::span::Span;
 
@@ -50,7 +50,7 @@ pub(crate) fn is_too_deep(text: &str, at: usize, diags: &mut Diagnostics) -> boo
     let rest = &text[at..];
     let may_be = marks(rest) > MAX_BRACKETS || rest.matches(TYPEOF).count() > MAX_TYPEOF;
     let found = may_be.then(|| too_deep(text, at)).flatten();
-    found.into_iter().for_each(|span| build::too_deep(span, diags));
+    found.into_iter().for_each(|span| report_too_deep(span, diags));
     found.is_some()
 }
 
@@ -88,6 +88,14 @@ fn too_deep(text: &str, at: usize) -> Option<Span> {
 /// `c ? a` without its `:` ends with what it lies in.
 fn end_choices(open: &mut Vec<u8>) {
     while open.pop_if(|mark| *mark == b'?').is_some() {}
+}
+
+/// Reports nesting beyond the limit.
+pub(crate) fn report_too_deep(span: Span, diags: &mut Diagnostics) {
+    diags
+        .error("E0007", span, "nested too deeply")
+        .label(format!("more than {MAX_DEPTH} levels of brackets, operators and blocks"))
+        .help("give a part of it to a variable first");
 }
 
 #[cfg(test)]

@@ -3,28 +3,13 @@
 //! Pest knows the furthest place that it came to, and the rules that it tried there. The causes that lie elsewhere (a
 //! string, comment or bracket without its end) are looked for first, since what pest then expects is beside the point.
 
-use super::recover::Mistake;
 use super::tokens::{self, Kind, Token};
 use super::{Rule, expected, foreign_syntax, position};
 use crate::diagnostics::Diagnostics;
 use crate::source::span::Span;
 use crate::syntax::ast::Item;
-
-/// What begins an item in other dialects, and what to do here instead.
-pub(crate) const FOREIGN: &[(&str, &str)] =
-    &[("#", "`#include`, `#define NAME literal`, `#undef` and conditions such as `#ifdef` are known")];
-
-/// An item with a mistake, perhaps after others have been taken out of it.
-pub(crate) struct Broken {
-    /// The item's text.
-    pub(crate) item: String,
-    /// Where it begins in the script.
-    pub(crate) base: usize,
-    /// Nothing follows it.
-    pub(crate) last: bool,
-    /// A string without end may have hidden brackets.
-    pub(crate) swallowed: bool,
-}
+use crate::syntax::parse::foreign_syntax::FOREIGN;
+use crate::syntax::parse::mistake::{Broken, Mistake};
 
 /// Reports why an item cannot be read, and returns what to take out of it; `None` when the rest says nothing more.
 pub(crate) fn explain(

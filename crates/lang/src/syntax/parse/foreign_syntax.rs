@@ -4,9 +4,9 @@
 //! kinds of words, `..` for anything from the beginning of the statement on, `START` for that beginning itself. The first row
 //! that fits is taken.
 
-use super::recover::statement_start;
 use super::tokens::{self, Kind, Token};
 use crate::builtins::table;
+use crate::syntax::parse::tokens::statement_start;
 
 /// What people write, and the advice.
 struct Habit {
@@ -280,3 +280,7 @@ const C_TYPES: &[&str] = &[
     "int64", "uint8", "uint16", "uint32", "uint64", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "int8_t",
     "int16_t", "int32_t", "int64_t", "auto", "var",
 ];
+
+/// What begins an item in other dialects, and what to do here instead.
+pub(crate) const FOREIGN: &[(&str, &str)] =
+    &[("#", "`#include`, `#define NAME literal`, `#undef` and conditions such as `#ifdef` are known")];

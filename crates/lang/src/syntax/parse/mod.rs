@@ -13,6 +13,7 @@ mod depth;
 mod errors;
 mod foreign_syntax;
 mod literal;
+mod mistake;
 mod recover;
 pub mod tokens;
 mod types;
@@ -20,11 +21,10 @@ mod types;
 use pest::error::{ErrorVariant, InputLocation};
 
 use crate::diagnostics::{Diagnostic, Diagnostics};
-use crate::expand::key_labels::Labels;
 use crate::source::span::{Source, Span};
-use crate::syntax::ast::{Expr, ExprKind, Item, Script, UnaryOp};
+use crate::syntax::ast::{Expr, ExprKind, Item, Labels, Script, UnaryOp};
 use build::Builder;
-use errors::Broken;
+use mistake::Broken;
 
 /// The grammar; pest derives the rules.
 mod grammar {

@@ -8,19 +8,12 @@
 //! BEGIN {                    { print(1.5) }      { } }
 //! ```
 
+use crate::syntax::parse::mistake::Mistake;
+use crate::syntax::parse::tokens::statement_start;
 use std::ops::Range;
 
-use super::errors::FOREIGN;
 use super::tokens::{Kind, Token, begins_item, next, starts_line, tokens};
-
-/// A mistake that has been reported.
-#[derive(Copy, Clone, Debug)]
-pub struct Mistake {
-    /// The furthest place that was read to, in the item.
-    pub at: usize,
-    /// A `;` is missing there.
-    pub separator: bool,
-}
+use crate::syntax::parse::foreign_syntax::FOREIGN;
 
 /// Statements whose body follows in braces: without their head the body is a block.
 const HEADS: &[&str] = &["if", "else", "elsif", "elif", "elseif", "while", "for", "foreach", "unroll"];
@@ -89,33 +82,6 @@ fn begins_statement(item: &str, token: Token) -> bool {
     let call = || next(item, token.end).is_some_and(|then| item[then.start..].starts_with('('));
     let known = ["if", "while", "for", "unroll", "let", "return", "break", "continue"];
     token.kind == Kind::Word && (word.starts_with(['$', '@']) || known.contains(&word) || call())
-}
-
-/// Where the statement around `at` begins; `None` outside of all braces.
-pub fn statement_start(item: &str, at: usize) -> Option<usize> {
-    let mut starts: Vec<usize> = Vec::new();
-    let mut before = "";
-    for token in tokens(item, 0).take_while(|token| token.start < at) {
-        let word = &item[token.start..token.end];
-        match word {
-            "{" => starts.push(token.end),
-            "<" if starts.is_empty() && opens_angles(item, token.start, before) => starts.push(token.end),
-            "}" => drop(starts.pop()),
-            _ => {}
-        }
-        if let (";" | "}", Some(start)) = (word, starts.last_mut()) {
-            *start = token.end;
-        }
-        before = word;
-    }
-    starts.pop()
-}
-
-/// A `<` opens a body behind a probe or behind the predicate, not in it.
-fn opens_angles(item: &str, at: usize, before: &str) -> bool {
-    before == "/"
-        || !item[..at].contains([' ', '\t', '\n'])
-        || !item[..at].contains(" /") && !item[..at].contains("\n/")
 }
 
 /// Blanks the statement from `start` on, or its head alone where a body follows.

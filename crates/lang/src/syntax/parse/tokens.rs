@@ -205,6 +205,33 @@ pub fn partner(open: &str) -> &'static str {
     }
 }
 
+/// Where the statement around `at` begins; `None` outside of all braces.
+pub fn statement_start(item: &str, at: usize) -> Option<usize> {
+    let mut starts: Vec<usize> = Vec::new();
+    let mut before = "";
+    for token in tokens(item, 0).take_while(|token| token.start < at) {
+        let word = &item[token.start..token.end];
+        match word {
+            "{" => starts.push(token.end),
+            "<" if starts.is_empty() && opens_angles(item, token.start, before) => starts.push(token.end),
+            "}" => drop(starts.pop()),
+            _ => {}
+        }
+        if let (";" | "}", Some(start)) = (word, starts.last_mut()) {
+            *start = token.end;
+        }
+        before = word;
+    }
+    starts.pop()
+}
+
+/// A `<` opens a body behind a probe or behind the predicate, not in it.
+fn opens_angles(item: &str, at: usize, before: &str) -> bool {
+    before == "/"
+        || !item[..at].contains([' ', '\t', '\n'])
+        || !item[..at].contains(" /") && !item[..at].contains("\n/")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
