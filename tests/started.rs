@@ -504,3 +504,22 @@ fn a_tracer_that_waits_for_the_reader_of_its_output_ends_at_the_first_signal() {
         assert!(!status.success(), "{output:?}");
     }
 }
+
+#[test]
+fn the_time_for_which_a_program_is_held_until_stacks_can_be_walked_is_not_elapsed() {
+    let (true, Some(unwound)) = (can_trace(), program("unwound.c", &[])) else { return };
+    let path = text(&unwound);
+    let script = format!(
+        "tracepoint:sched:sched_process_exec {{ @n = nsecs; @e = elapsed; }}
+         uprobe:{path}:traced_call {{ @s[ustack] = count(); printf(\"%d of %d\\n\", elapsed - @e, nsecs - @n); }}
+         END {{ clear(@n); clear(@e); clear(@s) }}"
+    );
+    let output = trace(&["-q", "-e", &script], &[path]);
+    let said = stdout(&output);
+    let times = said
+        .trim()
+        .split_once(" of ")
+        .and_then(|(own, all)| Some((own.parse::<u64>().ok()?, all.parse::<u64>().ok()?)));
+    // Its table takes a hundred times longer to read than the program takes to start.
+    assert!(times.is_some_and(|(own, all)| own * 4 < all), "{said}{}", stderr(&output));
+}

@@ -116,12 +116,14 @@ pub struct Asked<'a> {
     late: u64,
     /// The warning about the program's own use of seccomp was printed.
     warned: bool,
+    /// Boot-clock time of the last answer.
+    released_ns: u64,
 }
 
 impl<'a> Asked<'a> {
     /// Answers questions on `mappings`.
     pub fn new(mappings: Mappings, extender: &'a Extender<'a>) -> Asked<'a> {
-        Asked { mappings, extender, late: 0, warned: false }
+        Asked { mappings, extender, late: 0, warned: false, released_ns: 0 }
     }
 
     /// Reports mappings that went on before anybody had looked at them.
@@ -192,9 +194,13 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Lets the thread go on. For `elapsed` the time since `start_ns` has not passed.
-    fn release(&mut self, session: &Session, start_ns: u64) -> std::io::Result<()> {
-        session.pause_clock(start_ns);
+    /// Lets the thread go on. For `elapsed` the time for which it was held has not passed: of threads that were held at the
+    /// same time, each is counted from the release of the one before.
+    fn release(&mut self, session: &Session) -> std::io::Result<()> {
+        if let Some(since_ns) = self.mappings.held_since_ns() {
+            session.pause_clock(since_ns.max(self.released_ns));
+            self.released_ns = SystemClock.boot_ns();
+        }
         self.mappings.answer()
     }
 }
@@ -205,32 +211,20 @@ impl Watch for Asked<'_> {
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
-        let question = self.mappings.next();
-        let start = SystemClock.boot_ns();
-        let answered = match question {
+        match self.mappings.next() {
             Ok(Some(Question::Maps(mapping))) => {
                 self.consider(&mapping, session);
                 self.prepare_stacks(&mapping);
-                self.release(session, start)
             }
-            Ok(Some(Question::Executes(program))) => {
-                self.consider_program(&program, session);
-                self.release(session, start)
-            }
+            Ok(Some(Question::Executes(program))) => self.consider_program(&program, session),
             Ok(Some(Question::InstallsListener(tid))) => {
                 self.warn_of_seccomp(tid, "a seccomp listener of its own");
-                self.mappings.answer()
             }
-            Ok(Some(Question::EntersStrictMode(tid))) => {
-                self.warn_of_seccomp(tid, "seccomp's strict mode");
-                self.mappings.answer()
-            }
-            Ok(Some(Question::Ends(tid))) => {
-                self.keep_symbols(tid);
-                self.mappings.answer()
-            }
+            Ok(Some(Question::EntersStrictMode(tid))) => self.warn_of_seccomp(tid, "seccomp's strict mode"),
+            Ok(Some(Question::Ends(tid))) => self.keep_symbols(tid),
             Ok(None) | Err(_) => return Next::Remove,
-        };
+        }
+        let answered = self.release(session);
         self.report_late();
         if answered.is_ok() { Next::Continue } else { Next::Remove }
     }

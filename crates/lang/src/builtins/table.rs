@@ -151,7 +151,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     variable(
         "elapsed",
-        "time since the command was started or the probes were attached, until its end, without the times for which the command was held at new libraries, ns, uint64",
+        "time since the command was started or the probes were attached, until its end, without the times for which the command was held (at new libraries, while unwind tables are read), ns, uint64",
         Anywhere,
         "interval:s:1 { print(elapsed) }",
     ),

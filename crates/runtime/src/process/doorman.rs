@@ -78,13 +78,16 @@ pub struct Mappings {
     /// A copy, for a successor.
     listener: OwnedFd,
     shared: Arc<Shared>,
+    held_since_ns: Option<u64>,
 }
 
 /// A question on the socket, little endian: kind, tid, fd and 0, 32 bits each; of a mapping its start (0: the kernel chooses),
-/// its end and its offset in the file, 64 bits each.
-pub(super) const QUESTION: usize = 40;
+/// its end and its offset in the file, 64 bits each; the boot-clock time since which the thread waits (0: it does not).
+pub(super) const QUESTION: usize = 48;
 /// Where the 64 bits begin.
 pub(super) const PLACE: usize = 16;
+/// Where the time is.
+pub(super) const SINCE: usize = 40;
 
 /// Kinds of question.
 pub(super) const MAPS: u32 = 0;
@@ -120,7 +123,7 @@ impl Mappings {
     pub(super) fn start(listener: OwnedFd, shared: Arc<Shared>) -> io::Result<Mappings> {
         let (socket, theirs) = UnixStream::pair()?;
         let doorman = start(&listener, &theirs, &shared)?;
-        Ok(Mappings { socket, doorman, listener, shared })
+        Ok(Mappings { socket, doorman, listener, shared, held_since_ns: None })
     }
 
     /// Readable when a question waits.
@@ -149,6 +152,7 @@ impl Mappings {
                 Err(_) if self.replace()? => continue,
                 Err(_) => return Ok(None),
             }
+            self.held_since_ns = Some(long(&question, SINCE)).filter(|&since_ns| since_ns != 0);
             match self.read(&question) {
                 Some(question) => return Ok(Some(question)),
                 None => self.answer()?,
@@ -171,11 +175,16 @@ impl Mappings {
         // The thread waits, unless it was killed or has gone on meanwhile: then there is nothing to attach, and the
         // doorman may have left too.
         let (state, shown) = (FileState::of(&open).ok()?, without_mark(std::fs::read_link(&open).ok()?));
-        let long = |at: usize| u64::from_le_bytes(question[at..at + 8].try_into().expect("8 bytes"));
-        let place = Place { start: long(PLACE), end: long(PLACE + 8), offset: long(PLACE + 16) };
+        let [start, end, offset] = [0, 8, 16].map(|at| long(question, PLACE + at));
+        let place = Place { start, end, offset };
         let place = Some(place).filter(|place| place.start != 0);
         let mapping = Mapping { tid, state, open, shown, place };
         Some(if kind == EXECUTES { Question::Executes(mapping) } else { Question::Maps(mapping) })
+    }
+
+    /// Boot-clock time since which the thread of the last question waits; `None` if it went on, since we were behind.
+    pub fn held_since_ns(&self) -> Option<u64> {
+        self.held_since_ns
     }
 
     /// Starts another doorman in the place of one that has ended, unless no traced process is left.
@@ -271,6 +280,10 @@ fn keep_running(doorman: libc::pid_t) {
             _ => return,
         }
     }
+}
+
+fn long(question: &[u8; QUESTION], at: usize) -> u64 {
+    u64::from_le_bytes(question[at..at + 8].try_into().expect("8 bytes"))
 }
 
 /// The path of a file that has been deleted, or never had a place on disk, as the kernel shows it: with a mark.

@@ -25,7 +25,9 @@ pub use watch::{Mapped, MappedInode, MappingWatch};
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{Clock, SystemClock};
     use std::collections::HashSet;
+    use std::os::fd::AsRawFd;
     use std::path::Path;
 
     fn command(argv: &[&str]) -> Command {
@@ -111,6 +113,28 @@ mod tests {
         assert_eq!(child.wait().unwrap().code(), Some(6));
         while let Ok(Some(_)) = mappings.next() {}
         assert_eq!(mappings.late(), 1, "it waits once, not for every file");
+    }
+
+    #[test]
+    fn a_question_has_the_time_since_which_its_thread_waits() {
+        let mut child = Child::spawn(&command(&["true"])).unwrap();
+        let Some(mut mappings) = child.mappings.take() else {
+            eprintln!("skipped: {:?}", child.unwatched);
+            return;
+        };
+        let released_ns = SystemClock.boot_ns();
+        child.release().unwrap();
+        // The question waits for us, not we for the question.
+        crate::sys::poll(&mut [crate::sys::readable(mappings.as_fd().as_raw_fd())], -1).unwrap();
+        let read_ns = SystemClock.boot_ns();
+        mappings.next().unwrap().expect("it maps libc");
+        let since_ns = mappings.held_since_ns().expect("it waits");
+        assert!((released_ns..=read_ns).contains(&since_ns), "{released_ns} {since_ns} {read_ns}");
+        mappings.answer().unwrap();
+        while mappings.next().unwrap().is_some() {
+            mappings.answer().unwrap();
+        }
+        child.wait().unwrap();
     }
 
     #[test]

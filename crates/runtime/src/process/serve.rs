@@ -7,11 +7,12 @@
 //!
 //! Not here: which system calls are reported (`filter`), what the tracer does with a question (`doorman`).
 
-use super::doorman::{ENDS, EXECUTES, LISTENER, MAPS, PLACE, PROTECTS, Place, QUESTION, STRICT};
+use super::doorman::{ENDS, EXECUTES, LISTENER, MAPS, PLACE, PROTECTS, Place, QUESTION, SINCE, STRICT};
 use super::executed;
 use super::filter::Call;
 use super::protected;
 use super::shared::{DESKS, FileState, Shared};
+use crate::clock::{Clock, SystemClock};
 use crate::sys;
 use std::collections::HashSet;
 use std::io::{self, Read};
@@ -101,10 +102,10 @@ impl Doorman {
             self.idle.fetch_sub(1, Ordering::Relaxed);
             if let Some(request) = request {
                 set(&desk.timer, SLOW, PATIENCE - SLOW);
-                let until = Instant::now() + PATIENCE;
-                self.consider(&request, until);
+                let wait = Wait { since_ns: SystemClock.boot_ns(), until: Instant::now() + PATIENCE };
+                self.consider(&request, wait);
                 // The main thread answers at the same time; whoever is first counts it.
-                if Instant::now() < until {
+                if Instant::now() < wait.until {
                     self.pass(request.id);
                 } else {
                     self.pass_unseen(request.id);
@@ -139,35 +140,35 @@ impl Doorman {
     }
 
     /// Asks about the file unless it is known; then it is.
-    fn consider(&self, request: &libc::seccomp_notif, until: Instant) {
+    fn consider(&self, request: &libc::seccomp_notif, wait: Wait) {
         let tid = request.pid;
-        let tell = |kind| lock(&self.tracer).ask(&Ask { kind, tid, fd: 0, place: None }, until);
+        let tell = |kind| lock(&self.tracer).ask(&Ask { kind, tid, fd: 0, place: None }, wait);
         match Call::of(&request.data) {
-            Call::Maps => self.maps(request, until),
-            Call::Protects { start, len } => self.protects(tid, pages(start, len), until),
-            Call::Executes { directory, address } => self.executes(tid, directory, address, until),
+            Call::Maps => self.maps(request, wait),
+            Call::Protects { start, len } => self.protects(tid, pages(start, len), wait),
+            Call::Executes { directory, address } => self.executes(tid, directory, address, wait),
             Call::Ends => tell(ENDS),
             Call::InstallsListener => tell(LISTENER),
             Call::EntersStrictMode => tell(STRICT),
         }
     }
 
-    fn maps(&self, request: &libc::seccomp_notif, until: Instant) {
+    fn maps(&self, request: &libc::seccomp_notif, wait: Wait) {
         // mmap's descriptor is an int: the upper half of the register means nothing.
         let (tid, fd) = (request.pid, request.data.args[4] as u32);
         let Ok(file) = FileState::of(Path::new(&format!("/proc/{tid}/fd/{fd}"))) else { return };
-        self.ask_about(&file, &Ask { kind: MAPS, tid, fd, place: place(&request.data) }, until);
+        self.ask_about(&file, &Ask { kind: MAPS, tid, fd, place: place(&request.data) }, wait);
     }
 
-    fn protects(&self, tid: u32, pages: Option<Range<u64>>, until: Instant) {
+    fn protects(&self, tid: u32, pages: Option<Range<u64>>, wait: Wait) {
         for (file, place) in pages.map(|pages| protected::files(tid, pages)).unwrap_or_default() {
             let Ok(state) = FileState::of_file(&file) else { continue };
             let fd = file.as_raw_fd() as u32;
-            self.ask_about(&state, &Ask { kind: PROTECTS, tid, fd, place: Some(place) }, until);
+            self.ask_about(&state, &Ask { kind: PROTECTS, tid, fd, place: Some(place) }, wait);
         }
     }
 
-    fn executes(&self, tid: u32, directory: i32, address: u64, until: Instant) {
+    fn executes(&self, tid: u32, directory: i32, address: u64, wait: Wait) {
         let Some(program) = executed::open(tid, directory, address) else { return };
         let Ok(file) = FileState::of_file(&program) else { return };
         if let Some(Ok(loader)) = executed::loader(tid, &program).map(|loader| FileState::of_file(&loader)) {
@@ -180,12 +181,12 @@ impl Doorman {
         } else {
             // The tracer opens it through this process.
             let fd = program.as_raw_fd() as u32;
-            self.ask_about(&file, &Ask { kind: EXECUTES, tid, fd, place: None }, until);
+            self.ask_about(&file, &Ask { kind: EXECUTES, tid, fd, place: None }, wait);
         }
     }
 
     /// Asks unless the file is known; threads that map it meanwhile wait for the same answer.
-    fn ask_about(&self, file: &FileState, ask: &Ask, until: Instant) {
+    fn ask_about(&self, file: &FileState, ask: &Ask, wait: Wait) {
         // Where the kernel chooses the address, there is nothing to report yet.
         let is_every = ask.place.is_some() && self.shared.asks_every();
         let is_known = self.shared.mark(file);
@@ -195,11 +196,12 @@ impl Doorman {
         let mut tracer = lock(&self.tracer);
         if is_known || lock(&self.settled).contains(file) {
             if is_every {
-                tracer.ask(ask, until.min(Instant::now() + PATIENCE_FOR_PLACE));
+                let until = wait.until.min(Instant::now() + PATIENCE_FOR_PLACE);
+                tracer.ask(ask, Wait { until, ..wait });
             }
             return;
         }
-        tracer.ask(ask, until);
+        tracer.ask(ask, wait);
         lock(&self.settled).insert(*file);
     }
 
@@ -306,6 +308,14 @@ impl Supervisor {
     }
 }
 
+/// How long the thread of a request waits.
+#[derive(Copy, Clone)]
+struct Wait {
+    /// Boot-clock time at which the request was received.
+    since_ns: u64,
+    until: Instant,
+}
+
 /// A question to the tracer.
 struct Ask {
     kind: u32,
@@ -323,36 +333,38 @@ struct Tracer {
 }
 
 impl Tracer {
-    fn ask(&mut self, ask: &Ask, until: Instant) {
-        if self.try_ask(ask, until).is_err() {
+    fn ask(&mut self, ask: &Ask, wait: Wait) {
+        if self.try_ask(ask, wait).is_err() {
             self.socket = None;
         }
     }
 
     /// Asks, and waits for the answer unless it is behind with others.
-    fn try_ask(&mut self, ask: &Ask, until: Instant) -> io::Result<()> {
+    fn try_ask(&mut self, ask: &Ask, wait: Wait) -> io::Result<()> {
         while self.unanswered > 0 && self.receive(Duration::ZERO)? {}
         let is_behind = self.unanswered > 0;
-        if !self.send(ask)? {
+        let since_ns = if is_behind { 0 } else { wait.since_ns };
+        if !self.send(ask, since_ns)? {
             return Ok(());
         }
         self.unanswered += 1;
-        let left = || until.saturating_duration_since(Instant::now());
+        let left = || wait.until.saturating_duration_since(Instant::now());
         while self.unanswered > 0 && !is_behind && self.receive(left())? {}
         Ok(())
     }
 
     /// Whether there was room: the tracer may be stuck for long.
-    fn send(&mut self, ask: &Ask) -> io::Result<bool> {
+    fn send(&mut self, ask: &Ask, since_ns: u64) -> io::Result<bool> {
         let Some(socket) = &self.socket else { return Ok(false) };
         let mut question = [0; QUESTION];
         for (bytes, word) in question.chunks_exact_mut(4).zip([ask.kind, ask.tid, ask.fd]) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         let words = ask.place.map_or([0; 3], |place| [place.start, place.end, place.offset]);
-        for (bytes, word) in question[PLACE..].chunks_exact_mut(8).zip(words) {
+        for (bytes, word) in question[PLACE..SINCE].chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
+        question[SINCE..].copy_from_slice(&since_ns.to_le_bytes());
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: a buffer with its length; so few bytes are sent whole or not at all.
         let sent = unsafe { libc::send(socket.as_raw_fd(), question.as_ptr().cast(), QUESTION, flags) };
