@@ -195,7 +195,7 @@ pub fn command(subcommand: Option<Subcommand>) -> Command {
     command
 }
 
-/// Whose each word is.
+/// The words of the command line by owner: ours, or the started command's.
 #[derive(Debug, Default)]
 struct Split {
     ours: Vec<OsString>,

@@ -203,7 +203,7 @@ pub struct Cli {
     #[arg(long = "fmt", hide = true)]
     pub print_formatted: bool,
 
-    /// Of the attach points, take those alone whose name matches this regular expression
+    /// Attach only probes whose name matches this regular expression
     #[arg(long, value_name = "REGEX", value_parser = parse_regex)]
     pub probe_filter: Option<String>,
 

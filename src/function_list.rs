@@ -10,7 +10,7 @@ use lang::syntax::ast::SpecPart;
 
 /// A function that a pattern stands for.
 pub struct Match {
-    /// Of which file.
+    /// The file that has it.
     pub file: File,
     /// The name under which it matched.
     pub name: String,

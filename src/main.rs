@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let messages = Messages::new(&cli);
     match dispatch(&cli, &messages) {
         Ok(status) => ExitCode::from(status),
-        // Whoever read the output has seen enough.
+        // The reader of the output has closed it.
         Err(failure) if is_broken_pipe(&failure.error) => ExitCode::SUCCESS,
         Err(failure) => {
             messages.error(&failure.error);

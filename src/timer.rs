@@ -11,7 +11,7 @@ impl Timer {
     /// Ticks after `first`, which is not zero, and then every `period`.
     ///
     /// # Errors
-    /// Those of timerfd_create(2).
+    /// The errors of timerfd_create(2).
     pub fn new(first: Duration, period: Duration) -> io::Result<Timer> {
         let setting = libc::itimerspec { it_interval: timespec(period), it_value: timespec(first) };
         // SAFETY: plain system calls; a non-negative descriptor is new and nobody else's, and the setting lives.

@@ -29,7 +29,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let machine =
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
             .with_kernel(&crate::kernel_catalog::Running);
-    // Of CUDA's driver; on a machine without it of all that there is.
+    // Functions of CUDA's driver; on a machine without it, all functions.
     let usual = if machine.files("libcuda").is_ok() { "uprobe:libcuda:*" } else { "*" };
     let usual = if cli.pids.is_empty() { usual } else { "*" };
     let pattern = cli.words.first().map_or(usual, String::as_str);
@@ -388,7 +388,7 @@ fn not_countable(pattern: &str) -> Result<()> {
     }
 }
 
-/// Whose operation, and `alloc` of `cuda:alloc`.
+/// Returns the API of an operation, and `alloc` of `cuda:alloc`.
 fn operation(pattern: &str) -> Option<(&'static Api, &str)> {
     let (provider, operation) = pattern.split_once(':')?;
     Some((Api::of(provider)?, operation))
@@ -495,7 +495,7 @@ fn parameters(machine: &Machine, found: &Match, is_return: bool, unknown: &mut U
 struct Unknown(BTreeMap<(&'static str, String), (usize, BTreeSet<String>)>);
 
 impl Unknown {
-    /// Of so many files the names are said.
+    /// Number of files that are named in a message.
     const NAMED: usize = 3;
 
     fn count(&mut self, found: &Match, absent: Absent) {

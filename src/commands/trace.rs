@@ -145,7 +145,7 @@ fn beside(path: &Path, heading: &str) -> PathBuf {
     }
 }
 
-/// Who runs bpftrace and sets this waits for a line that says the same, once the probes are attached.
+/// bpftrace's test runner sets this variable and waits for a line with the same text once the probes are attached.
 const NOTIFY: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
 
 /// Callers that read both outputs find the number of probes before the line that they wait for.

@@ -39,7 +39,7 @@ pub struct Destination {
     total: Arc<AtomicU64>,
     /// Bytes that were to be written to the file in hand, before they are buffered and compressed.
     offered: Arc<AtomicU64>,
-    /// So many of them are in the file.
+    /// Bytes of them that are in the file.
     arrived: Arc<AtomicU64>,
     /// Only files that are not there yet are written to.
     only_new: bool,

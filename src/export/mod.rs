@@ -187,7 +187,7 @@ impl Options {
     }
 }
 
-/// Who looks at records as they come: quick, as the events wait.
+/// Called for each record. It must return quickly, since events wait for it.
 pub type Observer = Box<dyn FnMut(&Record)>;
 
 /// The sink of a run with exports: passes everything on, and makes records of it for them.

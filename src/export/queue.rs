@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const QUIET: Duration = Duration::from_millis(250);
 /// While more and more comes, so often: of a run that is killed the rest is there.
 const BUSY: Duration = Duration::from_secs(1);
-/// Of a compressed file so many bytes, as they are before, are written out together: what a full disk or a crash leaves can be read
+/// Uncompressed bytes of a compressed file that are flushed together: after a full disk or a crash, the file can be read
 /// up to there.
 const COMPRESSED_PART: u64 = 4 << 20;
 /// Between two looks whether the end is still waited for.
@@ -285,7 +285,7 @@ struct Writer {
 struct Ledger {
     /// Records that the exporter took.
     taken: u64,
-    /// So many of them are in the file.
+    /// Records of them that are in the file.
     arrived: u64,
     /// In a row: so many records are in the file when it has so many bytes.
     marks: VecDeque<(u64, u64)>,

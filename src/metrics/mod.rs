@@ -48,7 +48,7 @@ pub type Dropped = Box<dyn Fn() -> Vec<(String, u64)>>;
 /// The families at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// Those of the maps, then our own.
+    /// Families of the maps, then our own.
     pub families: Arc<Vec<Family>>,
     /// Why there are none of the maps.
     pub error: Option<Arc<str>>,
@@ -159,7 +159,7 @@ pub struct Questions {
 /// A way to ask, and its other end.
 ///
 /// # Errors
-/// Those of eventfd(2).
+/// The errors of eventfd(2).
 pub fn questions() -> io::Result<(Asker, Questions)> {
     // SAFETY: plain system call.
     let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -202,7 +202,7 @@ impl Watch for Answers<'_> {
         // SAFETY: reads 8 bytes into a buffer of 8.
         unsafe { libc::read(self.fd(), rung.as_mut_ptr().cast(), rung.len()) };
         while let Ok(answer) = self.questions.questions.try_recv() {
-            // Who asked may have gone.
+            // The reader may have closed its connection.
             let _ = answer.send(self.reading(session));
         }
         Next::Continue

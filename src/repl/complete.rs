@@ -55,7 +55,7 @@ pub fn complete(before: &str, facts: &Facts) -> (usize, Vec<String>) {
     }
 }
 
-/// Those that begin as the word does, which is the end of `before`.
+/// Candidates that begin with the word at the end of `before`.
 fn candidates(
     before: &str,
     word: &str,

@@ -1,4 +1,4 @@
-//! Whom the session traces: everybody, running processes, or a program that it starts itself.
+//! The target of the session: the whole machine, running processes, or a program that it starts itself.
 
 use super::Repl;
 use crate::symbolize::process_facts;

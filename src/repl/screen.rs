@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// A line that is not finished is shown after so long without more of it.
 const PATIENCE: Duration = Duration::from_millis(150);
-/// So many pieces wait at most: a terminal that is slower than the trace slows us, not the machine's memory.
+/// Pieces that may wait: a terminal that is slower than the trace slows us and does not fill memory.
 const QUEUE: usize = 256;
-/// So many bytes are shown at once.
+/// Bytes that are shown at once.
 const BATCH: usize = 64 * 1024;
 /// Shows nothing, on a line that it takes back.
 const NOTHING: &str = "\x1b[A\n";

@@ -28,7 +28,7 @@ pub struct MachineNames {
     programs: RefCell<HashMap<u32, Option<Arc<str>>>>,
     /// Names of kernels in the forms that were asked for: taking one apart costs more than the rest of a launch.
     kernels: RefCell<HashMap<(Lookup, i64), String>>,
-    /// Those that keys of maps name.
+    /// Processes that keys of maps name.
     pub processes: processes::Processes,
     /// Threads that we kept waiting, and the boot-clock times between which.
     waits: RefCell<Vec<(u32, Range<u64>)>>,

@@ -81,7 +81,7 @@ impl Processes {
 fn look(pid: u32) -> Known {
     let facts = process_facts::of(pid);
     let life = match process::started(pid) {
-        // Of a process outside of our pid namespace nothing can be seen, though it runs.
+        // Nothing is visible of a process outside of our pid namespace, though it runs.
         None if process::sees_all_pids() => Life::Ended,
         _ => Life::Alive,
     };

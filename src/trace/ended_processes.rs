@@ -24,14 +24,14 @@ pub struct EndedProcesses {
 
 impl EndedProcesses {
     /// # Errors
-    /// Those of timerfd_create(2).
+    /// The errors of timerfd_create(2).
     pub fn new() -> io::Result<EndedProcesses> {
         Ok(EndedProcesses { timer: Timer::new(PAUSE, PAUSE)?, next: Instant::now(), started: HashMap::new() })
     }
 
     fn delete(&mut self, session: &Session) {
         let mut now: HashMap<u32, Option<u64>> = HashMap::new();
-        // Of processes outside of our pid namespace nothing can be seen, though they run.
+        // Nothing is visible of processes outside of our pid namespace, though they run.
         let sees_all = process::sees_all_pids();
         let deleted = session.delete_ended(&mut |pid| {
             let started = *now.entry(pid).or_insert_with(|| process::started(pid));

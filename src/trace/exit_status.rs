@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// So many perf events on their way out are not worth a word: they take a second or two.
+/// Removing up to this many perf events takes a second or two, and is not reported.
 const FEW_EVENTS: usize = 16;
 
 /// Says what went wrong at the end; gives the exit status. If it was not the program that ended the trace, nor the script, nor
@@ -105,7 +105,7 @@ pub fn say_no_output(ending: &Ending, probes: usize, messages: &Messages) {
     }
 }
 
-/// Of so many processes that go on the names are said.
+/// Number of remaining processes that are named in a message.
 const NAMED: usize = 3;
 
 /// Says which children of what was traced go on, as those of a command that puts itself in the background.

@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Who wants to hear of files that appear.
+/// Extends a running session to files that appear.
 pub struct Extender<'a> {
     /// What may probe them.
     pub scripts: &'a Scripts<'a>,
@@ -97,7 +97,7 @@ impl<'a> Extender<'a> {
         self.heard.borrow_mut().insert(identity);
     }
 
-    /// Whoever keeps the tables that stacks are walked by, if they are.
+    /// Returns the owner of the unwind tables, if stacks are walked.
     pub fn unwinder(&self) -> Option<&Unwinder<'a>> {
         self.unwinder.get()
     }
@@ -345,7 +345,7 @@ fn open(mapped: &Mapped) -> std::io::Result<Opened> {
 }
 
 impl Heard<'_> {
-    /// Of any process: all are traced, or we cannot tell which.
+    /// Whether mappings of any process matter: all are traced, or the traced ones cannot be told apart.
     fn hears_all(&self) -> bool {
         self.extender.machine.scope().is_system_wide() || !process::sees_all_pids()
     }

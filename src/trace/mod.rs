@@ -25,7 +25,7 @@ pub struct Done(OwnedFd);
 
 impl Done {
     /// # Errors
-    /// Those of eventfd(2).
+    /// The errors of eventfd(2).
     pub fn new() -> std::io::Result<Done> {
         // SAFETY: plain system call; an eventfd that is not zero is readable.
         let fd = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC) };

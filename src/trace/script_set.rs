@@ -39,7 +39,7 @@ struct Attached<'a> {
 }
 
 impl<'a> Scripts<'a> {
-    /// Those of a session that begins with `first`, which has number 0.
+    /// The scripts of a session that begins with `first`, which has number 0.
     pub fn new(
         first: Compiler<'a>,
         machine: &'a Machine,

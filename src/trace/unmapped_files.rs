@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use wire::manifest::{Attach, Compiled};
 
-/// Of so many targets the names are said.
+/// Number of targets that are named in a message.
 const NAMED: usize = 3;
 
 /// What was probed when a run began, as far as nobody had mapped it.
@@ -25,7 +25,7 @@ pub struct Unmapped<'a> {
 }
 
 impl<'a> Unmapped<'a> {
-    /// Of the modules that a run begins with; `pids` run already.
+    /// Collects the targets of the modules that a run begins with; `pids` run already.
     pub fn new(machine: &'a Machine, modules: &[Compiled], pids: &[u32]) -> Unmapped<'a> {
         let programs = modules.iter().flat_map(|module| &module.manifest.programs);
         let sites = programs.flat_map(|program| match &program.attach {

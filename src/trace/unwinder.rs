@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const LARGE: usize = 4 << 20;
 /// How often we look for processes that walks did not know, and for tables from the background.
 const TICK: Duration = Duration::from_millis(50);
-/// So many areas that may have been unmapped are kept.
+/// Number of possibly unmapped areas that are kept.
 const STALE_AREAS: usize = 256;
 
 /// A table by another name: device, inode; the kernel's own code has none.
@@ -387,14 +387,14 @@ pub struct Caretaker<'a> {
     ticks: u64,
 }
 
-/// So many ticks pass between looks for processes that have gone.
+/// Ticks between two searches for processes that have ended.
 const GONE_TICKS: u64 = 100;
 
 impl<'a> Caretaker<'a> {
     /// For the unwinder of `extender`.
     ///
     /// # Errors
-    /// Those of timerfd_create(2).
+    /// The errors of timerfd_create(2).
     pub fn new(extender: &'a Extender<'a>) -> io::Result<Caretaker<'a>> {
         let timer = Timer::new(TICK, TICK)?;
         Ok(Caretaker { timer, extender, ticks: 0 })

@@ -40,7 +40,7 @@ mod runtime;
 pub struct Api {
     /// Before the colon: `cuda`.
     pub provider: &'static str,
-    /// Whose functions do them.
+    /// The library whose functions do them.
     pub library: Library,
     /// In the order of listings.
     pub operations: &'static [Operation],

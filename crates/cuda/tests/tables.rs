@@ -461,7 +461,7 @@ fn operations_name_functions_and_arguments_that_there_are() {
                 };
                 let mut members: Vec<_> = releases.iter().flat_map(forms).collect();
                 if members.is_empty() {
-                    // Of a later release than those here: it has no other form yet.
+                    // The symbol comes from a later release than the tables: it has no other form yet.
                     members.push((0, function));
                 }
                 let read = operation.all_args().flat_map(|arg| arguments(feed.value(arg)));

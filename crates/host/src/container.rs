@@ -52,7 +52,7 @@ pub fn of(pid: u32) -> Place {
     place
 }
 
-/// Of `/proc/PID/cgroup`: a line for each hierarchy.
+/// The text of `/proc/PID/cgroup`: one line per hierarchy.
 fn from_cgroups(text: &str) -> Place {
     let mut place = Place::default();
     for segment in text.split(['/', '\n']) {

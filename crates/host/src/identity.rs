@@ -35,7 +35,7 @@ struct Content {
 }
 
 impl Identity {
-    /// Of an open file.
+    /// Returns the identity of an open file.
     pub fn of_file(file: &File) -> io::Result<Identity> {
         let stat = statx(file)?;
         let time = |t: libc::statx_timestamp| (t.tv_sec, t.tv_nsec);
@@ -50,7 +50,7 @@ impl Identity {
         })
     }
 
-    /// Of the file that a path leads to. It is not read, and may be anything.
+    /// Returns the identity of the file at a path. The file is not read and may be of any kind.
     pub fn of(path: &Path) -> io::Result<Identity> {
         Identity::of_file(&OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?)
     }

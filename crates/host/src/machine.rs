@@ -134,7 +134,7 @@ impl Taken {
         self.functions.get_or_init(|| self.elf.functions_with(self.symbols_beside().as_ref()))
     }
 
-    /// Of a program that was stripped. What a library does not export stays its own affair: patterns would match what was never
+    /// Symbols of a stripped program. Functions that a library does not export stay private: patterns would match what was never
     /// meant to be probed.
     fn symbols_beside(&self) -> Option<ElfFile> {
         let is_stripped_program = !self.elf.has_symtab() && self.elf.soname().is_none();
@@ -150,7 +150,7 @@ pub struct Machine {
     files: FrozenVec<Box<Taken>>,
     /// Held while a file is looked for and added, so that it is added once.
     adding: Mutex<()>,
-    /// Whom to ask about the kernel.
+    /// The kernel's own catalog.
     kernel: Option<&'static dyn Kernel>,
     /// Targets that were found.
     found: Mutex<HashMap<String, Vec<FileId>>>,
@@ -247,7 +247,7 @@ impl Machine {
         targets
     }
 
-    /// Those of the files that one of these processes has mapped, as far as mappings show it.
+    /// Keeps the files that one of these processes has mapped, as far as its mappings show.
     pub fn mapped_by(&self, pids: &[u32], files: impl Iterator<Item = FileId>) -> Vec<FileId> {
         let mappings = pids.iter().flat_map(|&pid| process::mappings(pid));
         let places: HashSet<((u32, u32), u64)> = mappings.map(|one| (one.device, one.inode)).collect();
@@ -624,7 +624,7 @@ impl Catalog for Machine {
     }
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {
-        // Of a directory of cgroup2 the inode number is the id.
+        // The id of a cgroup2 directory is its inode number.
         let is_cgroup = Path::new(path).join("cgroup.controllers").exists();
         std::fs::metadata(path).ok().filter(|_| is_cgroup).map(|metadata| metadata.ino())
     }

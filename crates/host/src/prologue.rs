@@ -231,7 +231,7 @@ fn is_reached_from_start_only(body: Body<'_>, moved: u64) -> bool {
 enum Indirect {
     /// They lead elsewhere: only a `push` is at stake, which compilers keep out of loops and cases.
     Harmless,
-    /// Those that are not marked with `notrack` are tail calls. Compilers that write `endbr64` mark jump tables.
+    /// Jumps without `notrack` are tail calls: compilers that emit `endbr64` mark jump tables with `notrack`.
     HarmlessUnmarked,
     /// Any may be a jump table with an entry for the head of a loop.
     Suspect,

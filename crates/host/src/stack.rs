@@ -442,7 +442,7 @@ fn hold(held: &mut HashMap<(u64, u64), File>, metadata: &Metadata, file: File) -
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// Of the regions before, those of files where nothing lies now.
+/// Returns the file regions of `before` whose addresses are unmapped now.
 fn unmapped(before: Vec<Region>, now: &[Region]) -> Vec<Region> {
     let is_free = |old: &Region| now.iter().all(|region| region.end <= old.start || old.end <= region.start);
     before.into_iter().filter(|old| old.file.is_some() && is_free(old)).collect()

@@ -16,7 +16,7 @@ use memmap2::Mmap;
 /// Opens a plain file to read. What is none is not opened: that could wait, or do something.
 ///
 /// # Errors
-/// Those of open(2); `InvalidInput` if it is no plain file.
+/// The errors of open(2); `InvalidInput` for anything but a plain file.
 pub fn open(path: &Path) -> io::Result<File> {
     let plain = |metadata: std::fs::Metadata| match metadata.is_file() {
         true => Ok(()),
@@ -33,7 +33,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// The contents of a plain file of at most `most` bytes.
 ///
 /// # Errors
-/// Those of [`open`] and read(2); `InvalidData` if it is larger.
+/// The errors of [`open`] and read(2); `InvalidData` if the file is larger.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(most + 1).read_to_end(&mut bytes)?;
@@ -51,7 +51,7 @@ impl Mapped {
     /// Maps a file to read.
     ///
     /// # Errors
-    /// Those of mmap(2).
+    /// The errors of mmap(2).
     pub(crate) fn of(file: &File) -> io::Result<Mapped> {
         survive_truncation();
         // SAFETY: the mapping is private and read-only. Its bytes may change while they are read, as any input may be wrong; where

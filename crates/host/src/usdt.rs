@@ -115,7 +115,7 @@ impl Operands<'_> {
             (false, None) if index.is_none() => return None,
             (false, _) if displacement.is_empty() => 0,
             (false, _) => number_of(displacement)?,
-            // Of a variable only the distance from here is known before the file is mapped.
+            // A variable's address is known only relative to this instruction before the file is mapped.
             (true, None | Some("ip")) if index.is_none() => {
                 self.variable(displacement)?.wrapping_sub(self.pc) as i64
             }

@@ -43,7 +43,7 @@ fn difference(path: &Path) -> Option<String> {
     (now != text).then(|| format!("---- {}\n{now}", path.display()))
 }
 
-/// Those that have something to show.
+/// Sections that are not empty.
 fn sections(script: &str) -> String {
     let source = Source::new("t.ct", script);
     let mut diags = Diagnostics::default();

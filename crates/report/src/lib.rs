@@ -103,7 +103,7 @@ pub enum Output {
     },
     /// A record: `printf`, `print(value)`, `print(@m[k])`, `time()`. `event` indexes the manifest.
     Event {
-        /// Who, when, which.
+        /// Thread, time, and index of the event.
         header: Header,
         /// The record's values; for `PrintEntry` the key's parts.
         values: Vec<Value>,

@@ -38,7 +38,7 @@ pub enum Step {
         kind: Trial,
         /// How many.
         count: usize,
-        /// Those that failed.
+        /// Names of the tests that failed.
         failed: Vec<String>,
     },
 }

@@ -69,7 +69,7 @@ impl TestCatalog {
         TestCatalog { files, functions: [functions(DRIVER), functions(RUNTIME)] }
     }
 
-    /// Of a driver and a runtime of CUDA 12.
+    /// A catalog with a driver and a runtime of CUDA 12.
     pub fn of_cuda() -> TestCatalog {
         let file = |id, path: &str, library| File {
             id: FileId(id),

@@ -173,7 +173,7 @@ pub struct Outcome {
     pub maps: BTreeMap<String, Contents>,
     /// In order.
     pub signals: Vec<Signal>,
-    /// Of `exit()`.
+    /// Exit status of `exit()`.
     pub exit: Option<i64>,
     /// By tests, in order.
     pub returned: Vec<i64>,

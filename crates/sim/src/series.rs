@@ -42,7 +42,7 @@ pub fn shown(agg: &Agg, cells: &[Vec<u64>]) -> Vec<(u64, i64)> {
     recent.map(|(number, parts)| (number, value(&parts, keeps, signed))).collect()
 }
 
-/// Of an interval: samples, value and time on each CPU.
+/// Value of an interval, from its samples, value and time on each CPU.
 fn value(parts: &[&[u64]], keeps: Keeps, signed: bool) -> i64 {
     let sum = |at: usize| parts.iter().fold(0u64, |sum, part| sum.wrapping_add(part[at]));
     let latest = || parts.iter().max_by_key(|part| part[2]).map_or(0, |part| part[1]);

@@ -89,7 +89,7 @@ impl Regs {
     }
 }
 
-/// Who runs, where and when.
+/// The thread that runs, its CPU and the time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moment {
     /// Boot clock, ns.
@@ -157,7 +157,7 @@ pub enum What {
 /// One thing that happens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Who and when.
+    /// Thread and time.
     pub moment: Moment,
     /// What user memory becomes just before.
     pub writes: Vec<(u64, Vec<u8>)>,

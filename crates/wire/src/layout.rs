@@ -29,7 +29,7 @@ pub const LENGTH_TRUNCATED: u16 = 0x8000;
 /// Offsets of a sequence of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offsets {
-    /// Of each value, in bytes.
+    /// Offset of each value, bytes.
     pub offsets: Vec<u32>,
     /// Bytes in all, a multiple of `align`.
     pub size: u32,

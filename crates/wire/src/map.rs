@@ -103,27 +103,27 @@ pub enum Agg {
     Count,
     /// Their sum.
     Sum {
-        /// Of signed samples.
+        /// Samples are signed.
         signed: bool,
     },
     /// The smallest.
     Min {
-        /// Of signed samples.
+        /// Samples are signed.
         signed: bool,
     },
     /// The largest.
     Max {
-        /// Of signed samples.
+        /// Samples are signed.
         signed: bool,
     },
     /// Their mean, rounded to zero.
     Avg {
-        /// Of signed samples.
+        /// Samples are signed.
         signed: bool,
     },
     /// Count, mean and sum.
     Stats {
-        /// Of signed samples.
+        /// Samples are signed.
         signed: bool,
     },
     /// Powers of two in 2^bits parts each.
@@ -152,7 +152,7 @@ pub enum Agg {
         count: u32,
         /// What an interval keeps of its samples.
         keeps: Keeps,
-        /// Of signed samples.
+        /// Samples are signed.
         signed: bool,
     },
 }

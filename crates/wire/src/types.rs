@@ -150,7 +150,7 @@ pub struct Member {
     pub offset: u32,
     /// Its type.
     pub ty: Type,
-    /// Of a bit-field: the first of its bits in the integer, and their number.
+    /// A bit-field's first bit in the integer, and its number of bits.
     pub bits: Option<(u8, u8)>,
 }
 

@@ -64,7 +64,7 @@ pub enum Base {
 pub enum SavedBp {
     /// Still in its register.
     Kept,
-    /// So many words below the caller's stack pointer; 1 to 254.
+    /// Words below the caller's stack pointer; 1 to 254.
     Below(u8),
     /// Where the frame pointer points to.
     AtBp,

@@ -12,7 +12,7 @@ use wire::{CounterKind, NameKind, Type};
 /// Fields and variants of all that a manifest holds, by type.
 fn shape() -> Registry {
     let mut tracer = Tracer::new(TracerConfig::default());
-    // Of an enum inside another type the tracer sees one variant, so each is traced by itself.
+    // The tracer sees one variant of an enum inside another type, so each enum is traced by itself.
     macro_rules! trace {
         ($($ty:ty),*) => { $(tracer.trace_simple_type::<$ty>().unwrap_or_else(|error| panic!("{}: {error}", stringify!($ty)));)* };
     }

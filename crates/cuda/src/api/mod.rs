@@ -99,7 +99,7 @@ fn exact(library: Library, major: u32, symbol: &str) -> Option<&'static Signatur
     newest(&table[from..from + to], major)
 }
 
-/// Of the forms of one symbol, oldest first, the last that a major version has.
+/// Returns the newest form of a symbol that a major version has. `forms` are sorted, oldest first.
 fn newest(forms: &'static [Signature], major: u32) -> Option<&'static Signature> {
     forms.iter().rfind(|signature| serves(signature, major))
 }

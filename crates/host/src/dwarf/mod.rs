@@ -47,7 +47,7 @@ pub(crate) struct Debug {
     units: OnceLock<Units>,
     scans: Mutex<HashMap<usize, Arc<Scan>>>,
     functions: Mutex<HashMap<(u64, String), Found>>,
-    /// Of units that were asked for entries: reading them anew takes longer than reading an entry.
+    /// Abbreviations of units whose entries were read: parsing them again takes longer than reading an entry.
     abbreviations: Mutex<HashMap<usize, Arc<Abbreviations>>>,
     types: Mutex<HashMap<u64, Arc<Type>>>,
     /// Definitions of types of the whole file, by their full names.

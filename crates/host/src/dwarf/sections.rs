@@ -16,7 +16,7 @@ const ZLIB: u32 = 1;
 const ZSTD: u32 = 2;
 /// More than that is no debug information but an attempt to exhaust memory.
 const MOST: u64 = 16 << 30;
-/// Likewise a section that is larger than this and than so many times what it is packed in.
+/// A compressed section is refused if it is larger than this and expands more than `RATIO` times.
 const SUSPICIOUS: u64 = 64 << 20;
 const RATIO: u64 = 100;
 

@@ -203,7 +203,7 @@ impl Debug {
         let mut fields = Vec::new();
         let Some(levels) = levels.checked_sub(1) else { return fields };
         for child in self.children(place) {
-            // Of a union members need not say where they lie; a virtual base says it by an expression.
+            // Members of a union may lack an offset; a virtual base has an expression for it.
             let location = child.number(DW_AT_data_member_location);
             let offset = match location.map(u32::try_from) {
                 Some(Ok(offset)) => offset,

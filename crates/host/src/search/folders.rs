@@ -120,7 +120,7 @@ impl View {
         split.into_iter().flatten().filter_map(|path| self.absolute(&path)).collect()
     }
 
-    /// Those that the loader is told, who takes `;` for `:`.
+    /// Folders of `LD_LIBRARY_PATH`. The loader accepts `;` for `:`.
     fn library_path(&self) -> Vec<PathBuf> {
         let list = self.variable("LD_LIBRARY_PATH").map(OsStrExt::as_bytes);
         let split = list.map(|list| list.split(|&byte| matches!(byte, b':' | b';')));

@@ -67,7 +67,7 @@ pub(crate) fn truth(cond: &Expr) -> Option<bool> {
     }
 }
 
-/// Of two numbers of one type.
+/// Compares two numbers of one type.
 fn compare(op: BinaryOp, lhs: &Expr, rhs: &Expr) -> Option<bool> {
     let (ExprKind::Int(a), ExprKind::Int(b)) = (&lhs.kind, &rhs.kind) else { return None };
     let is_signed = matches!(lhs.ty, Type::Int { signed: true, .. });

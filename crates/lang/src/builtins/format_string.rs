@@ -8,7 +8,7 @@ use crate::hir::Piece;
 /// A directive that is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatError {
-    /// Of the `%`, in bytes.
+    /// Byte offset of the `%`.
     pub offset: usize,
     /// What is wrong and the way out, in one line.
     pub message: String,

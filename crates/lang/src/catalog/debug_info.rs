@@ -92,7 +92,7 @@ pub enum Kind {
     Struct {
         /// Bytes.
         size: u32,
-        /// Those of bases and of unnamed members are among them.
+        /// Members of base classes and of unnamed members are included.
         fields: Vec<Field>,
     },
     /// `T [4]`
@@ -113,7 +113,7 @@ pub struct Field {
     pub offset: u32,
     /// Its type.
     pub ty: TypeId,
-    /// Of a bit-field: the first bit above the offset, and how many there are.
+    /// A bit-field's first bit above the offset, and its number of bits.
     pub bits: Option<(u8, u8)>,
 }
 

@@ -153,7 +153,7 @@ pub enum RecordKind {
     LocatedText,
     /// `unsigned long args[6]`
     Array {
-        /// Of an element: 1, 2, 4 or 8.
+        /// Size of an element, bytes: 1, 2, 4 or 8.
         bytes: u8,
         /// Two's complement.
         signed: bool,

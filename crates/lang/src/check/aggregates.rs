@@ -36,7 +36,7 @@ pub(super) fn is_passed(place: &Expr) -> bool {
     matches!(place.kind, ExprKind::Param(_) | ExprKind::ParamField { .. } | ExprKind::RetvalField { .. })
 }
 
-/// So many bytes into what travels by value.
+/// Returns the place `bytes` bytes into an argument that is passed by value.
 fn offset_by(place: &Expr, bytes: u32, ty: Type) -> Option<Expr> {
     let kind = match place.kind {
         ExprKind::ParamField { param, offset } => ExprKind::ParamField { param, offset: offset + bytes },
@@ -50,7 +50,7 @@ fn offset_by(place: &Expr, bytes: u32, ty: Type) -> Option<Expr> {
 pub(super) const BY_NAME: &str = "parts of a record are asked for by name: `.name`";
 
 impl Checker<'_> {
-    /// Of what lies in memory the value: text of a char array, the bytes of other arrays and of structs.
+    /// Returns the value at a place in memory: text of a char array, the bytes of other arrays and of structs.
     pub fn value_of(&mut self, place: Expr) -> Expr {
         match &place.ty {
             Type::Array(element, count) if **element == CHAR => self.text_in(place.clone(), *count),

@@ -122,7 +122,7 @@ pub fn check(
     if !diags.has_errors() {
         return checked;
     }
-    // Of two places that contradict each other the second one is wrong, for whoever reads from the top.
+    // When two places contradict each other, the second one in the text is reported.
     *diags = before;
     check_in(schedule::Order::Text, script, src, options, catalog, diags)
 }
@@ -172,10 +172,10 @@ fn settings(script: &Script, options: &Options, diags: &mut Diagnostics) -> Conf
         }
     }
     for (name, value) in &options.environment {
-        // Who handed it over has heard of what is wrong with it.
+        // The caller has already reported an error in the value.
         let _ = config::variable(name, value, &mut config);
     }
-    // Of trials there is a verdict, and what failed ones print.
+    // Tests and benches print a verdict, and the output of those that failed.
     config.print_maps_on_exit &= !matches!(options.run, Run::Trials { .. });
     config
 }
@@ -213,7 +213,7 @@ struct DeclaredMap {
 struct Body<'r, 'a> {
     clause: &'r ResolvedClause<'a>,
     attached: &'r Attached,
-    /// Of those that were written as one.
+    /// The first of the clauses that one written clause expands to.
     first: bool,
     vars: Vec<VarState>,
     /// It looked at a variable that has changed since.
@@ -278,7 +278,7 @@ pub(crate) struct Checker<'a> {
     files: Vec<FileId>,
     /// A library that is not there yet, and whose functions no table knows.
     awaited: Option<String>,
-    /// Of the probe that is being checked.
+    /// Scope of the probe that is being checked.
     pub scope: Scope,
 }
 

@@ -13,7 +13,7 @@ use crate::syntax::ast::UnaryOp;
 use crate::syntax::operators::symbol;
 use crate::types::{int_holds, is_scalar};
 
-/// Of floating-point numbers.
+/// Operators on floating-point numbers.
 const INTEGERS_ONLY: &str = "code in the kernel has integers only";
 const WHOLE_PART: &str = "`(int64)x` is its whole part";
 

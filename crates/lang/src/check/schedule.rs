@@ -39,7 +39,7 @@ pub(super) fn knots(checker: &mut Checker, bodies: &[Body]) -> Vec<Vec<usize>> {
     if uses.len() > MOST {
         return vec![(0..bodies.len()).collect()];
     }
-    // Who follows from others follows from all that these follow from, and from more, unless they follow from each other.
+    // Dependence is transitive: the set of a body contains the sets of the bodies it depends on.
     let follows = follows(&uses, checker.maps.len());
     let mut order: Vec<(u128, Uses)> = follows.into_iter().zip(uses).collect();
     order.sort_by_key(|(follows, _)| (follows.count_ones(), *follows));

@@ -71,9 +71,9 @@ pub(crate) struct Scope {
     pub operation: Option<&'static Operation>,
     /// A raw tracepoint, whose values also have numbers.
     pub raw: bool,
-    /// Of markers: what they pass on.
+    /// Arguments of a USDT marker.
     pub passed: Option<Vec<MarkerArg>>,
-    /// Of each field of a tracepoint's record the struct of the kernel that it points to.
+    /// For each field of a tracepoint's record, the kernel struct that it points to.
     pub pointees: Vec<Option<String>>,
     /// The function, or marker, for messages.
     pub symbol: String,
@@ -94,7 +94,7 @@ pub(crate) struct Scope {
     of_blocks: Vec<String>,
     /// By variable: set on all paths to here.
     assigned: Vec<bool>,
-    /// Those that are, in order: what a path sets is taken back where it ends, at a price that does not grow with the clause.
+    /// Variables that are set, in order: at the end of a path, what the path set is removed, at a cost independent of the clause's size.
     set_so_far: Vec<VarId>,
     /// Variables so far that no script can name.
     hidden: u32,

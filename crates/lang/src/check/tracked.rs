@@ -11,7 +11,7 @@ use crate::types::Types;
 #[derive(Clone, Debug, Default)]
 pub struct Watched<T> {
     value: T,
-    /// Those that show.
+    /// Number of changes that a body can observe.
     changes: u32,
     /// The changes there were when the body that is being checked first looked.
     seen: Cell<Option<u32>>,
@@ -19,7 +19,7 @@ pub struct Watched<T> {
 
 /// More is known of it than shows.
 pub trait Shown: Clone + PartialEq {
-    /// Whoever looks finds the same in both.
+    /// Whether a body cannot observe a difference between the two.
     fn looks_like(&self, other: &Self, types: &Types) -> bool;
 }
 

@@ -27,7 +27,7 @@ const MOST_DEFINED: usize = 10_000;
 pub(super) struct Defining {
     name: String,
     span: Span,
-    /// Of the values of all of them.
+    /// Nesting depth of the values of all of them.
     levels: usize,
     /// Definitions since it began.
     uses: usize,

@@ -51,7 +51,7 @@ impl Wanted {
 
     /// `cnt` is short for `count`: it begins and ends alike, and letters between are left out.
     fn is_short_for(&self, candidate: &str, length: usize) -> bool {
-        // Of longer names people leave out less.
+        // Abbreviations leave out fewer letters of longer names.
         const SHORT: usize = 5;
         let (name, candidate) = (self.text.as_bytes(), candidate.as_bytes());
         if !(2..=SHORT).contains(&self.length) || length > 2 * self.length {

@@ -59,7 +59,7 @@ fn value<'e>(e: &'e Expr, said: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option
     }
 }
 
-/// Of what may be in front of a constant, that which certainly changes nothing.
+/// Whether an expression in front of a constant certainly has no side effect.
 fn is_pure(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Int { .. }

@@ -235,7 +235,7 @@ const fn of_runtime(
     Listener { functions, start: false, when: Some("retval == cudaSuccess"), then, given }
 }
 
-/// Those who tell which context it is.
+/// Clauses that record the current context.
 static CONTEXTS: &[Listener] = &[
     at_start(
         &[

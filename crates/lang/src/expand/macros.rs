@@ -205,7 +205,7 @@ struct PutIn<'a, 'd> {
     sizes: Vec<usize>,
     /// How much may still be put in; `None` once that was not enough.
     room: Option<usize>,
-    /// Of the expansion: tells its variables from those of others.
+    /// Number of the expansion: keeps its variables apart from those of other expansions.
     number: u32,
     diags: &'d mut Diagnostics,
 }

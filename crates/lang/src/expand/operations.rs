@@ -44,7 +44,7 @@ pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
 /// An operation that an attach point means.
 #[derive(Clone, Copy)]
 pub struct Asked {
-    /// Whose it is.
+    /// The API that has the operation.
     pub api: &'static Api,
     /// Which.
     pub operation: &'static Operation,

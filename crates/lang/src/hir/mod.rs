@@ -253,7 +253,7 @@ pub enum StackMode {
     BuildId,
 }
 
-/// Who declares a struct or an enum.
+/// The source that declares a struct or an enum.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The script.
@@ -273,7 +273,7 @@ pub struct Enum {
     pub signed: bool,
     /// `(CUDA_SUCCESS, 0)`, sorted by value.
     pub variants: Vec<(String, i64)>,
-    /// Who declares it.
+    /// The source that declares it.
     pub origin: Origin,
 }
 
@@ -288,7 +288,7 @@ pub struct Struct {
     pub align: u32,
     /// In order.
     pub fields: Vec<Field>,
-    /// Who declares it.
+    /// The source that declares it.
     pub origin: Origin,
 }
 
@@ -740,7 +740,7 @@ pub enum StmtKind {
     },
     /// `rows(top, "none")`: the lines of `row` that were kept, largest weight first.
     Rows {
-        /// So many; 0: all.
+        /// Number of rows; 0: all.
         top: u32,
         /// The line where none was kept; empty: none.
         none: Vec<u8>,

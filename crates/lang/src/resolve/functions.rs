@@ -39,7 +39,7 @@ pub struct Finder<'a, 'b> {
     pending: Vec<Pending>,
     /// Where the targets of `pending` stand in it.
     awaited: FxHashMap<String, usize>,
-    /// Those that the clause in hand asks for, by their place in `pending`.
+    /// Targets that the current clause needs, as indices into `pending`.
     asked_for: Vec<usize>,
     /// Targets that were looked for: one that is not there is searched for in many places.
     targets: FxHashMap<String, Result<Vec<File>, TargetError>>,
@@ -253,7 +253,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             Ok(files) => self.in_files(asked, files),
             Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
             Err(TargetError::NotYet { looked_in }) => {
-                // Of another library than that of the operations only forms want to hear, if it is there.
+                // Only operations use a library other than their own, and only if it is present.
                 let of_api = |api: &Api| operations::library(asked.written) == api.library;
                 let by_form =
                     asked.operation.is_some() && !Api::of(asked.provider.names[0]).is_some_and(of_api);

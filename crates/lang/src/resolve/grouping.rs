@@ -37,13 +37,13 @@ pub struct Layout {
     pub symbol: String,
     /// What is known of the first function.
     pub known: Option<Declared>,
-    /// Of markers: what they pass on, as far as the body uses it.
+    /// Arguments of a USDT marker that the body uses.
     pub passed: Option<Vec<MarkerArg>>,
 }
 
 /// Integer registers that hold arguments on the architecture with the fewest: what lies behind them may be on the stack.
 const FEWEST_ARGUMENT_REGISTERS: u32 = 6;
-/// Likewise vector registers; a struct takes two at most.
+/// The smallest number of vector registers for arguments; a struct uses two at most.
 const FEWEST_VECTOR_REGISTERS: usize = 4;
 
 /// What distinguishes two groups.
@@ -295,7 +295,7 @@ fn returns_enum(spot: &Spot) -> bool {
 enum Lack {
     /// Nothing is known of its arguments.
     Signature(String, Span),
-    /// Likewise, and all of them are asked for.
+    /// Nothing is known of its arguments, and the body uses all of them.
     Names(Span),
     /// Nobody can tell where it lies.
     Place(String, Span, Unsure),
@@ -487,7 +487,7 @@ pub enum Attached {
         name: NameId,
         /// The record of a tracepoint.
         signature: Option<hir::Signature>,
-        /// Of each field of it the struct of the kernel that it points to.
+        /// For each field of it, the kernel struct that it points to.
         pointees: Vec<Option<String>>,
     },
     /// `uprobe`, `uretprobe`

@@ -121,7 +121,7 @@ pub fn resolve<'a>(
     Resolved { clauses, files, pending, sends_calls, asks_around }
 }
 
-/// Who runs a script that has nothing but tests and benches has forgotten to say that they are meant.
+/// Refuses a script of nothing but tests and benches that is run without `--test` or `--bench`.
 fn refuse_trials_alone(found: &[(u32, &ast::Clause, Usage, Vec<spot::Spot>)], diags: &mut Diagnostics) {
     let trial = |spec: &ast::ProbeSpec| match providers::find(&spec.provider.node) {
         providers::Found::Known(provider) => Trial::of(provider.kind),

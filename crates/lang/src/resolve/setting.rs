@@ -52,14 +52,14 @@ impl Pending {
 /// Which of a script's clauses run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Run {
-    /// Those that trace; its tests and benches do not.
+    /// Runs the probes that trace, and no tests or benches.
     #[default]
     Traces,
     /// Its tests or its benches, and BEGIN and END around them.
     Trials {
         /// Which of the two.
         kind: Trial,
-        /// Those whose name matches this pattern.
+        /// The tests or benches whose name matches this pattern.
         names: String,
     },
     /// All of them, to be checked.

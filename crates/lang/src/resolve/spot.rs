@@ -20,7 +20,7 @@ pub enum Spot {
         name: NameId,
         /// The record of a tracepoint.
         signature: Option<Signature>,
-        /// Of each field of it the struct of the kernel that it points to.
+        /// For each field of it, the kernel struct that it points to.
         pointees: Vec<Option<String>>,
     },
     /// A function.
@@ -44,7 +44,7 @@ pub struct Call {
     pub absent: Option<(String, Absent)>,
     /// Asked for by name, not by a pattern.
     pub by_name: bool,
-    /// Of a marker: what it passes on.
+    /// Arguments of a USDT marker.
     pub passed: Option<Vec<MarkerArg>>,
 }
 

@@ -10,7 +10,7 @@ pub struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    /// Of a file's functions.
+    /// Builds the index of a file's functions.
     pub fn new(functions: &'a [Function]) -> Symbols<'a> {
         let names = functions.iter().enumerate();
         let mut by_name: Vec<_> =

@@ -80,7 +80,7 @@ pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
     (signature, tracepoint.fields.iter().map(|f| f.offset).collect())
 }
 
-/// Of each field the struct of the kernel that it points to.
+/// For each field, the kernel struct that it points to.
 pub fn pointees(tracepoint: &Tracepoint) -> Vec<Option<String>> {
     let pointee = |field: &RecordField| match &field.kind {
         RecordKind::PointerTo(name) => Some(name.clone()),

@@ -62,7 +62,7 @@ pub enum Item {
 pub struct Declaration {
     /// `struct point { ... }`
     pub base: CType,
-    /// Of a `typedef`.
+    /// Names that a `typedef` declares.
     pub names: Vec<Declarator>,
     /// The whole declaration.
     pub span: Span,
@@ -524,7 +524,7 @@ pub enum BinaryOp {
     Rem,
 }
 
-/// Of each map that has a key, names for its parts.
+/// For each map that has a key, the names of the key's parts.
 pub type Labels = HashMap<String, Vec<String>>;
 
 /// A part of an attach point as it was written.

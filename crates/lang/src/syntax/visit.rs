@@ -41,7 +41,7 @@ impl<F: FnMut(&mut Expr)> Visit for Exprs<F> {
 pub struct Measure {
     /// Expressions and statements.
     pub nodes: usize,
-    /// Of them the most that lie in each other.
+    /// The deepest nesting of them.
     pub levels: usize,
     level: usize,
 }
@@ -59,7 +59,7 @@ impl Visit for Measure {
 }
 
 impl Measure {
-    /// Of an expression.
+    /// Measures an expression.
     pub fn of(e: &Expr) -> Measure {
         let mut measure = Measure::default();
         expr(&mut e.clone(), &mut measure);

@@ -17,27 +17,27 @@ use crate::types::{CHAR, Types, U8};
 pub enum TypeRef {
     /// `void`
     Void,
-    /// Of the CUDA tables.
+    /// From the CUDA tables.
     Cuda(cuda::TypeId),
-    /// Of debug information.
+    /// From debug information.
     Debug(debug_info::TypeId),
 }
 
 /// A struct of either.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StructRef {
-    /// Of the CUDA tables.
+    /// From the CUDA tables.
     Cuda(cuda::StructId),
-    /// Of debug information.
+    /// From debug information.
     Debug(debug_info::TypeId),
 }
 
 /// An enum of either.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EnumRef {
-    /// Of the CUDA tables.
+    /// From the CUDA tables.
     Cuda(cuda::EnumId),
-    /// Of debug information.
+    /// From debug information.
     Debug(debug_info::TypeId),
 }
 
@@ -72,7 +72,7 @@ pub enum Shape {
     Struct(StructRef),
     /// `T [4]`
     Array(TypeRef, u32),
-    /// So many bytes that scripts have no type for: `__int128`.
+    /// A value of this many bytes that scripts have no type for: `__int128`.
     Bytes(u32),
 }
 

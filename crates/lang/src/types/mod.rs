@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The enums and structs of a program under construction.
 #[derive(Default)]
 pub struct Types<'c> {
-    /// Who knows debug information.
+    /// The source of debug information.
     pub(crate) catalog: Option<&'c dyn Catalog>,
     /// Files whose debug information names types here, the nearest first.
     pub sight: Vec<FileId>,
@@ -29,7 +29,7 @@ pub struct Types<'c> {
     pub(crate) origins: Vec<Option<StructRef>>,
     /// The other way round.
     pub(crate) by_ref: FxHashMap<StructRef, StructId>,
-    /// Those that are looked at now: none holds itself, whatever is said.
+    /// Structs whose layout is being computed: a struct that contains itself is damaged input.
     pub(crate) open: Vec<StructRef>,
     /// Structs that are not the script's, by name and size.
     pub(crate) by_name: FxHashMap<(String, u32), Vec<StructId>>,
@@ -176,7 +176,7 @@ impl<'c> Types<'c> {
 
     fn index_members(&mut self, id: StructId) {
         let fields = self.structs[id.0 as usize].fields.iter().enumerate();
-        // Of two members of one name the first is meant.
+        // The first of two members of one name wins.
         let places = fields.rev().map(|(at, field)| (field.name.clone(), at)).collect();
         self.members.insert(id, places);
         let extents = self.struct_def(id).fields.iter().map(|field| self.extent(&field.ty));
@@ -436,9 +436,7 @@ pub fn derived(base: Type, pointers: u32, dims: &[u32]) -> Type {
     let pointed = (0..pointers).fold(base, |ty, _| Type::Pointer(Arc::new(ty)));
     dims.iter().rev().fold(pointed, |ty, count| Type::Array(Arc::new(ty), *count))
 }
-
-/// Of different signs, an unsigned type that a wider signed one holds loses nothing; beyond that int64.
-/// Of each part of one tuple or record the place in another that has the same: members of records go by their names.
+/// For each part of one tuple or record, its index in another with the same parts: members of records match by name.
 pub fn places_of(one: &Type, other: &Type) -> Option<Vec<usize>> {
     match (one, other) {
         (Type::Tuple(a), Type::Tuple(b)) => (a.len() == b.len()).then(|| (0..a.len()).collect()),

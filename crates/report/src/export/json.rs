@@ -62,7 +62,7 @@ pub fn hex(out: &mut String, value: u64) {
     out.push('"');
 }
 
-/// So many digits, the lowest of a number: `00ab`
+/// Writes the lowest `count` hexadecimal digits of a number: `00ab`
 pub fn hex_digits(out: &mut String, value: u64, count: u32) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     (0..count).rev().for_each(|at| out.push(DIGITS[(value >> (4 * at) & 0xf) as usize] as char));

@@ -182,7 +182,7 @@ struct Interned {
     frames: HashMap<FrameKey, u64>,
     /// By the numbers of their frames.
     stacks: HashMap<Box<[u64]>, u64>,
-    /// Those that the reader does not know yet.
+    /// Interned data that has not been written yet.
     news: Message,
 }
 

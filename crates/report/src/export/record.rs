@@ -12,11 +12,11 @@ pub struct Record {
     pub kind: Kind,
     /// Boot-clock ns; of a span its start.
     pub time_ns: u64,
-    /// Who; nobody for maps and what is said at the end.
+    /// The thread; none for maps and for output at the end of the run.
     pub thread: Option<Arc<Thread>>,
-    /// Of a span the call's, of others where they were said. Empty where there is none.
+    /// Stack of a span's call, or of the place where another record was made. Empty where there is none.
     pub site: Arc<Site>,
-    /// Of a span, an instant or a counter its name, of a map that of the map with its `@`, of text nothing.
+    /// Name of a span, an instant or a counter; of a map, with its `@`. Empty for text.
     pub name: Arc<str>,
     /// What the script added, in its order.
     pub fields: Fields,

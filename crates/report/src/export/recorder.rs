@@ -288,7 +288,7 @@ impl Recorder {
         keep(&mut self.sites, ids, Arc::new(site))
     }
 
-    /// Who wrote a record; an empty name is one that was not asked for.
+    /// Returns the thread that wrote a record. An empty `comm` means that the record has no name.
     fn thread(&mut self, context: Context, header: &Header, comm: &[u8]) -> Arc<Thread> {
         let (pid, tid) = (header.tgid, header.tid);
         let program = context.names.program(pid);

@@ -18,11 +18,11 @@ pub struct Health {
     pub untraced: usize,
     /// A script has nothing to probe until some process maps its library.
     pub waiting: bool,
-    /// Of each clause: its probes, how often its programs ran, and ns in them. Nothing where the kernel does not count.
+    /// For each clause: its probes, the runs of its programs, and ns in them. Absent where the kernel does not count.
     pub runs: Vec<(String, u64, u64)>,
     /// What was lost or went wrong so far.
     pub troubles: Vec<Trouble>,
-    /// Of each sink: what it could not hold or deliver.
+    /// For each sink, what it could not hold or deliver.
     pub dropped: Vec<(String, u64)>,
 }
 

@@ -84,9 +84,9 @@ pub struct Point {
 /// The value of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reading {
-    /// Of a counter or gauge.
+    /// Value of a counter or gauge.
     Number(Number),
-    /// Of a histogram.
+    /// Buckets of a histogram.
     Histogram {
         /// Upper bounds, which belong to their bucket, and the samples up to there. The last bound is not all: see `count`.
         buckets: Vec<(Number, u64)>,
@@ -95,7 +95,7 @@ pub enum Reading {
         /// Their sum, if it is kept and none of them may be negative.
         sum: Option<Number>,
     },
-    /// Of a summary.
+    /// Samples and sum of a summary.
     Summary {
         /// Samples.
         count: u64,
@@ -266,7 +266,7 @@ struct Shape<'a> {
     map: &'a Map,
     kind: Kind,
     divisor: u64,
-    /// Of a histogram: the buckets that have an upper bound, and what that is.
+    /// Buckets of a histogram that have an upper bound, with the bound.
     bounds: Vec<(usize, i128)>,
 }
 

@@ -63,7 +63,7 @@ pub enum Life {
 pub struct Device {
     /// As the program asked for it; none if it never did.
     pub uuid: Option<String>,
-    /// Likewise.
+    /// As the program asked for it; none if it never did.
     pub model: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 //! A family has a limit of series. The rest is one series more, whose labels are all [`OTHER`].
 //!
-//! Of gauges the largest stand for themselves. A series of a counter that has stood for itself goes on to do so, and one that
+//! The largest gauges keep series of their own. A counter that has had a series of its own keeps it, and one that
 //! was added to the others goes on to be in them, since neither may fall. A series of ended processes makes room for one of a
 //! live process.
 

@@ -78,7 +78,7 @@ const MOST_KEPT: usize = 512 << 20;
 /// What each of them takes besides its text.
 const EACH_KEPT: usize = 256;
 
-/// Who reads a recording.
+/// Receives the records of a recording.
 pub trait Reader {
     /// Once, before the first record.
     fn begin(&mut self, run: &Run);

@@ -25,7 +25,7 @@ pub struct Stat {
     pub min_ns: u64,
     /// ns of the longest.
     pub max_ns: u64,
-    /// Those that failed.
+    /// Calls that failed.
     pub errors: u64,
     /// Sum of the squares of all ns.
     squares: u128,
@@ -603,7 +603,7 @@ pub fn by_time<'m>(stats: impl IntoIterator<Item = (&'m Arc<str>, &'m Stat)>) ->
     all
 }
 
-/// So many characters at most, with `..` in place of the middle.
+/// Shortens a text to `most` characters, with `..` for its middle.
 pub fn cut(text: &str, most: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
     if chars.len() <= most {

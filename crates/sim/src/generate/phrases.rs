@@ -11,7 +11,7 @@ pub type Phrase = (u32, &'static str, &'static str);
 pub struct Table {
     /// What `` `i` `` says.
     pub letter: char,
-    /// Of depth 0.
+    /// Phrases of depth 0.
     pub leaves: &'static [Phrase],
     /// Deeper; leaves may stand there too.
     pub deep: &'static [Phrase],
@@ -355,7 +355,7 @@ const FLAT: Table = Table {
         (1, "n", "span(`s0`, start = nsecs, n = `u1`);"),
         (1, "", "event(\"seen\", n = `i1`, who = comm, color = `e0`);"),
         (1, "", "counter(\"level\", `i2`, cpu = cpu);"),
-        // Whole maps.
+        // Maps as a whole.
         (2, "m", "print(@`i r h lh e made last total`);"),
         (1, "m", "print(@`c i m`, `1..4`);"),
         (1, "m", "print(@a, 2, 10);"),

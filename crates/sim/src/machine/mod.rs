@@ -32,7 +32,7 @@ pub const BOOT_AHEAD_NS: u64 = 7_000_000_000;
 /// What surrounds one run of a program.
 #[derive(Clone, Debug)]
 pub struct Hit<'a> {
-    /// Who and when.
+    /// Thread and time of the hit.
     pub moment: &'a Moment,
     /// User memory.
     pub user: &'a world::Memory,

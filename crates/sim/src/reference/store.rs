@@ -27,7 +27,7 @@ pub struct Table {
     pub cells: BTreeMap<Vec<u8>, (Vec<Val>, Slot)>,
     agg: Option<Agg>,
     limit: usize,
-    /// Of an `lruhash`; reads count too.
+    /// Recency of the keys of an `lruhash`; reads count as uses.
     recent: Option<RefCell<Recency>>,
 }
 
@@ -192,7 +192,7 @@ impl Meaning<'_> {
         }
     }
 
-    /// Of an aggregation the number that scripts see.
+    /// Returns the number of an aggregation that scripts read.
     pub(super) fn slot_value(&self, map: MapId, slot: &Slot) -> Val {
         let words = match slot {
             Slot::Plain(value) => return value.clone(),

@@ -268,7 +268,7 @@ impl<'a> Writer<'a> {
         self.fits_inline_from(open, self.out[line..].chars().count())
     }
 
-    /// Likewise, behind so many columns.
+    /// Whether the arms fit on the rest of a line that already has `width` columns.
     fn fits_inline_from(&self, open: usize, mut width: usize) -> bool {
         let Some(close) = self.tokens.end_of_arms(open) else { return false };
         let mut entries = vec![0];

@@ -124,9 +124,9 @@ pub type Link = (u128, u64);
 /// The trace of a span.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Of the trace.
+    /// Id of the trace.
     pub id: u128,
-    /// Of its root span.
+    /// Id of its root span.
     pub root: u64,
     /// Whether it is sent.
     pub sampled: bool,

@@ -312,7 +312,7 @@ fn details(record: &Record) -> String {
     crate::recording::summary::cut(&all.join(" "), DETAILS)
 }
 
-/// Of each pair the larger: peaks stay.
+/// Keeps the larger point of each pair, so that peaks stay.
 fn thin(points: &mut Vec<(u64, u64)>) {
     let kept =
         points.chunks(2).filter_map(|pair| pair.iter().max_by_key(|(_, bytes)| *bytes)).copied().collect();
