@@ -2,21 +2,20 @@
 //! calling convention, the checked program the types).
 //!
 //! ```text
-//! hir::Program -> fuse -> lower -> ir::Module -> opt -> select + regalloc -> BPF instructions -> object (ELF, BTF, line info)
+//! hir::Program -> merge -> lower -> ir::Module -> opt -> select + regalloc -> BPF instructions -> object (ELF, BTF, line info)
 //! ```
 
 pub mod bpf;
-mod flow;
-mod fuse;
+mod dataflow;
 pub mod ir;
 pub mod lower;
-pub mod object;
+mod merge;
 pub mod opt;
 mod parallel;
-pub mod regalloc;
 
-pub use bpf::asm::AsmError as Error;
-use bpf::asm::Assembly;
+pub use bpf::code::AsmError as Error;
+use bpf::code::Assembly;
+use bpf::{link, object};
 use lower::StackShare;
 
 use lang::{Source, hir};
@@ -152,9 +151,9 @@ const OPERATIONS: usize = 50;
 fn assembled(program: &hir::Program, src: &Source, options: &Options) -> Result<(Assembly, Manifest), Error> {
     let attempt = |share| {
         let finish = |mut func: ir::Func| {
-            bpf::asm::check_size(&func)?;
+            link::check_size(&func)?;
             opt::settle(&mut func, options.optimise, |_, _| ());
-            let part = bpf::asm::part(&func, options.features.private_stack)?;
+            let part = link::part(&func, options.features.private_stack)?;
             Ok((func, part))
         };
         let lower = |emit: &mut dyn FnMut(ir::Func)| lower::lower_to(program, src, options, share, emit);
@@ -164,7 +163,7 @@ fn assembled(program: &hir::Program, src: &Source, options: &Options) -> Result<
         let (funcs, parts) = done.into_iter().collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
         module.funcs = funcs;
         debug_assert_eq!(ir::verify::verify(&module), Ok(()), "a rule of the IR is broken: look at `-d opt`");
-        Ok((bpf::asm::join(&module, parts)?, manifest))
+        Ok((link::join(&module, parts)?, manifest))
     };
     match attempt(StackShare::USUAL) {
         Err(Error::Stack { .. }) => attempt(StackShare::NONE),
@@ -188,7 +187,7 @@ fn optimised(
     share: StackShare,
 ) -> Result<(ir::Module, Manifest), Error> {
     let (mut module, manifest) = lower::lower(program, src, options, share);
-    module.funcs.iter().try_for_each(bpf::asm::check_size)?;
+    module.funcs.iter().try_for_each(link::check_size)?;
     opt::run(&mut module, options.optimise);
     Ok((module, manifest))
 }

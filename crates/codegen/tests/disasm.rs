@@ -3,12 +3,12 @@
 mod build;
 
 use build::*;
-use codegen::bpf::{asm, disasm, helper};
+use codegen::bpf::{disasm, helper, link};
 use codegen::ir::*;
 use lang::Source;
 
 fn listing(module: &Module, script: &str) -> String {
-    disasm::listing(&asm::assemble(module).unwrap(), &Source::new("t.ct", script))
+    disasm::listing(&link::assemble(module).unwrap(), &Source::new("t.ct", script))
 }
 
 #[track_caller]

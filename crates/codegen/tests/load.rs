@@ -5,7 +5,7 @@
 mod build;
 
 use build::*;
-use codegen::bpf::{asm, helper};
+use codegen::bpf::{helper, link, object};
 use codegen::ir::*;
 use lang::{Source, Span};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramInput};
@@ -26,8 +26,8 @@ fn open(module: &Module) -> OpenObject {
         libbpf_rs::set_print(Some((PrintLevel::Info, log)));
     });
     let src = Source::new("t.ct", SCRIPT);
-    let assembly = asm::assemble(module).unwrap();
-    let elf = codegen::object::write(&assembly, None, &src);
+    let assembly = link::assemble(module).unwrap();
+    let elf = object::write(&assembly, None, &src);
     ObjectBuilder::default().open_memory(&elf).unwrap()
 }
 

@@ -3,7 +3,7 @@
 mod build;
 
 use build::*;
-use codegen::bpf::{asm, helper};
+use codegen::bpf::{helper, link};
 use codegen::ir::*;
 use lang::Source;
 use object::{
@@ -15,7 +15,7 @@ use wire::Manifest;
 
 fn object(module: &Module, manifest: &Manifest) -> Vec<u8> {
     let src = Source::new("t.ct", "uprobe:x:f { @ = count() }");
-    codegen::object::write(&asm::assemble(module).unwrap(), Some(manifest), &src)
+    codegen::bpf::object::write(&link::assemble(module).unwrap(), Some(manifest), &src)
 }
 
 /// A program of each kind, with all that it can refer to.
@@ -130,9 +130,9 @@ fn too_much_stack_is_an_error_that_says_how_much() {
     let local = each.slot(100);
     each.store(local, 0, Width::B64, 0);
     let module = Module { funcs: vec![b.0, each.0], ..Module::default() };
-    match asm::assemble(&module) {
+    match link::assemble(&module) {
         // 416 and 128, each rounded up to 32.
-        Err(asm::AsmError::Stack { name, bytes, .. }) => assert_eq!((&*name, bytes), ("probe0", 544)),
+        Err(codegen::Error::Stack { name, bytes, .. }) => assert_eq!((&*name, bytes), ("probe0", 544)),
         other => panic!("{other:?}"),
     }
 }
@@ -159,7 +159,7 @@ fn programs_at_functions_with_stacks_of_their_own_are_not_preempted() {
         let maps = vec![map("at_", HASH, bytes, 8, 1)];
         let module =
             Module { funcs: vec![with_slot(section, bytes)], maps, private_stack, ..Module::default() };
-        codegen::bpf::disasm::listing(&asm::assemble(&module).unwrap(), &Source::new("t.ct", ""))
+        codegen::bpf::disasm::listing(&link::assemble(&module).unwrap(), &Source::new("t.ct", ""))
     };
     for (section, bytes, private_stack) in
         [("uprobe.multi", 48, true), ("uprobe.multi", 56, false), ("tracepoint", 56, true)]
@@ -193,7 +193,7 @@ fn slots_that_are_not_in_use_at_once_share_their_bytes() {
         b.call(helper::MAP_DELETE_ELEM, &[map_addr.into(), key.into()]);
     }
     let module = Module { funcs: vec![b.0], maps: vec![map("at_", HASH, 64, 8, 1)], ..Module::default() };
-    assert_eq!(asm::assemble(&module).unwrap().codes[0].frame, 64);
+    assert_eq!(link::assemble(&module).unwrap().codes[0].frame, 64);
 }
 
 /// A script of 40 long bodies; in debug builds the allocation's checker runs too, and gets more time.

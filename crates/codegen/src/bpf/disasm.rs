@@ -2,7 +2,7 @@
 //!
 //! Jumps name their target by instruction number, so that a listing can be read without counting.
 
-use super::asm::{Assembly, Code, Target};
+use super::code::{Assembly, Code, Target};
 use super::helper;
 use super::insn::{Alu, Atomic, Callee, Cmp, Insn, Reg, Src, Wide, Width};
 use lang::Source;

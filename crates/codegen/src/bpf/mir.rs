@@ -58,6 +58,15 @@ pub enum Callee {
     Kfunc(u32),
 }
 
+/// A kernel function that is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kfunc {
+    /// Name.
+    pub name: String,
+    /// Number of arguments.
+    pub args: u8,
+}
+
 /// A machine instruction; see [`super::insn::Insn`] for the text that each one becomes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]

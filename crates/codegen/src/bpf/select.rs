@@ -10,11 +10,11 @@
 //!
 //! Not here: which machine register or stack place anything gets (`regalloc`).
 
-use super::apart::tested_apart;
-use super::asm::Kfunc;
 use super::insn::{Alu, Atomic, Cmp, Reg, Width};
+use super::mir::Kfunc;
 use super::mir::{Base, Block, Callee, End, Function, INSERTED, Inst, Placed, R, Val, Wide};
-use crate::flow::Bits;
+use super::opaque::tested_apart;
+use crate::dataflow::Bits;
 use crate::ir::{self, AtomicOp, Bin, BlockId, FuncRef, MapRef, Op, Operand, SlotId, Term, VReg};
 use lang::Span;
 

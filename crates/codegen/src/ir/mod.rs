@@ -11,7 +11,7 @@
 //!     branch v1 == 0, b1, b2
 //! ```
 //!
-//! Not here: what a script means (`lower`), which machine register a value lives in (`regalloc`).
+//! Not here: what a script means (`lower`), which machine register a value lives in (`bpf::regalloc`).
 
 mod visit;
 

@@ -6,7 +6,7 @@
 
 use super::Cx;
 use super::body::Body;
-use super::frame::Place;
+use super::place::Place;
 use crate::bpf::helper;
 use crate::ir::{AtomicOp, Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Expr, MapId};

@@ -10,68 +10,15 @@
 //! Inside a callback of `bpf_loop` the same values are read from the frame, a stack slot of the program whose address
 //! the callback is given.
 
-use super::cookie::Layout;
-use super::frame::{Base, Home, Place, Temps};
+use super::cookie_layout::Layout;
+use super::place::{Base, Home, Place, Temps};
+use super::prologue::{Entry, Made, Pro, Stage};
 use super::{Cx, abi, walk};
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, SlotId, VReg};
 use lang::Span;
 use lang::hir::{self, Expr, ExprKind, StmtKind};
 use std::collections::BTreeMap;
-
-/// A value made in the prologue.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pro {
-    /// The context.
-    Ctx,
-    /// tgid and tid, as the tracer's pid namespace has them.
-    Thread,
-    /// The attach cookie.
-    Cookie,
-    /// What the call had at entry: index into the saved values.
-    Entry(u32),
-    /// Address of the scratch cell's bytes.
-    Scratch,
-    /// `duration`
-    Duration,
-    /// When the call in hand began, at its entry.
-    Started,
-    /// Of the calls around.
-    Around(hir::Around),
-}
-
-/// When a prologue value is first needed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
-    /// Before the predicate.
-    Guard,
-    /// By the predicate.
-    Predicate,
-    /// By the body.
-    Body,
-}
-
-/// Where a prologue value is.
-pub(super) struct Made {
-    pub reg: VReg,
-    pub stage: Stage,
-    /// Written already; the prologue need not make it.
-    pub given: bool,
-    /// Its offset in the frame, if callbacks use it.
-    pub frame: Option<u32>,
-}
-
-/// Where arguments come from.
-#[derive(Clone, Debug)]
-pub(super) enum Entry {
-    /// From the registers: we are at the entry.
-    Direct {
-        /// Bytes that the prologue has pushed before the probe.
-        shift: u32,
-    },
-    /// From what was saved, in this order.
-    Saved(Vec<Expr>),
-}
 
 /// A function being written: the program or a callback in it.
 pub(super) struct Fun {
@@ -267,17 +214,9 @@ impl<'c, 'p> Body<'c, 'p> {
         walk::any_stmt(&self.probe.body, &mut |stmt| match &stmt.kind {
             StmtKind::ForMap { .. } | StmtKind::While { .. } => true,
             StmtKind::ForRange { start, end, body, .. } => {
-                super::loops::short_range(start, end, body).is_none()
+                super::loop_shape::short_range(start, end, body).is_none()
             }
             _ => false,
         })
-    }
-}
-
-/// The value of a literal.
-pub(super) fn literal(expr: &Expr) -> Option<i64> {
-    match expr.kind {
-        ExprKind::Int(value) => Some(value),
-        _ => None,
     }
 }

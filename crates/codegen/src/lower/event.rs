@@ -1,8 +1,9 @@
 //! Records for the reader: written straight into the ring buffer if they have a fixed size, else built in memory and
 //! sent with the length they have. One that finds no room is counted.
 
-use super::body::{Body, Pro};
-use super::frame::{Place, is_scalar};
+use super::body::Body;
+use super::place::{Place, is_scalar};
+use super::prologue::Pro;
 use super::string::STACK_RECORD;
 use super::{Cx, index_at, walk};
 use crate::bpf::helper;

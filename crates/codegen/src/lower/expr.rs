@@ -1,7 +1,8 @@
 //! Expressions: scalars go to registers, strings and tuples to memory.
 
-use super::body::{Body, Pro};
-use super::frame::{Home, Place, chunks_of_both, is_scalar};
+use super::body::Body;
+use super::place::{Home, Place, chunks_of_both, is_scalar};
+use super::prologue::Pro;
 use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};

@@ -4,8 +4,9 @@
 //! A callback sees the body's variables in scratch memory, by way of the frame. It returns 1 to stop; `return` and `exit` inside say so in the
 //! frame as well.
 
-use super::body::{Body, FRAME_LEFT, Fun, literal};
-use super::frame::{Base, Home, Place, is_scalar};
+use super::body::{Body, FRAME_LEFT, Fun};
+use super::loop_shape::{is_loop, may_leave, short_range};
+use super::place::{Base, Home, Place, is_scalar};
 use super::{BPF_MAP_TYPE_ARRAY, Cx, walk};
 use crate::bpf::helper;
 use crate::ir::build::Builder;
@@ -13,33 +14,14 @@ use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, Operand, V
 use lang::hir::{Config, Expr, MapId, Stmt, StmtKind, Type, VarId};
 use wire::{CounterKind, layout};
 
-/// A range of so many steps stays in the program.
-const SHORT: i64 = 16;
 /// `BPF_MAX_LOOPS`
 const MAX_LOOPS: i64 = 8 * 1024 * 1024;
 /// Rounds that all loops in another loop may have together. Each is bounded, but their product would hold a CPU for minutes.
 const MAX_NESTED: i64 = MAX_LOOPS;
 
-/// The ends of a range with few steps and no loop in it: the verifier walks through every round, and nested ones multiply.
-pub(super) fn short_range(start: &Expr, end: &Expr, body: &[Stmt]) -> Option<(i64, i64)> {
-    let (start, end) = (literal(start)?, literal(end)?);
-    let is_short = end.saturating_sub(start) <= SHORT;
-    (is_short && !walk::any_stmt(body, &mut is_loop)).then_some((start, end))
-}
-
-fn is_loop(stmt: &Stmt) -> bool {
-    use StmtKind::{ForMap, ForRange, Unroll, While};
-    matches!(stmt.kind, ForRange { .. } | ForMap { .. } | While { .. } | Unroll { .. })
-}
-
 /// Its rounds are counted at run time.
 fn is_counted_loop(stmt: &Stmt) -> bool {
     is_loop(stmt) && !matches!(stmt.kind, StmtKind::Unroll { .. })
-}
-
-/// A `return` or `exit` in the loop may leave the clause.
-fn may_leave(body: &[Stmt]) -> bool {
-    walk::any_stmt(body, &mut |stmt| matches!(stmt.kind, StmtKind::Return(_) | StmtKind::Exit { .. }))
 }
 
 impl Cx<'_> {

@@ -2,7 +2,7 @@
 //! which there is no room is counted.
 
 use super::body::Body;
-use super::frame::{Place, is_scalar};
+use super::place::{Place, is_scalar};
 use super::{
     BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LRU_HASH,
     BPF_MAP_TYPE_LRU_PERCPU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY, BPF_MAP_TYPE_PERCPU_HASH,

@@ -17,32 +17,38 @@
 
 mod abi;
 mod aggregate;
-mod around;
+mod arithmetic;
 mod body;
-mod cases;
+mod by_case;
+mod call_stack;
 mod cookie;
+mod cookie_layout;
 mod counters;
+mod entry_return;
+mod environment;
 mod event;
 mod expr;
-mod fact;
-mod follow;
-mod frame;
+mod follow_processes;
+mod loop_shape;
 mod loops;
 mod map;
-mod numbers;
-mod pair;
+mod place;
+mod process_memory;
 mod program;
+mod prologue;
+mod side;
+mod stack_walk;
 mod stmt;
+mod storage;
 mod string;
-mod unwind;
-mod user;
 mod walk;
 
-pub use frame::StackShare;
 pub use map::wire_agg;
+pub use storage::StackShare;
 
 use crate::ir::{self, MapDef, MapRef};
-use crate::{Options, Passes, fuse};
+use crate::merge;
+use crate::{Options, Passes};
 use lang::hir::{self, Program};
 use lang::types::passing::float_of;
 use lang::{Source, Span};
@@ -74,7 +80,7 @@ pub fn lower_to(
     emit: &mut dyn FnMut(ir::Func),
 ) -> (ir::Module, Manifest) {
     // Probes are fused when their turn comes: others work on what has been handed out meanwhile.
-    let clauses: Vec<_> = fuse::clauses(program).map(|clause| (clause, OnceCell::new())).collect();
+    let clauses: Vec<_> = merge::clauses(program).map(|clause| (clause, OnceCell::new())).collect();
     let mut cx = Cx::new(program, src, options, share, emit);
     cx.declare_maps();
     if options.pid_filter {
@@ -85,7 +91,7 @@ pub fn lower_to(
     }
     for (clause, fused) in &clauses {
         let fused = fused.get_or_init(|| match options.optimise {
-            Passes::All => fuse::fuse(program, clause),
+            Passes::All => merge::fuse(program, clause),
             _ => clause.iter().map(Cow::Borrowed).collect(),
         });
         fused.iter().for_each(|probe| cx.probe(probe));

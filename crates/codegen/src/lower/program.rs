@@ -1,9 +1,11 @@
 //! One program for each probe (and for each depth of pushed registers, if the body reads the stack): section, sites with
 //! their cookies, guards, predicate, body, ways out.
 
-use super::body::{Body, Entry, Pro, Stage};
-use super::cookie::Layout;
-use super::{Cx, abi, pair, walk};
+use super::body::Body;
+use super::cookie_layout::Layout;
+use super::prologue::{Entry, Pro, Stage};
+use super::side::{Parts, by_shift, uprobes, without_sites};
+use super::{Cx, abi, entry_return, walk};
 use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
@@ -111,7 +113,7 @@ impl<'p> Cx<'p> {
         if sites.is_empty() {
             return;
         }
-        if pair::needs_entry(probe) || self.program.is_tracked(probe) {
+        if entry_return::needs_entry(probe) || self.program.is_tracked(probe) {
             return self.paired(probe, sites);
         }
         let layout = Layout::new(probe, &self.program.names, None);
@@ -181,26 +183,6 @@ impl<'p> Cx<'p> {
     }
 }
 
-fn without_sites(attach: manifest::Attach) -> manifest::Attach {
-    match attach {
-        manifest::Attach::Uprobes { side, .. } => manifest::Attach::Uprobes { side, sites: vec![] },
-        other => other,
-    }
-}
-
-/// The sites with a file, by the depth of what the prologue has pushed if that matters.
-fn by_shift(sites: &[Site], matters: bool) -> Vec<(u32, Vec<Site>)> {
-    let mut groups: Vec<(u32, Vec<Site>)> = vec![];
-    for site in sites.iter().filter(|site| site.file.is_some()) {
-        let shift = if matters { site.place.stack_shift } else { 0 };
-        match groups.iter_mut().find(|(known, _)| *known == shift) {
-            Some((_, group)) => group.push(site.clone()),
-            None => groups.push((shift, vec![site.clone()])),
-        }
-    }
-    groups
-}
-
 /// Each call of a function makes the tracer write something.
 fn prints_calls(probe: &Probe) -> bool {
     let prints = |stmt: &Stmt| {
@@ -218,38 +200,6 @@ fn prints_calls(probe: &Probe) -> bool {
     };
     matches!(probe.attach, Attach::Entry(_) | Attach::Return(_))
         && walk::any_stmt(&probe.body, &mut |stmt| prints(stmt))
-}
-
-/// The sites and their cookies.
-pub(super) fn uprobes(side: Side, sites: &[Site], layout: &Layout) -> manifest::Attach {
-    let site = |site: &Site| {
-        Some(manifest::Site {
-            file: site.file?.0,
-            offset: site.place.offset,
-            cookie: layout.cookie(site),
-            probe: site.probe.0,
-            semaphore: site.semaphore,
-        })
-    };
-    manifest::Attach::Uprobes { side, sites: sites.iter().filter_map(site).collect() }
-}
-
-/// What one side of a program consists of.
-pub(super) struct Parts<'a, 'c, 'p> {
-    /// What runs first, and where it goes when the body is not to run.
-    pub before: &'a mut dyn FnMut(&mut Body<'c, 'p>, BlockId),
-    /// Conditions, all of which must hold.
-    pub predicate: Vec<&'a Expr>,
-    /// What runs then.
-    pub body: &'a mut dyn FnMut(&mut Body<'c, 'p>),
-    /// What the program returns if it is not its business.
-    pub skipped: i64,
-    /// What it returns if the predicate does not hold.
-    pub refused: i64,
-    /// Only traced processes.
-    pub filtered: bool,
-    /// It is the side with the script's statements.
-    pub variables: bool,
 }
 
 impl<'c, 'p> Body<'c, 'p> {

@@ -2,7 +2,7 @@
 
 use super::body::{Body, FRAME_LEFT};
 use super::event;
-use super::frame::{Base, Place};
+use super::place::{Base, Place};
 use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Width};
 use lang::hir::{Attach, Expr, ExprKind, Stmt, StmtKind};
@@ -66,7 +66,7 @@ impl<'p> Body<'_, 'p> {
                 let deleted = self.delete(*map, key);
                 self.count_if(crate::ir::Cmp::Eq, deleted, 0, CounterKind::MissingKey(map.0));
             }
-            _ if super::frame::is_scalar(&expr.ty) && expr.ty != lang::hir::Type::Void => {
+            _ if super::place::is_scalar(&expr.ty) && expr.ty != lang::hir::Type::Void => {
                 self.scalar(expr);
             }
             _ if super::walk::has_effect(expr) => {

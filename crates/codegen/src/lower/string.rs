@@ -3,9 +3,11 @@
 //! In memory a string is zero-filled behind its NUL, so equal strings are equal bytes. In a record it is as long as it is.
 
 use super::abi::Piece;
-use super::body::{Body, Pro, literal};
-use super::frame::{Base, Place};
-use super::user::{reader, text_reader};
+use super::body::Body;
+use super::loop_shape::literal;
+use super::place::{Base, Place};
+use super::process_memory::{reader, text_reader};
+use super::prologue::Pro;
 use crate::bpf::helper;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::hir::{Expr, ExprKind, HASH_FACTOR, HASH_SHIFT, HASH_START, Type};
@@ -93,7 +95,7 @@ impl Body<'_, '_> {
             // The text does not fit in there: no such string is equal, and none is longer.
             return self.b().jump(different);
         }
-        for (at, width) in super::frame::chunks(place.off, bytes.len() as u32) {
+        for (at, width) in super::place::chunks(place.off, bytes.len() as u32) {
             let mut word = [0; 8];
             let part = &bytes[at as usize..(at + width.bytes()) as usize];
             word[..part.len()].copy_from_slice(part);

@@ -3,7 +3,7 @@
 //!
 //! One [`Probe`] here becomes one BPF program (two where entry and return are separate programs). A clause whose attach
 //! points differ in what the body sees (types or places of the arguments that it uses) yields one `Probe` for each
-//! such layout, not one for each function; `fuse` then makes one of those that differ in values alone.
+//! such layout, not one for each function; `merge` then makes one of those that differ in values alone.
 
 pub(crate) mod make;
 pub mod print;
@@ -493,7 +493,7 @@ pub struct Probe {
     pub attach: Attach,
     /// Known for functions in the CUDA tables and for those that debug information describes. Where sites differ only in parameters that the body does not use, that of the first.
     pub signature: Option<Signature>,
-    /// By [`Site::case`]: the signatures, where `fuse` has made one probe of several. Empty: all sites have [`Probe::signature`].
+    /// By [`Site::case`]: the signatures, where `merge` has made one probe of several. Empty: all sites have [`Probe::signature`].
     pub cases: Vec<Option<Signature>>,
     /// Scratch variables; each has one type; zero until set.
     pub vars: Vec<Var>,
@@ -1226,7 +1226,7 @@ pub enum ExprKind {
         /// Old or new value.
         yields: Yields,
     },
-    /// One value or another, by the case of the site that was hit; each case is in one arm. Only `fuse` makes it, behind the
+    /// One value or another, by the case of the site that was hit; each case is in one arm. Only `merge` makes it, behind the
     /// checker, and never one inside another.
     ByCase(Vec<Arm>),
     /// `$x += e`, `$x++`

@@ -5,7 +5,7 @@
 
 use super::Sections;
 use super::btf::{Btf, TypeId};
-use crate::bpf::asm::{Assembly, Code};
+use crate::bpf::code::{Assembly, Code};
 use lang::{Source, Span};
 use rustc_hash::FxHashMap;
 

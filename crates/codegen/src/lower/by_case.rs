@@ -1,4 +1,4 @@
-//! Values that depend on the site that was hit: see `fuse`. Constants lie in a table, the others behind branches.
+//! Values that depend on the site that was hit: see `merge`. Constants lie in a table, the others behind branches.
 //!
 //! ```text
 //! by case { 0, 2: a, 1: b }     branch (0b101 >> case) & 1 == 0, b2, b1;  b1: v = a;  b2: v = b
@@ -6,7 +6,7 @@
 //! ```
 
 use super::body::Body;
-use super::frame::{Place, is_scalar};
+use super::place::{Place, is_scalar};
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::hir::{Arm, Expr, ExprKind, Type};
 

@@ -14,7 +14,7 @@ mod elf;
 mod line_info;
 mod maps;
 
-use crate::bpf::asm::{Assembly, Code};
+use crate::bpf::code::{Assembly, Code};
 use lang::Source;
 use rustc_hash::FxHashMap;
 use wire::Manifest;

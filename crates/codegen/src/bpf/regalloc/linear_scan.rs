@@ -6,7 +6,7 @@
 use super::liveness::{Range, Ranges, Wanted};
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Function, R};
-use crate::flow::Lists;
+use crate::dataflow::Lists;
 use crate::ir::VReg;
 
 /// Registers that calls overwrite come first: the others cost a save and a restore in the kernel's machine code.

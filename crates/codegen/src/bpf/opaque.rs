@@ -13,7 +13,7 @@
 //! Left alone are values that the verifier must know: addresses, what becomes part of one or a size, and what counts rounds.
 
 use super::helper;
-use crate::flow::Bits;
+use crate::dataflow::Bits;
 use crate::ir::{Func, Op, Operand, Term, VReg};
 
 /// A function with fewer tests has so few ways that the verifier may follow them all.

@@ -4,10 +4,12 @@
 //! A body may be preempted and another run on the same CPU, so scratch memory is never a bare per-CPU buffer: it is a
 //! cell of a shared array, claimed by compare-exchange and given back on every way out.
 
-use super::body::{Body, Entry, Pro, Stage};
+use super::body::Body;
+use super::place::{Base, Home, Mark, Place, Temps, chunks, chunks_of_both, is_scalar};
+use super::prologue::{Entry, Pro, Stage};
 use super::{BPF_MAP_TYPE_ARRAY, Cx};
 use crate::bpf::helper;
-use crate::ir::{Bin, Cmp, MapDef, Operand, SlotId, VReg, Width};
+use crate::ir::{Bin, Cmp, MapDef, Operand, VReg, Width};
 use lang::hir::{self, Type};
 use wire::CounterKind;
 
@@ -34,89 +36,6 @@ const INLINE_BYTES: u32 = 128;
 const SCRATCH_TRIES: u32 = 4;
 /// Bytes of a scratch cell before what it is for: the word that says it is taken.
 const SCRATCH_HEAD: i64 = 8;
-
-/// What a place is relative to.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Base {
-    /// A stack slot of the function in hand.
-    Slot(SlotId),
-    /// An address.
-    Reg(VReg),
-    /// The frame.
-    Frame,
-    /// The scratch cell.
-    Scratch,
-}
-
-/// A place in memory.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub base: Base,
-    /// Bytes.
-    pub off: i32,
-}
-
-impl Place {
-    /// The place so many bytes further.
-    pub fn plus(self, bytes: u32) -> Place {
-        Place { off: self.off + bytes as i32, ..self }
-    }
-
-    /// At an address.
-    pub fn behind(reg: VReg) -> Place {
-        Place { base: Base::Reg(reg), off: 0 }
-    }
-}
-
-/// Where a variable lives.
-#[derive(Copy, Clone, Debug)]
-pub(super) enum Home {
-    Reg(VReg),
-    Memory(Place),
-}
-
-/// Temporaries of a function.
-pub(super) struct Temps {
-    budget: u32,
-    free: Vec<(SlotId, u32)>,
-    used: Vec<(SlotId, u32)>,
-}
-
-impl Temps {
-    pub fn new(budget: u32) -> Temps {
-        Temps { budget, free: vec![], used: vec![] }
-    }
-}
-
-/// What was in use when a statement began.
-#[derive(Copy, Clone)]
-pub(super) struct Mark {
-    used: usize,
-    scratch: u32,
-}
-
-/// Largest access for `left` bytes at `off`: aligned, as the stack demands.
-fn chunk(off: i32, left: u32) -> Width {
-    let fits = |width: &Width| off.unsigned_abs().is_multiple_of(width.bytes()) && width.bytes() <= left;
-    [Width::B64, Width::B32, Width::B16].into_iter().find(fits).unwrap_or(Width::B8)
-}
-
-/// The `(offset, width)` of the accesses that cover `bytes` from `off` on, relative to `off`.
-pub(super) fn chunks(off: i32, bytes: u32) -> impl Iterator<Item = (u32, Width)> {
-    chunks_of_both(off, off, bytes)
-}
-
-/// The same for two places at once: each access is aligned in both.
-pub(super) fn chunks_of_both(a: i32, b: i32, bytes: u32) -> impl Iterator<Item = (u32, Width)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        (at < bytes).then(|| {
-            let width = chunk((a + at as i32) | (b + at as i32), bytes - at);
-            at += width.bytes();
-            (at - width.bytes(), width)
-        })
-    })
-}
 
 impl Cx<'_> {
     /// Declares the scratch map; its cells get their size at the end.
@@ -459,10 +378,4 @@ impl Body<'_, '_> {
             Entry::Saved(_) => 0,
         }
     }
-}
-
-/// Held in a register.
-pub(super) fn is_scalar(ty: &Type) -> bool {
-    use Type::*;
-    !matches!(ty, Str(_) | Tuple(_) | Record(..) | Either(_) | Struct(_) | Array(..) | Usym | Buf(_) | Inet)
 }

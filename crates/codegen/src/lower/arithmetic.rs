@@ -1,7 +1,8 @@
 //! Arithmetic and conversions on scalars. Registers hold values extended to 64 bits by the signedness of their type.
 
-use super::body::{Body, literal};
-use super::frame::is_scalar;
+use super::body::Body;
+use super::loop_shape::literal;
+use super::place::is_scalar;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type};
 use wire::CounterKind;

@@ -3,7 +3,8 @@
 //! Only kinds that Linux 5.15 knows: int, pointer, array, struct, function, prototype, variable, section.
 //! Source: the kernel's `Documentation/bpf/btf.rst`.
 
-use crate::bpf::asm::{Assembly, Code, Kfunc};
+use crate::bpf::code::{Assembly, Code};
+use crate::bpf::mir::Kfunc;
 use rustc_hash::FxHashMap;
 
 const MAGIC: u16 = 0xeb9f;

@@ -1,262 +1,23 @@
-//! Assembles a module: selection, register allocation, and the layout of jumps, for each of its functions.
+//! Writes an allocated function as instructions, and fills in the distances of jumps.
 //!
 //! Not here: how the result becomes a file (`object`), and text (`disasm`).
 
+use super::code::{AsmError, Target};
 use super::helper;
 use super::insn::{self, Callee, Cmp, Insn, Reg, SLOT, Src};
 use super::mir::{self, Base, End, Function, Inst, R, Val};
-use super::select::select;
-use super::shield::{SPARE, Shield};
-use crate::ir::{self, FuncKind, FuncRef, MapDef, MapRef, Module, Op};
-use crate::regalloc::{self, Allocated, Frame, MAX_STACK};
+use super::no_preempt::{SPARE, Shield};
+use super::regalloc::{Allocated, Frame};
+use crate::ir;
 use lang::Span;
-use thiserror::Error;
-
-/// Why a module cannot be assembled. `lang` checks the limits that a script can be told in its own terms.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum AsmError {
-    /// A body with too many large values at once.
-    #[error(
-        "this probe needs {bytes} bytes of stack, and BPF programs have {MAX_STACK}; use fewer or shorter strings and keys at once"
-    )]
-    Stack {
-        /// Function.
-        name: String,
-        /// Bytes needed, by the function alone or together with its callbacks.
-        bytes: u32,
-        /// Its script text.
-        span: Span,
-    },
-    /// A body of so many operations that no jump reaches over it; nobody wants to wait for their registers.
-    #[error(
-        "this probe's code is too long: {operations} operations, and a jump reaches over {MAX_JUMP} instructions; split the body"
-    )]
-    Size {
-        /// Function.
-        name: String,
-        /// Operations, before any was found superfluous.
-        operations: usize,
-        /// Its script text.
-        span: Span,
-    },
-    /// A body of tens of thousands of instructions.
-    #[error(
-        "this probe's code is too long: a jump over {distance} instructions does not fit; split the body"
-    )]
-    Length {
-        /// Function.
-        name: String,
-        /// Instructions to jump over.
-        distance: i64,
-        /// Its script text.
-        span: Span,
-    },
-}
-
-impl AsmError {
-    /// The script text that is too large.
-    pub fn span(&self) -> Span {
-        match self {
-            AsmError::Stack { span, .. } | AsmError::Size { span, .. } | AsmError::Length { span, .. } => {
-                *span
-            }
-        }
-    }
-}
-
-/// Instructions that a jump reaches over.
-const MAX_JUMP: i64 = i16::MAX as i64;
-
-/// Operations that cannot become so few instructions.
-const MAX_OPERATIONS: usize = 4 * MAX_JUMP as usize;
-
-/// Refuses a function that is far too long before time and memory are spent on it.
-pub fn check_size(func: &ir::Func) -> Result<(), AsmError> {
-    let operations = func.operations();
-    if operations > MAX_OPERATIONS {
-        return Err(AsmError::Size { name: func.name.clone(), operations, span: func.span });
-    }
-    Ok(())
-}
-
-/// What an instruction refers to beyond itself; the linker fills it in.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// A map's address.
-    Map(MapRef),
-    /// A place in the value of a direct map; the immediate is the offset.
-    Value(MapRef),
-    /// A place in the data; the immediate is the offset.
-    Data,
-    /// A callback's address.
-    Func(FuncRef),
-    /// Call of a kernel function: index into [`Part::kfuncs`], then into [`Assembly::kfuncs`].
-    Kfunc(u32),
-}
-
-/// The code of a function.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Code {
-    /// Symbol.
-    pub name: String,
-    /// ELF section; none for a callback.
-    pub section: Option<String>,
-    /// Number of parameters.
-    pub params: u8,
-    /// In order.
-    pub insns: Vec<Insn>,
-    /// By instruction: bytes from the start of the function; and the function's length.
-    pub offsets: Vec<u32>,
-    /// The instructions as the kernel reads them, but for what they refer to.
-    pub bytes: Vec<u8>,
-    /// By instruction: its script text.
-    pub spans: Vec<Span>,
-    /// Index of an instruction, and what it refers to; ascending.
-    pub targets: Vec<(usize, Target)>,
-    /// Bytes of stack.
-    pub frame: u32,
-    /// It forbids preemption while it runs.
-    pub shielded: bool,
-}
-
-/// A kernel function that is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kfunc {
-    /// Name.
-    pub name: String,
-    /// Number of arguments.
-    pub args: u8,
-}
-
-/// A module in machine code.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Assembly {
-    /// Functions, in the module's order.
-    pub codes: Vec<Code>,
-    /// Maps.
-    pub maps: Vec<MapDef>,
-    /// Read-only bytes.
-    pub data: Vec<u8>,
-    /// Kernel functions.
-    pub kfuncs: Vec<Kfunc>,
-}
-
-impl Code {
-    /// Length in bytes.
-    pub fn size(&self) -> u32 {
-        self.bytes.len() as u32
-    }
-
-    /// Length in slots of 8 bytes, which is how the kernel counts instructions.
-    pub fn slots(&self) -> usize {
-        self.bytes.len() / SLOT
-    }
-
-    /// What the instruction with this index refers to.
-    pub fn target(&self, index: usize) -> Option<&Target> {
-        let at = self.targets.binary_search_by_key(&index, |(at, _)| *at).ok()?;
-        Some(&self.targets[at].1)
-    }
-}
-
-/// A function assembled by itself.
-#[derive(Clone, Debug)]
-pub struct Part {
-    code: Code,
-    /// The kernel functions that it calls.
-    kfuncs: Vec<Kfunc>,
-    /// Its script text.
-    span: Span,
-}
-
-/// Assembles all functions of a module.
-pub fn assemble(module: &Module) -> Result<Assembly, AsmError> {
-    let parts = module.funcs.iter().map(|func| part(func, module.private_stack));
-    join(module, parts.collect::<Result<_, _>>()?)
-}
-
-/// Puts the functions of a module together.
-pub fn join(module: &Module, parts: Vec<Part>) -> Result<Assembly, AsmError> {
-    check_stack(&parts)?;
-    let mut kfuncs: Vec<Kfunc> = Vec::new();
-    let codes = parts.into_iter().map(|part| {
-        let mut code = part.code;
-        for (_, target) in &mut code.targets {
-            if let Target::Kfunc(at) = target {
-                *at = entered(&mut kfuncs, &part.kfuncs[*at as usize]);
-            }
-        }
-        code
-    });
-    let codes = codes.collect();
-    Ok(Assembly { codes, maps: module.maps.clone(), data: module.data.clone(), kfuncs })
-}
-
-/// Index of a kernel function in a list that has each once.
-fn entered(kfuncs: &mut Vec<Kfunc>, kfunc: &Kfunc) -> u32 {
-    let known = kfuncs.iter().position(|known| known.name == kfunc.name);
-    known.unwrap_or_else(|| {
-        kfuncs.push(kfunc.clone());
-        kfuncs.len() - 1
-    }) as u32
-}
-
-/// The kernel functions that a function calls, each once.
-fn kfuncs(func: &ir::Func) -> Vec<Kfunc> {
-    let mut kfuncs: Vec<Kfunc> = Vec::new();
-    for inst in func.blocks.iter().flat_map(|block| &block.ops) {
-        if let Op::Kfunc { name, args, .. } = &inst.op {
-            entered(&mut kfuncs, &Kfunc { name: name.clone(), args: args.len() as u8 });
-        }
-    }
-    kfuncs
-}
-
-/// Assembles a function. `private_stack` as in [`Module`].
-pub fn part(func: &ir::Func, private_stack: bool) -> Result<Part, AsmError> {
-    let mut kfuncs = kfuncs(func);
-    let allocated = regalloc::allocate(select(func, &kfuncs));
-    let (section, params) = match &func.kind {
-        FuncKind::Program { section, .. } => (Some(section.clone()), 1),
-        FuncKind::Callback { args } => (None, *args),
-    };
-    let shield = (private_stack && Shield::is_wanted(func, &allocated)).then(|| Shield::enter(&mut kfuncs));
-    let mut emitter = Emitter::emit(&allocated, shield);
-    let offsets = emitter.link(func)?;
-    let Emitter { insns, spans, targets, .. } = emitter;
-    let mut bytes = Vec::with_capacity(offsets[insns.len()] as usize);
-    insns.iter().for_each(|insn| insn.encode(&mut bytes));
-    let (name, frame, shielded) = (func.name.clone(), allocated.frame.size, shield.is_some());
-    let code = Code { name, section, params, insns, offsets, bytes, spans, targets, frame, shielded };
-    Ok(Part { code, kfuncs, span: func.span })
-}
-
-/// A program and the callbacks it runs share one stack; the kernel rounds each frame up to 32 bytes.
-fn check_stack(parts: &[Part]) -> Result<(), AsmError> {
-    // Calls nest 8 deep at most (MAX_CALL_FRAMES), so that the walk ends whatever refers to what.
-    fn depth(parts: &[Part], at: usize, nesting: u32) -> u32 {
-        let below = parts[at].code.targets.iter().filter_map(|(_, target)| match target {
-            Target::Func(func) if nesting > 0 => Some(depth(parts, func.0 as usize, nesting - 1)),
-            _ => None,
-        });
-        parts[at].code.frame.max(1).next_multiple_of(32) + below.max().unwrap_or(0)
-    }
-    for (at, part) in parts.iter().enumerate() {
-        let bytes = part.code.frame.max(depth(parts, at, 8));
-        if bytes > MAX_STACK {
-            return Err(AsmError::Stack { name: part.code.name.clone(), bytes, span: part.span });
-        }
-    }
-    Ok(())
-}
 
 /// Instructions as they are written, with jumps to blocks.
-struct Emitter<'a> {
+pub struct Emitter<'a> {
     frame: &'a Frame,
     shield: Option<Shield>,
-    insns: Vec<Insn>,
-    spans: Vec<Span>,
-    targets: Vec<(usize, Target)>,
+    pub insns: Vec<Insn>,
+    pub spans: Vec<Span>,
+    pub targets: Vec<(usize, Target)>,
     /// Index of a jump, and the block it leads to.
     jumps: Vec<(usize, usize)>,
     /// By block: index of its first instruction.
@@ -267,7 +28,7 @@ struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    fn emit(allocated: &'a Allocated, shield: Option<Shield>) -> Emitter<'a> {
+    pub fn emit(allocated: &'a Allocated, shield: Option<Shield>) -> Emitter<'a> {
         let function = &allocated.function;
         let mut emitter = Emitter {
             frame: &allocated.frame,
@@ -426,7 +187,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Fills in the distances of jumps, in slots. Gives the offsets of the instructions and of their end, in bytes.
-    fn link(&mut self, func: &ir::Func) -> Result<Vec<u32>, AsmError> {
+    pub fn link(&mut self, func: &ir::Func) -> Result<Vec<u32>, AsmError> {
         let mut offsets = Vec::with_capacity(self.insns.len() + 1);
         let mut end = 0;
         offsets.push(end);

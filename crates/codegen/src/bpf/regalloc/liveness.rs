@@ -5,7 +5,7 @@
 
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Function, R, Role};
-use crate::flow::{Effects, Lists, Live};
+use crate::dataflow::{Effects, Lists, Live};
 use crate::ir::VReg;
 
 /// Half-open range of positions.

@@ -3,8 +3,8 @@
 //! Two small machines, one for each level. Calls are to imagined helpers (100 plus the number of arguments) that
 //! mix their arguments and leave rubbish in the registers that a call may overwrite.
 
-use crate::bpf::asm;
 use crate::bpf::insn::{Atomic, Insn, Reg, Src};
+use crate::bpf::link;
 use crate::ir::*;
 use lang::Span;
 use std::collections::HashMap;
@@ -417,7 +417,7 @@ fn machine_code_computes_what_the_ir_computes() {
         let mut random = Random(seed);
         let func = function(&mut random);
         let module = Module { funcs: vec![func], ..Module::default() };
-        let assembly = asm::assemble(&module).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let assembly = link::assemble(&module).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let params = [random.next(), random.pick(&NUMBERS) as u64];
         let (expected, found) =
             (run_ir(&module.funcs[0], params), run_code(&assembly.codes[0].insns, params));
@@ -433,7 +433,7 @@ fn machine_code_computes_what_the_ir_computes() {
 fn code_survives_its_encoding() {
     for seed in 0..200 {
         let func = function(&mut Random(seed));
-        let assembly = asm::assemble(&Module { funcs: vec![func], ..Module::default() }).unwrap();
+        let assembly = link::assemble(&Module { funcs: vec![func], ..Module::default() }).unwrap();
         let mut bytes = Vec::new();
         assembly.codes[0].insns.iter().for_each(|insn| insn.encode(&mut bytes));
         assert_eq!(Insn::decode_all(&bytes).unwrap(), assembly.codes[0].insns);

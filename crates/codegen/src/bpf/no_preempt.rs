@@ -12,11 +12,11 @@
 //!
 //! Other programs are skipped by the kernel where one of theirs is under way.
 
-use super::asm::Kfunc;
 use super::insn::Reg;
+use super::mir::Kfunc;
 use super::mir::{Inst, Wide};
+use crate::bpf::regalloc::Allocated;
 use crate::ir::{self, FuncKind};
-use crate::regalloc::Allocated;
 
 /// The largest frame that stays on the kernel's stack: `BPF_PRIV_STACK_MIN_SIZE` is 64, and frames are rounded up to 16.
 const SHARED_STACK: u32 = 48;

@@ -14,8 +14,9 @@
 //!
 //! Not here: what the tables say (`wire::unwind`), how they get there.
 
-use super::body::{Body, Fun, Pro};
-use super::frame::Place;
+use super::body::{Body, Fun};
+use super::place::Place;
+use super::prologue::Pro;
 use super::{BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY_OF_MAPS, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE, Cx};
 use crate::ReturnChain;
 use crate::bpf::helper;

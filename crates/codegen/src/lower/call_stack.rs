@@ -16,10 +16,12 @@
 //!
 //! Threads take their stack along when they end ([`Cx::forget_stacks`]).
 
-use super::body::{Body, Pro};
-use super::cookie::Layout;
-use super::program::{Parts, uprobes};
-use super::{BPF_MAP_TYPE_HASH, Cx, body, walk};
+use super::body::Body;
+use super::cookie_layout::Layout;
+use super::prologue::Entry;
+use super::prologue::Pro;
+use super::side::{Parts, uprobes};
+use super::{BPF_MAP_TYPE_HASH, Cx, walk};
 use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, Cmp, FuncKind, MapDef, MapRef, Operand, ProgramInfo, VReg, Width};
@@ -107,12 +109,12 @@ impl<'p> Cx<'p> {
         let symbol = "around_exit".to_string();
         self.manifest.programs.push(manifest::Program {
             symbol: symbol.clone(),
-            clause: super::follow::NO_CLAUSE,
+            clause: super::follow_processes::NO_CLAUSE,
             place: manifest::Place::default(),
             text: format!("rawtracepoint:{event}"),
             attach: attach.clone(),
         });
-        let info = ProgramInfo { clause: super::follow::NO_CLAUSE, attach };
+        let info = ProgramInfo { clause: super::follow_processes::NO_CLAUSE, attach };
         let kind = FuncKind::Program { section: "raw_tp".into(), info };
         let mut b = Builder::new(symbol, kind, Span::default());
         let thread = b.call(helper::GET_CURRENT_PID_TGID, &[]);
@@ -129,7 +131,7 @@ impl<'p> Cx<'p> {
 impl<'p> Body<'_, 'p> {
     /// The entry side of a probe that asks there. Once the call was entered its return must be seen.
     fn tracked_side(&mut self, probe: &'p Probe, shift: u32) {
-        self.new_side(body::Entry::Direct { shift });
+        self.new_side(Entry::Direct { shift });
         self.side(Parts {
             before: &mut |body, _| {
                 let started = body.enter_call();
@@ -146,7 +148,7 @@ impl<'p> Body<'_, 'p> {
 
     /// The return side of such a probe.
     fn leaving_side(&mut self, filtered: bool) {
-        self.new_side(body::Entry::Saved(vec![]));
+        self.new_side(Entry::Saved(vec![]));
         self.side(Parts {
             before: &mut |body, _| body.leave_call(),
             predicate: vec![],
@@ -250,8 +252,8 @@ impl<'p> Body<'_, 'p> {
     /// When the call in hand began.
     pub(super) fn start_of_call(&mut self, expr: &Expr) -> VReg {
         match self.entry {
-            body::Entry::Saved(_) => self.argument(expr),
-            body::Entry::Direct { .. } => self.pro(Pro::Started),
+            Entry::Saved(_) => self.argument(expr),
+            Entry::Direct { .. } => self.pro(Pro::Started),
         }
     }
 
@@ -323,7 +325,7 @@ impl<'p> Body<'_, 'p> {
         stack
     }
 
-    fn thread_key(&mut self) -> super::frame::Place {
+    fn thread_key(&mut self) -> super::place::Place {
         let thread = self.host_thread();
         let key = self.temp(8);
         self.store(key, Width::B64, thread);

@@ -11,14 +11,16 @@
 //!
 //! Not here: where arguments lie (`abi`). `Entered` minus `Returned` are the unpaired calls.
 
-use super::body::{Body, Entry, Pro};
-use super::cookie::Layout;
-use super::frame::Place;
-use super::program::{Parts, uprobes};
-use super::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx, abi, walk};
+use super::abi;
+use super::body::Body;
+use super::cookie_layout::Layout;
+use super::place::Place;
+use super::prologue::{Entry, Pro};
+use super::side::{Parts, uprobes};
+use super::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx, walk};
 use crate::bpf::helper;
-use crate::fuse::reads_alike;
 use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
+use crate::merge::reads_alike;
 use lang::Span;
 use lang::hir::visit::{direct, inner, operands};
 use lang::hir::{Arm, BinaryOp, Expr, ExprKind, NameKind, Probe, Site, Stmt, Type};

@@ -1,8 +1,9 @@
 //! Reads of the traced process: arguments, results, registers, memory. What cannot be read is 0, and counted.
 
 use super::abi::{self, Piece, Pointer};
-use super::body::{Body, Entry, Pro};
-use super::frame::Place;
+use super::body::Body;
+use super::place::Place;
+use super::prologue::{Entry, Pro};
 use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Attach, Expr, ExprKind, Type};

@@ -4,7 +4,7 @@
 //! and maps are global.
 
 use super::{Sections, TEXT, maps};
-use crate::bpf::asm::{Assembly, Code, Target};
+use crate::bpf::code::{Assembly, Code, Target};
 use crate::bpf::insn::{Insn, SLOT};
 use crate::ir::{FuncRef, MapDef};
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};

@@ -14,7 +14,7 @@
 //! A program costs time to compile, to verify and to attach, and memory for its calls under way; telling cases apart costs
 //! a few instructions. What differs stays as small as its types allow: the rest is compiled once.
 
-mod once;
+mod share;
 mod variables;
 
 use lang::hir::visit::{direct_mut, inner_mut, operands_mut, visit_expr, visit_probe};
@@ -175,7 +175,7 @@ impl<'p> Group<'p> {
         let mut values = columns(parts).map(|column| by_signature.merge_parts(column));
         parts_mut(&mut fused, &mut |part| *part = values.next().expect("all have one frame"));
         drop(values);
-        once::tell_once(&mut fused);
+        share::tell_once(&mut fused);
         Cow::Owned(fused)
     }
 }

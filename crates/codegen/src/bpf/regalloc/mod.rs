@@ -8,10 +8,10 @@
 //! the result value by value, in debug builds and tests.
 
 pub mod check;
-mod clean;
 mod frame;
 mod linear_scan;
 mod liveness;
+mod move_elim;
 #[cfg(test)]
 mod random_tests;
 mod spill;
@@ -48,7 +48,7 @@ pub fn allocate(selected: Function) -> Allocated {
         wanted.forget(&assignment.spilled);
     };
     apply(&mut function, &assignment);
-    clean::remove_superfluous_moves(&mut function);
+    move_elim::remove_superfluous_moves(&mut function);
     #[cfg(debug_assertions)]
     if let Err(error) = check::check(&original, &function) {
         panic!("bug: register allocation: {error}");

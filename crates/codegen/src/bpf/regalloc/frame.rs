@@ -6,7 +6,7 @@
 
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Base, Block, Function, Inst, R, Slot};
-use crate::flow::{Bits, Effects, Live};
+use crate::dataflow::{Bits, Effects, Live};
 use crate::ir::SlotId;
 
 /// Bytes of stack that a program and the functions it calls have (`MAX_BPF_STACK`).

@@ -1,6 +1,7 @@
 //! Numbers that the kernel or the tracer knows: CPUs, clocks, the pids of another namespace.
 
-use super::body::{Body, Pro};
+use super::body::Body;
+use super::prologue::Pro;
 use crate::bpf::helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Attach, Fact};

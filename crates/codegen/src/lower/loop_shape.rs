@@ -1,0 +1,32 @@
+//! What loops look like, before any is lowered.
+
+use super::walk;
+use lang::hir::{Expr, ExprKind, Stmt, StmtKind};
+
+/// A range of so many steps stays in the program.
+const SHORT: i64 = 16;
+
+/// The ends of a range with few steps and no loop in it: the verifier walks through every round, and nested ones multiply.
+pub(super) fn short_range(start: &Expr, end: &Expr, body: &[Stmt]) -> Option<(i64, i64)> {
+    let (start, end) = (literal(start)?, literal(end)?);
+    let is_short = end.saturating_sub(start) <= SHORT;
+    (is_short && !walk::any_stmt(body, &mut is_loop)).then_some((start, end))
+}
+
+pub(super) fn is_loop(stmt: &Stmt) -> bool {
+    use StmtKind::{ForMap, ForRange, Unroll, While};
+    matches!(stmt.kind, ForRange { .. } | ForMap { .. } | While { .. } | Unroll { .. })
+}
+
+/// A `return` or `exit` in the loop may leave the clause.
+pub(super) fn may_leave(body: &[Stmt]) -> bool {
+    walk::any_stmt(body, &mut |stmt| matches!(stmt.kind, StmtKind::Return(_) | StmtKind::Exit { .. }))
+}
+
+/// The value of a literal.
+pub(super) fn literal(expr: &Expr) -> Option<i64> {
+    match expr.kind {
+        ExprKind::Int(value) => Some(value),
+        _ => None,
+    }
+}

@@ -1,0 +1,59 @@
+//! Entry or return: what each side of a program consists of, and its sites.
+
+use super::body::Body;
+use super::cookie_layout::Layout;
+use crate::ir::BlockId;
+use lang::hir::{Expr, Site};
+use wire::manifest::{self, Side};
+
+/// What one side of a program consists of.
+pub(super) struct Parts<'a, 'c, 'p> {
+    /// What runs first, and where it goes when the body is not to run.
+    pub before: &'a mut dyn FnMut(&mut Body<'c, 'p>, BlockId),
+    /// Conditions, all of which must hold.
+    pub predicate: Vec<&'a Expr>,
+    /// What runs then.
+    pub body: &'a mut dyn FnMut(&mut Body<'c, 'p>),
+    /// What the program returns if it is not its business.
+    pub skipped: i64,
+    /// What it returns if the predicate does not hold.
+    pub refused: i64,
+    /// Only traced processes.
+    pub filtered: bool,
+    /// It is the side with the script's statements.
+    pub variables: bool,
+}
+
+/// The sites and their cookies.
+pub(super) fn uprobes(side: Side, sites: &[Site], layout: &Layout) -> manifest::Attach {
+    let site = |site: &Site| {
+        Some(manifest::Site {
+            file: site.file?.0,
+            offset: site.place.offset,
+            cookie: layout.cookie(site),
+            probe: site.probe.0,
+            semaphore: site.semaphore,
+        })
+    };
+    manifest::Attach::Uprobes { side, sites: sites.iter().filter_map(site).collect() }
+}
+
+/// The sites with a file, by the depth of what the prologue has pushed if that matters.
+pub(super) fn by_shift(sites: &[Site], matters: bool) -> Vec<(u32, Vec<Site>)> {
+    let mut groups: Vec<(u32, Vec<Site>)> = vec![];
+    for site in sites.iter().filter(|site| site.file.is_some()) {
+        let shift = if matters { site.place.stack_shift } else { 0 };
+        match groups.iter_mut().find(|(known, _)| *known == shift) {
+            Some((_, group)) => group.push(site.clone()),
+            None => groups.push((shift, vec![site.clone()])),
+        }
+    }
+    groups
+}
+
+pub(super) fn without_sites(attach: manifest::Attach) -> manifest::Attach {
+    match attach {
+        manifest::Attach::Uprobes { side, .. } => manifest::Attach::Uprobes { side, sites: vec![] },
+        other => other,
+    }
+}
