@@ -2,8 +2,9 @@
 
 use lang::catalog::debug_info::TypeId;
 use lang::catalog::{KERNEL, RecordField, RecordKind, Tracepoint, debug_info};
-use runtime::btf::{self, PassedKind};
-use runtime::tracefs::{self, TracepointField};
+use runtime::kernel::btf::PassedKind;
+use runtime::kernel::tracefs::TracepointField;
+use runtime::kernel::{btf, tracefs};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 

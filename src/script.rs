@@ -96,7 +96,7 @@ pub fn import(mut script: Script, cli: &Cli, messages: &Messages) -> Result<Scri
     if let Some(version) = kernel_version() {
         script.source.set_kernel(version);
     }
-    if runtime::features::is_root() && !script.is_embedded() {
+    if runtime::kernel::features::is_root() && !script.is_embedded() {
         let warning = imports::warning_of_script(script.source.name.as_ref());
         warning.iter().for_each(|warning| messages.warning(warning));
     }

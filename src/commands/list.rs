@@ -19,7 +19,7 @@ use lang::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind};
 use lang::resolve::tracepoint::glob;
 use lang::syntax::ast;
 use lang::{Diagnostics, Source};
-use runtime::tracefs;
+use runtime::kernel::tracefs;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
 use std::path::Path;

@@ -336,15 +336,20 @@ fn is_exported(manifest: &Manifest, output: &Output) -> bool {
 }
 
 /// A run that begins now, on this machine.
-pub fn run(clock: &runtime::clock::Epoch, script: &str, command: &[std::ffi::OsString], pids: &[u32]) -> Run {
-    use runtime::clock::{Clock, SystemClock};
+pub fn run(
+    clock: &runtime::kernel::clock::Epoch,
+    script: &str,
+    command: &[std::ffi::OsString],
+    pids: &[u32],
+) -> Run {
+    use runtime::kernel::clock::{Clock, SystemClock};
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let random = read("/proc/sys/kernel/random/uuid");
     let id = u128::from_str_radix(&random.trim().replace('-', ""), 16).unwrap_or(1);
     Run {
         id,
         boot_at_wall_ns: clock.wall_ns(0),
-        suspended_ns: runtime::clock::suspended_ns(&SystemClock),
+        suspended_ns: runtime::kernel::clock::suspended_ns(&SystemClock),
         start_ns: SystemClock.boot_ns(),
         tool: format!("cudatrace {}", env!("CARGO_PKG_VERSION")),
         host: read("/proc/sys/kernel/hostname").trim().to_owned(),

@@ -1,7 +1,7 @@
 //! SIGUSR1 and SIGHUP bring out what exports have buffered.
 
 use runtime::Session;
-use runtime::run::{Next, Watch};
+use runtime::read::event_loop::{Next, Watch};
 use std::io::{self, IsTerminal, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;

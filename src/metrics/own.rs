@@ -1,7 +1,7 @@
 //! What the tracer takes of its machine: the metrics that Prometheus expects of every exporter.
 
 use report::metrics::{Family, Kind, Number, Point, Reading};
-use runtime::clock::{Clock, SystemClock};
+use runtime::kernel::clock::{Clock, SystemClock};
 use std::fs;
 
 /// `process_cpu_seconds_total`, `process_resident_memory_bytes` and `process_start_time_seconds`.

@@ -5,7 +5,7 @@ use crate::function_list;
 use anyhow::{Result, anyhow, bail};
 use lang::diagnostics::suggest::similar;
 use runtime::Session;
-use runtime::run::Next;
+use runtime::read::event_loop::Next;
 use std::fmt::Write;
 use std::rc::Rc;
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use host::{Scope, process};
 use runtime::Session;
 use runtime::process::{Child, Command, FileState};
-use runtime::run::{Next, Watch};
+use runtime::read::event_loop::{Next, Watch};
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::io::{self, PipeReader, Read};

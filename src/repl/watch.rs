@@ -4,7 +4,7 @@ use super::Repl;
 use crate::timer::Timer;
 use anyhow::Result;
 use runtime::Session;
-use runtime::run::{Next, Watch};
+use runtime::read::event_loop::{Next, Watch};
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use crate::console::Messages;
 use host::Symbols;
 use report::{Frame, Names};
 use runtime::StackStore;
-use runtime::clock::Epoch;
+use runtime::kernel::clock::Epoch;
 use runtime::process::{Mapped, Mapping, Place};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

@@ -349,7 +349,7 @@ impl<'a> Compiler<'a> {
 
     /// What the kernel tells of a new task, and where; without it children are not followed.
     fn follow(&self) -> Option<Follow> {
-        let found = runtime::tracefs::tracepoint_format("task", "task_newtask");
+        let found = runtime::kernel::tracefs::tracepoint_format("task", "task_newtask");
         let offset = |field| found.as_ref().ok().and_then(|format| format.offset(field));
         let follow = offset("pid").zip(offset("clone_flags"));
         if follow.is_none() {

@@ -3,7 +3,7 @@
 use crate::timer::Timer;
 use host::process;
 use runtime::Session;
-use runtime::run::{Next, Watch};
+use runtime::read::event_loop::{Next, Watch};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::RawFd;

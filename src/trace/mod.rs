@@ -16,7 +16,7 @@ pub use ended_processes::EndedProcesses;
 
 use anyhow::{Result, bail};
 use runtime::Session;
-use runtime::run::{Next, Watch};
+use runtime::read::event_loop::{Next, Watch};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use wire::{Features, Manifest};
 

@@ -6,7 +6,7 @@
 
 use super::late_files::Extender;
 use host::Machine;
-use runtime::run::{Next, Watch};
+use runtime::read::event_loop::{Next, Watch};
 use runtime::{Session, WatchedFile, WriteWatch, Written};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use host::eh_frame::{Segments, Source};
 use host::process::{self, Mapping, MappingName};
 use runtime::process::{FileState, Mapped, Place};
-use runtime::run::{Next, Watch};
+use runtime::read::event_loop::{Next, Watch};
 use runtime::{Session, UnwindMaps};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -472,7 +472,7 @@ fn return_chain() -> Option<codegen::ReturnChain> {
         ("return_instance", "orig_ret_vaddr"),
         ("return_instance", "next"),
     ];
-    let [utask, instances, stack, original, next] = runtime::btf::kernel_fields(fields)?;
+    let [utask, instances, stack, original, next] = runtime::kernel::btf::kernel_fields(fields)?;
     Some(codegen::ReturnChain { utask, instances, stack, original, next })
 }
 

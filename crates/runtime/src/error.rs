@@ -1,8 +1,8 @@
 //! What can go wrong between an object and a running session. Data in the variants, words in `Display`; the command
 //! line adds context.
 
-use crate::attach::SiteFailure;
-use std::io;
+use std::path::PathBuf;
+use std::{fmt, io};
 use thiserror::Error;
 
 /// Why the kernel's features could not be found out: without them nothing can be loaded.
@@ -192,4 +192,54 @@ pub enum AttachError {
     /// A module that extends a session did not load.
     #[error(transparent)]
     Load(#[from] LoadError),
+}
+
+/// An attach point that the kernel refused.
+#[derive(Debug)]
+pub struct SiteFailure {
+    /// Its probe, `uprobe:libcuda:cuInit`.
+    pub probe: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// Its offset in the file.
+    pub offset: u64,
+    /// Why.
+    pub errno: io::Error,
+}
+
+impl fmt::Display for SiteFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SiteFailure { probe, path, offset, .. } = self;
+        write!(f, "`{probe}` at {}+{offset:#x}: {}", path.display(), self.why())
+    }
+}
+
+/// The kernel's own `ENOTSUPP`, which is no errno for programs: it cannot execute the instruction elsewhere.
+const UNSUPPORTED: i32 = 524;
+
+impl SiteFailure {
+    /// In words.
+    pub fn why(&self) -> String {
+        match self.errno.raw_os_error() {
+            Some(UNSUPPORTED) => {
+                "the kernel cannot put a probe on the instruction there, such as one that begins with `lock`"
+                    .into()
+            }
+            _ => self.errno.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instruction_that_the_kernel_does_not_probe_is_said() {
+        let errno = io::Error::from_raw_os_error(UNSUPPORTED);
+        let probe = "uretprobe:libc:pthread_spin_lock".to_owned();
+        let failure = SiteFailure { probe, path: "/lib/libc.so.6".into(), offset: 0x8ff70, errno };
+        let said = failure.to_string();
+        assert!(said.contains("the instruction there") && !said.contains("524"), "{said}");
+    }
 }

@@ -3,7 +3,7 @@
 //! A module that extends a session shares the maps that the session has, by name. Constant data is a module's own.
 
 use crate::error::{LIMITS, LoadError};
-use crate::features;
+use crate::kernel::features;
 use libbpf_rs::{AsRawLibbpf, MapCore, ObjectBuilder, OpenObject, PrintLevel};
 use libbpf_sys as bpf;
 use std::collections::HashMap;

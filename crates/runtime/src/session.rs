@@ -1,22 +1,25 @@
-//! A script in the kernel: first loaded, then attached, then finished (`run`).
+//! A script in the kernel: first loaded, then attached, then finished (`read::event_loop`).
 //!
 //! Order: maps and programs are loaded; the processes to trace are entered; what follows their forks is attached; BEGIN
 //! runs; everything else is attached. Further modules extend a session in the same order and share its maps.
 
-use crate::aggregate::{self, ScriptMap};
-use crate::attach::{self, Attacher, Files, Link, SiteFailure};
-use crate::clock::{self, Clock, SystemClock};
-use crate::control::ControlCell;
-use crate::detach::{self, Detaching};
-use crate::error::{AttachError, LoadError};
+use crate::attach::detach::Detaching;
+use crate::attach::link::Link;
+use crate::attach::{self, Attacher, detach};
+use crate::control_cell::ControlCell;
+use crate::error::{AttachError, LoadError, SiteFailure};
+use crate::kernel::clock::{Clock, SystemClock};
+use crate::kernel::inotify::WriteWatch;
+use crate::kernel::signals::Arrivals;
+use crate::kernel::{clock, features, sys};
 use crate::load::{self, LoadedMap, LoadedProgram, Objects};
-use crate::names::StackStore;
-use crate::ring::{self, Ring};
-use crate::runs::{self, Running, Runs};
-use crate::signals::{Arrivals, StopSignals};
-use crate::unwind::{self, UnwindMaps};
-use crate::writes::WriteWatch;
-use crate::{features, run, sys};
+use crate::module::{AttachOptions, Module, ModuleId, Part};
+use crate::read::maps::ScriptMap;
+use crate::read::ring::Ring;
+use crate::read::{losses, maps, ring};
+use crate::run_stats::{self, Running, Runs};
+use crate::stacks::store::StackStore;
+use crate::stacks::unwind_maps::{self, UnwindMaps};
 use libbpf_sys as bpf;
 use report::{Snapshot, Trouble};
 use std::cmp::Reverse;
@@ -42,17 +45,6 @@ pub struct Options {
     pub child: Option<u32>,
 }
 
-/// How to attach.
-pub struct AttachOptions<'a> {
-    /// Where the manifest's files lie.
-    pub files: &'a Files<'a>,
-    /// Let the kernel call the programs in this process only. Right if it is the only one traced, its children are not
-    /// followed, and [`crate::Kernel::uprobe_multi_pid`] (or no multi-uprobes).
-    pub link_pid: Option<u32>,
-    /// A signal of these leaves off attaching.
-    pub stop: Option<&'a StopSignals>,
-}
-
 /// Maps and ring of a session, whatever is attached.
 pub(crate) struct Core {
     pub manifest: Manifest,
@@ -61,34 +53,6 @@ pub(crate) struct Core {
     pub cpus: usize,
     shared: HashMap<String, LoadedMap>,
     stacks: Arc<StackStore>,
-}
-
-/// What was loaded and attached together: the script of [`Loaded::attach`], then each [`Session::extend`].
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct ModuleId(u32);
-
-/// A module, or one clause of it.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Which module.
-    pub module: ModuleId,
-    /// `None`: all its clauses.
-    pub clause: Option<u32>,
-}
-
-impl Part {
-    fn has(&self, module: ModuleId, clause: u32) -> bool {
-        self.module == module && self.clause.is_none_or(|wanted| wanted == clause)
-    }
-}
-
-/// What [`Session::extend`] added.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Module {
-    /// Its name, for taking it away again.
-    pub id: ModuleId,
-    /// Attach points that took.
-    pub attached: usize,
 }
 
 /// An END program that is still to run.
@@ -268,7 +232,7 @@ impl Session {
 
     /// Traces a process no longer.
     pub fn untrace_pid(&self, tgid: u32) -> io::Result<()> {
-        self.core.pids().map_or(Ok(()), |pids| aggregate::delete(pids, &tgid.to_le_bytes()))
+        self.core.pids().map_or(Ok(()), |pids| maps::delete(pids, &tgid.to_le_bytes()))
     }
 
     /// What programs that walk stacks look at; none if they do not.
@@ -286,20 +250,20 @@ impl Session {
 
     /// Traces no process any more, until further ones are named.
     pub fn untrace_all(&self) -> io::Result<()> {
-        self.core.pids().map_or(Ok(()), |pids| aggregate::delete_all(pids, size_of::<u32>()))
+        self.core.pids().map_or(Ok(()), |pids| maps::delete_all(pids, size_of::<u32>()))
     }
 
     /// Whether a process is traced, children that were followed included (in a pid namespace of our own, those have other
     /// numbers and are not found). Without a pid filter all are.
     pub fn is_traced(&self, tgid: u32) -> bool {
         let Some(pids) = self.core.pids() else { return true };
-        aggregate::lookup(pids, &tgid.to_le_bytes(), &mut [0; 8]).is_ok()
+        maps::lookup(pids, &tgid.to_le_bytes(), &mut [0; 8]).is_ok()
     }
 
     /// The processes that are traced, those that were followed included, by the kernel's numbers. Without a pid filter none.
     pub fn traced(&self) -> Vec<u32> {
         let Some(pids) = self.core.pids() else { return Vec::new() };
-        let keys = aggregate::keys(pids, size_of::<u32>()).unwrap_or_default();
+        let keys = maps::keys(pids, size_of::<u32>()).unwrap_or_default();
         let pids = keys.into_iter().filter_map(|key| key.try_into().ok());
         pids.map(u32::from_le_bytes).collect()
     }
@@ -329,15 +293,15 @@ impl Session {
         self.core.snapshot(map, top, div)
     }
 
-    /// How often the programs of each clause ran, while a [`runs::Counting`] lives.
+    /// How often the programs of each clause ran, while a [`run_stats::Counting`] lives.
     pub fn runs(&self) -> io::Result<Vec<Runs>> {
-        runs::of(&self.programs)
+        run_stats::of(&self.programs)
     }
 
     /// What was lost or went wrong so far, as the end of a run tells it. Calls that are under way count as not returned.
     pub fn troubles(&self) -> io::Result<Vec<Trouble>> {
         let counts = self.core.counters()?;
-        Ok(run::troubles(&self.core.manifest, &counts))
+        Ok(losses::losses(&self.core.manifest, &counts))
     }
 
     /// Records so far for which the ring buffer had no room; 0 if the counters cannot be read.
@@ -483,7 +447,7 @@ impl Core {
         let is_wanted = manifest.internal_maps.iter().any(|map| map == name);
         if is_wanted && !self.shared.contains_key(name) {
             let tables =
-                unwind::create_tables().map_err(setup("the map of unwind tables cannot be created"))?;
+                unwind_maps::create_tables().map_err(setup("the map of unwind tables cannot be created"))?;
             self.shared.insert(name.to_owned(), tables);
         }
         Ok(())
@@ -578,7 +542,7 @@ impl Core {
 
     /// Enters a process. Without a pid filter there is no such map, and nothing to do.
     fn trace(&self, tgid: u32, threads: u64) -> io::Result<()> {
-        let enter = |pids| aggregate::update(pids, &tgid.to_le_bytes(), &threads.to_le_bytes());
+        let enter = |pids| maps::update(pids, &tgid.to_le_bytes(), &threads.to_le_bytes());
         self.pids().map_or(Ok(()), enter)
     }
 
@@ -605,8 +569,8 @@ impl Core {
         let read = |(index, counter): (usize, &Counter)| match often {
             Some(map) if counter.kind.is_frequent() => {
                 let mut row = vec![0; 8 * self.cpus];
-                aggregate::lookup(&map.fd, &(index as u32).to_le_bytes(), &mut row)?;
-                Ok(aggregate::words(&row).into_iter().sum())
+                maps::lookup(&map.fd, &(index as u32).to_le_bytes(), &mut row)?;
+                Ok(maps::words(&row).into_iter().sum())
             }
             _ => Ok(failures.get(index).copied().unwrap_or(0)),
         };
@@ -617,8 +581,8 @@ impl Core {
     fn failures(&self) -> io::Result<Vec<u64>> {
         let Some(map) = self.shared.get(FAILURES_MAP) else { return Ok(Vec::new()) };
         let mut value = vec![0; map.value_size as usize];
-        aggregate::lookup(&map.fd, &[0; 4], &mut value)?;
-        Ok(aggregate::words(&value))
+        maps::lookup(&map.fd, &[0; 4], &mut value)?;
+        Ok(maps::words(&value))
     }
 }
 

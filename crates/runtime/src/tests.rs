@@ -3,13 +3,13 @@
 
 mod elf;
 
-use crate::attach::Files;
 use crate::error::AttachError;
+use crate::kernel::signals::StopSignals;
+use crate::kernel::{features, sys};
 use crate::load::LoadedProgram;
-use crate::run::{Control, Next, Reason, Watch};
-use crate::session::{AttachOptions, Session};
-use crate::signals::StopSignals;
-use crate::{features, sys};
+use crate::module::{AttachOptions, Files};
+use crate::read::event_loop::{Control, Next, Reason, Watch};
+use crate::session::Session;
 use libbpf_sys as bpf;
 use report::{Frame, Names, Output, Sink};
 use std::collections::HashMap;
@@ -421,7 +421,7 @@ fn records_that_wrap_around_the_ring_arrive_whole_and_in_order() {
     let mut session =
         Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
     // Records of 32 + 8 bytes do not divide the ring's size, so the second round has one across the end.
-    let calls = crate::ring::DEFAULT_BYTES / 40 + 1000;
+    let calls = crate::read::ring::DEFAULT_BYTES / 40 + 1000;
     let mut seen = 0u32;
     let mut last = 0;
     for round in 0..calls / 100 {
@@ -534,7 +534,7 @@ fn many_single_uprobes_are_told_to_stop_and_taken_away_behind_us() {
     // One after the other they would take two seconds.
     assert!(ending.detached.after.as_millis() < 500, "{ending:?}");
     let mut cell = [0; wire::manifest::CONTROL_SIZE as usize];
-    crate::aggregate::lookup(&ours, &[0; 4], &mut cell).expect("cell");
+    crate::read::maps::lookup(&ours, &[0; 4], &mut cell).expect("cell");
     assert_eq!(cell[wire::manifest::CONTROL_EXITED as usize], 1);
 }
 

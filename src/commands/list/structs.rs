@@ -1,7 +1,7 @@
 //! Declarations as C has them: of a variable, of a function's parameters, of a struct of the kernel.
 
 use anyhow::{Result, bail};
-use runtime::btf;
+use runtime::kernel::btf;
 
 /// `char[16]` and `comm` as `char comm[16]`.
 pub fn variable(declared: &str, name: &str) -> String {

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use lang::Source;
 use report::recording::summary;
 use runtime::Session;
-use runtime::run::{Next, Watch};
+use runtime::read::event_loop::{Next, Watch};
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::os::fd::RawFd;
@@ -57,7 +57,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     };
     let mut text = SCRIPT.to_owned();
     // Tracepoints are for those who can read tracefs: calls are recorded without them, too.
-    if runtime::tracefs::tracepoint_format("sched", "sched_process_exit").is_ok() {
+    if runtime::kernel::tracefs::tracepoint_format("sched", "sched_process_exit").is_ok() {
         text += PROCESS_END;
     }
     if cli.record.kernel {
@@ -194,7 +194,7 @@ mod tests {
         assert!(check_folder(&link).is_ok(), "it is not there yet");
         std::os::unix::fs::symlink(dir.path(), &link).expect("linked");
         assert!(check_folder(&link).is_ok(), "our own link");
-        if !runtime::features::is_root() {
+        if !runtime::kernel::features::is_root() {
             return eprintln!("skipped: needs root");
         }
         std::os::unix::fs::lchown(&link, Some(65534), None).expect("root may");

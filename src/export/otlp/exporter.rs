@@ -10,7 +10,7 @@ use report::export::otlp::traces::Parent;
 use report::export::otlp::{Attributes, Encoding, Request, Signal, metrics};
 use report::export::{End, Exporter, Record, Run};
 use report::metrics::Family;
-use runtime::clock::{Clock, SystemClock};
+use runtime::kernel::clock::{Clock, SystemClock};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! Starts the program to trace and holds it before its first instruction until probes are in place.
 
-use super::doorman::{self, Mappings};
-use super::filter;
-use super::shared::{FileState, Identity, Shared};
-use crate::{signals, sys};
+use super::server_handle::Mappings;
+use super::shared_memory::{FileState, Identity, Shared};
+use super::{seccomp_filter, server_handle};
+use crate::kernel::{signals, sys};
 use std::ffi::{CString, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -142,7 +142,7 @@ impl Child {
         if !Path::new("/proc/self/exe").exists() {
             return Err(io::Error::other("/proc is not mounted"));
         }
-        let listener = doorman::descriptor_of(self.pidfd.as_fd(), listener)?;
+        let listener = server_handle::descriptor_of(self.pidfd.as_fd(), listener)?;
         let shared = Arc::new(Shared::new(&command.known, command.every_mapping, self.pid)?);
         self.mappings = Some(Mappings::start(listener, Arc::clone(&shared))?);
         self.known = Some(shared);
@@ -301,7 +301,7 @@ impl Hold {
                 libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             }
         }
-        match filter::install(self.ends) {
+        match seccomp_filter::install(self.ends) {
             Ok(listener) => listener.into_raw_fd(),
             Err(error) => -error.raw_os_error().unwrap_or(libc::EINVAL),
         }

@@ -3,29 +3,29 @@
 //! [`Child`] starts a program that waits until it is released, so that probes are in place before its first instruction. With
 //! `watch_mappings`, a seccomp filter reports each executable mapping of a file before it happens, and each program to be
 //! executed, which the kernel maps by itself: the thread waits inside its system call, sees no signal and no changed result,
-//! and neither does its parent. The `doorman`, a process of ours (`serve`), answers at once for files that were seen before,
+//! and neither does its parent. The `doorman`, a process of ours (`seccomp_server`), answers at once for files that were seen before,
 //! asks us about new ones, and lets all pass when we are gone or do not answer for some seconds.
 //!
 //! Of processes that were running before us, [`MappingWatch`] tells what they have mapped.
 
 mod child;
-mod doorman;
-mod executed;
-mod filter;
-mod protected;
-mod serve;
-mod shared;
-mod watch;
+mod exec_target;
+mod mapping_events;
+mod mprotect;
+mod seccomp_filter;
+mod seccomp_server;
+mod server_handle;
+mod shared_memory;
 
 pub use child::{Child, Command, SpawnError};
-pub use doorman::{Mapping, Mappings, Place, Question, serve_if_doorman};
-pub use shared::{FileState, Identity};
-pub use watch::{Mapped, MappedInode, MappingWatch};
+pub use mapping_events::{Mapped, MappedInode, MappingWatch};
+pub use server_handle::{Mapping, Mappings, Place, Question, serve_if_doorman};
+pub use shared_memory::{FileState, Identity};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, SystemClock};
+    use crate::kernel::clock::{Clock, SystemClock};
     use std::collections::HashSet;
     use std::os::fd::AsRawFd;
     use std::path::Path;
@@ -125,7 +125,8 @@ mod tests {
         let released_ns = SystemClock.boot_ns();
         child.release().unwrap();
         // The question waits for us, not we for the question.
-        crate::sys::poll(&mut [crate::sys::readable(mappings.as_fd().as_raw_fd())], -1).unwrap();
+        crate::kernel::sys::poll(&mut [crate::kernel::sys::readable(mappings.as_fd().as_raw_fd())], -1)
+            .unwrap();
         let read_ns = SystemClock.boot_ns();
         mappings.next().unwrap().expect("it maps libc");
         let since_ns = mappings.held_since_ns().expect("it waits");

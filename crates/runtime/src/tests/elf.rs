@@ -1,12 +1,15 @@
 //! Whole objects through libbpf: a counting program, assembled and written here, with maps declared by BTF.
 
 use super::*;
-use crate::detach::Detaching;
+use crate::attach::detach::Detaching;
 use crate::error::LoadError;
-use crate::session::{Loaded, ModuleId, Options, Part};
+use crate::module::{ModuleId, Part};
+use crate::session::{Loaded, Options};
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
-use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind};
-use object::{SymbolFlags, SymbolKind, SymbolScope};
+use object::{
+    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind,
+    SymbolScope,
+};
 use report::Cell;
 use std::time::Duration;
 use wire::manifest::Compiled;

@@ -1,0 +1,56 @@
+//! The control cell: one value that the runtime and the programs both write. The runtime says when the run began and that it
+//! ends, the first `exit()` that it ends and with which code.
+
+use crate::read::maps;
+use std::io;
+use std::os::fd::OwnedFd;
+use wire::manifest::{self, CONTROL_EXITED, CONTROL_RETURNED, CONTROL_SIZE, CONTROL_START, STOPPED};
+
+/// The one cell of the control map.
+pub(crate) struct ControlCell<'a>(pub &'a OwnedFd);
+
+impl ControlCell<'_> {
+    /// The run ends: the programs of probes do nothing from now on. An exit code that is there stays.
+    pub fn stop(&self) -> io::Result<()> {
+        if self.exit_code()?.is_some() { Ok(()) } else { self.set(&[(CONTROL_EXITED, STOPPED)]) }
+    }
+
+    /// The code of `exit()`, if some program called it.
+    pub fn exit_code(&self) -> io::Result<Option<i64>> {
+        let cell = self.read()?;
+        let at = CONTROL_EXITED as usize;
+        let word = u64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes"));
+        Ok(manifest::exit_code(word))
+    }
+
+    /// Boot-clock ns of the zero of `elapsed`.
+    pub fn start_ns(&self) -> io::Result<u64> {
+        let (cell, at) = (self.read()?, CONTROL_START as usize);
+        Ok(u64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes")))
+    }
+
+    /// What a test returned.
+    pub fn returned(&self) -> io::Result<i64> {
+        let (cell, at) = (self.read()?, CONTROL_RETURNED as usize);
+        Ok(i64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes")))
+    }
+
+    /// Another test begins: neither has it returned anything, nor has anybody called `exit()`.
+    pub fn begin_again(&self) -> io::Result<()> {
+        self.set(&[(CONTROL_EXITED, 0), (CONTROL_RETURNED, 0)])
+    }
+
+    fn read(&self) -> io::Result<[u8; CONTROL_SIZE as usize]> {
+        let mut cell = [0; CONTROL_SIZE as usize];
+        maps::lookup(self.0, &[0; 4], &mut cell).map(|()| cell)
+    }
+
+    /// Writes words, each at its place in the cell; the others stay.
+    pub fn set(&self, words: &[(u32, u64)]) -> io::Result<()> {
+        let mut cell = self.read()?;
+        for (at, word) in words {
+            cell[*at as usize..*at as usize + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        maps::update(self.0, &[0; 4], &cell)
+    }
+}

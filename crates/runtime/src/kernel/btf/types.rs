@@ -1,0 +1,294 @@
+//! Types of the kernel, one level at a time: names and qualifiers are seen through, members of unnamed structs and unions are
+//! those of what holds them.
+
+use super::{
+    Head, KIND_ARRAY, KIND_ENUM, KIND_ENUM64, KIND_FLOAT, KIND_INT, KIND_POINTER, KIND_STRUCT, KIND_UNION,
+    offset_of_string, sections, string, types_and_tails, word,
+};
+
+/// Bytes of a constant of an enum: its name and value.
+const ENUM_CONSTANT: usize = 8;
+const ENUM64_CONSTANT: usize = 12;
+/// In the info of structs whose members say how many bits they have, and of enums with signed values.
+const FLAG: u32 = 1 << 31;
+/// Deeper chains of names, and of unnamed members in each other, are those of a broken file.
+const DEPTH: usize = 32;
+
+/// A type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Type {
+    /// `task_struct`; empty: it has none.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a type is. Others are named by their ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `void`, a function.
+    Void,
+    /// `_Bool`
+    Bool,
+    /// A number.
+    Int {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// Two's complement.
+        signed: bool,
+    },
+    /// `enum`
+    Enum {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// Its values are.
+        signed: bool,
+        /// Names and values.
+        variants: Vec<(String, i64)>,
+    },
+    /// `T *`; to `void`: `None`.
+    Pointer(Option<u32>),
+    /// A struct or union; without members: only its name is known.
+    Struct {
+        /// Bytes.
+        size: u32,
+        /// In order.
+        fields: Vec<Field>,
+    },
+    /// `T [n]`
+    Array(u32, u32),
+    /// So many bytes of another kind: `__int128`, a floating-point number.
+    Other(u32),
+}
+
+/// A member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Bytes from the start.
+    pub offset: u32,
+    /// Its type.
+    pub ty: u32,
+    /// Of a bit-field: the first bit above the offset, and how many.
+    pub bits: Option<(u8, u8)>,
+}
+
+/// All types of a BTF file.
+pub(crate) struct All<'b> {
+    pub(crate) data: &'b [u8],
+    pub(crate) strings: &'b [u8],
+    /// Type `n + 1`, and where its variable part begins.
+    types: Vec<(Head, usize)>,
+}
+
+impl<'b> All<'b> {
+    pub fn of(btf: &'b [u8]) -> Option<All<'b>> {
+        let (data, strings) = sections(btf)?;
+        Some(All { data, strings, types: types_and_tails(data).collect() })
+    }
+
+    /// The struct, union or enum of a name.
+    pub fn named(&self, name: &str) -> Option<u32> {
+        let wanted = offset_of_string(self.strings, name)?;
+        let is = |(head, _): &(Head, usize)| {
+            head.name == wanted && matches!(head.kind(), KIND_STRUCT | KIND_UNION | KIND_ENUM | KIND_ENUM64)
+        };
+        self.types.iter().position(is).map(|at| at as u32 + 1)
+    }
+
+    /// The enum that has a constant of a name.
+    pub fn enum_with(&self, constant: &str) -> Option<u32> {
+        let wanted = offset_of_string(self.strings, constant)?;
+        let has = |(head, tail): &(Head, usize)| {
+            let each = match head.kind() {
+                KIND_ENUM => ENUM_CONSTANT,
+                KIND_ENUM64 => ENUM64_CONSTANT,
+                _ => return false,
+            };
+            let mut constants = (0..head.members() as usize).map(|n| tail + each * n);
+            constants.any(|at| word(self.data, at) == Some(wanted))
+        };
+        self.types.iter().position(has).map(|at| at as u32 + 1)
+    }
+
+    pub(crate) fn at(&self, id: u32) -> Option<&(Head, usize)> {
+        self.types.get((id as usize).checked_sub(1)?)
+    }
+
+    /// What lies behind names and qualifiers: its id, and the last name on the way that it has not itself.
+    fn resolved(&self, id: u32) -> (u32, u32) {
+        let (mut id, mut name) = (id, 0);
+        for _ in 0..DEPTH {
+            match self.at(id) {
+                Some((head, _)) if head.renames() => {
+                    if head.kind() == 8 {
+                        name = head.name;
+                    }
+                    id = head.type_id;
+                }
+                _ => break,
+            }
+        }
+        (id, name)
+    }
+
+    /// One level of a type.
+    pub fn describe(&self, id: u32) -> Option<Type> {
+        let (id, alias) = self.resolved(id);
+        let Some((head, tail)) = self.at(id) else {
+            return Some(Type { name: String::new(), kind: Kind::Void });
+        };
+        let named = if head.name != 0 { head.name } else { alias };
+        let kind = match head.kind() {
+            KIND_INT => self.int(head, *tail)?,
+            KIND_POINTER => Kind::Pointer(Some(self.resolved(head.type_id).0).filter(|&to| to != 0)),
+            KIND_ARRAY => Kind::Array(word(self.data, *tail)?, word(self.data, tail + 8)?),
+            KIND_STRUCT | KIND_UNION => {
+                let mut fields = Vec::new();
+                self.members(id, 0, DEPTH, &mut fields)?;
+                Kind::Struct { size: head.type_id, fields }
+            }
+            KIND_ENUM | KIND_ENUM64 => self.enumeration(head, *tail)?,
+            KIND_FLOAT => Kind::Other(head.type_id),
+            _ => Kind::Void,
+        };
+        Some(Type { name: string(self.strings, named)?, kind })
+    }
+
+    fn int(&self, head: &Head, tail: usize) -> Option<Kind> {
+        let encoding = word(self.data, tail)? >> 24;
+        Some(match head.type_id {
+            1 if encoding & 4 != 0 => Kind::Bool,
+            bytes @ (1 | 2 | 4 | 8) => Kind::Int { bytes: bytes as u8, signed: encoding & 1 != 0 },
+            bytes => Kind::Other(bytes),
+        })
+    }
+
+    fn enumeration(&self, head: &Head, tail: usize) -> Option<Kind> {
+        let wide = head.kind() == KIND_ENUM64;
+        let signed = head.info & FLAG != 0;
+        let each = if wide { ENUM64_CONSTANT } else { ENUM_CONSTANT };
+        let variant = |n: usize| {
+            let at = tail + each * n;
+            let low = word(self.data, at + 4)?;
+            let value = match (wide, signed) {
+                (true, _) => (u64::from(word(self.data, at + 8)?) << 32 | u64::from(low)) as i64,
+                (false, true) => i64::from(low as i32),
+                (false, false) => i64::from(low),
+            };
+            Some((string(self.strings, word(self.data, at)?)?, value))
+        };
+        let variants = (0..head.members() as usize).map(variant).collect::<Option<_>>()?;
+        Some(Kind::Enum { bytes: head.type_id as u8, signed, variants })
+    }
+
+    /// The members of a struct that begins `base` bytes into the one that is asked for.
+    fn members(&self, id: u32, base: u32, depth: usize, fields: &mut Vec<Field>) -> Option<()> {
+        const MEMBER: usize = 12;
+        let (head, tail) = self.at(id)?;
+        let depth = depth.checked_sub(1)?;
+        for n in 0..head.members() as usize {
+            let at = tail + MEMBER * n;
+            let (name, ty, place) =
+                (word(self.data, at)?, word(self.data, at + 4)?, word(self.data, at + 8)?);
+            let (count, bit) = match head.info & FLAG != 0 {
+                true => (place >> 24, place & 0xff_ffff),
+                false => (0, place),
+            };
+            let inner = self.resolved(ty).0;
+            let unnamed =
+                self.at(inner).is_some_and(|(head, _)| matches!(head.kind(), KIND_STRUCT | KIND_UNION));
+            match name {
+                0 if unnamed => self.members(inner, base + bit / 8, depth, fields)?,
+                0 => {}
+                _ => fields.push(self.field(string(self.strings, name)?, ty, (base, bit, count))?),
+            }
+        }
+        Some(())
+    }
+
+    fn field(&self, name: String, ty: u32, (base, bit, count): (u32, u32, u32)) -> Option<Field> {
+        if count == 0 {
+            return Some(Field { name, offset: base + bit / 8, ty, bits: None });
+        }
+        // In a unit of its type, which it does not cross.
+        let unit = match self.at(self.resolved(ty).0)?.0.type_id {
+            bytes @ (1 | 2 | 4 | 8) => bytes,
+            _ => return None,
+        };
+        let start = bit / (8 * unit) * unit;
+        Some(Field { name, offset: base + start, ty, bits: Some(((bit - 8 * start) as u8, count as u8)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::btf::{is_there, kernel_type, kernel_type_named};
+
+    fn btf(strings: &[u8], types: &[u32]) -> Vec<u8> {
+        let len = types.len() as u32 * 4;
+        let head = [24, 0, len, len, strings.len() as u32];
+        let words = head.iter().chain(types).flat_map(|word| word.to_le_bytes());
+        [0x9f, 0xeb, 1, 0].into_iter().chain(words).chain(strings.iter().copied()).collect()
+    }
+
+    #[test]
+    fn members_of_unnamed_structs_and_bits_have_their_places() {
+        let strings = b"\0int\0s\0a\0b\0c\0t\0";
+        let (int, s, a, b, c, t) = (1, 5, 7, 9, 11, 13);
+        let types: [&[u32]; 7] = [
+            &[int, 1 << 24, 4, 1 << 24 | 32],                                    // 1: int
+            &[0, 5 << 24 | 1, 4, b, 1, 0],                                       // 2: union { int b; }
+            &[s, FLAG | 4 << 24 | 3, 12, a, 1, 0, 0, 2, 32, c, 4, 3 << 24 | 69], // 3: struct s { int a; union; t c : 3; }
+            &[t, 8 << 24, 1],                                                    // 4: typedef int t
+            &[0, 2 << 24, 3],                                                    // 5: struct s *
+            &[0, 3 << 24, 0, 5, 1, 6],                                           // 6: (struct s *)[6]
+            &[t, 8 << 24, 2],                                                    // 7: typedef union { } t
+        ];
+        let bytes = btf(strings, &types.concat());
+        let all = All::of(&bytes).expect("BTF");
+        let id = all.named("s").expect("a struct");
+        let field = |name: &str, offset, ty, bits| Field { name: name.into(), offset, ty, bits };
+        let fields = vec![field("a", 0, 1, None), field("b", 4, 1, None), field("c", 8, 4, Some((5, 3)))];
+        assert_eq!(
+            all.describe(id),
+            Some(Type { name: "s".into(), kind: Kind::Struct { size: 12, fields } })
+        );
+        let kind = |id| all.describe(id).expect("a type").kind;
+        assert_eq!(kind(4), Kind::Int { bytes: 4, signed: true }, "a name is seen through");
+        assert_eq!(kind(5), Kind::Pointer(Some(3)));
+        assert_eq!(kind(6), Kind::Array(5, 6));
+        assert_eq!(all.describe(7).expect("a type").name, "t", "what has no name has that of its typedef");
+        assert_eq!(all.named("a"), None, "a member is no type");
+    }
+
+    #[test]
+    fn what_is_cut_off_is_unknown() {
+        let bytes = btf(b"\0s\0a\0", &[1, 4 << 24 | 2, 8, 3, 1, 0]);
+        for end in 0..bytes.len() {
+            let all = All::of(&bytes[..end]);
+            all.iter().for_each(|all| (1..3).for_each(|id| drop(all.describe(id))));
+        }
+        let ring = btf(b"\0", &[0, 8 << 24, 1]);
+        assert!(All::of(&ring).expect("BTF").describe(1).is_some_and(|ty| ty.kind == Kind::Void));
+    }
+
+    #[test]
+    fn this_kernel_describes_its_tasks() {
+        if !is_there() {
+            eprintln!("skipped: this kernel has no BTF");
+            return;
+        }
+        let task = kernel_type(kernel_type_named("task_struct").expect("a struct")).expect("a type");
+        let Kind::Struct { fields, .. } = task.kind else { panic!("{task:?}") };
+        let ty = |name: &str| {
+            let field = fields.iter().find(|field| field.name == name).expect(name);
+            kernel_type(field.ty).expect("a type").kind
+        };
+        assert_eq!(ty("tgid"), Kind::Int { bytes: 4, signed: true });
+        assert!(matches!(ty("comm"), Kind::Array(_, 16)));
+        assert!(matches!(ty("real_parent"), Kind::Pointer(Some(_))));
+    }
+}

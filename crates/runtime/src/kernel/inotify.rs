@@ -1,0 +1,104 @@
+//! Reports writes to files, by inotify.
+
+use crate::kernel::sys;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+/// A watched file, by its number.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WatchedFile(i32);
+
+/// Files that were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Each of them once.
+    Files(Vec<WatchedFile>),
+    /// There were too many writes: any file may be among them.
+    Any,
+}
+
+/// Reports writes to files. Writes through a shared mapping are not seen.
+#[derive(Debug)]
+pub struct WriteWatch(OwnedFd);
+
+impl WriteWatch {
+    /// Nothing is watched yet.
+    ///
+    /// # Errors
+    /// The errors of inotify_init1(2).
+    pub fn new() -> io::Result<WriteWatch> {
+        // SAFETY: flags only; the result is a new descriptor.
+        sys::owned(unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) }.into())
+            .map(WriteWatch)
+    }
+
+    /// Readable when a file was written.
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Watches the file that a path leads to.
+    ///
+    /// # Errors
+    /// The errors of inotify_add_watch(2).
+    pub fn add(&self, path: &Path) -> io::Result<WatchedFile> {
+        let path = sys::c_path(path)?;
+        // SAFETY: a descriptor that lives, and a C string.
+        let file = unsafe { libc::inotify_add_watch(self.fd(), path.as_ptr(), libc::IN_MODIFY) };
+        sys::check(file.into()).map(|_| WatchedFile(file))
+    }
+
+    /// The files that were written since the last call.
+    pub fn take(&self) -> Written {
+        // Events of files have no name: all are of one size.
+        const EVENT: usize = size_of::<libc::inotify_event>();
+        /// Offset of the mask.
+        const MASK: usize = 4;
+        let mut files = Vec::new();
+        let mut events = [0; 64 * EVENT];
+        loop {
+            // SAFETY: a buffer with its length.
+            let read = unsafe { libc::read(self.fd(), events.as_mut_ptr().cast(), events.len()) };
+            let Some(events) = usize::try_from(read).ok().and_then(|read| events.get(..read)) else { break };
+            for event in events.chunks_exact(EVENT) {
+                let word = |at: usize| event[at..at + 4].try_into().expect("4 bytes");
+                if u32::from_ne_bytes(word(MASK)) & libc::IN_Q_OVERFLOW != 0 {
+                    return Written::Any;
+                }
+                files.push(WatchedFile(i32::from_ne_bytes(word(0))));
+            }
+        }
+        files.sort_unstable();
+        files.dedup();
+        Written::Files(files)
+    }
+
+    /// To be closed in another process: the kernel takes tens of milliseconds.
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Write;
+
+    #[test]
+    fn a_file_that_is_written_is_reported_once() {
+        let paths = ["written", "other"]
+            .map(|name| std::env::temp_dir().join(format!("writes-{name}-{}", std::process::id())));
+        let mut files = paths.each_ref().map(|path| File::create(path).expect("a place for temporary files"));
+        let watch = WriteWatch::new().expect("inotify");
+        let [watched, _] = paths.each_ref().map(|path| watch.add(path).expect("watched"));
+        paths.iter().for_each(|path| std::fs::remove_file(path).expect("just made"));
+        assert_eq!(watch.take(), Written::Files(vec![]));
+        for _ in 0..3 {
+            files[0].write_all(b"x").expect("written");
+        }
+        assert_eq!(watch.take(), Written::Files(vec![watched]));
+        assert_eq!(watch.take(), Written::Files(vec![]));
+    }
+}

@@ -1,0 +1,9 @@
+//! The kernel's interfaces that need no session: system calls, features, BTF, tracefs, clocks, signals and inotify.
+
+pub mod btf;
+pub mod clock;
+pub mod features;
+pub(crate) mod inotify;
+pub mod signals;
+pub(crate) mod sys;
+pub mod tracefs;

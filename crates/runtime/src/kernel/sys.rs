@@ -1,0 +1,288 @@
+//! System calls that neither `std` nor libbpf wraps, as functions that return owned descriptors and `io::Error`s.
+
+use libbpf_sys as bpf;
+use std::ffi::{CString, c_int, c_long, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+/// The result of a raw system call; errno on -1.
+pub fn check(result: c_long) -> io::Result<c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// The result of a libbpf call that returns a negative errno.
+pub fn check_libbpf(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
+}
+
+/// Takes a descriptor that a system call has just made.
+pub fn owned(fd: c_long) -> io::Result<OwnedFd> {
+    let fd = check(fd)? as RawFd;
+    // SAFETY: the call returned it as a new descriptor, nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Takes a descriptor that a libbpf call has just made.
+pub fn owned_libbpf(fd: c_int) -> io::Result<OwnedFd> {
+    let fd = check_libbpf(fd)?;
+    // SAFETY: as in `owned`.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Moves a descriptor, one of many, to a high number if there is one: select(2), which line editors use, knows numbers
+/// below 1024 only.
+pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    const BEHIND_SELECT: c_int = libc::FD_SETSIZE as c_int;
+    // SAFETY: plain system call; the result is a new descriptor.
+    let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, BEHIND_SELECT) };
+    owned(high.into()).unwrap_or(fd)
+}
+
+/// A path as the kernel takes it.
+pub fn c_path(path: &Path) -> io::Result<CString> {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// Opens a perf event: of process `pid` (-1: all) on `cpu` (-1: wherever it runs).
+pub fn perf_event_open(attr: &mut bpf::perf_event_attr, pid: c_int, cpu: c_int) -> io::Result<OwnedFd> {
+    attr.size = size_of::<bpf::perf_event_attr>() as u32;
+    let flags = u64::from(bpf::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: `attr` is a whole attribute with its size in it.
+    owned(unsafe {
+        libc::syscall(libc::SYS_perf_event_open, attr as *mut bpf::perf_event_attr, pid, cpu, -1, flags)
+    })
+}
+
+/// A descriptor that becomes readable when the process ends.
+pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers only.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
+}
+
+/// How a process ended whose parent has waited for it, if the kernel keeps that (6.15 and later).
+pub fn exit_status(pidfd: &impl AsRawFd) -> Option<ExitStatus> {
+    // SAFETY: a structure of numbers.
+    let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
+    info.mask = u64::from(libc::PIDFD_INFO_EXIT);
+    // SAFETY: the request's size is that of the structure, which lives.
+    let failed = unsafe { libc::ioctl(pidfd.as_raw_fd(), libc::PIDFD_GET_INFO, &raw mut info) } < 0;
+    let is_known = !failed && info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0;
+    is_known.then(|| ExitStatus::from_raw(info.exit_code))
+}
+
+/// Closes every descriptor of this process but these, whoever believes to own it: for a forked child that keeps little.
+pub fn close_all_but(mut keep: Vec<RawFd>) {
+    keep.sort_unstable();
+    let mut first = 0;
+    for fd in keep.into_iter().map(|fd| fd as u32).chain([u32::MAX]) {
+        if first < fd {
+            let last = if fd == u32::MAX { fd } else { fd - 1 };
+            // SAFETY: numbers only; what is closed is not used in this process any more.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+        first = fd.saturating_add(1);
+    }
+}
+
+/// Locks a file against others who do so, or unlocks it: `LOCK_SH`, `LOCK_EX`, `LOCK_UN`.
+pub fn flock(file: &impl AsRawFd, operation: c_int) -> io::Result<()> {
+    // SAFETY: numbers only.
+    check(unsafe { libc::flock(file.as_raw_fd(), operation) }.into()).map(drop)
+}
+
+/// Waits until one of the descriptors is ready; EINTR counts as none.
+pub fn poll(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
+    // SAFETY: pointer and length of one slice.
+    match check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) }.into()) {
+        Ok(ready) => Ok(ready as usize),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        // RLIMIT_NOFILE was lowered: poll(2) takes no more than that at a time.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) && fds.len() > 1 => {
+            poll_halves(fds, timeout_ms)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Looks at one half after the other, until one is ready or the time is over.
+fn poll_halves(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let timeout = u64::try_from(timeout_ms).map(Duration::from_millis).unwrap_or(Duration::MAX);
+    let start = Instant::now();
+    let (first, second) = fds.split_at_mut(fds.len() / 2);
+    loop {
+        let ready = poll(first, 0)? + poll(second, 0)?;
+        if ready > 0 || start.elapsed() >= timeout {
+            return Ok(ready);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// What to poll for readability.
+pub fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+/// A mapping of a descriptor, unmapped on drop.
+pub struct Mapping {
+    address: *mut c_void,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; who reads it synchronises by atomics.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes from `offset` on, shared with the kernel.
+    pub fn shared(fd: BorrowedFd<'_>, offset: usize, len: usize, writable: bool) -> io::Result<Mapping> {
+        let access = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+        Mapping::new(fd, offset, len, access, libc::MAP_SHARED)
+    }
+
+    /// Maps the first `len` bytes of a file that does not change.
+    pub fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        Mapping::new(fd, 0, len, libc::PROT_READ, libc::MAP_PRIVATE)
+    }
+
+    fn new(
+        fd: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+        access: c_int,
+        flags: c_int,
+    ) -> io::Result<Mapping> {
+        let offset = offset as libc::off_t;
+        // SAFETY: the kernel chooses the address; nothing is replaced.
+        let address = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd.as_raw_fd(), offset) };
+        if address == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Mapping { address, len })
+        }
+    }
+
+    /// Start of the bytes.
+    pub fn bytes(&self) -> *mut u8 {
+        self.address.cast()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made by `new` with this length, and not used after.
+        unsafe { libc::munmap(self.address, self.len) };
+    }
+}
+
+/// Bytes of a page.
+pub fn page_size() -> usize {
+    // SAFETY: reads a constant.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
+/// Raises the limit of open files to its maximum; one link is one file. Failure is harmless: the call that hits the
+/// limit says so.
+pub fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls take a pointer to this struct.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// Raises the limit of locked memory, which counts BPF maps before Linux 5.11 and perf buffers of non-root still. Failure
+/// is harmless for the same reason.
+pub fn raise_memlock_limit() {
+    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: takes a pointer to this struct.
+    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
+}
+
+/// CPUs of a list such as `0-3,8`.
+pub fn parse_cpu_list(text: &str) -> Vec<u32> {
+    let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    text.trim().split(',').filter_map(range).flatten().collect()
+}
+
+/// The CPUs that are online now.
+pub fn online_cpus() -> io::Result<Vec<u32>> {
+    match std::fs::read_to_string("/sys/devices/system/cpu/online") {
+        Ok(list) => Ok(parse_cpu_list(&list)),
+        Err(_) => Ok(cpus_of_stat(&std::fs::read_to_string("/proc/stat")?)),
+    }
+}
+
+/// CPUs of `/proc/stat`, which has a line for each one that is online.
+fn cpus_of_stat(text: &str) -> Vec<u32> {
+    let cpu = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
+    text.lines().filter_map(cpu).collect()
+}
+
+/// Number of CPUs that the kernel keeps a cell of each per-CPU map for.
+pub fn possible_cpus() -> io::Result<usize> {
+    match std::fs::read_to_string("/sys/devices/system/cpu/possible") {
+        Ok(text) => Ok(parse_cpu_list(&text).last().map_or(1, |last| *last as usize + 1)),
+        Err(_) => count_cells(),
+    }
+}
+
+/// Counts the cells that the kernel gives of a per-CPU map: where there is no sysfs.
+fn count_cells() -> io::Result<usize> {
+    // CONFIG_NR_CPUS is at most that.
+    const MOST: usize = 8192;
+    let (word, key) = (size_of::<u64>() as u32, 0u32);
+    // SAFETY: an empty name and no options; the result is a new descriptor.
+    let map = owned_libbpf(unsafe {
+        let (kind, name) = (bpf::BPF_MAP_TYPE_PERCPU_ARRAY, c"cells".as_ptr());
+        bpf::bpf_map_create(kind, name, size_of_val(&key) as u32, word, 1, std::ptr::null())
+    })?;
+    // A new map is all zero.
+    let mut cells = vec![u64::MAX; MOST];
+    // SAFETY: a key, and room for the cells of all CPUs.
+    check_libbpf(unsafe {
+        bpf::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const key).cast(), cells.as_mut_ptr().cast())
+    })?;
+    Ok(cells.iter().take_while(|cell| **cell == 0).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_list_has_numbers_and_ranges() {
+        assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(parse_cpu_list("0"), [0]);
+        assert_eq!(parse_cpu_list(""), [0u32; 0]);
+    }
+
+    #[test]
+    fn cpus_are_counted_without_sysfs() {
+        assert_eq!(cpus_of_stat("cpu  5 0\ncpu0 3 0\ncpu12 2 0\nintr 7\n"), [0, 12]);
+        if crate::kernel::features::is_root() {
+            assert_eq!(count_cells().expect("a map"), possible_cpus().expect("sysfs"));
+        }
+    }
+
+    #[test]
+    fn descriptors_are_looked_at_by_halves() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let mut fds = [readable(-1), readable(reader.as_raw_fd()), readable(-1)];
+        assert_eq!(poll_halves(&mut fds, 20).expect("polled"), 0);
+        drop(writer);
+        assert_eq!(poll_halves(&mut fds, -1).expect("polled"), 1);
+        assert_eq!(fds.map(|fd| fd.revents != 0), [false, true, false]);
+    }
+}

@@ -1,0 +1,145 @@
+//! Ids and field offsets of tracepoints, read from tracefs without mounting it on the host: where nobody has mounted it,
+//! a detached mount of our own (`fsmount`) is read through its descriptor and is gone when that closes.
+
+use crate::kernel::sys;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// What a tracepoint's `format` file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TracepointFormat {
+    /// The `config` of its perf event.
+    pub id: u64,
+    /// Its fields in order.
+    pub fields: Vec<TracepointField>,
+}
+
+/// A field of a tracepoint's record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TracepointField {
+    /// `child_pid`
+    pub name: String,
+    /// Bytes from the start of the record.
+    pub offset: u32,
+    /// Bytes.
+    pub size: u32,
+    /// Two's complement.
+    pub signed: bool,
+    /// As C declares it: `pid_t`, `char[16]`, `__data_loc char[]`, `const char *`.
+    pub declared: String,
+}
+
+impl TracepointFormat {
+    /// Offset of a field by name.
+    pub fn offset(&self, name: &str) -> Option<u32> {
+        self.fields.iter().find(|field| field.name == name).map(|field| field.offset)
+    }
+}
+
+/// Where tracefs is mounted on most systems.
+const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// Id and fields of `category:name`. ENOENT: this kernel has no such tracepoint; EPERM: not root.
+pub fn tracepoint_format(category: &str, name: &str) -> io::Result<TracepointFormat> {
+    let below = format!("events/{category}/{name}/format");
+    for mount in MOUNTS {
+        if let Ok(text) = std::fs::read_to_string(format!("{mount}/{below}")) {
+            return parse(&text);
+        }
+    }
+    parse(&read_at(&detached_mount()?, &below)?)
+}
+
+/// Category and name of every tracepoint of this kernel, in order.
+pub fn tracepoints() -> io::Result<Vec<(String, String)>> {
+    let text =
+        MOUNTS.iter().find_map(|mount| std::fs::read_to_string(format!("{mount}/available_events")).ok());
+    let text = text.map_or_else(|| read_at(&detached_mount()?, "available_events"), Ok)?;
+    let mut all: Vec<(String, String)> = text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(category, event)| (category.to_owned(), event.to_owned()))
+        .collect();
+    all.sort();
+    Ok(all)
+}
+
+/// A mount of tracefs that no path leads to.
+fn detached_mount() -> io::Result<OwnedFd> {
+    // include/uapi/linux/mount.h
+    const FSOPEN_CLOEXEC: u32 = 1;
+    const FSCONFIG_CMD_CREATE: u32 = 6;
+    const FSMOUNT_CLOEXEC: u32 = 1;
+    const NONE: *const libc::c_char = std::ptr::null();
+    // SAFETY: a C string and numbers; the results are checked.
+    unsafe {
+        let context = sys::owned(libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), FSOPEN_CLOEXEC))?;
+        let fd = context.as_raw_fd();
+        sys::check(libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, NONE, NONE, 0))?;
+        sys::owned(libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, 0))
+    }
+}
+
+fn read_at(dir: &OwnedFd, below: &str) -> io::Result<String> {
+    let path = CString::new(below)?;
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a descriptor that lives, and a C string.
+    let file = sys::owned(unsafe { libc::openat(dir.as_raw_fd(), path.as_ptr(), flags) }.into())?;
+    let mut text = String::new();
+    File::from(file).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn parse(text: &str) -> io::Result<TracepointFormat> {
+    let id = text.lines().find_map(|line| line.strip_prefix("ID:")?.trim().parse().ok());
+    let id = id.ok_or_else(|| io::Error::other("a tracepoint's `format` has no `ID:` line"))?;
+    Ok(TracepointFormat { id, fields: text.lines().filter_map(parse_field).collect() })
+}
+
+/// `field:pid_t child_pid; offset:44; size:4; signed:1;`, with tabs.
+fn parse_field(line: &str) -> Option<TracepointField> {
+    let mut parts = line.trim().split(';').map(str::trim);
+    let declaration = parts.next()?.strip_prefix("field:")?;
+    let mut number = |label: &str| -> Option<u32> { parts.next()?.strip_prefix(label)?.parse().ok() };
+    let (offset, size, signed) = (number("offset:")?, number("size:")?, number("signed:")?);
+    let (base, last) = declaration.rsplit_once(' ')?;
+    let (name, dimension) = last.find('[').map_or((last, ""), |at| last.split_at(at));
+    let (name, declared) = (name.to_owned(), format!("{base}{dimension}"));
+    Some(TracepointField { name, offset, size, signed: signed != 0, declared })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_with_their_offsets() {
+        let text = "name: sched_process_fork\nID: 312\nformat:\n\
+            \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+            \tfield:char parent_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+            \tfield:pid_t child_pid;\toffset:44;\tsize:4;\tsigned:1;\n\nprint fmt: \"x\"\n";
+        let format = parse(text).expect("well-formed");
+        assert_eq!((format.id, format.fields.len()), (312, 3));
+        assert_eq!(format.offset("parent_comm"), Some(8));
+        assert_eq!(format.offset("child_pid"), Some(44));
+        assert_eq!(format.offset("nobody"), None);
+        assert_eq!(format.fields[1].declared, "char[16]");
+        assert!(parse("format:\n").is_err());
+    }
+
+    #[test]
+    fn the_kernels_fork_tracepoint_is_found_without_a_mount() {
+        if !crate::kernel::features::is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let format = tracepoint_format("sched", "sched_process_fork").expect("tracefs");
+        assert!(format.id > 0 && format.offset("child_pid").is_some(), "{format:?}");
+        let detached = parse(
+            &read_at(&detached_mount().expect("fsmount"), "events/sched/sched_process_fork/format").unwrap(),
+        );
+        assert_eq!(detached.expect("same file"), format);
+    }
+}

@@ -1,0 +1,290 @@
+//! Files that running processes map: seen when it has happened, by perf records of executable mappings, with how late.
+//!
+//! One record buffer for each CPU, and one descriptor to wait for all. This is for processes that were running before us
+//! (`-p`, system-wide); nobody is stopped, so calls made before the probes are in place are missed. A program that we
+//! start is held at each new file (`doorman`); of it these records report addresses that the kernel has chosen.
+//!
+//! Format: include/uapi/linux/perf_event.h, `PERF_RECORD_MMAP2`.
+
+use super::server_handle::Place;
+use crate::kernel::clock::{Clock, SystemClock};
+use crate::kernel::sys;
+use crate::kernel::sys::Mapping as Memory;
+use libbpf_sys as bpf;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Data pages of each CPU's buffer; a power of two.
+const PAGES: usize = 16;
+
+const HEADER: usize = 8;
+/// Offsets in a `PERF_RECORD_MMAP2`.
+const PID: usize = HEADER;
+const TID: usize = PID + 4;
+const START: usize = HEADER + 8;
+const LENGTH: usize = START + 8;
+const OFFSET: usize = LENGTH + 8;
+const MAJOR: usize = HEADER + 32;
+const MINOR: usize = MAJOR + 4;
+const INODE: usize = MINOR + 4;
+const GENERATION: usize = INODE + 8;
+const NAME: usize = HEADER + 64;
+
+/// What tells a mapped file from others: an inode's number is given again, with another generation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MappedInode {
+    /// As the kernel shows it for mappings, which is not what `stat` says on some file systems.
+    pub device: u64,
+    /// Of the layer, where layers are merged.
+    pub number: u64,
+    generation: u64,
+}
+
+/// An executable mapping of a file, made by a process that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// Process, in our pid namespace.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Which file.
+    pub inode: MappedInode,
+    /// Path in the process's root.
+    pub path: PathBuf,
+    /// Where it lies.
+    pub place: Place,
+    /// Boot-clock ns.
+    pub time_ns: u64,
+}
+
+impl Mapped {
+    /// Microseconds since it happened.
+    pub fn late_us(&self) -> u64 {
+        SystemClock.boot_ns().saturating_sub(self.time_ns) / 1000
+    }
+}
+
+/// Records of executable mappings, of all processes.
+#[derive(Debug)]
+pub struct MappingWatch {
+    buffers: Vec<Buffer>,
+    epoll: OwnedFd,
+    lost: u64,
+}
+
+impl MappingWatch {
+    /// Starts to watch. Needs CAP_PERFMON.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2) and of mapping its buffers.
+    pub fn start() -> io::Result<MappingWatch> {
+        // SAFETY: takes a number.
+        let epoll = sys::owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }.into())?;
+        let buffers: Vec<Buffer> =
+            sys::online_cpus()?.into_iter().map(Buffer::open).collect::<io::Result<_>>()?;
+        for buffer in &buffers {
+            let mut wanted = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+            let fd = buffer.event.as_raw_fd();
+            // SAFETY: both descriptors live; the event is copied.
+            sys::check(
+                unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut wanted) }.into(),
+            )?;
+        }
+        Ok(MappingWatch { buffers, epoll, lost: 0 })
+    }
+
+    /// Readable when there are records.
+    pub fn fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+
+    /// What was mapped since, in the order of time.
+    pub fn read(&mut self) -> Vec<Mapped> {
+        let mut mapped = Vec::new();
+        for buffer in &mut self.buffers {
+            self.lost += buffer.read(&mut mapped);
+        }
+        mapped.sort_by_key(|mapped| mapped.time_ns);
+        mapped
+    }
+
+    /// Records that found no room: files may have been missed.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+/// The records of one CPU.
+struct Buffer {
+    event: OwnedFd,
+    memory: Memory,
+    spare: Vec<u8>,
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffer").field("event", &self.event).finish_non_exhaustive()
+    }
+}
+
+impl Buffer {
+    fn open(cpu: u32) -> io::Result<Buffer> {
+        let mut attr = bpf::perf_event_attr {
+            type_: bpf::PERF_TYPE_SOFTWARE,
+            config: bpf::PERF_COUNT_SW_DUMMY.into(),
+            sample_type: bpf::PERF_SAMPLE_TIME.into(),
+            clockid: libc::CLOCK_BOOTTIME,
+            ..Default::default()
+        };
+        attr.set_mmap(1);
+        attr.set_mmap2(1);
+        attr.set_sample_id_all(1);
+        attr.set_use_clockid(1);
+        // Any record wakes us: these are rare.
+        attr.set_watermark(1);
+        attr.__bindgen_anon_2.wakeup_watermark = 1;
+        let event = sys::perf_event_open(&mut attr, -1, cpu as i32)?;
+        let memory = Memory::shared(event.as_fd(), 0, (1 + PAGES) * sys::page_size(), true)?;
+        Ok(Buffer { event, memory, spare: Vec::new() })
+    }
+
+    /// Appends the mappings; how many records were lost.
+    fn read(&mut self, mapped: &mut Vec<Mapped>) -> u64 {
+        let page = self.memory.bytes().cast::<bpf::perf_event_mmap_page>();
+        // SAFETY: both words lie in the first page, which lives as long as `self`; the kernel writes the head, we the tail.
+        let (head, tail) = unsafe {
+            (
+                &*(&raw const (*page).data_head).cast::<AtomicU64>(),
+                &*(&raw const (*page).data_tail).cast::<AtomicU64>(),
+            )
+        };
+        let (end, mut at) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
+        let mut lost = 0;
+        while at < end {
+            let size = u64::from(self.copy(at, HEADER)[6]) | u64::from(self.copy(at, HEADER)[7]) << 8;
+            if size < HEADER as u64 {
+                break;
+            }
+            match read_record(self.copy(at, size as usize)) {
+                Some(Record::Mapped(one)) => mapped.push(one),
+                Some(Record::Lost(count)) => lost += count,
+                None => {}
+            }
+            at += size;
+        }
+        tail.store(end, Ordering::Release);
+        lost
+    }
+
+    /// `len` bytes from a position on, which may wrap around.
+    fn copy(&mut self, at: u64, len: usize) -> &[u8] {
+        let size = PAGES * sys::page_size();
+        let start = at as usize & (size - 1);
+        let first = len.min(size - start);
+        // SAFETY: the data follows the first page and has `size` bytes; a record is never longer than that.
+        let (head, tail) = unsafe {
+            let data = self.memory.bytes().add(sys::page_size());
+            (
+                std::slice::from_raw_parts(data.add(start), first),
+                std::slice::from_raw_parts(data, len - first),
+            )
+        };
+        self.spare.clear();
+        self.spare.extend_from_slice(head);
+        self.spare.extend_from_slice(tail);
+        &self.spare
+    }
+}
+
+/// What we read of the records.
+#[derive(Debug, PartialEq, Eq)]
+enum Record {
+    Mapped(Mapped),
+    Lost(u64),
+}
+
+fn word(record: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(record.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn long(record: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(record.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// A whole record; none: of another kind, or not of a file.
+fn read_record(record: &[u8]) -> Option<Record> {
+    match word(record, 0)? {
+        bpf::PERF_RECORD_LOST => long(record, HEADER + 8).map(Record::Lost),
+        bpf::PERF_RECORD_MMAP2 => mapping(record).map(Record::Mapped),
+        _ => None,
+    }
+}
+
+fn mapping(record: &[u8]) -> Option<Mapped> {
+    use std::os::unix::ffi::OsStringExt;
+    // Behind the name, the time.
+    let time_at = record.len().checked_sub(8)?;
+    let name = record.get(NAME..time_at)?;
+    let name = &name[..name.iter().position(|byte| *byte == 0).unwrap_or(name.len())];
+    let number = long(record, INODE)?;
+    if number == 0 || !name.starts_with(b"/") {
+        return None;
+    }
+    let device = libc::makedev(word(record, MAJOR)?, word(record, MINOR)?);
+    let start = long(record, START)?;
+    Some(Mapped {
+        pid: word(record, PID)?,
+        tid: word(record, TID)?,
+        inode: MappedInode { device, number, generation: long(record, GENERATION)? },
+        path: std::ffi::OsString::from_vec(name.to_vec()).into(),
+        place: Place { start, end: start.checked_add(long(record, LENGTH)?)?, offset: long(record, OFFSET)? },
+        time_ns: long(record, time_at)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_program_that_starts_is_seen_with_the_files_that_it_maps() {
+        if !crate::kernel::features::is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let before = SystemClock.boot_ns();
+        let mut watch = MappingWatch::start().expect("perf");
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::null()).spawn().expect("cat");
+        let pid = child.id();
+        child.wait().expect("ended");
+        sys::poll(&mut [sys::readable(watch.fd())], 5000).expect("poll");
+        let seen: Vec<Mapped> = watch.read().into_iter().filter(|mapped| mapped.pid == pid).collect();
+        let libc = seen
+            .iter()
+            .find(|mapped| mapped.path.to_string_lossy().contains("libc.so"))
+            .expect("cat maps libc");
+        let stat = std::fs::metadata(&libc.path).expect("libc");
+        assert_eq!(libc.inode.number, stat.ino());
+        assert_eq!(libc.inode.device, stat.dev());
+        assert!(libc.time_ns > before && libc.late_us() < 60_000_000, "{libc:?}");
+        assert_eq!(watch.lost(), 0);
+    }
+
+    #[test]
+    fn cut_records_are_no_mapping() {
+        let mut record = vec![0; NAME + 16 + 8];
+        record[0] = bpf::PERF_RECORD_MMAP2 as u8;
+        record[INODE] = 5;
+        record[NAME..NAME + 6].copy_from_slice(b"/a.so\0");
+        assert!(
+            matches!(read_record(&record), Some(Record::Mapped(mapped)) if mapped.path.ends_with("a.so"))
+        );
+        for len in 0..NAME + 8 {
+            assert_eq!(read_record(&record[..len]), None, "{len}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The seccomp filter of a traced program: executable mappings of files and executed programs are reported, memory that is made
+//! executable, uses of seccomp that must fail beside this filter, and ends of processes if asked for. All else passes.
+
+use crate::kernel::sys;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Offsets in `struct seccomp_data`; of an argument, its low half.
+const DATA_NR: u32 = 0;
+const DATA_ARCH: u32 = 4;
+const fn data_arg(n: u32) -> u32 {
+    16 + 8 * n
+}
+
+#[cfg(target_arch = "x86_64")]
+const AUDIT_ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const AUDIT_ARCH: u32 = 0xc000_00b7;
+
+/// `prot` of mmap(2), mprotect(2) and pkey_mprotect(2); `flags` of mmap(2).
+const ARG_PROT: u32 = data_arg(2);
+const ARG_FLAGS: u32 = data_arg(3);
+
+const fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const IF_SET: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+
+/// No system call has this number.
+const NO_CALL: u32 = u32::MAX;
+
+/// Of 32-bit programs: what they execute may be a 64-bit one.
+#[cfg(target_arch = "x86_64")]
+mod compat {
+    pub const AUDIT_ARCH: u32 = 0x4000_0003;
+    pub const EXECVE: u32 = 11;
+    pub const EXECVEAT: u32 = 358;
+}
+#[cfg(target_arch = "aarch64")]
+mod compat {
+    pub const AUDIT_ARCH: u32 = 0x4000_0028;
+    pub const EXECVE: u32 = 11;
+    pub const EXECVEAT: u32 = 387;
+}
+
+/// First argument of prctl(2) and its second; flags of seccomp(2).
+const ARG_OPTION: u32 = data_arg(0);
+const ARG_MODE: u32 = data_arg(1);
+const ARG_SECCOMP_FLAGS: u32 = data_arg(1);
+
+/// A branch to absolute positions in the filter.
+const fn branch(at: u8, code: u32, k: u32, yes: u8, no: u8) -> libc::sock_filter {
+    jump(code, k, yes - at - 1, no - at - 1)
+}
+
+/// Positions in the filter.
+const MMAP: u8 = 11;
+const PROTECT: u8 = 15;
+const PRCTL: u8 = 17;
+const SECCOMP: u8 = 21;
+const COMPAT: u8 = 23;
+const NOTIFY: u8 = 27;
+const ALLOW: u8 = 28;
+
+/// The system call number decides alone for all but mmap, mprotect, prctl and seccomp, so the kernel caches "allow" for the others.
+/// `also` is reported as it is, `protect` if it makes memory executable.
+const fn filter(also: u32, protect: [u32; 2]) -> [libc::sock_filter; ALLOW as usize + 1] {
+    [
+        statement(LOAD, DATA_ARCH),
+        branch(1, IF_EQUAL, AUDIT_ARCH, 2, COMPAT),
+        statement(LOAD, DATA_NR),
+        branch(3, IF_EQUAL, also, NOTIFY, 4),
+        branch(4, IF_EQUAL, libc::SYS_execve as u32, NOTIFY, 5),
+        branch(5, IF_EQUAL, libc::SYS_execveat as u32, NOTIFY, 6),
+        branch(6, IF_EQUAL, libc::SYS_mmap as u32, MMAP, 7),
+        branch(7, IF_EQUAL, protect[0], PROTECT, 8),
+        branch(8, IF_EQUAL, protect[1], PROTECT, 9),
+        branch(9, IF_EQUAL, libc::SYS_prctl as u32, PRCTL, 10),
+        branch(10, IF_EQUAL, libc::SYS_seccomp as u32, SECCOMP, ALLOW),
+        statement(LOAD, ARG_PROT),
+        branch(12, IF_SET, libc::PROT_EXEC as u32, 13, ALLOW),
+        statement(LOAD, ARG_FLAGS),
+        branch(14, IF_SET, libc::MAP_ANONYMOUS as u32, ALLOW, NOTIFY),
+        statement(LOAD, ARG_PROT),
+        branch(16, IF_SET, libc::PROT_EXEC as u32, NOTIFY, ALLOW),
+        statement(LOAD, ARG_OPTION),
+        branch(18, IF_EQUAL, libc::PR_SET_SECCOMP as u32, 19, ALLOW),
+        statement(LOAD, ARG_MODE),
+        branch(20, IF_EQUAL, libc::SECCOMP_MODE_STRICT, NOTIFY, ALLOW),
+        statement(LOAD, ARG_SECCOMP_FLAGS),
+        branch(22, IF_SET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, NOTIFY, ALLOW),
+        branch(COMPAT, IF_EQUAL, compat::AUDIT_ARCH, 24, ALLOW),
+        statement(LOAD, DATA_NR),
+        branch(25, IF_EQUAL, compat::EXECVE, NOTIFY, 26),
+        branch(26, IF_EQUAL, compat::EXECVEAT, NOTIFY, ALLOW),
+        statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
+        statement(RETURN, libc::SECCOMP_RET_ALLOW),
+    ]
+}
+
+/// What a reported system call does.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    /// Maps a file executable.
+    Maps,
+    /// Makes memory executable.
+    Protects {
+        /// Where it begins.
+        start: u64,
+        /// Its bytes.
+        len: u64,
+    },
+    /// Executes the path at an address, relative to a directory.
+    Executes {
+        /// Descriptor, or `AT_FDCWD`.
+        directory: i32,
+        /// Of the path, in the process.
+        address: u64,
+    },
+    /// Ends the process.
+    Ends,
+    /// Installs a filter with a listener.
+    InstallsListener,
+    /// Enters seccomp's strict mode.
+    EntersStrictMode,
+}
+
+impl Call {
+    /// Of a system call that the filter has reported.
+    pub(super) fn of(call: &libc::seccomp_data) -> Call {
+        let here = |address| Call::Executes { directory: libc::AT_FDCWD, address };
+        let there = || Call::Executes { directory: call.args[0] as i32, address: call.args[1] };
+        if call.arch == compat::AUDIT_ARCH {
+            return if call.nr as u32 == compat::EXECVEAT { there() } else { here(call.args[0]) };
+        }
+        match i64::from(call.nr) {
+            libc::SYS_mmap => Call::Maps,
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
+                Call::Protects { start: call.args[0], len: call.args[1] }
+            }
+            libc::SYS_execve => here(call.args[0]),
+            libc::SYS_execveat => there(),
+            libc::SYS_seccomp => Call::InstallsListener,
+            libc::SYS_prctl => Call::EntersStrictMode,
+            _ => Call::Ends,
+        }
+    }
+}
+
+/// Puts the filter on this process and all that it starts; the result is where the reports arrive, `ends`: of exit_group(2)
+/// too. Makes nothing but system calls, so it may run between fork and exec.
+///
+/// # Errors
+/// The kernel's; EBUSY when another tracer listens already, EACCES when new privileges are neither given up nor ours.
+pub fn install(ends: bool) -> io::Result<OwnedFd> {
+    let also = if ends { libc::SYS_exit_group as u32 } else { NO_CALL };
+    let base = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+    // A caller that a signal interrupts must not see EINTR from mmap.
+    let uninterrupted = base | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let protect = [libc::SYS_mprotect as u32, libc::SYS_pkey_mprotect as u32];
+    seccomp(uninterrupted, &filter(also, protect)).or_else(|error| match error.raw_os_error() {
+        // Kernels before 5.19 lack the flag. Compilers at run time are interrupted often, and call mprotect often.
+        Some(libc::EINVAL) => seccomp(base, &filter(also, [NO_CALL; 2])),
+        _ => Err(error),
+    })
+}
+
+fn seccomp(flags: libc::c_ulong, filter: &[libc::sock_filter]) -> io::Result<OwnedFd> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: `program` points to a filter that lives as long as the call; the kernel copies it. With NEW_LISTENER the
+    // result is a new descriptor.
+    sys::owned(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, std::ptr::from_ref(&program))
+    })
+}

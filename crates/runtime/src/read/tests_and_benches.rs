@@ -1,0 +1,222 @@
+//! Tests and benches: a script's bodies that run because they are asked to, here and now, with nothing to trace.
+//!
+//! A test runs once. It fails if it returns another number than 0, ends by `exit()` with one, or says an error; its output is
+//! kept for that case. A bench that passes as a test runs until its time is up. What it takes is what the kernel counts, less what it counts of a
+//! program that does nothing: the clock that it reads takes longer than many a body.
+
+use super::event_loop::{Control, Reason};
+use super::records::{Emitter, Failure};
+use crate::kernel::features;
+use crate::kernel::signals::StopSignals;
+use crate::run_stats::Counting;
+use crate::session::{Core, Session, ToTry};
+use crate::{attach, run_stats};
+use report::sink::TextSink;
+use report::test_results::{Step, Tested};
+use report::{Names, Output, Sink};
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use wire::Manifest;
+use wire::manifest::{EventKind, Message, Trial};
+
+/// So long a bench runs.
+const BENCH_TIME: Duration = Duration::from_millis(500);
+/// So long the program that does nothing.
+const EMPTY_TIME: Duration = Duration::from_millis(200);
+/// Runs before the clock and the ring are looked at.
+const BATCH: u64 = 64;
+
+impl Session {
+    /// Runs all tests, or all benches, in the order of the script.
+    pub(super) fn try_all(
+        &mut self,
+        emitter: &mut Emitter<'_>,
+        control: &Control<'_>,
+    ) -> Result<Reason, Failure> {
+        // What BEGIN has said.
+        self.core.drain(emitter, usize::MAX)?;
+        if let Some(code) = self.core.exit_code().map_err(Failure::Kernel)? {
+            return self.core.drain_to_exit(emitter, code).map(Reason::Exit);
+        }
+        let Session { core, trials, .. } = self;
+        let kind = trials.first().map_or(Trial::Test, |trial| trial.kind);
+        let names = trials.iter().map(|trial| trial.name.clone()).collect();
+        say(core, emitter, Step::Begin { kind, names })?;
+        let mut failed = Vec::new();
+        let bench = if kind == Trial::Bench { Some(Bench::start().map_err(Failure::Kernel)?) } else { None };
+        for trial in &*trials {
+            let step = match &bench {
+                Some(bench) => bench.step(core, emitter, trial, control.signals)?,
+                None => Step::Tested(core.test(emitter.names, trial)?),
+            };
+            if let Step::Tested(Tested { name, passed: false, .. }) = &step {
+                failed.push(name.clone());
+            }
+            say(core, emitter, step)?;
+            if let Some(signal) = control.signals.and_then(StopSignals::take) {
+                return Ok(Reason::Signal(signal));
+            }
+        }
+        let tried = Reason::Tried { failed: failed.len() };
+        say(core, emitter, Step::End { kind, count: trials.len(), failed })?;
+        Ok(tried)
+    }
+}
+
+fn say(core: &Core, emitter: &mut Emitter<'_>, step: Step) -> Result<(), Failure> {
+    emitter.say(&core.manifest, &Output::Trials(step))?;
+    emitter.sink.flush().map_err(Failure::Sink)
+}
+
+impl Core {
+    fn test(&mut self, names: &dyn Names, trial: &ToTry) -> Result<Tested, Failure> {
+        self.begin_again()?;
+        let start = Instant::now();
+        attach::run_once(&trial.program).map_err(Failure::Kernel)?;
+        let ns = start.elapsed().as_nanos() as u64;
+        let mut heard = Heard::default();
+        let mut emitter = Emitter::new(&mut heard, names);
+        self.drain(&mut emitter, usize::MAX)?;
+        emitter.say_rest(&self.manifest)?;
+        let exited = emitter.exit.take();
+        self.ring.release(false);
+        let returned = self.control().map_or(Ok(0), |cell| cell.returned()).map_err(Failure::Kernel)?;
+        // END, and the test behind, are not ended with this one.
+        self.begin_again()?;
+        let passed = returned == 0 && exited.unwrap_or(0) == 0 && !heard.error;
+        Ok(Tested { name: trial.name.clone(), passed, ns, output: heard.text.take() })
+    }
+
+    fn begin_again(&self) -> Result<(), Failure> {
+        self.control().map_or(Ok(()), |cell| cell.begin_again()).map_err(Failure::Kernel)
+    }
+}
+
+/// Hears a test: its output as text, and whether it said an error.
+struct Heard {
+    text: Text,
+    error: bool,
+    sink: TextSink<Text, Text>,
+}
+
+/// Output and messages, in their order.
+#[derive(Clone, Default)]
+struct Text(Rc<RefCell<Vec<u8>>>);
+
+impl Text {
+    fn take(&self) -> Vec<u8> {
+        self.0.take()
+    }
+}
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Default for Heard {
+    fn default() -> Heard {
+        let text = Text::default();
+        let sink = TextSink::new(text.clone(), text.clone(), true);
+        Heard { text, error: false, sink }
+    }
+}
+
+impl Sink for Heard {
+    fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
+        let event = match output {
+            Output::Event { header, .. } => manifest.events.get(header.event as usize),
+            _ => None,
+        };
+        let is_error = |kind: &EventKind| matches!(kind, EventKind::Message { what: Message::Error, .. });
+        self.error |= event.is_some_and(|event| is_error(&event.kind));
+        self.sink.output(manifest, names, output)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The kernel counts, and a run of nothing takes so long.
+struct Bench {
+    empty_ns: f64,
+    _counting: Counting,
+}
+
+/// How often a program ran, and how long that took, by the kernel's count.
+#[derive(Clone, Copy)]
+struct Taken {
+    runs: u64,
+    ns: u64,
+}
+
+impl Taken {
+    fn of(program: &OwnedFd) -> io::Result<Taken> {
+        run_stats::counted(program).map(|(runs, ns)| Taken { runs, ns })
+    }
+
+    fn since(self, before: Taken) -> Taken {
+        Taken { runs: self.runs - before.runs, ns: self.ns - before.ns }
+    }
+
+    fn average_ns(self) -> f64 {
+        self.ns as f64 / self.runs.max(1) as f64
+    }
+}
+
+impl Bench {
+    fn start() -> io::Result<Bench> {
+        let counting = Counting::start()?;
+        let empty = features::empty_program()?;
+        let begin = Instant::now();
+        while begin.elapsed() < EMPTY_TIME {
+            (0..BATCH).try_for_each(|_| attach::run_once(&empty))?;
+        }
+        let empty_ns = Taken::of(&empty)?.average_ns();
+        Ok(Bench { empty_ns, _counting: counting })
+    }
+
+    fn step(
+        &self,
+        core: &mut Core,
+        emitter: &mut Emitter<'_>,
+        trial: &ToTry,
+        signals: Option<&StopSignals>,
+    ) -> Result<Step, Failure> {
+        let first = core.test(emitter.names, trial)?;
+        if !first.passed {
+            return Ok(Step::Tested(first));
+        }
+        let run = |core: &mut Core| -> Result<(), Failure> {
+            (0..BATCH).try_for_each(|_| attach::run_once(&trial.program)).map_err(Failure::Kernel)?;
+            // What it says nobody needs, and a full ring would change what it takes.
+            core.discard();
+            core.ring.release(false);
+            Ok(())
+        };
+        run(core)?;
+        let before = Taken::of(&trial.program).map_err(Failure::Kernel)?;
+        let begin = Instant::now();
+        while begin.elapsed() < BENCH_TIME && !signals.is_some_and(StopSignals::is_waiting) {
+            run(core)?;
+        }
+        let taken = Taken::of(&trial.program).map_err(Failure::Kernel)?.since(before);
+        if core.exit_code().map_err(Failure::Kernel)?.is_some() {
+            core.begin_again()?;
+            let output = b"what calls `exit()` runs once, and cannot be measured\n".to_vec();
+            return Ok(Step::Tested(Tested { passed: false, output, ..first }));
+        }
+        let average_ns = (taken.average_ns() - self.empty_ns).max(0.0).round() as u64;
+        Ok(Step::Benched { name: trial.name.clone(), average_ns, runs: taken.runs })
+    }
+}

@@ -1,0 +1,179 @@
+//! The maps that programs read when they walk a stack: unwind tables, and which addresses of which processes they cover.
+//!
+//! Not here: what a table says (`wire::unwind`), and which files and processes are of interest.
+
+use crate::kernel::sys;
+use crate::load::LoadedMap;
+use crate::read::maps;
+use libbpf_sys as bpf;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use wire::unwind;
+
+/// A table may have any number of chunks, whatever the template says (`BPF_F_INNER_MAP`).
+const BPF_F_INNER_MAP: u32 = 1 << 12;
+
+/// Processes taken out at once.
+const MOST_UNKNOWN: usize = 1 << 10;
+
+/// What programs that walk stacks look at.
+#[derive(Debug)]
+pub struct UnwindMaps {
+    tables: OwnedFd,
+    mappings: OwnedFd,
+    unknown: OwnedFd,
+    used: u32,
+}
+
+impl UnwindMaps {
+    pub(crate) fn new(tables: OwnedFd, mappings: OwnedFd, unknown: OwnedFd) -> UnwindMaps {
+        UnwindMaps { tables, mappings, unknown, used: 1 }
+    }
+
+    /// A number for a table that is still to be filled; none: there is no room for more.
+    pub fn reserve(&mut self) -> Option<u32> {
+        let table = self.used;
+        (table < unwind::MAX_TABLES).then(|| {
+            self.used += 1;
+            table
+        })
+    }
+
+    /// Fills a table. Gives the bytes that it takes.
+    ///
+    /// # Errors
+    /// Those of bpf(2), mostly for want of memory.
+    pub fn fill(&self, table: u32, chunks: &[Vec<u64>]) -> io::Result<usize> {
+        let inner = create_table(chunks.len() as u32)?;
+        for (index, chunk) in (0u32..).zip(chunks) {
+            let bytes: Vec<u8> = chunk.iter().flat_map(|row| row.to_le_bytes()).collect();
+            maps::update(&inner, &index.to_le_bytes(), &bytes)?;
+        }
+        maps::update(&self.tables, &table.to_le_bytes(), &inner.as_raw_fd().to_le_bytes())?;
+        Ok(chunks.len() * unwind::CHUNK_BYTES as usize)
+    }
+
+    /// Addresses `start..end` of a process are covered by a table, and lie `bias` above those in its file.
+    ///
+    /// # Errors
+    /// Those of bpf(2): too many mappings.
+    pub fn map(&self, tgid: u32, start: u64, end: u64, table: u32, bias: u64) -> io::Result<()> {
+        let mut value = [0; unwind::MAPPING_VALUE as usize];
+        value[..4].copy_from_slice(&table.to_le_bytes());
+        value[8..].copy_from_slice(&bias.to_le_bytes());
+        blocks(start, end)
+            .try_for_each(|(start, bits)| maps::update(&self.mappings, &key(tgid, start, bits), &value))
+    }
+
+    /// Addresses of a process are known no longer.
+    pub fn unmap(&self, tgid: u32, start: u64, end: u64) {
+        for (start, bits) in blocks(start, end) {
+            // Not there: another mapping has taken its place.
+            let _ = maps::delete(&self.mappings, &key(tgid, start, bits));
+        }
+    }
+
+    /// Processes in whose stacks programs met a mapping that they did not know, since the last time.
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn take_unknown(&self) -> io::Result<Vec<u32>> {
+        let mut found = Vec::new();
+        let mut key = [0u8; 4];
+        // Programs may enter one as fast as we take it out.
+        while found.len() < MOST_UNKNOWN {
+            // SAFETY: no key before, and 4 bytes for the next.
+            let got = unsafe {
+                bpf::bpf_map_get_next_key(self.unknown.as_raw_fd(), std::ptr::null(), key.as_mut_ptr().cast())
+            };
+            if got != 0 {
+                break;
+            }
+            maps::delete(&self.unknown, &key)?;
+            found.push(u32::from_le_bytes(key));
+        }
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+}
+
+/// The array of tables, which libbpf could not make without a table in it.
+pub(crate) fn create_tables() -> io::Result<LoadedMap> {
+    let template = create_table(1)?;
+    let options = bpf::bpf_map_create_opts {
+        sz: size_of::<bpf::bpf_map_create_opts>() as u64,
+        inner_map_fd: template.as_raw_fd() as u32,
+        ..Default::default()
+    };
+    // SAFETY: numbers, a C string, and options of the size that they say.
+    let fd = sys::owned_libbpf(unsafe {
+        bpf::bpf_map_create(
+            bpf::BPF_MAP_TYPE_ARRAY_OF_MAPS,
+            c"ct_tables".as_ptr(),
+            4,
+            4,
+            unwind::MAX_TABLES,
+            &options,
+        )
+    })?;
+    Ok(LoadedMap { fd, max_entries: unwind::MAX_TABLES, value_size: 4 })
+}
+
+fn create_table(chunks: u32) -> io::Result<OwnedFd> {
+    let options = bpf::bpf_map_create_opts {
+        sz: size_of::<bpf::bpf_map_create_opts>() as u64,
+        map_flags: BPF_F_INNER_MAP,
+        ..Default::default()
+    };
+    // SAFETY: as above.
+    sys::owned_libbpf(unsafe {
+        bpf::bpf_map_create(
+            bpf::BPF_MAP_TYPE_ARRAY,
+            c"ct_table".as_ptr(),
+            4,
+            unwind::CHUNK_BYTES,
+            chunks,
+            &options,
+        )
+    })
+}
+
+fn key(tgid: u32, start: u64, bits: u32) -> [u8; unwind::MAPPING_KEY as usize] {
+    let mut key = [0; unwind::MAPPING_KEY as usize];
+    key[..4].copy_from_slice(&(unwind::KEY_HEAD_BITS + bits).to_le_bytes());
+    key[4..8].copy_from_slice(&tgid.to_le_bytes());
+    key[8..].copy_from_slice(&start.to_be_bytes());
+    key
+}
+
+/// A range as blocks of a power of two that lie at a multiple of it: start, and bits of the address that are the block's.
+fn blocks(mut start: u64, end: u64) -> impl Iterator<Item = (u64, u32)> {
+    std::iter::from_fn(move || {
+        let left = end.checked_sub(start).filter(|left| *left > 0)?;
+        let size = left.ilog2().min(start.trailing_zeros());
+        let block = (start, u64::BITS - size);
+        start = start.checked_add(1 << size)?;
+        Some(block)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_into_aligned_blocks() {
+        let all: Vec<(u64, u32)> = blocks(0x3000, 0x9000).collect();
+        assert_eq!(all, [(0x3000, 52), (0x4000, 50), (0x8000, 52)]);
+        assert_eq!(blocks(0x5000, 0x5000).count(), 0);
+        assert_eq!(blocks(5, 4).count(), 0);
+    }
+
+    #[test]
+    fn the_key_has_the_address_from_its_highest_byte_on() {
+        let key = key(7, 0x7f00_0000_1000, 52);
+        assert_eq!(key[..8], [84, 0, 0, 0, 7, 0, 0, 0]);
+        assert_eq!(key[8..], [0, 0, 0x7f, 0, 0, 0, 0x10, 0]);
+    }
+}
