@@ -1,7 +1,7 @@
-//! What the results of calls mean: which of them are errors, and a line of words for each.
+//! Result codes of calls: which of them are errors, and one line of description for each.
 //!
-//! Driver and runtime have one numbering. What a number means in both stands in [`BOTH`], what it means in one of them in
-//! the other tables, which go first. The words are ours; what they say follows the documentation of the two enums.
+//! The driver and the runtime share one numbering. [`BOTH`] has the numbers that mean the same in both; the other tables have
+//! numbers with a meaning in one of them, and take precedence. The texts are ours; the facts follow the documentation of the two enums.
 
 use crate::types::find_enum;
 

@@ -1,7 +1,7 @@
-//! Which exported symbols are one logical call.
+//! Symbol families: the exported symbols that are one logical call.
 //!
-//! NVIDIA's headers are full of macros: source that says `cuMemAlloc` calls the symbol `cuMemAlloc_v2`, and built with
-//! per-thread default streams, `cuMemcpyAsync` calls `cuMemcpyAsync_ptsz`. So a user's `cuMemAlloc` stands for a family:
+//! NVIDIA's headers rename functions by macros. Source code that calls `cuMemAlloc` links to the symbol `cuMemAlloc_v2`; built
+//! with per-thread default streams, `cuMemcpyAsync` links to `cuMemcpyAsync_ptsz`. A name in a script therefore stands for a family:
 //!
 //! ```text
 //! cuMemAlloc      cuMemAlloc_v2
@@ -9,8 +9,8 @@
 //! cuCtxCreate     cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4
 //! ```
 //!
-//! Left out are the *dead* forms: still exported, called by no program built since CUDA 11.0 (`cuMemAlloc` itself takes a
-//! 32-bit size). Other libraries have no families here: a name is that symbol.
+//! Dead symbols are left out: they are still exported, but no program built since CUDA 11.0 calls them (the symbol `cuMemAlloc`
+//! takes a 32-bit size). Other libraries have no families: a name is one symbol.
 
 use crate::library::Library;
 

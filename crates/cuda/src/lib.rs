@@ -1,7 +1,7 @@
-//! What is known of CUDA by heart: signatures, symbol families, types, enums.
+//! Facts about CUDA: signatures, symbol families, types, enums.
 //!
-//! Data, no cleverness and no I/O. Three kinds of facts, kept apart: what a call's arguments are ([`signature`]), which
-//! exported symbols are one logical call ([`family`]), and how numbers are named ([`constant`], [`Enum::name_of`]).
+//! Tables only, without I/O. Three kinds of facts are kept apart: the arguments of a call ([`signature`]), the exported
+//! symbols of one logical call ([`family`]), and the names of numbers ([`constant`], [`Enum::name_of`]).
 //!
 //! ```
 //! let call = cuda::signature(cuda::Library::Driver, 0, "cuMemAlloc_v2").unwrap();
@@ -9,8 +9,8 @@
 //! assert_eq!(cuda::ty(call.params[0].ty).c_name, "CUdeviceptr *");
 //! ```
 //!
-//! Not here: where an argument lives at entry (the code generator's ABI), which file a library is (`target`), how values
-//! are printed. The tables in `api/driver.rs`, `api/runtime.rs`, `api/defs.rs` are generated: see `gen/README.md`.
+//! Not here: the location of an argument at entry (the code generator's ABI), the file of a library (`host`), how values are
+//! printed. The tables in `api/driver.rs`, `api/runtime.rs`, `api/defs.rs` are generated: see `gen/README.md`.
 
 pub mod api;
 pub mod errors;

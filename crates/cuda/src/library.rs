@@ -1,6 +1,6 @@
-//! The libraries that a script can name: file names, script names.
+//! The libraries that a script can name: file names and script names.
 //!
-//! A new library is one row of [`LIBRARIES`]. Where its file is on this machine is not known here.
+//! A new library is one row of [`LIBRARIES`]. Not here: the location of its file on this machine (`host`).
 
 /// A CUDA library as scripts know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,5 +1,5 @@
-//! The operations that `cuda:alloc`, `cudart:alloc` and their like stand for: which functions of the driver or of the runtime
-//! do them, and where each of these has what.
+//! Operations such as `cuda:alloc` and `cudart:alloc`: the functions of the driver or the runtime that perform them, and the
+//! expressions for the operation's arguments in each function.
 //!
 //! ```text
 //! cuda:alloc     cuMemAlloc          bytes = args.bytesize                    ptr = *args.dptr
@@ -8,11 +8,10 @@
 //! cudart:alloc   cudaMalloc          bytes = args.size                        ptr = *args.devPtr
 //! ```
 //!
-//! An operation that both have has the same arguments in both: what these are is here, the functions are in `driver` and
-//! `runtime`.
-//! A function is named by its family: `cuMemAlloc` is `cuMemAlloc_v2`, with the forms for per-thread default streams.
-//! What it has is said in the language of scripts. A row need not name an argument whose default is right for it.
-//! What only the device knows is not here: a graph's kernels.
+//! An operation of both APIs has the same arguments in both. The arguments are declared here, the functions in `driver` and
+//! `runtime`. A function is named by its family: `cuMemAlloc` includes `cuMemAlloc_v2` and the variants for per-thread default
+//! streams. The expressions are written in the script language. A row may omit an argument whose default is right.
+//! Not here: facts that only the device knows, such as the kernels of a graph.
 
 use crate::library::Library;
 

@@ -1,9 +1,8 @@
-//! C types of the CUDA interfaces: what a value is, how large, where its fields are, what its numbers are called.
+//! C types of the CUDA interfaces: kind, size, fields, enumerators.
 //!
-//! Sizes and offsets are those of LP64 with natural alignment, which x86-64 and aarch64 Linux share. The definitions are
-//! CUDA 13.5's; a struct whose layout another CUDA version changed appears under each layout's own name
-//! (`cudaDeviceProp`, `cudaDeviceProp_12`, `cudaDeviceProp_11`).
-//! Types are interned: equal C types have equal [`TypeId`]s, so comparing ids compares types.
+//! Sizes and offsets follow LP64 with natural alignment, which x86-64 and aarch64 Linux share. The definitions are those of
+//! CUDA 13.5. A struct whose layout changed between CUDA versions appears once per layout (`cudaDeviceProp`,
+//! `cudaDeviceProp_12`, `cudaDeviceProp_11`). Types are interned: equal C types have equal [`TypeId`]s.
 
 use crate::api::defs;
 

@@ -1,4 +1,4 @@
-//! Script text to checked program. No I/O: what is to be known of the machine is asked of a [`catalog::Catalog`].
+//! Script text to checked program, without I/O: every query about the machine goes to a [`catalog::Catalog`].
 //!
 //! ```text
 //! source -> parse -> syntax::ast::Script -> expand -> resolve -> check -> hir::Program

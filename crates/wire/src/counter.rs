@@ -1,6 +1,7 @@
-//! Counters that programs keep of what went wrong, one u64 each: in the per-CPU array map [`COUNTERS_MAP`] if a hit in which
-//! nothing is wrong may raise them, else in the one value of the direct map [`FAILURES_MAP`]. All CPUs share that, but it takes
-//! no lookup.
+//! Counters of errors that programs maintain, one u64 each.
+//!
+//! A counter that a normal hit may raise is in the per-CPU array map [`COUNTERS_MAP`]. The others are in the single value of
+//! the direct map [`FAILURES_MAP`], which all CPUs share and which needs no lookup.
 
 use crate::manifest::Place;
 use serde::{Deserialize, Serialize};

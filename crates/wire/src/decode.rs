@@ -1,4 +1,4 @@
-//! Bytes to values. Never panics: a short or odd record is an error with words.
+//! Decodes records to values. Malformed records are errors, never panics.
 
 use crate::layout::{self, Record};
 use crate::types::{Lookup, Member, NameKind, StackMode, Type};

@@ -1,4 +1,4 @@
-//! What this kernel can do, as found by trying; the compiler chooses by it, the runtime fills it in.
+//! Features of the running kernel, found by probing. The runtime fills them in; the compiler selects code by them.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,9 @@
 //! The contract between a BPF program and its reader.
 //!
-//! Both sides ask this crate where a byte lies: `codegen` for the offset that it stores to, `runtime` for the offset that
-//! it reads from. The [`manifest::Manifest`] carries everything that a reader needs, so a foreign tool can read the stream
-//! from the manifest alone.
+//! Both sides compute byte positions with this crate: `codegen` for the offset of a store, `runtime` for the offset of a load.
+//! The [`manifest::Manifest`] has everything that a reader needs, so that another tool can read the stream from the manifest alone.
 //!
-//! Rules: natural alignment; every pad byte is written (zero); the first word of a record is its event id, an index into
+//! Rules: natural alignment; every padding byte is written as zero; the first word of a record is its event id, an index into
 //! the manifest; an unknown id is counted and reported, never a panic.
 
 pub mod counter;

@@ -1,8 +1,8 @@
-//! What a reader and loader must know of a compiled script; travels beside the object, and inside it in section
-//! [`SECTION`].
+//! The manifest: everything that the loader and the reader need of a compiled script. It is passed beside the object, and is
+//! also inside the object in section [`SECTION`].
 //!
-//! A running session may be extended by further objects ("modules"): the manifest of a module begins with all that of the
-//! session before it (maps, events, counters, names keep their indices) and adds its own programs.
+//! A running session can be extended by further objects, called modules. The manifest of a module starts with all entries of
+//! the session before it (maps, events, counters and names keep their indices) and adds its own programs.
 
 use crate::counter::Counter;
 use crate::layout::Record;

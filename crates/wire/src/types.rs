@@ -1,4 +1,4 @@
-//! Types of values on the wire and in maps, and how many bytes they take.
+//! Types of values in records and maps, and their sizes.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,19 +1,19 @@
-//! Unwind tables as the stack walker reads them: for each address of a file, how its caller's frame is found.
+//! Unwind tables as the stack walker reads them: for each address of a file, the rule that finds its caller's frame.
 //!
-//! A table is an array map of chunks. Chunk 0 is the directory: one row for each further chunk, with its first address.
-//! Rows are sorted by address; a chunk's rest is filled with rows that lie behind every address.
+//! A table is an array map of chunks. Chunk 0 is the directory: one row per further chunk, with the chunk's first address.
+//! Rows are sorted by address; a chunk is padded with rows whose addresses are after every address of the file.
 //!
 //! ```text
 //! row:  u32 rule, u32 address in the file
 //! rule: kind 4 bits, where rbp was saved 8 bits, signed offset 20 bits
 //! ```
 //!
-//! `ct_mappings` says which table an address of a process belongs to: a trie whose key is
-//! `u32 prefix length, u32 tgid, u64 address (big endian)`, and whose value is `u32 table, u32 0, u64 bias`; the address in
-//! the file is the one in memory minus the bias. Table 0 is never there: code without a table.
+//! `ct_mappings` maps an address of a process to a table. It is a trie with the key
+//! `u32 prefix length, u32 tgid, u64 address (big endian)` and the value `u32 table, u32 0, u64 bias`. The address in the file
+//! is the address in memory minus the bias. Table 0 does not exist: it means code without a table.
 //!
-//! A kept stack is `u64 hash, u64 addresses[limit]`, the rest zero. A last address from [`STOPPED`] on says why the walk ended
-//! before the stack did.
+//! A saved stack is `u64 hash, u64 addresses[limit]`, padded with zeros. A last address from [`STOPPED`] on is the reason why the
+//! walk ended early.
 
 /// Array of the tables; created by the runtime, since it holds maps.
 pub const TABLES_MAP: &str = "ct_tables";

@@ -1,4 +1,4 @@
-//! Which functions of the driver do what.
+//! Operations of the driver API: the functions of each.
 
 use super::*;
 

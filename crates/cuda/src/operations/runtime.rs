@@ -1,4 +1,4 @@
-//! Which functions of the runtime do what, in CUDA 11 to 13. What a release has not is left out there.
+//! Operations of the runtime API: the functions of each, in CUDA 11 to 13. A function that a release lacks is skipped there.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Functions about addresses: `uaddr`, `kptr`, `memcmp`; and `find`, which looks a key up into a variable.
+//! Built-ins on addresses: `uaddr`, `kptr`, `memcmp`; and `find`, which looks up a key and binds the value to a variable.
 
 use crate::check::scope::At;
 use crate::check::{Checker, limits};

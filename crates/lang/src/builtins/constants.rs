@@ -1,4 +1,4 @@
-//! Numbers that C's headers and the kernel's give names to by `#define`: sockets, files, memory, processes.
+//! Constants that C and kernel headers define with `#define`: sockets, files, memory, processes.
 //!
 //! ```text
 //! args.family == AF_INET          args.flags & O_CREAT

@@ -1,7 +1,7 @@
-//! Formats of `printf`: text with directives such as `%-8d`.
+//! Format strings of `printf`: text with directives such as `%-8d`.
 //!
-//! Shape: `%[-][+][space][#][0][width][.precision][length]conversion`. A `*` is read and dropped.
-//! Not here: whether the arguments fit the directives, and which are registers (`check`).
+//! Grammar: `%[-][+][space][#][0][width][.precision][length]conversion`. A `*` is parsed and ignored.
+//! Not here: whether the arguments match the directives, and which of them are registers (`check`).
 
 use crate::hir::Piece;
 

@@ -1,4 +1,4 @@
-//! `join(argv)`: the words of a list that ends in 0, each read only where the one before is there.
+//! `join(argv)`: the strings of a null-terminated array. An element is read only if the one before it is not null.
 //!
 //! ```text
 //! join(p)      ->      $w0 = *(uint64 *)p; $w1 = $w0 ? *(uint64 *)(p + 8) : 0; ...

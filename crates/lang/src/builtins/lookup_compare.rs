@@ -1,4 +1,4 @@
-//! `strerror(n) == "Permission denied"`: settled now, as `n == 13`, since the kernel side knows the number only.
+//! Folds `strerror(n) == "Permission denied"` to `n == 13` at compile time, since programs in the kernel have only the number.
 
 use crate::builtins::posix;
 use crate::builtins::values::is_kernel_name;

@@ -1,5 +1,5 @@
-//! `func == "cuInit"`, `strcontains(api, "Mem")`: settled now, for each attach point, since the kernel side knows names
-//! only by number.
+//! Folds `func == "cuInit"` and `strcontains(api, "Mem")` per attach point at compile time, since programs in the kernel have
+//! names only as numbers.
 
 use crate::check::Checker;
 use crate::hir::make::{binary, expr, int, unknown};

@@ -1,6 +1,6 @@
-//! Addresses of hosts and of network cards: `ntop`, `pton`, `macaddr`; and arrays against arrays, since addresses are some.
+//! Network addresses: `ntop`, `pton`, `macaddr`; and comparison of arrays, which addresses are.
 //!
-//! What `ntop` prints is a family and 16 bytes, so that addresses of IPv4 and IPv6 can be keys of one map.
+//! A value of `ntop` is a family and 16 bytes, so that IPv4 and IPv6 addresses can be keys of one map.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! `printf` and `print`: whether values fit what is to be printed of them.
+//! `printf` and `print`: whether the values match the format.
 
 use crate::builtins::format_string::parse_format;
 use crate::check::Checker;

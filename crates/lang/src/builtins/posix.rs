@@ -1,4 +1,4 @@
-//! Numbers that the kernel and every program agree on, by name: errors and signals, as on x86-64 and aarch64.
+//! Names of errors and signals, whose numbers are the same on x86-64 and aarch64.
 //!
 //! ```text
 //! args.ret == -ENOENT          strerror(n) == "No such file or directory"

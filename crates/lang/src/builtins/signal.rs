@@ -1,4 +1,4 @@
-//! `signal`: which one, and where it makes sense.
+//! `signal`: the signal's number, and the probes that may send one.
 
 use crate::builtins::posix::SIGNALS;
 use crate::check::Checker;

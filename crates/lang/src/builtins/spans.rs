@@ -1,4 +1,4 @@
-//! `span`, `event` and `counter`: what a record for the sinks has, by itself and by the script.
+//! `span`, `event` and `counter`: records for the exporters, with default attributes and those of the script.
 
 use crate::check::Checker;
 use crate::check::scope::At;

@@ -1,4 +1,4 @@
-//! `arg0` of a marker: the value that it passes on, made of registers and memory.
+//! `arg0` in a USDT probe: a value that the marker describes by registers and memory.
 
 use crate::catalog::MarkerPlace;
 use crate::check::Checker;

@@ -1,4 +1,4 @@
-//! Functions with a value, one arm each.
+//! Built-in functions that return a value, one arm each.
 
 use crate::check::variables::has_mode;
 use crate::check::{Checker, limits};

@@ -1,9 +1,9 @@
-//! What a file's debug information (DWARF) declares: functions with their parameters, and types.
+//! Declarations from a file's debug information (DWARF): functions with their parameters, and types.
 //!
-//! A type is told one level at a time: what a pointer points to is asked for when a script follows it, so that a function
-//! of a large program costs what its own parameters cost.
+//! A type is returned one level at a time. The type behind a pointer is queried when a script follows the pointer, so that a
+//! function of a large program costs only what its own parameters cost.
 //!
-//! Not here: reading DWARF (`target`), what scripts make of the types (`check::types`), where arguments lie (`passing`).
+//! Not here: reading DWARF (`host`), types of the script (`check::types`), locations of arguments (`types::passing`).
 
 use crate::catalog::FileId;
 

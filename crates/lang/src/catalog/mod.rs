@@ -1,5 +1,5 @@
-//! What the language needs to know of this machine, as a question that anybody can answer: the real answers come from
-//! ELF files and `/proc`, those in tests from a literal. Answers hold no paths that the language would interpret.
+//! The catalog: every query of the compiler about the machine. The command line answers from ELF files and `/proc`, tests answer
+//! from literals. Paths in answers are opaque to the language.
 
 pub mod debug_info;
 

@@ -1,4 +1,4 @@
-//! Structs, arrays and records as values: what is one, what is in it, casts to and from them.
+//! Structs, arrays and records as values: which places hold one, their members, casts to and from them.
 
 use rustc_hash::FxHashSet;
 

@@ -1,4 +1,4 @@
-//! Calls: what a name in front of parentheses is, how many arguments it takes, where it may stand.
+//! Calls: which function a name refers to, its number of arguments, and where it may appear.
 
 use crate::builtins::table;
 use crate::builtins::table::{Builtin, Kind};

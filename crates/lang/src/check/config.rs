@@ -1,4 +1,4 @@
-//! Settings: one table of keys for the `config = { ... }` block and for the environment.
+//! Settings: one table of keys, shared by the `config = { ... }` block and the environment.
 
 use crate::check::limits;
 use crate::diagnostics::Diagnostics;

@@ -1,10 +1,10 @@
-//! C declarations of the script: structs, unions, enums and typedefs become types.
+//! C declarations of a script: structs, unions, enums and typedefs become types.
 //!
 //! ```text
 //! struct point { int x; char name[4]; };      point: size 8, x int32 at 0, name int8[4] at 4
 //! ```
 //!
-//! Not here: where members lie (`layout`).
+//! Not here: offsets of members (`types::c_layout`).
 
 use crate::check::{Checker, limits};
 use crate::hir::{StructId, Type};

@@ -1,4 +1,4 @@
-//! Expressions: one arm for each kind, the work in the neighbouring files.
+//! Expressions: one arm per kind. The work is in the files beside this one.
 
 use crate::builtins::table;
 use crate::check::aggregates::BY_NAME;

@@ -1,5 +1,5 @@
-//! Floating-point numbers. Code in the kernel has none: what is in memory is read as bits, which print as the number, and
-//! may be cast to an integer.
+//! Floating-point numbers. BPF has no floating-point instructions: a value in memory is read as bits, printed as a number, and can
+//! be cast to an integer.
 //!
 //! ```text
 //! *args.pMilliseconds          float(*(uint32 *)args.pMilliseconds)

@@ -1,4 +1,4 @@
-//! How large things may get, in the words of a script.
+//! Limits on sizes, in terms of the script.
 
 /// A map's key, bytes: keys are put together in scratch memory and copied at each use.
 pub const KEY_BYTES: u32 = 4096;

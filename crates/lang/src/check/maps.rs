@@ -1,4 +1,4 @@
-//! Maps: keys, cells, updates in place, aggregations. What is assigned tells the types, wherever it stands in the script.
+//! Maps: keys, values, updates in place, aggregations. Assignments anywhere in the script determine the types.
 
 use crate::check::expr::is_single;
 use crate::check::slots::{Mismatch, Slot, ValueState, agg_name, join_aggs, literal};

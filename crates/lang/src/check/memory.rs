@@ -1,4 +1,4 @@
-//! Memory of the process: `*p`, `p->field`, addresses; and fields of structs that travel in registers.
+//! Memory of the process: `*p`, `p->field`, addresses; and fields of structs that are passed in registers.
 
 use crate::builtins::network::is_bytes;
 use crate::check::Checker;

@@ -1,4 +1,4 @@
-//! Maps as metrics: what `metric @m = { ... }` says. Where it says nothing of labels, `forms::labels` has names for them.
+//! Maps as metrics: the options of `metric @m = { ... }`. Labels that it does not name get the names of `expand::key_labels`.
 
 use crate::check::Checker;
 use crate::check::slots::{MapState, ValueState};

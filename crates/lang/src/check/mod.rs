@@ -1,9 +1,9 @@
-//! From resolved clauses to the checked program: types, names, conversions. The last stage where the user can be wrong.
+//! Resolved clauses to the checked program: types, names, conversions. The last stage that can report a mistake of the user.
 //!
-//! The script is checked in rounds. Each round walks all bodies with the types of variables and maps that the rounds
-//! before found; when nothing new is learnt, its output is the program and its findings are reported.
+//! The script is checked in rounds. A round checks all bodies with the types of variables and maps that earlier rounds
+//! found. When a round finds no new types, its output is the program and its diagnostics are reported.
 //!
-//! Not here: where probes go (`resolve`), how things are computed (`codegen`).
+//! Not here: attach points (`resolve`), machine code (`codegen`).
 
 mod aggregates;
 mod calls;

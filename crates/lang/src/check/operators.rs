@@ -1,4 +1,4 @@
-//! Operators. Arithmetic is on 64 bits; literals take the type of the other side; `-` is signed.
+//! Operators. Arithmetic is on 64 bits; a literal takes the type of the other operand; `-` is signed.
 
 use crate::builtins::network::{is_integers, same_arrays};
 use crate::builtins::values::is_kernel_name;

@@ -1,4 +1,4 @@
-//! `==` of tuples and records: part by part, the members of records by their names.
+//! `==` of tuples and records: part by part; members of records match by name.
 //!
 //! ```text
 //! ($pid, comm) == @last        { $t = @last; $pid == $t.0 && comm == $t.1 }

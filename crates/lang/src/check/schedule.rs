@@ -1,5 +1,5 @@
-//! In which order bodies are checked: who says what a map holds comes before those who look at it. Most of them are checked
-//! once then, wherever they stand in the script.
+//! The order in which bodies are checked: bodies that assign to a map come before bodies that read it. Most bodies are then
+//! checked once, independent of their order in the script.
 //!
 //! ```text
 //! END { print(@live[1].bytes) }                      second

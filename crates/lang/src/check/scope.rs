@@ -1,4 +1,4 @@
-//! What a body sees at one point: where it runs, its variables, which of them are set on all paths to here.
+//! The scope at one point of a body: the attach points, the variables, and which variables are set on all paths to the point.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -1,7 +1,7 @@
-//! Types of variables and maps, found by using them: a slot takes every value that is assigned to it and widens.
+//! Type inference for variables and maps: a slot collects the type of every value that is assigned to it and widens.
 //!
-//! Checking a script is repeated until no slot changes, so what is read before the first assignment in the text is known
-//! too. Slots only widen, hence it ends.
+//! Checking is repeated until no slot changes, so that a read before the first assignment in the text has a type as well. Slots
+//! only widen, therefore the repetition ends.
 
 use crate::check::tracked::{Shown, Watched};
 use crate::hir::{Agg, Expr, ExprKind, Map, MapValue, Metric, Type};

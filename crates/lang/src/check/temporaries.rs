@@ -1,4 +1,4 @@
-//! Values that are looked at several times and computed once.
+//! Temporaries for values that are used several times and must be evaluated once.
 //!
 //! ```text
 //! macaddr(@next++)             { $v = @next++; bytes 0-3 of $v, bytes 4-5 of $v }

@@ -1,7 +1,7 @@
-//! What checking finds out step by step, and who has to look again when more is found.
+//! Dependency tracking for the rounds of the checker.
 //!
-//! A body is checked with what is known by then. Who asks for something is noted with it; when it has changed by the end,
-//! that body is checked once more, and no other.
+//! A body is checked with the facts that are known by then. Every read of a fact is recorded with the body. If the fact has
+//! changed by the end of a round, that body is checked again, and no other.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! Types as scripts spell them: `uint32`, `struct point *`, `typeof($x)`; and what is computed from types alone.
+//! Types as scripts spell them: `uint32`, `struct point *`, `typeof($x)`; and functions on types, such as `sizeof`.
 
 use crate::check::Checker;
 use crate::diagnostics::wording::did_you_mean;

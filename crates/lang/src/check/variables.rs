@@ -1,4 +1,4 @@
-//! Names without sigil: built-in variables, `#define`s, CUDA's constants.
+//! Identifiers without `$` or `@`: built-in variables, `#define`s, constants of CUDA.
 
 use crate::builtins::table::{Builtin, Kind, Where};
 use crate::builtins::{constants, posix, table};

@@ -1,4 +1,4 @@
-//! What is wrong with a script: data here, words in one place, drawing in `render`.
+//! Diagnostics of a script: data. `render` prints them, `codes` explains them.
 
 pub mod codes;
 pub mod render;

@@ -1,4 +1,4 @@
-//! Draws findings for people: message, place, source line, carets, facts, ways out.
+//! Prints diagnostics: message, location, source line, carets, notes, help.
 //!
 //! ```text
 //! error[E0005]: `12kb` is not a number
@@ -9,7 +9,7 @@
 //!   = help: units are those of time: `ns us ms s m h d`
 //! ```
 //!
-//! Text of the script is data here too: control characters are shown as symbols, never sent to a terminal.
+//! The text of the script is untrusted data: control characters are printed as symbols, never sent to a terminal.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Names that somebody may have meant: for "did you mean".
+//! Near names for "did you mean".
 
 /// At most three of `candidates` that are close to `name`, the closest first. Case does not count; swapped letters count
 /// once; a third of the letters may differ, and a short name may be an abbreviation.

@@ -1,4 +1,4 @@
-//! `alloc_size(p)` and its like: which allocation an address lies in.
+//! `alloc_size(p)`, `alloc_base(p)`, `alloc_site(p)`: the allocation that contains an address.
 //!
 //! ```text
 //! cuda:memcpy { @[alloc_size(args.dst)] = count() }
@@ -8,9 +8,9 @@
 //! cuda:free   { takes them out again }
 //! ```
 //!
-//! A block is kept as pieces, powers of two large and aligned to their size: few, however large it is. An address is looked
-//! for once for each size that a piece may have; one piece at most has it. Blocks begin and end at multiples of 512 bytes:
-//! memory of the host, which may lie anywhere, is rounded to them. No block is larger than what a process can address.
+//! A block is stored as pieces: aligned, with sizes that are powers of two, so that a block of any size has few. A lookup tries
+//! each size of piece once; at most one piece contains the address. Blocks start and end at multiples of 512 bytes: host
+//! memory, which may start anywhere, is rounded to them. No block is larger than the address space of a process.
 
 use crate::expand::template;
 use crate::expand::template::{Own, expression};

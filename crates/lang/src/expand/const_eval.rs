@@ -1,5 +1,5 @@
-//! What a condition comes to that is made of constants, before any type is known. Arguments of operations often are texts that say
-//! which kind of call it is: a clause that asks for one kind need not hear of the others.
+//! Evaluates constant conditions before types are known. Arguments of an operation are often literal strings that name the kind
+//! of call: a clause that filters for one kind is not attached to functions of another kind.
 
 use crate::syntax::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
 

@@ -1,4 +1,4 @@
-//! `context`, `device` and its like: the calling thread's current context, its device, and what that calls itself.
+//! `context`, `device`, `device_name`, `device_uuid`: the current context of the calling thread, and its device.
 //!
 //! ```text
 //! cuda:launch { @[device] = count() }
@@ -9,18 +9,17 @@
 //! ...
 //! ```
 //!
-//! A thread has a stack of contexts, which calls push, pop and replace. A context is of one device, which the call that made
-//! it says. For threads and contexts that are older than the trace the first answer to "which device is it?" is believed; until
-//! then, and where nothing was heard, a device is unknown: -1, or `?`. In place of a context that is not known by its
-//! handle stands the device itself, plus 1: handles are addresses, and never so low.
+//! A thread has a stack of contexts, which calls push, pop and replace. A context belongs to one device, which the call that
+//! creates the context names. For threads and contexts that are older than the trace, the first answer of the driver to a query
+//! for the current device is used. A device that is still unknown is -1, or `?`. If the handle of a context is unknown, its
+//! device plus 1 is stored instead: handles are addresses and never that small.
 //!
-//! Libraries ask for their device more often than they launch. `chosen_device` leaves those answers out: it follows only the calls that
-//! change something, which are rare.
+//! Libraries query their device more often than they launch. `chosen_device` ignores those queries and follows only the calls
+//! that change the device, which are rare. The device stays unknown under a condition that an option makes `false`: no clause
+//! for it is attached, and it costs nothing.
 //!
-//! Under a condition that an option has made `false` nobody asks, and nobody pays: there it stays unknown.
-//!
-//! Several scripts of a run share these maps, so what is done twice must come out the same: a call changes a stack by
-//! the depth that it had when the call began.
+//! Several scripts of a run share these maps, so that an update must have the same effect if it is made twice: a call changes
+//! the stack at the depth that the stack had when the call began.
 
 use crate::expand::template;
 use crate::expand::template::{Listener, Own, expression};

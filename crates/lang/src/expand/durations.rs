@@ -1,4 +1,4 @@
-//! Times on the command line: `--interval=500ms`, `--older=2m`, `--interval=0.5` of an option that counts in seconds.
+//! Durations on the command line: `--interval=500ms`, `--older=2m`; `--interval=0.5` for an option in seconds.
 
 /// Nanoseconds in a unit.
 const UNITS: [(&str, u64); 8] = [

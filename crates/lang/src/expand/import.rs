@@ -1,12 +1,12 @@
-//! `import "common.ct";`: the items of another script, once however often it is imported.
+//! `import "common.ct";`: inserts the items of another script, once per script even if imported several times.
 //!
 //! ```text
 //! calls.ct:    import "lib/common.ct"; BEGIN { hello() }
 //! common.ct:   macro hello() { printf("hello\n") }
 //! ```
 //!
-//! Imported texts become further files of the source, so that every place in them can be shown. Not here: where files
-//! are; whoever calls says by [`Files`].
+//! Imported texts become further files of the source, so that diagnostics can show them. Not here: locating the files; the caller
+//! implements [`Files`].
 
 use crate::diagnostics::Diagnostics;
 use crate::source::span::Source;

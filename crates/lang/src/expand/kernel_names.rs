@@ -1,4 +1,4 @@
-//! `kernel_name(handle)`: the name of a kernel, from what the driver was asked for, or from the driver's own record of it.
+//! `kernel_name(handle)`: the name of a GPU kernel, from the program's query for it or from the driver's own record.
 //!
 //! ```text
 //! cuda:launch { @[kernel_name(args.kernel)] = count() }
@@ -8,13 +8,13 @@
 //! ...
 //! ```
 //!
-//! A name is a number wherever it is kept: a hash of its text, which is found when it is printed, and is the same for all
-//! handles of a kernel and for all processes. So a launch costs one lookup, however long names are.
+//! A name is stored as the hash of its text. The text is found when the name is printed, and the hash is the same for all handles
+//! of a kernel and in all processes. A launch therefore costs one lookup, whatever the length of names.
 //!
-//! A name that was seen being asked for is right. For a handle that is older than the trace the record behind it is read:
-//! drivers keep the address of the name 8 bytes into it, which is an observation and no interface. What does not begin like a
-//! name is none, and where the driver is seen being asked, what is read there is compared with what it was asked for: after
-//! the first difference nothing is read there any more.
+//! A name from an observed query is certain. For a handle that is older than the trace, the driver's record behind the handle is
+//! read: drivers store the address of the name 8 bytes into it, which is an observation and no interface. Text that does not
+//! begin like a name is rejected. Names of observed queries are compared with the record; after the first difference, records
+//! are no longer read.
 
 use crate::expand::template;
 use crate::expand::template::{Listener, Own, expression};

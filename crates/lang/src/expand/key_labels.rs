@@ -1,10 +1,10 @@
-//! Names for the parts of maps' keys, by the expressions with which they are first used.
+//! Names for the parts of map keys, taken from the expressions with which the keys are first used.
 //!
 //! ```text
 //! @[func, args.kind, kernel_name(args.kernel), $x / 2]    func, kind, kernel_name, key3
 //! ```
 //!
-//! Before other forms are expanded: what they stand for has no such names.
+//! Runs before the other expansions, whose output has no such names.
 
 use crate::syntax::ast::{ExprKind, Labels, Script};
 use crate::syntax::{ast, visit};

@@ -1,4 +1,4 @@
-//! Macros: a call is replaced by the macro's body.
+//! Macros: replaces a call by the macro's body.
 //!
 //! ```text
 //! macro add($to, n) { let $old = $to; $to += n; $old }
@@ -7,8 +7,8 @@
 //! BEGIN { $x = 1; print({ let $old@1 = $x; $x += 2; $old@1 }); }
 //! ```
 //!
-//! Hygienic: variables of the body are others than the caller's, and a map must be handed over. An expression that is
-//! handed over is put in wherever its name stands. Macros of one name may differ in what they want.
+//! Expansion is hygienic: variables of the body are distinct from the caller's, and a map must be passed as an argument. An
+//! argument expression replaces each use of its parameter. Macros may be overloaded by number and kind of parameters.
 
 use std::collections::HashMap;
 

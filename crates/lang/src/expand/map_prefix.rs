@@ -1,10 +1,10 @@
-//! Several scripts in one run: each has maps of its own.
+//! Several scripts in one run: prefixes map names, so that each script has its own maps.
 //!
 //! ```text
 //! @live[args.ptr] = 1     in `memleak`, beside others:  @memleak.live[args.ptr] = 1
 //! ```
 //!
-//! Works on expanded scripts. What forms brought along is shared: names of kernels are the same for all.
+//! Runs on expanded scripts. Maps of expansions are shared: names of kernels are the same for all scripts.
 
 use crate::expand::{allocations, devices, kernel_names};
 use crate::syntax::ast::{Expr, ExprKind, Item, Name, Script};

@@ -1,4 +1,4 @@
-//! Forms that are said in smaller terms: what comes out has none of them.
+//! Expansions: rewrites syntactic sugar into smaller terms. The output contains none of it.
 //!
 //! ```text
 //! twice(pid)                 ->  pid + pid, after `macro twice(a) { a + a }`
@@ -6,8 +6,7 @@
 //! cuda:free { ... }          ->  a clause for each way in which the driver's functions say what is freed
 //! ```
 //!
-//! Works on the text's tree alone: types and probes are not known yet. What is expanded keeps the places of what was
-//! written.
+//! Works on the syntax tree alone: types and attach points are not known yet. Expanded nodes keep the spans of the source.
 
 pub mod allocations;
 mod const_eval;

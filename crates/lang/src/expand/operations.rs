@@ -1,5 +1,5 @@
-//! Operations of CUDA: a clause of `cuda:alloc` becomes one for each way in which functions of the driver have what the
-//! clause uses; one of `cudart:alloc`, in which those of the runtime have it.
+//! Operations of CUDA: expands a clause of `cuda:alloc` to one clause per group of driver functions that have the used arguments
+//! in the same way; likewise `cudart:alloc` for the runtime.
 //!
 //! ```text
 //! cuda:alloc { @ = sum(args.bytes) }
@@ -8,11 +8,11 @@
 //! cuda:alloc:"cuMemAllocPitch" / !is_error(retval) / { @ = sum((uint64)(args.WidthInBytes * args.Height)) }
 //! ```
 //!
-//! An operation is a call that succeeded, unless the clause uses the result: then it decides for itself.
+//! An operation is a call that succeeded. A clause that uses the result sees failed calls as well and decides for itself.
 //!
-//! A condition that a function never meets, as `/ args.kind == "pool" /` of one that frees pinned memory, leaves that function out.
+//! A function that can never satisfy the predicate is left out: `/ args.kind == "pool" /` drops functions for pinned memory.
 //!
-//! Which functions, and what they have where, is `cuda::operations`.
+//! The functions and the expressions for arguments are in `cuda::operations`.
 
 use crate::expand::template::expression;
 use cuda::operations::{Api, Argument, Feed, Operation};

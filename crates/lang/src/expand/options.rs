@@ -1,4 +1,4 @@
-//! `getopt("name", default, "help")`: options of the script itself, given behind it on the command line.
+//! `getopt("name", default, "help")`: options of the script, given after it on the command line.
 //!
 //! ```text
 //! interval:s:1 { print(@, getopt("top", 10, "rows to show")) }
@@ -7,15 +7,15 @@
 //! cudatrace calls.ct --help        lists `--top`
 //! ```
 //!
-//! The default says of what type the option is; without one it is a switch.
+//! The default determines the type of the option; without a default it is a switch.
 //!
-//! As a part of a probe it is that part's text, and with 0 the probe is left out:
+//! As a part of a probe, the option is the text of that part; the value 0 removes the probe:
 //!
 //! ```text
 //! interval:s:getopt("interval", 0), END { print(@) }    END { print(@) }, or with `--interval=5` also interval:s:5
 //! ```
 //!
-//! An option that is the period of such a probe, or whose help begins or ends with a unit (`seconds between reports`), is a time:
+//! An option that is the period of a probe, or whose help begins or ends with a unit (`seconds between reports`), is a duration:
 //! `--interval=500ms`. The script gets a number in the option's unit.
 
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! Stacks: one that is asked for again is not walked again, and one that is kept in a variable is measured where it is.
+//! Common subexpressions of stacks: a stack that is used several times is walked once and kept in a variable.
 //!
 //! ```text
 //! { @calls[ustack(8)] = count(); @ns[ustack(8)] = sum(duration) }
@@ -6,8 +6,8 @@
 //! { let $walked@1 = ustack(8); @calls[$walked@1] = count(); @ns[$walked@1] = sum(duration) }
 //! ```
 //!
-//! A stack is kept from the first statement on that asks for it whatever holds, in the block that this one stands in. What is
-//! asked under one condition and again under another is walked twice: neither may hold.
+//! The variable is assigned before the first statement that uses the stack unconditionally, in that statement's block. A stack that
+//! is used under two different conditions is walked twice, since neither condition may hold.
 
 use crate::source::span::Spanned;
 use crate::syntax::ast::{BinaryOp, Block, Expr, ExprKind, Item, Name, Script, Stmt, StmtKind};

@@ -1,4 +1,4 @@
-//! What is put in place of a call that asks for something of the process it is in: `kernel_name(h)`, `alloc_size(p)`.
+//! Templates: clauses and expressions that replace a call such as `kernel_name(h)` or `alloc_size(p)`.
 
 use crate::syntax::ast::{Block, Stmt, StmtKind, TypeName};
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! Small makers of checked expressions, and the conversions that the checker writes out.
+//! Constructors of checked expressions, and the conversions that the checker inserts.
 
 use crate::check::slots::literal;
 use crate::check::stmt::changes;

@@ -1,9 +1,9 @@
-//! The checked program: every name resolved, every expression typed, every conversion written out as a `Cast`.
-//! What `codegen` reads; nothing in it can be the user's mistake.
+//! The checked program: every name resolved, every expression typed, every conversion an explicit `Cast`.
+//! `codegen` reads it; it cannot contain a mistake of the user.
 //!
-//! One [`Probe`] here becomes one BPF program (two where entry and return are separate programs). A clause whose attach
-//! points differ in what the body sees (types or places of the arguments that it uses) yields one `Probe` for each
-//! such layout, not one for each function; `merge` then makes one of those that differ in values alone.
+//! One [`Probe`] becomes one BPF program, or two where entry and return are separate programs. A clause whose attach points
+//! differ in what the body uses (types or locations of arguments) yields one `Probe` per variant, not one per function. The
+//! code generator then merges those that differ only in constants.
 
 pub(crate) mod make;
 pub mod print;

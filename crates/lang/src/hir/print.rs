@@ -1,4 +1,4 @@
-//! The checked program as text, for people and golden files. Conversions show as `(type)e`.
+//! The checked program as text, for `-d hir` and golden files. Conversions are printed as `(type)e`.
 //!
 //! ```text
 //! map 0 @[func]: count() 4096

@@ -1,5 +1,4 @@
-//! Walks over all expressions of a checked program: what lies directly in an expression or a statement is listed here,
-//! once for looking and once for changing.
+//! Visitors of the checked program: the direct subexpressions of every expression and statement, by reference and mutably.
 
 use crate::hir::{Expr, ExprKind, Probe, Program, Stmt, StmtKind};
 

@@ -1,4 +1,4 @@
-//! Groups the functions of a clause by what its body sees of them: one program for each group.
+//! Groups the functions of a clause by what the body uses of them: one program per group.
 //!
 //! ```text
 //! uprobe:libcuda:cuMem* { @ = sum(args.bytesize) }

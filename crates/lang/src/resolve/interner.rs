@@ -1,4 +1,4 @@
-//! Names that the kernel side knows as small integers: each text once per kind, ids in order of first use.
+//! Names that programs in the kernel handle as small integers: one id per text and kind, in order of first use.
 
 use rustc_hash::FxHashMap;
 

@@ -1,8 +1,7 @@
-//! From attach points as written to places in files: `uprobe:libcuda:cuMem*` becomes a list of sites, grouped by what
-//! the body sees there.
+//! Attach points as written to sites in files: `uprobe:libcuda:cuMem*` becomes a list of sites, grouped by what the body uses.
 //!
 //! ```text
-//! ProbeSpec -> providers (which kind) -> pattern (which functions) -> probes (sites) -> layout (one group per program)
+//! ProbeSpec -> providers (kind) -> pattern (functions) -> functions (sites) -> grouping (one group per program)
 //! ```
 //!
 //! Not here: types of expressions (`check`), files and symbols of this machine (the catalog).

@@ -1,4 +1,4 @@
-//! The kinds of attach point: one table, which also says what of bpftrace is not here.
+//! Providers: one table of the kinds of attach points, with the kinds of bpftrace that are not supported.
 
 use crate::hir::Counter;
 

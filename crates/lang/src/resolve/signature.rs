@@ -1,4 +1,4 @@
-//! What is known of a function's call: from the CUDA tables, or from the debug information of its file.
+//! The signature of a probed function, from the CUDA tables or from the debug information of its file.
 
 use std::fmt;
 use std::sync::Arc;

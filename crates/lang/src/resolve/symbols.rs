@@ -1,4 +1,4 @@
-//! The symbols of a file by name: a script asks for dozens of functions of a library that has thousands of names.
+//! Index of a file's symbols by name: a script may name dozens of functions of a library with thousands of symbols.
 
 use crate::catalog::Function;
 

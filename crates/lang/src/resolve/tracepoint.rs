@@ -1,4 +1,4 @@
-//! Tracepoints of the kernel: which ones a pattern means, and what a body sees of their records.
+//! Tracepoints of the kernel: those that a pattern matches, and the fields of their records.
 
 use crate::catalog::{Catalog, RecordField, RecordKind, Tracepoint};
 use crate::diagnostics::Diagnostics;

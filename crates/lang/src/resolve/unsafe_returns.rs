@@ -1,11 +1,11 @@
-//! Functions that look at where they return to. A return probe puts another address there, so that a program does something
-//! else while they are traced, or dies: a pattern leaves them out, and who names one is warned.
+//! Functions that read their own return address. A return probe replaces that address, so that the program misbehaves or crashes
+//! while it is traced: a pattern skips these functions, and a probe that names one gets a warning.
 //!
 //! ```text
 //! uretprobe:libc:*        all but dlsym, _setjmp, ...
 //! ```
 //!
-//! Facts: tried with glibc 2.36 and GCC 12's libgcc on Linux 6.18. Not tried, but the same by what they are: setjmp, sigsetjmp,
+//! Facts: tried with glibc 2.36 and GCC 12's libgcc on Linux 6.18. Not tried, but the same by their nature: setjmp, sigsetjmp,
 //! dlmopen, __cxa_rethrow, _Unwind_Resume, _Unwind_Resume_or_Rethrow.
 
 use crate::diagnostics::Diagnostics;

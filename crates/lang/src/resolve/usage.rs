@@ -1,4 +1,4 @@
-//! What a clause asks of the call it sits on. Functions that differ in nothing of this share a program.
+//! What a clause uses of the probed call. Functions that do not differ in it share a program.
 
 use rustc_hash::FxHashSet;
 

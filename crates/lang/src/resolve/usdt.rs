@@ -1,7 +1,7 @@
-//! `usdt:TARGET:PROVIDER:NAME`: places that a program's author marked for tracers.
+//! `usdt:TARGET:PROVIDER:NAME`: static tracepoints in user programs.
 //!
-//! A marker is an instruction that does nothing, and a note in the file that says where it is and where the values are that
-//! it passes on. One name may stand at several places, with the values elsewhere at each: see `layout`.
+//! A marker is a nop instruction and a note in the file with its address and the locations of its arguments. One name may be at
+//! several addresses, with different locations of arguments at each: see `grouping`.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Places in a script. A span is a pair of byte offsets; a source turns it into lines and columns.
+//! Positions in a script. A span is a pair of byte offsets; a source converts it to lines and columns.
 
 /// Half-open range of bytes in one source.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
-//! The script as written. Nothing is resolved: names are text, types are what the user spelled.
+//! The syntax tree: the script as written. Names are text, types are spellings.
 //!
-//! Each variant shows the text that makes it. Every node has its span.
+//! Each variant shows the text that it is parsed from. Every node has its span.
 
 use crate::source::span::{Span, Spanned};
 use std::collections::HashMap;

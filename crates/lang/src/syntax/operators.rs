@@ -1,4 +1,4 @@
-//! The infix operators: how each is written and how tightly it binds. Read by the parser and the printer.
+//! The infix operators: spelling and precedence. Used by the parser and the printer.
 
 use crate::syntax::ast::BinaryOp;
 use crate::syntax::ast::BinaryOp::*;

@@ -1,4 +1,4 @@
-//! Walks over the tree of a script that may change what they see.
+//! Visitors of the syntax tree that may change it.
 
 use crate::syntax::ast::{
     Block, CType, Declarator, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart, Stmt, StmtKind,

@@ -1,4 +1,4 @@
-//! Where the members of a C struct lie, as the System V ABI has it (x86-64 and arm64 alike for what is needed here).
+//! Offsets of the members of a C struct by the System V ABI, which is the same for x86-64 and arm64 in the cases used here.
 //!
 //! ```text
 //! struct { char a; int b; int c : 3; int d : 30; }     a 0, b 4, c 8 bits 0..3, d 12 bits 0..30; size 16

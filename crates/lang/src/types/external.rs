@@ -1,8 +1,8 @@
-//! Types that the script does not declare: those of the CUDA tables and of debug information become types of the program.
+//! Types from outside of the script: those of the CUDA tables and of debug information become types of the program.
 //!
-//! They enter it when something uses them, level by level: a pointer in a struct is only a pointer until a script follows
-//! it. Each unit of a program declares its types anew; structs that are alike are one here, so that functions of several
-//! units share a program and a map.
+//! A type enters the program when something uses it, level by level: a pointer in a struct stays opaque until a script follows it.
+//! Every compilation unit declares its types anew. Equal structs are merged here, so that functions of several units share a
+//! program and a map.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Types: from the CUDA tables and from spellings to those of the checked program; how two types meet; how a type reads.
+//! Types: from the CUDA tables and from spellings to types of the checked program; common types of two operands; printed forms.
 //!
-//! Enums and structs enter the program when something uses them, so a script that prints one result carries one enum.
+//! Enums and structs enter the program when something uses them, so that a script that prints one result carries one enum.
 
 pub(crate) mod c_layout;
 pub mod external;

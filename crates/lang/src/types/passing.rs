@@ -1,4 +1,4 @@
-//! How arguments travel, as far as that follows from their types alone: System V AMD64 ABI 3.2.3, "Classification".
+//! How arguments are passed, as far as their types determine it: System V AMD64 ABI 3.2.3, "Classification".
 //!
 //! ```text
 //! struct { long a; int b; }       two integer registers, or two words of the stack
@@ -6,7 +6,7 @@
 //! struct { char text[24]; }       the stack
 //! ```
 //!
-//! Not here: which registers those are, and who gets them (`codegen`'s `abi`).
+//! Not here: assignment of the registers to arguments (`codegen`'s `abi`).
 
 use crate::hir::{Field, Struct, Type};
 use std::sync::Arc;

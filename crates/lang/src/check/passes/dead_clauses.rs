@@ -1,14 +1,14 @@
-//! Leaves out what can do nothing: mostly what an option of the script has switched off.
+//! Removes clauses without effect, mostly those that an option of the script has switched off.
 //!
 //! ```text
 //! cuda:launch / getopt("devices", false) / { @[device] = count() }    nothing without `--devices`: not attached
 //! cuda:launch { if (getopt("devices", false)) { @[device] = count() } }    likewise
 //! ```
 //!
-//! A test has a verdict all the same, and a bench a time.
+//! A test has a verdict even with an empty body, and a bench has a time: both are kept.
 //!
-//! Then also what listens for them: who asks for no kernel's name need not hear of any. A body that is written empty stays,
-//! as somebody wants the attach point itself.
+//! Clauses that only collect data for a removed clause are removed as well, such as those that record names of kernels. A body
+//! that is empty in the source is kept, since the user wants the attach point itself.
 
 use crate::builtins::assert::truth;
 use crate::check::stmt::changes;

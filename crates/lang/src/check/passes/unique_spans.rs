@@ -1,14 +1,14 @@
-//! One call, one span: where several clauses would send one for the same call, the first in the script does.
+//! One span per call: if several clauses would emit a span for the same call, the first one in the script does.
 //!
 //! ```text
 //! cuda:launch { span(kernel = kernel_name(args.kernel)) }    these functions' spans
 //! uretprobe:libcuda:cu* { span() }                           those of all others
 //! ```
 //!
-//! Attach points decide, not conditions: a call whose clause has a condition that does not hold has no span. A clause that
-//! does nothing else is not attached to functions whose spans are others'.
+//! Attach points decide, not conditions: a call has no span if the predicate of its first clause is false. A clause that
+//! does nothing else is not attached to functions whose spans another clause emits.
 //!
-//! A moment lies in the span of the call at whose begin or end it is said, or else in that of the call around.
+//! A moment is placed in the span of the call at whose entry or return it is recorded, otherwise in the span of the enclosing call.
 
 use crate::hir::visit::{inner, inner_mut};
 use crate::hir::{

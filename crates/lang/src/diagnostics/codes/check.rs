@@ -1,4 +1,4 @@
-//! What the findings of this stage mean.
+//! Codes of the checker: `E02xx`.
 
 use crate::diagnostics::Code;
 

@@ -1,4 +1,4 @@
-//! Codes of what is wrong with forms.
+//! Codes of the expansions: `E003x`.
 
 use crate::diagnostics::Code;
 

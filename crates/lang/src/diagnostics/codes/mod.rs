@@ -1,7 +1,7 @@
-//! What each error code means: the text behind `--explain E0102`.
+//! Explanations of the error codes: the text of `--explain E0102`.
 //!
-//! Codes are stable: a retired one is not used again. `E00xx` come from the parser, `E003x` from forms, `E01xx` from resolving probes,
-//! `E02xx` from checking types. The words of a single finding are at its place in the stage; here is the rule it breaks.
+//! Codes are stable: a retired code is not used again. `E00xx` come from the parser, `E003x` from expansions, `E01xx` from
+//! resolving probes, `E02xx` from checking. The stage has the text of a single diagnostic; this table has the rule behind it.
 
 use crate::diagnostics::Code;
 use crate::diagnostics::codes::syntax::SYNTAX;

@@ -1,4 +1,4 @@
-//! Script to the same script in even style: what `cudatrace fmt` writes.
+//! The formatter, `cudatrace fmt`: rewrites a script in a uniform style.
 //!
 //! ```text
 //! BEGIN{$x=1;print( $x )}  // why      ->      BEGIN {
@@ -7,11 +7,10 @@
 //!                                              } // why
 //! ```
 //!
-//! Only blanks, line ends and `;` change. Comments stay where they are, groups of lines stay apart, a clause of several lines
-//! has an empty line before and behind it, a line end inside of a
-//! statement is kept, and a block of one statement that stands on one line stays there if it fits. Words come from the
-//! grammar (`tokens`), the rules about blanks are in `spacing`; a form that neither knows gets blanks between its words and
-//! a line for each entry of its braces. The result is read again: if it means anything else, it is not given out.
+//! Only blanks, line ends and `;` change. Comments stay, and so do blank lines between groups. A clause of several lines has a blank
+//! line before and after it. A line end inside a statement is kept, and a block of one statement on one line stays on one line if
+//! it fits. Tokens come from the grammar (`tokens`), the rules for blanks from `spacing`. Syntax that neither covers gets blanks
+//! between its tokens and one line per entry of its braces. The result is parsed again and discarded if its tree differs.
 
 mod spacing;
 mod tokens;

@@ -1,4 +1,4 @@
-//! Where blanks stand, and where a line may end: by word, in tables. Between two words that no table names stands a blank.
+//! Rules for blanks and line breaks, by token, in tables. The default between two tokens is a blank.
 
 use super::tokens::Token;
 use crate::syntax::parse::Rule;

@@ -1,7 +1,7 @@
-//! The words of a script that is right, with what the formatter wants to know of each, and the comments between them.
+//! The tokens of a valid script with the properties that the formatter needs, and the comments between them.
 //!
-//! Words are the leaves of the grammar's tree. Marks that the grammar writes as bare text (the parentheses of a cast, a
-//! dot) are found between the leaves.
+//! Tokens are the leaves of the grammar's tree. Punctuation that the grammar matches as literal text (the parentheses of a cast, a
+//! dot) is found between the leaves.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

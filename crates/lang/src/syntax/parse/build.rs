@@ -1,8 +1,8 @@
-//! Pairs of the grammar to nodes of the AST.
+//! Parse tree of the grammar to syntax tree.
 //!
-//! Each function takes the pair of the rule that it is named after. Mistakes that the grammar lets through on purpose
-//! (floats, an assignment as a condition, a target that cannot be assigned to) are reported here, where they can be
-//! named; the node is then a hole, and the script is refused in the end.
+//! Each function takes the pair of the rule that it is named after. Mistakes that the grammar accepts on purpose (floats, an
+//! assignment as a condition, an invalid target of an assignment) are reported here with a specific message. The node is then
+//! a placeholder, and the script is refused.
 
 use super::literal::{self, Problem};
 use super::{MAX_DEPTH, Pair, Rule, depth, position};

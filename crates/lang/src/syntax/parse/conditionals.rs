@@ -6,8 +6,8 @@
 //! #endif                                   (blank)
 //! ```
 //!
-//! Directives and the lines that they leave out become blanks, so every span stays right. `#define NAME value` and `#include`
-//! stay for the grammar. Names without a value exist here only.
+//! Directives and excluded lines become blanks, so that every span stays valid. `#define NAME value` and `#include` are left for the
+//! grammar. Names without a value exist only here.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! Room for the grammar's recursion. Pest can look at the stack at each of its steps, which takes a third of the time that a
-//! script takes to be read; here is made sure beforehand that there is enough.
+//! Stack space for the recursive parser. Pest can check the stack at each step, which takes a third of the parse time; this module
+//! checks the nesting depth once, before parsing.
 
 use pest::Parser as _;
 use pest::iterators::Pairs;

@@ -1,7 +1,7 @@
-//! Words for what pest could not read: "expected X, found Y", in the language's own terms.
+//! Messages for syntax errors: "expected X, found Y", in terms of the language.
 //!
-//! Pest knows the furthest place that it came to, and the rules that it tried there. The causes that lie elsewhere (a
-//! string, comment or bracket without its end) are looked for first, since what pest then expects is beside the point.
+//! Pest reports the furthest position that it reached, and the rules that it tried there. Causes elsewhere (an unterminated
+//! string, comment or bracket) are checked first, since they make pest's position meaningless.
 
 use super::tokens::{self, Kind, Token};
 use super::{Rule, expected, foreign_syntax, position};

@@ -1,8 +1,8 @@
-//! Habits from other languages, and what to write here instead: one table, consulted where the grammar gives up.
+//! Syntax of other languages, and what to write instead: one table, used where the grammar fails.
 //!
-//! A row has the shape of the words around the place, which is `^`: `let ^ WORD` is `let x`. Words in capitals stand for
-//! kinds of words, `..` for anything from the beginning of the statement on, `START` for that beginning itself. The first row
-//! that fits is taken.
+//! A row is a pattern of the tokens around the position, which is `^`: `let ^ WORD` matches `let x`. Words in capitals match
+//! classes of tokens, `..` matches anything from the start of the statement, `START` is that start itself. The first matching
+//! row wins.
 
 use super::tokens::{self, Kind, Token};
 use crate::builtins::table;

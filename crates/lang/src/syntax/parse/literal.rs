@@ -1,6 +1,6 @@
-//! What number-like words and quoted strings stand for.
+//! Literals: values of numbers and quoted strings.
 //!
-//! The grammar takes whatever begins like a number as one word; here it is read or refused with a reason.
+//! The grammar accepts any token that begins like a number; this module parses it or reports what is wrong with it.
 
 use crate::syntax::ast::ExprKind;
 

@@ -1,4 +1,4 @@
-//! What is wrong with a text that the grammar refuses, before it has words.
+//! A syntax error before it has a message.
 
 /// A mistake that has been reported.
 #[derive(Copy, Clone, Debug)]

@@ -1,10 +1,10 @@
-//! Text to AST: a pest grammar reads, `build` turns its pairs into nodes, `explain` words what went wrong.
+//! Text to syntax tree: a pest grammar parses, `build` converts its pairs to nodes, `errors` writes the messages.
 //!
-//! Positional parameters are replaced here: `$1` is a number if it looks so, else a string; an unset one is 0.
-//! Not here: whether names exist, types, what a provider wants of its parts.
+//! Positional parameters are substituted here: `$1` is a number if it looks like one, else a string; an unset one is 0.
+//! Not here: whether names exist, types, the parts of a probe.
 //!
-//! After a mistake the parser goes on at the next statement or clause (`recover`), so that one run reports all of them.
-//! Time is linear in the length of the script, and nesting is limited rather than the stack exhausted.
+//! After a mistake the parser continues at the next statement or clause (`recover`), so that one run reports all of them.
+//! Time is linear in the length of the script. Nesting is limited, so that the stack cannot overflow.
 
 mod build;
 mod condition;

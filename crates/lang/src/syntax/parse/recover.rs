@@ -1,7 +1,7 @@
-//! Where to go on after a mistake: at the next statement, in the body of a clause whose head is wrong, at the next item.
+//! Error recovery: continues at the next statement, in the body of a clause whose head is wrong, or at the next item.
 //!
-//! The broken part is overwritten with blanks and the item is read again, so places in it stay right and the grammar needs
-//! no rules for mistakes. What is left out is chosen so that the rest does not look wrong for want of it:
+//! The broken part is overwritten with blanks and the item is parsed again. Spans stay valid and the grammar needs no rules for
+//! mistakes. The blanked part is chosen so that the rest is not an error as a consequence:
 //!
 //! ```text
 //! BEGIN { $x = ; if $y = = 2 { print(1.5) } else { } }

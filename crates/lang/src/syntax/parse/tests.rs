@@ -1,4 +1,4 @@
-//! Properties over a corpus, and the limits. What single scripts parse to is in `tests/golden/parse`.
+//! Properties over a corpus, and the limits. Golden files for single scripts are in `tests/golden/parse`.
 
 use super::*;
 use crate::syntax::print::{dump, print};

@@ -1,7 +1,6 @@
-//! Words of a script that does not parse: enough to name what was found, to match brackets, and to tell where an item
-//! begins.
+//! Tokens of a script that does not parse: enough to name the unexpected token, match brackets, and find where an item begins.
 //!
-//! Not used for scripts that are right; the grammar reads those. Any text is cut into tokens here, also a broken one.
+//! Not used for valid scripts, which the grammar parses. Any text can be split into tokens.
 
 /// What a token is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Pairs to types: spellings in casts, `let`, `sizeof`, and C declarations.
+//! Types in the parse tree: spellings in casts, `let`, `sizeof`, and C declarations.
 
 use super::build::Builder;
 use super::{Pair, Rule};

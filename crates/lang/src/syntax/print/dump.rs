@@ -1,5 +1,5 @@
-//! The AST as an indented tree, one node a line: what `-d ast` prints. Every part of a node but its place is shown, so
-//! two scripts have the same tree exactly if they have the same AST apart from places.
+//! The syntax tree as an indented text, one node per line: the output of `-d ast`. All parts of a node but its span are printed, so
+//! that two scripts have the same text exactly if their trees are equal apart from spans.
 
 use super::{path_text, print_expr, quoted, type_text};
 use crate::syntax::ast::*;

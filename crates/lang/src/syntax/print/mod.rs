@@ -1,7 +1,7 @@
-//! AST to text: [`print`] writes a script in canonical form, [`dump`] a tree of its nodes.
+//! Syntax tree to text: [`print`] writes a script in canonical form, [`dump`] a tree of its nodes.
 //!
-//! Canonical: one probe a line, four blanks a level, braces, brackets only where precedence asks for them. Reading the
-//! text again gives the same tree; positional parameters have become literals already.
+//! Canonical form: one probe per line, four blanks per level, parentheses only where precedence requires them. Parsing the output
+//! gives the same tree; positional parameters are literals already.
 //! ```text
 //! BEGIN<print((1+2)*3)>      ->      BEGIN {
 //!                                        print((1 + 2) * 3);
