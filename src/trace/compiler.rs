@@ -239,7 +239,7 @@ impl<'a> Compiler<'a> {
     /// Names of the script's tests or benches.
     fn trials(&self, kind: Trial) -> Vec<&str> {
         let of_kind = |probe: &&ast::ProbeSpec| match providers::find(&probe.provider.node) {
-            Found::Known(provider) => Trial::of(provider.kind) == Some(kind),
+            Found::Known(provider) => provider.kind.trial() == Some(kind),
             _ => false,
         };
         let probes = self.clauses().flat_map(|clause| &clause.probes).filter(of_kind);

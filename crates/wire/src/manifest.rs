@@ -288,10 +288,20 @@ pub enum Attach {
 /// What a body is tried for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trial {
-    /// Whether it is right: it runs once.
+    /// `test:NAME`: whether it is right. It runs once.
     Test,
-    /// How long it takes: it runs often.
+    /// `bench:NAME`: how long it takes. It runs often.
     Bench,
+}
+
+impl Trial {
+    /// As scripts and options write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Trial::Test => "test",
+            Trial::Bench => "bench",
+        }
+    }
 }
 
 /// Which side of a call a program is for.
@@ -407,12 +417,23 @@ pub enum EventKind {
 /// What a record for the sinks of `--export` is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Export {
-    /// A call with start and duration.
+    /// `span`: a call with start and duration.
     Span,
-    /// A moment.
+    /// `event`: a moment.
     Instant,
-    /// A number that changes with time.
+    /// `counter`: a number that changes with time.
     Counter,
+}
+
+impl Export {
+    /// As scripts write it.
+    pub fn function(self) -> &'static str {
+        match self {
+            Export::Span => "span",
+            Export::Instant => "event",
+            Export::Counter => "counter",
+        }
+    }
 }
 
 /// A value that a record for the sinks has without the script's doing.
@@ -436,7 +457,7 @@ pub enum Hidden {
     Comm,
     /// `retval`
     Result,
-    /// A name that is not always the same.
+    /// A name that is no literal.
     Name,
     /// A counter's number.
     Number,
@@ -445,26 +466,41 @@ pub enum Hidden {
 /// What becomes of a formatted text.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// Said as an error of the script.
+    /// `errorf`: an error of the script, with its place.
     Error,
-    /// Said as a warning of the script.
+    /// `warnf`: a warning of the script, with its place.
     Warning,
-    /// The path of a file to print.
+    /// `cat`: the path of a file to print.
     Cat,
-    /// A shell command whose output is printed.
+    /// `system`: a shell command whose output is printed.
     System,
-    /// Words, printed as a line.
+    /// `join`: words, printed as a line.
     Join,
-    /// A line that the reader keeps for [`EventKind::Rows`]: the weight, an int64, is the first of the values.
+    /// `row`: a line that the reader keeps for [`EventKind::Rows`]. The weight, an int64, is the first of the values.
     Row,
-    /// A text for people, which formats for programs leave out.
+    /// `heading`: a text for people, which formats for programs leave out.
     Heading,
+}
+
+impl Message {
+    /// As scripts write it.
+    pub fn function(self) -> &'static str {
+        match self {
+            Message::Error => "errorf",
+            Message::Warning => "warnf",
+            Message::Cat => "cat",
+            Message::System => "system",
+            Message::Join => "join",
+            Message::Row => "row",
+            Message::Heading => "heading",
+        }
+    }
 }
 
 /// Part of a printf format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Piece {
-    /// Text.
+    /// Text, `%%` already one `%`.
     Text(Vec<u8>),
     /// `%-8d`
     Directive(Directive),
@@ -489,13 +525,13 @@ pub struct Directive {
     pub precision: Option<u32>,
     /// Bytes of the length (`hh`: 1, `h`: 2, others: 8); 0 without one.
     pub length: u8,
-    /// The value is a register of unknown type: an `int` is its lower half.
+    /// The value is a register of unknown type, such as `arg0`: an `int` is its lower half.
     pub register: bool,
     /// `d i u x X o c p s r`
     pub conversion: char,
 }
 
-/// Tables of names.
+/// Tables of names; an id indexes the table of its kind. Ids are per name, not per attach point.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// `func`
@@ -507,21 +543,25 @@ pub struct Names {
 }
 
 impl Names {
-    /// The name with this id, if there is one.
-    pub fn get(&self, kind: NameKind, id: u32) -> Option<&str> {
-        let table = match kind {
+    /// The table of a kind.
+    pub fn table(&self, kind: NameKind) -> &[String] {
+        match kind {
             NameKind::Func => &self.funcs,
             NameKind::Api => &self.apis,
             NameKind::Probe => &self.probes,
-        };
-        table.get(id as usize).map(String::as_str)
+        }
+    }
+
+    /// The name with this id, if there is one.
+    pub fn get(&self, kind: NameKind, id: u32) -> Option<&str> {
+        self.table(kind).get(id as usize).map(String::as_str)
     }
 }
 
 /// How a map is exported as a metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
-    /// The script says that it is one.
+    /// `metric @m = { ... }` is in the script.
     pub declared: bool,
     /// As OpenTelemetry writes names, `gpu.cuda.memory.copies`; empty: made from the map's.
     pub name: String,
@@ -529,7 +569,7 @@ pub struct Metric {
     pub unit: String,
     /// What it is, in words; empty: nothing is known.
     pub help: String,
-    /// A name for each part of the key.
+    /// A name for each part of the key; those that are not declared come from the first use.
     pub labels: Vec<String>,
     /// What its values are; none: as the map's aggregation says.
     pub kind: Option<MetricKind>,

@@ -99,41 +99,41 @@ impl Storage {
 /// An aggregation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Agg {
-    /// Number of samples.
+    /// `count()`: number of samples.
     Count,
-    /// Their sum.
+    /// `sum(n)`
     Sum {
         /// Samples are signed.
         signed: bool,
     },
-    /// The smallest.
+    /// `min(n)`: the smallest.
     Min {
         /// Samples are signed.
         signed: bool,
     },
-    /// The largest.
+    /// `max(n)`: the largest.
     Max {
         /// Samples are signed.
         signed: bool,
     },
-    /// Their mean, rounded to zero.
+    /// `avg(n)`: their mean, rounded to zero.
     Avg {
         /// Samples are signed.
         signed: bool,
     },
-    /// Count, mean and sum.
+    /// `stats(n)`: count, mean and sum.
     Stats {
         /// Samples are signed.
         signed: bool,
     },
-    /// Powers of two in 2^bits parts each.
+    /// `hist(n, bits)`: powers of two in 2^bits parts each.
     Hist {
         /// 0..=5
         bits: u8,
-        /// The samples are added up, too.
+        /// The samples are added up, too. The code generator decides it; a checked script has `false`.
         summed: bool,
     },
-    /// Equal steps.
+    /// `lhist(n, min, max, step)`: equal steps.
     LHist {
         /// Lower end.
         min: i64,
@@ -141,10 +141,10 @@ pub enum Agg {
         max: i64,
         /// Width.
         step: i64,
-        /// The samples are added up, too.
+        /// As in [`Agg::Hist`].
         summed: bool,
     },
-    /// A value for each of the last intervals.
+    /// `tseries(n, interval, count, "sum")`: a value for each of the last intervals.
     TSeries {
         /// ns of the boot clock.
         interval: u64,
@@ -172,12 +172,26 @@ pub enum Keeps {
     Avg,
 }
 
+impl Keeps {
+    /// All, as scripts write them; the last sample is kept where nothing is written.
+    pub const NAMES: [(&'static str, Keeps); 4] =
+        [("avg", Keeps::Avg), ("max", Keeps::Max), ("min", Keeps::Min), ("sum", Keeps::Sum)];
+}
+
 /// Words of an interval: one more than its number since boot (0: none yet), samples, value, time of the last sample.
 pub const SERIES_WORDS: u32 = 4;
 /// Stands for the number of an interval while its words are made ready.
 pub const SERIES_CLAIMED: u64 = u64::MAX;
 
 impl Agg {
+    /// The same; histograms add their samples up, or do not.
+    pub fn with_sums(mut self, sums: bool) -> Agg {
+        if let Agg::Hist { summed, .. } | Agg::LHist { summed, .. } = &mut self {
+            *summed = sums;
+        }
+        self
+    }
+
     /// Words (u64) of a cell.
     pub fn words(&self) -> u32 {
         match self {

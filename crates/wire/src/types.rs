@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the program writes as a small integer and the reader prints as text.
+/// What the BPF program writes as a small integer and the reader prints as text.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NameKind {
-    /// `func`
+    /// `func`: the symbol that was hit.
     Func,
-    /// `api`
+    /// `api`: its family's name.
     Api,
-    /// `probe`
+    /// `probe`: `uprobe:PATH:SYMBOL`.
     Probe,
 }
 
@@ -87,47 +87,71 @@ pub enum Type {
     Either(Vec<Type>),
 }
 
-/// What a number stands for.
+/// What a number stands for, found when it is printed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Lookup {
-    /// Process: its name.
+    /// `comm(pid)`: name of a process.
     Comm,
-    /// Errno: its words.
+    /// `strerror(n)`: words for an errno.
     Error,
-    /// Signal: its name.
+    /// `signal_name(n)`: `Killed`.
     Signal,
-    /// System call: its name.
+    /// `syscall_name(n)`: `openat`.
     Syscall,
-    /// User id: login name.
+    /// `username(uid)`: login name.
     User,
-    /// Cgroup id: its path.
+    /// `cgroup_path(id)`: path under the mounted hierarchy.
     CgroupPath,
-    /// Six bytes of an Ethernet address, the first in the lowest: with colons.
+    /// `macaddr(bytes)`: `00:16:3e:4f:00:01`, of six bytes, the first in the lowest.
     Mac,
-    /// Address in the kernel: its symbol.
+    /// `ksym(address)`: symbol in the kernel.
     Ksym,
-    /// Bytes, as people read them.
+    /// `size_text(bytes)`: `1.5 MiB`.
     Size,
-    /// Nanoseconds, as people read them.
+    /// `time_text(ns)`: `12.3 us`.
     Time,
-    /// Number of a kernel's name: demangled and short.
+    /// `kernel_name(h)`: of the number of a name, demangled and short.
     Kernel,
-    /// Number of a kernel's name: demangled.
+    /// `kernel_name(h, full)`: of the number of a name, demangled.
     KernelFull,
-    /// Number of a kernel's name: as the driver knows it.
+    /// `kernel_name(h, mangled)`: of the number of a name, as the driver has it.
     KernelMangled,
-    /// Number of a device's UUID: the UUID.
+    /// `device_uuid`: of the number of a UUID.
     DeviceUuid,
-    /// Domain, bus, device and function of PCI in 16, 8, 5 and 3 bits: `0000:1b:00.0`.
+    /// `device_pci`: `0000:1b:00.0`, of domain, bus, device and function of PCI in 16, 8, 5 and 3 bits.
     DevicePci,
-    /// Result of a call of the driver: what it means.
+    /// `error_text(e)` of a `CUresult`.
     DriverResult,
-    /// Result of a call of the runtime: likewise.
+    /// `error_text(e)` of a `cudaError_t`.
     RuntimeResult,
-    /// Bits of a `float`: the number.
+    /// What `float *` points to: of its bits.
     Float,
-    /// Bits of a `double`: the number.
+    /// What `double *` points to: of its bits.
     Double,
+}
+
+impl Lookup {
+    /// As scripts write it.
+    pub fn function(self) -> &'static str {
+        match self {
+            Lookup::Comm => "comm",
+            Lookup::Error => "strerror",
+            Lookup::Float => "float",
+            Lookup::Double => "double",
+            Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled => "kernel_name",
+            Lookup::DeviceUuid => "device_uuid",
+            Lookup::DevicePci => "device_pci",
+            Lookup::DriverResult | Lookup::RuntimeResult => "error_text",
+            Lookup::Signal => "signal_name",
+            Lookup::Syscall => "syscall_name",
+            Lookup::User => "username",
+            Lookup::CgroupPath => "cgroup_path",
+            Lookup::Mac => "macaddr",
+            Lookup::Ksym => "ksym",
+            Lookup::Size => "size_text",
+            Lookup::Time => "time_text",
+        }
+    }
 }
 
 /// A C struct.

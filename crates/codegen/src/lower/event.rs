@@ -9,9 +9,9 @@ use super::{Cx, index_at, walk};
 use crate::bpf::helper;
 use crate::ir::{Cmp, Operand, VReg, Width};
 use lang::Span;
-use lang::hir::{self, Expr};
+use lang::hir::Expr;
 use wire::layout::{RECORD_CPU, RECORD_EVENT, RECORD_THREAD, RECORD_TIME, Record};
-use wire::manifest::{Directive, Event, EventKind, Export, Hidden, Message, Piece};
+use wire::manifest::{Event, EventKind, Export, Hidden, Message, Piece};
 use wire::{CounterKind, Type};
 
 impl Cx<'_> {
@@ -22,85 +22,27 @@ impl Cx<'_> {
     }
 }
 
-/// `printf`'s format as the reader has it.
-pub(super) fn format(pieces: &[hir::Piece]) -> Vec<Piece> {
-    let piece = |piece: &hir::Piece| match *piece {
-        hir::Piece::Text(ref text) => Piece::Text(text.clone()),
-        hir::Piece::Directive {
-            left,
-            plus,
-            space,
-            alternate,
-            zero,
-            width,
-            precision,
-            length,
-            register,
-            conversion,
-        } => Piece::Directive(Directive {
-            left,
-            plus,
-            space,
-            alternate,
-            zero,
-            width,
-            precision,
-            length,
-            register,
-            conversion,
-        }),
-    };
-    pieces.iter().map(piece).collect()
-}
-
 /// What the reader must know of a record for the sinks.
 pub(super) fn exported(
-    what: hir::Export,
+    what: Export,
     name: Option<&[u8]>,
-    hidden: &[(hir::Hidden, Expr)],
+    hidden: &[(Hidden, Expr)],
     fields: &[(String, Expr)],
 ) -> EventKind {
-    let what = match what {
-        hir::Export::Span => Export::Span,
-        hir::Export::Instant => Export::Instant,
-        hir::Export::Counter => Export::Counter,
-    };
-    let kind = |hidden: hir::Hidden| match hidden {
-        hir::Hidden::Start => Hidden::Start,
-        hir::Hidden::BootStart => Hidden::BootStart,
-        hir::Hidden::Duration => Hidden::Duration,
-        hir::Hidden::ParentStart => Hidden::ParentStart,
-        hir::Hidden::Func => Hidden::Func,
-        hir::Hidden::Api => Hidden::Api,
-        hir::Hidden::Probe => Hidden::Probe,
-        hir::Hidden::Comm => Hidden::Comm,
-        hir::Hidden::Result => Hidden::Result,
-        hir::Hidden::Name => Hidden::Name,
-        hir::Hidden::Number => Hidden::Number,
-    };
     EventKind::Export {
         what,
         name: name.map(|name| String::from_utf8_lossy(name).into_owned()),
-        hidden: hidden.iter().map(|(hidden, _)| kind(*hidden)).collect(),
+        hidden: hidden.iter().map(|(hidden, _)| *hidden).collect(),
         keys: fields.iter().map(|(key, _)| key.clone()).collect(),
     }
 }
 
 impl Body<'_, '_> {
     /// `errorf(format, ...)` and its like, with the column behind it if it is on one line.
-    pub(super) fn message(&mut self, what: hir::Message, pieces: &[hir::Piece]) -> EventKind {
+    pub(super) fn message(&mut self, what: Message, format: &[Piece]) -> EventKind {
         let [first, last] = [self.span.start, self.span.end].map(|at| self.cx.src.line_column(at));
         let end_column = if first.0 == last.0 { last.1 } else { 0 };
-        let what = match what {
-            hir::Message::Error => Message::Error,
-            hir::Message::Warning => Message::Warning,
-            hir::Message::Cat => Message::Cat,
-            hir::Message::System => Message::System,
-            hir::Message::Join => Message::Join,
-            hir::Message::Row => Message::Row,
-            hir::Message::Heading => Message::Heading,
-        };
-        EventKind::Message { what, end_column, format: format(pieces) }
+        EventKind::Message { what, end_column, format: format.to_vec() }
     }
 
     /// Sends a record with these values.

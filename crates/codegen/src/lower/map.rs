@@ -11,7 +11,7 @@ use super::{
 use crate::bpf::helper;
 use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
 use lang::hir::{self, BinaryOp, Expr, ExprKind, MapId, StmtKind, Type, Yields};
-use wire::map::{Agg, Keeps, Map, MapValue, Storage};
+use wire::map::{Agg, Map, MapValue, Storage};
 use wire::{CounterKind, layout};
 
 /// bpf_map_update_elem: only if the key is new.
@@ -87,7 +87,7 @@ impl Cx<'_> {
         let key = self.wire_types(&map.key);
         let value = match &map.value {
             hir::MapValue::Plain(ty) => MapValue::Plain(self.wire_type(ty)),
-            hir::MapValue::Agg(agg) => MapValue::Agg(wire_agg(agg, self.options.sums)),
+            hir::MapValue::Agg(agg) => MapValue::Agg(agg.clone().with_sums(self.options.sums)),
         };
         let symbol = symbol(id, &map.name);
         let scalar =
@@ -200,33 +200,6 @@ fn symbol(id: MapId, name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let symbol: String = format!("m{}_{name}", id.0).chars().map(plain).collect();
     symbol.chars().take(15).collect()
-}
-
-fn wire_keeps(keeps: hir::Keeps) -> Keeps {
-    match keeps {
-        hir::Keeps::Last => Keeps::Last,
-        hir::Keeps::Sum => Keeps::Sum,
-        hir::Keeps::Min => Keeps::Min,
-        hir::Keeps::Max => Keeps::Max,
-        hir::Keeps::Avg => Keeps::Avg,
-    }
-}
-
-/// The same, as the layout of its cells knows it; `summed` histograms add their samples up.
-pub fn wire_agg(agg: &hir::Agg, summed: bool) -> Agg {
-    match *agg {
-        hir::Agg::Count => Agg::Count,
-        hir::Agg::Sum { signed } => Agg::Sum { signed },
-        hir::Agg::Min { signed } => Agg::Min { signed },
-        hir::Agg::Max { signed } => Agg::Max { signed },
-        hir::Agg::Avg { signed } => Agg::Avg { signed },
-        hir::Agg::Stats { signed } => Agg::Stats { signed },
-        hir::Agg::Hist { bits } => Agg::Hist { bits, summed },
-        hir::Agg::LHist { min, max, step } => Agg::LHist { min, max, step, summed },
-        hir::Agg::TSeries { interval, count, keeps, signed } => {
-            Agg::TSeries { interval, count, keeps: wire_keeps(keeps), signed }
-        }
-    }
 }
 
 /// The atomic operation for an operator, if there is one; subtraction adds the negative.

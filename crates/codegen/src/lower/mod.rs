@@ -43,7 +43,6 @@ mod storage;
 mod string;
 mod walk;
 
-pub use map::wire_agg;
 pub use storage::StackShare;
 
 use crate::ir::{self, MapDef, MapRef};
@@ -55,8 +54,8 @@ use lang::{Source, Span};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use wire::Type;
 use wire::manifest::{self, Manifest};
-use wire::{NameKind, Type};
 
 /// Lowers a checked program. The manifest begins with all that of `options.base`.
 pub fn lower(
@@ -280,13 +279,13 @@ impl<'p> Cx<'p> {
             hir::Type::Pointer(_) => Type::Pointer,
             hir::Type::Str(capacity) => Type::Str(*capacity),
             hir::Type::Tuple(parts) => Type::Tuple(self.wire_types(&**parts)),
-            hir::Type::Name(kind) => Type::Name(name_kind(*kind)),
+            hir::Type::Name(kind) => Type::Name(*kind),
             hir::Type::Usym => Type::Usym,
             hir::Type::Stack { user, limit, mode } => {
-                Type::Stack { map: self.stack_map(*user, *limit), mode: stack_mode(*mode) }
+                Type::Stack { map: self.stack_map(*user, *limit), mode: *mode }
             }
             hir::Type::Timestamp(format) => Type::Timestamp(format.clone()),
-            hir::Type::Lookup(lookup) => Type::Lookup(wire_lookup(*lookup)),
+            hir::Type::Lookup(lookup) => Type::Lookup(*lookup),
             hir::Type::Buf(capacity) => Type::Buf(*capacity),
             hir::Type::Inet => Type::Inet,
             hir::Type::Either(parts) => Type::Either(self.wire_types(&**parts)),
@@ -380,13 +379,8 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
         let file = manifest::File { id: file.id.0, path: file.path.clone() };
         index_or_push(&mut manifest.files, file);
     }
-    let names = &program.names;
-    manifest.names = manifest::Names {
-        funcs: names.funcs.clone(),
-        apis: names.apis.clone(),
-        probes: names.probes.clone(),
-    };
-    manifest.metrics = program.maps.iter().map(metric).collect();
+    manifest.names = program.names.clone();
+    manifest.metrics = program.maps.iter().map(|map| map.metric.clone()).collect();
     let by_process = (0u32..).zip(&program.maps).filter(|(_, map)| map.by_process);
     manifest.by_process = by_process.map(|(at, _)| at).collect();
     manifest.pid_filter = options.pid_filter;
@@ -401,16 +395,6 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
     manifest.truncation_trailer = program.config.str_trunc_trailer.clone();
     manifest.ring_bytes = program.config.ring_bytes;
     manifest
-}
-
-fn metric(map: &hir::Map) -> manifest::Metric {
-    let hir::Metric { declared, name, unit, help, labels, kind, divisor } = map.metric.clone();
-    let kind = kind.map(|kind| match kind {
-        hir::MetricKind::Counter => manifest::MetricKind::Counter,
-        hir::MetricKind::UpDownCounter => manifest::MetricKind::UpDownCounter,
-        hir::MetricKind::Gauge => manifest::MetricKind::Gauge,
-    });
-    manifest::Metric { declared, name, unit, help, labels, kind, divisor }
 }
 
 /// Index of `item` in `list`, which it joins if it is not there yet.
@@ -440,47 +424,4 @@ fn index_at<T: PartialEq>(list: &mut Vec<T>, known: &mut ByPlace, place: manifes
         list.push(item);
         list.len() as u32 - 1
     })
-}
-
-fn name_kind(kind: hir::NameKind) -> NameKind {
-    match kind {
-        hir::NameKind::Func => NameKind::Func,
-        hir::NameKind::Api => NameKind::Api,
-        hir::NameKind::Probe => NameKind::Probe,
-    }
-}
-
-/// The same, as the reader of records knows it.
-pub fn wire_lookup(lookup: hir::Lookup) -> wire::types::Lookup {
-    match lookup {
-        hir::Lookup::Comm => wire::types::Lookup::Comm,
-        hir::Lookup::Kernel => wire::types::Lookup::Kernel,
-        hir::Lookup::KernelFull => wire::types::Lookup::KernelFull,
-        hir::Lookup::KernelMangled => wire::types::Lookup::KernelMangled,
-        hir::Lookup::DeviceUuid => wire::types::Lookup::DeviceUuid,
-        hir::Lookup::DevicePci => wire::types::Lookup::DevicePci,
-        hir::Lookup::Error => wire::types::Lookup::Error,
-        hir::Lookup::Float => wire::types::Lookup::Float,
-        hir::Lookup::Double => wire::types::Lookup::Double,
-        hir::Lookup::DriverResult => wire::types::Lookup::DriverResult,
-        hir::Lookup::RuntimeResult => wire::types::Lookup::RuntimeResult,
-        hir::Lookup::Signal => wire::types::Lookup::Signal,
-        hir::Lookup::Syscall => wire::types::Lookup::Syscall,
-        hir::Lookup::User => wire::types::Lookup::User,
-        hir::Lookup::Mac => wire::types::Lookup::Mac,
-        hir::Lookup::Ksym => wire::types::Lookup::Ksym,
-        hir::Lookup::CgroupPath => wire::types::Lookup::CgroupPath,
-        hir::Lookup::Size => wire::types::Lookup::Size,
-        hir::Lookup::Time => wire::types::Lookup::Time,
-    }
-}
-
-fn stack_mode(mode: hir::StackMode) -> wire::types::StackMode {
-    match mode {
-        hir::StackMode::Bpftrace => wire::types::StackMode::Bpftrace,
-        hir::StackMode::Perf => wire::types::StackMode::Perf,
-        hir::StackMode::Raw => wire::types::StackMode::Raw,
-        hir::StackMode::Folded => wire::types::StackMode::Folded,
-        hir::StackMode::BuildId => wire::types::StackMode::BuildId,
-    }
 }

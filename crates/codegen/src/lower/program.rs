@@ -9,7 +9,7 @@ use super::{Cx, abi, entry_return, walk};
 use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
-use lang::hir::{Attach, Counter, Expr, ExprKind, Probe, Signature, Site, Stmt, StmtKind, Trial};
+use lang::hir::{Attach, Counter, Expr, ExprKind, Probe, Signature, Site, Stmt, StmtKind};
 use wire::manifest::{self, Side};
 
 impl<'p> Cx<'p> {
@@ -23,12 +23,8 @@ impl<'p> Cx<'p> {
                 self.timer_or_hook(probe, "signal", "raw_tp", attach);
             }
             Attach::Trial { kind, name } => {
-                let (word, kind) = match kind {
-                    Trial::Test => ("test", manifest::Trial::Test),
-                    Trial::Bench => ("bench", manifest::Trial::Bench),
-                };
-                let attach = manifest::Attach::Trial { kind, name: name.clone() };
-                self.timer_or_hook(probe, word, "raw_tp", attach);
+                let attach = manifest::Attach::Trial { kind: *kind, name: name.clone() };
+                self.timer_or_hook(probe, kind.word(), "raw_tp", attach);
             }
             Attach::Interval { period_ns } => {
                 let attach = manifest::Attach::Interval { period_ns: *period_ns };

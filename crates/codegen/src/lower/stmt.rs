@@ -28,7 +28,7 @@ impl<'p> Body<'_, 'p> {
             StmtKind::Exit { code } => self.exit(code),
             StmtKind::Printf { format, args } => {
                 let args: Vec<&Expr> = args.iter().collect();
-                self.event(EventKind::Printf { format: event::format(format) }, &args);
+                self.event(EventKind::Printf { format: format.clone() }, &args);
             }
             StmtKind::Message { what, format, args } => {
                 let args: Vec<&Expr> = args.iter().collect();

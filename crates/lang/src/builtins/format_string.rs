@@ -3,7 +3,7 @@
 //! Grammar: `%[-][+][space][#][0][width][.precision][length]conversion`. A `*` is parsed and ignored.
 //! Not here: whether the arguments match the directives, and which of them are registers (`check`).
 
-use crate::hir::Piece;
+use crate::hir::{Directive, Piece};
 
 /// A directive that is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +50,11 @@ const MAX_WIDTH: u32 = 4096;
 /// Splits a format into text and directives.
 ///
 /// ```
-/// use lang::hir::Piece;
+/// use lang::hir::{Directive, Piece};
 /// let pieces = lang::builtins::format_string::parse_format(b"100%% of %-8s").unwrap();
 /// assert_eq!(pieces[0], Piece::Text(b"100% of ".to_vec()));
-/// assert!(matches!(pieces[1], Piece::Directive { left: true, width: 8, conversion: 's', .. }));
+/// let padded = Directive { left: true, width: 8, conversion: 's', ..Directive::default() };
+/// assert_eq!(pieces[1], Piece::Directive(padded));
 /// ```
 pub fn parse_format(text: &[u8]) -> Result<Vec<Piece>, FormatError> {
     let mut pieces = Vec::new();
@@ -150,36 +151,24 @@ fn unknown(letter: u8) -> String {
 
 fn directive(text: &[u8], offset: usize) -> Result<(Piece, usize), FormatError> {
     let mut cursor = Cursor { rest: &text[1..], offset };
-    let [mut left, mut plus, mut space, mut alternate, mut zero] = [false; 5];
+    let mut directive = Directive::default();
     loop {
         match cursor.rest.first() {
-            Some(b'-') => left = true,
-            Some(b'+') => plus = true,
-            Some(b' ') => space = true,
-            Some(b'#') => alternate = true,
-            Some(b'0') => zero = true,
+            Some(b'-') => directive.left = true,
+            Some(b'+') => directive.plus = true,
+            Some(b' ') => directive.space = true,
+            Some(b'#') => directive.alternate = true,
+            Some(b'0') => directive.zero = true,
             Some(b'*') => {}
             _ => break,
         }
         cursor.rest = &cursor.rest[1..];
     }
-    let width = cursor.number()?.unwrap_or(0);
-    let precision = if cursor.take(b".") { Some(cursor.number()?.unwrap_or(0)) } else { None };
-    let length = LENGTHS.iter().find(|(text, _)| cursor.take(text)).map_or(0, |(_, bytes)| *bytes);
-    let conversion = cursor.conversion()?;
-    let piece = Piece::Directive {
-        left,
-        plus,
-        space,
-        alternate,
-        zero,
-        width,
-        precision,
-        length,
-        register: false,
-        conversion,
-    };
-    Ok((piece, text.len() - cursor.rest.len()))
+    directive.width = cursor.number()?.unwrap_or(0);
+    directive.precision = if cursor.take(b".") { Some(cursor.number()?.unwrap_or(0)) } else { None };
+    directive.length = LENGTHS.iter().find(|(text, _)| cursor.take(text)).map_or(0, |(_, bytes)| *bytes);
+    directive.conversion = cursor.conversion()?;
+    Ok((Piece::Directive(directive), text.len() - cursor.rest.len()))
 }
 
 #[cfg(test)]
@@ -193,18 +182,7 @@ mod tests {
     }
 
     fn plain(conversion: char, length: u8) -> Piece {
-        Piece::Directive {
-            left: false,
-            plus: false,
-            space: false,
-            alternate: false,
-            zero: false,
-            width: 0,
-            precision: None,
-            length,
-            register: false,
-            conversion,
-        }
+        Piece::Directive(Directive { length, conversion, ..Directive::default() })
     }
 
     #[test]
@@ -234,7 +212,7 @@ mod tests {
         let piece = one("%-+ #012.5ld");
         assert_eq!(
             piece,
-            Piece::Directive {
+            Piece::Directive(Directive {
                 left: true,
                 plus: true,
                 space: true,
@@ -245,7 +223,7 @@ mod tests {
                 length: 8,
                 register: false,
                 conversion: 'd'
-            }
+            })
         );
     }
 

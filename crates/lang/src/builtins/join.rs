@@ -7,7 +7,7 @@
 
 use crate::check::Checker;
 use crate::hir::make::is_unknown;
-use crate::hir::{Message, Piece, Stmt, StmtKind, Type};
+use crate::hir::{Directive, Message, Piece, Stmt, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::{BinaryOp, Block, Name, StmtKind as AstStmt, TypeName, UnaryOp};
@@ -50,26 +50,9 @@ impl Checker<'_> {
         if self.diags.has_errors() {
             return;
         }
-        let format = texts.iter().map(|_| plain()).collect();
+        let text = Piece::Directive(Directive { conversion: 's', ..Directive::default() });
+        let format = vec![text; texts.len()];
         out.push(Stmt { kind: StmtKind::Message { what: Message::Join, format, args: texts }, span });
-    }
-}
-
-/// `%s`
-fn plain() -> Piece {
-    let (left, plus, space, alternate, zero) = (false, false, false, false, false);
-    let (width, precision, length, register) = (0, None, 0, false);
-    Piece::Directive {
-        left,
-        plus,
-        space,
-        alternate,
-        zero,
-        width,
-        precision,
-        length,
-        register,
-        conversion: 's',
     }
 }
 

@@ -219,7 +219,7 @@ impl Checker<'_> {
 /// Notes in each directive whether its value is a register of unknown type.
 fn mark_registers(pieces: &mut [Piece], registers: &[bool]) {
     let marks = pieces.iter_mut().filter_map(|piece| match piece {
-        Piece::Directive { register, .. } => Some(register),
+        Piece::Directive(directive) => Some(&mut directive.register),
         Piece::Text(_) => None,
     });
     marks.zip(registers).for_each(|(mark, register)| *mark = *register);
@@ -227,7 +227,7 @@ fn mark_registers(pieces: &mut [Piece], registers: &[bool]) {
 
 fn conversions(pieces: &[Piece]) -> Vec<char> {
     let conversion = |piece: &Piece| match piece {
-        Piece::Directive { conversion, .. } => Some(*conversion),
+        Piece::Directive(directive) => Some(directive.conversion),
         Piece::Text(_) => None,
     };
     pieces.iter().filter_map(conversion).collect()

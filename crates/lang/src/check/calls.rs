@@ -97,9 +97,9 @@ impl Checker<'_> {
             "max" => Agg::Max { signed },
             "avg" => Agg::Avg { signed },
             "stats" => Agg::Stats { signed },
-            "hist" => Agg::Hist { bits: self.hist_bits(args) },
+            "hist" => Agg::Hist { bits: self.hist_bits(args), summed: false },
             "tseries" => self.series(args, signed),
-            _ => self.linear(args).unwrap_or(Agg::LHist { min: 0, max: 1, step: 1 }),
+            _ => self.linear(args).unwrap_or(Agg::LHist { min: 0, max: 1, step: 1, summed: false }),
         };
         if self.builtin_call(name, args, e.span).is_none() {
             return Some((agg, Some(unknown(e.span))));
@@ -171,6 +171,6 @@ impl Checker<'_> {
             self.error("E0222", width.span, message).help("use a larger step");
             return None;
         }
-        Some(Agg::LHist { min, max, step })
+        Some(Agg::LHist { min, max, step, summed: false })
     }
 }

@@ -13,6 +13,9 @@ use crate::catalog::{File, FileId, Place};
 use crate::source::span::Span;
 pub use crate::syntax::ast::BinaryOp;
 use std::sync::Arc;
+pub use wire::manifest::{Directive, Export, Hidden, Message, Metric, MetricKind, Names, Piece, Trial};
+pub use wire::map::{Agg, Keeps};
+pub use wire::types::{Lookup, NameKind, StackMode};
 
 /// A checked script.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,39 +73,6 @@ pub struct VarId(pub u32);
 /// Index into one of the tables of [`Names`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub u32);
-
-/// What the BPF program writes as a small integer and the reader prints as text.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum NameKind {
-    /// `func`: the symbol that was hit.
-    Func,
-    /// `api`: its family's name.
-    Api,
-    /// `probe`: `uprobe:PATH:SYMBOL`.
-    Probe,
-}
-
-/// Tables of names; a [`NameId`] indexes the table of its kind. Ids are per name, not per attach point.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Names {
-    /// `func`
-    pub funcs: Vec<String>,
-    /// `api`
-    pub apis: Vec<String>,
-    /// `probe`
-    pub probes: Vec<String>,
-}
-
-impl Names {
-    /// The table of a kind.
-    pub fn table(&self, kind: NameKind) -> &[String] {
-        match kind {
-            NameKind::Func => &self.funcs,
-            NameKind::Api => &self.apis,
-            NameKind::Probe => &self.probes,
-        }
-    }
-}
 
 /// The type of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -168,89 +138,6 @@ impl Type {
     pub const U32: Type = Type::Int { bytes: 4, signed: false };
     /// `int32`
     pub const I32: Type = Type::Int { bytes: 4, signed: true };
-}
-
-/// What a number stands for, found when it is printed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Lookup {
-    /// `comm(pid)`: name of a process.
-    Comm,
-    /// `strerror(n)`: words for an errno.
-    Error,
-    /// `signal_name(n)`: `Killed`.
-    Signal,
-    /// `syscall_name(n)`: `openat`.
-    Syscall,
-    /// `username(uid)`: login name.
-    User,
-    /// `cgroup_path(id)`: path under the mounted hierarchy.
-    CgroupPath,
-    /// `macaddr(bytes)`: `00:16:3e:4f:00:01`.
-    Mac,
-    /// `ksym(address)`: symbol in the kernel.
-    Ksym,
-    /// `size_text(bytes)`: `1.5 MiB`.
-    Size,
-    /// `time_text(ns)`: `12.3 us`.
-    Time,
-    /// `error_text(e)` of a `CUresult`.
-    DriverResult,
-    /// `error_text(e)` of a `cudaError_t`.
-    RuntimeResult,
-    /// What `float *` points to: of its bits.
-    Float,
-    /// What `double *` points to: of its bits.
-    Double,
-    /// `kernel_name(h)`: of a name's number, demangled and short.
-    Kernel,
-    /// `kernel_name(h, full)`: demangled.
-    KernelFull,
-    /// `kernel_name(h, mangled)`: as the driver knows it.
-    KernelMangled,
-    /// `device_uuid`: of a UUID's number.
-    DeviceUuid,
-    /// `device_pci`: of an address of PCI as a number.
-    DevicePci,
-}
-
-impl Lookup {
-    /// As scripts write it.
-    pub fn function(self) -> &'static str {
-        match self {
-            Lookup::Comm => "comm",
-            Lookup::Error => "strerror",
-            Lookup::Float => "float",
-            Lookup::Double => "double",
-            Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled => "kernel_name",
-            Lookup::DeviceUuid => "device_uuid",
-            Lookup::DevicePci => "device_pci",
-            Lookup::DriverResult | Lookup::RuntimeResult => "error_text",
-            Lookup::Signal => "signal_name",
-            Lookup::Syscall => "syscall_name",
-            Lookup::User => "username",
-            Lookup::CgroupPath => "cgroup_path",
-            Lookup::Mac => "macaddr",
-            Lookup::Ksym => "ksym",
-            Lookup::Size => "size_text",
-            Lookup::Time => "time_text",
-        }
-    }
-}
-
-/// How a stack prints.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum StackMode {
-    /// 8 spaces and `symbol+offset`.
-    #[default]
-    Bpftrace,
-    /// Tab, hex address, `symbol+offset`, `(file)`.
-    Perf,
-    /// Hex addresses.
-    Raw,
-    /// `main;work;cuLaunchKernel`: outermost first, on one line, for flame graphs.
-    Folded,
-    /// Build id and place in the file, for symbolisers elsewhere.
-    BuildId,
 }
 
 /// The source that declares a struct or an enum.
@@ -339,36 +226,6 @@ pub struct Map {
     pub span: Span,
 }
 
-/// How a map is exported as a metric.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Metric {
-    /// `metric @m = { ... }` is in the script.
-    pub declared: bool,
-    /// `gpu.cuda.memory.copies`; empty: made from the map's.
-    pub name: String,
-    /// `By`; empty: none.
-    pub unit: String,
-    /// In words; empty: unknown.
-    pub help: String,
-    /// A name for each part of the key; those that are not declared come from the first use.
-    pub labels: Vec<String>,
-    /// What its values are, if the map does not tell.
-    pub kind: Option<MetricKind>,
-    /// Values are divided by it; 0 counts as 1.
-    pub divisor: u64,
-}
-
-/// What the values of a metric are.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// They never fall.
-    Counter,
-    /// They rise and fall, and sums of them mean something.
-    UpDownCounter,
-    /// They rise and fall.
-    Gauge,
-}
-
 /// What a cell of a map holds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MapValue {
@@ -376,84 +233,6 @@ pub enum MapValue {
     Plain(Type),
     /// `@x = count()`
     Agg(Agg),
-}
-
-/// An aggregation; cells are per CPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Agg {
-    /// `count()`
-    Count,
-    /// `sum(n)`; `signed` is that of its arguments.
-    Sum {
-        /// Signed sum.
-        signed: bool,
-    },
-    /// `min(n)`
-    Min {
-        /// Signed order.
-        signed: bool,
-    },
-    /// `max(n)`
-    Max {
-        /// Signed order.
-        signed: bool,
-    },
-    /// `avg(n)`
-    Avg {
-        /// Signed sum.
-        signed: bool,
-    },
-    /// `stats(n)`
-    Stats {
-        /// Signed sum.
-        signed: bool,
-    },
-    /// `hist(n, bits)`
-    Hist {
-        /// Each power of two has 2^bits parts, 0..=5.
-        bits: u8,
-    },
-    /// `lhist(n, min, max, step)`
-    LHist {
-        /// Lower end.
-        min: i64,
-        /// Upper end.
-        max: i64,
-        /// Width of a bucket.
-        step: i64,
-    },
-    /// `tseries(n, interval, count, "sum")`
-    TSeries {
-        /// ns.
-        interval: u64,
-        /// Intervals kept.
-        count: u32,
-        /// What an interval keeps of its samples.
-        keeps: Keeps,
-        /// Signed samples.
-        signed: bool,
-    },
-}
-
-/// What an interval of a `tseries` keeps of its samples.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Keeps {
-    /// The last one.
-    Last,
-    /// Their sum.
-    Sum,
-    /// The smallest.
-    Min,
-    /// The largest.
-    Max,
-    /// Their mean, rounded to zero.
-    Avg,
-}
-
-impl Keeps {
-    /// All, as scripts write them; the last sample is kept where nothing is written.
-    pub const NAMES: [(&'static str, Keeps); 4] =
-        [("avg", Keeps::Avg), ("max", Keeps::Max), ("min", Keeps::Min), ("sum", Keeps::Sum)];
 }
 
 /// Parameters and result of a probed function as the body sees them.
@@ -582,15 +361,6 @@ pub enum Attach {
     Entry(Vec<Site>),
     /// `uretprobe:...`. `Param`, `Arg` and `Duration` mean the values that the call had at entry.
     Return(Vec<Site>),
-}
-
-/// What a body is tried for.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Trial {
-    /// `test:NAME`: whether it is right.
-    Test,
-    /// `bench:NAME`: how long it takes.
-    Bench,
 }
 
 /// One function to probe.
@@ -787,119 +557,6 @@ pub enum StmtKind {
     Zero(MapId),
     /// `time(format)`
     Time(String),
-}
-
-/// What a record for the sinks is.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Export {
-    /// `span`: a call.
-    Span,
-    /// `event`: a moment.
-    Instant,
-    /// `counter`: a number that changes with time.
-    Counter,
-}
-
-impl Export {
-    /// As scripts write it.
-    pub fn function(self) -> &'static str {
-        match self {
-            Export::Span => "span",
-            Export::Instant => "event",
-            Export::Counter => "counter",
-        }
-    }
-}
-
-/// What a record for the sinks has without the script's doing.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Hidden {
-    /// Start of the call, monotonic ns.
-    Start,
-    /// Start that the script gives, boot-clock ns.
-    BootStart,
-    /// ns
-    Duration,
-    /// Start of the call that it lies in, monotonic ns; 0 if there is none.
-    ParentStart,
-    /// `func`
-    Func,
-    /// `api`
-    Api,
-    /// `probe`
-    Probe,
-    /// `comm`
-    Comm,
-    /// `retval`
-    Result,
-    /// A name that is no literal.
-    Name,
-    /// A counter's number.
-    Number,
-}
-
-/// What becomes of a formatted text.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Message {
-    /// `errorf`: an error of the script's own, with its place.
-    Error,
-    /// `warnf`: a warning, likewise.
-    Warning,
-    /// `cat`: the path of a file to print.
-    Cat,
-    /// `system`: a shell command whose output is printed.
-    System,
-    /// `join`: a line of words.
-    Join,
-    /// `row`: a line that is kept for `rows`; its weight, an int64, is the first of the values.
-    Row,
-    /// `heading`: a text for people.
-    Heading,
-}
-
-impl Message {
-    /// As scripts write it.
-    pub fn function(self) -> &'static str {
-        match self {
-            Message::Error => "errorf",
-            Message::Warning => "warnf",
-            Message::Cat => "cat",
-            Message::System => "system",
-            Message::Join => "join",
-            Message::Row => "row",
-            Message::Heading => "heading",
-        }
-    }
-}
-
-/// Part of a printf format.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
-    /// Text, `%%` already one `%`.
-    Text(Vec<u8>),
-    /// `%-8d`
-    Directive {
-        /// `-`
-        left: bool,
-        /// `+`
-        plus: bool,
-        /// blank
-        space: bool,
-        /// `#`
-        alternate: bool,
-        /// `0`
-        zero: bool,
-        /// Minimal width in characters.
-        width: u32,
-        /// Digits at least.
-        precision: Option<u32>,
-        /// Bytes of the length (`hh`: 1, `h`: 2, others: 8); 0 without one.
-        length: u8,
-        /// The value is a register of unknown type, such as `arg0`: an `int` is its lower half.
-        register: bool,
-        /// `d i u x X o c p s r`
-        conversion: char,
-    },
 }
 
 /// An expression.

@@ -435,8 +435,8 @@ fn aggregation(agg: &Agg) -> String {
         Agg::Max { signed } => format!("max({})", sign(signed)),
         Agg::Avg { signed } => format!("avg({})", sign(signed)),
         Agg::Stats { signed } => format!("stats({})", sign(signed)),
-        Agg::Hist { bits } => format!("hist({bits})"),
-        Agg::LHist { min, max, step } => format!("lhist({min}, {max}, {step})"),
+        Agg::Hist { bits, .. } => format!("hist({bits})"),
+        Agg::LHist { min, max, step, .. } => format!("lhist({min}, {max}, {step})"),
         Agg::TSeries { interval, count, keeps, signed } => {
             format!("tseries({}, {count} of {interval} ns, {keeps:?})", sign(signed))
         }
@@ -444,42 +444,30 @@ fn aggregation(agg: &Agg) -> String {
 }
 
 fn piece(piece: &Piece) -> String {
-    match piece {
-        Piece::Text(bytes) => bytes.escape_ascii().to_string().replace('%', "%%"),
-        Piece::Directive {
-            left,
-            plus,
-            space,
-            alternate,
-            zero,
-            width,
-            precision,
-            length,
-            register,
-            conversion,
-        } => {
-            let mut text = String::from("%");
-            let flags = [(*left, '-'), (*plus, '+'), (*space, ' '), (*alternate, '#'), (*zero, '0')];
-            text.extend(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag));
-            if *width > 0 {
-                let _ = write!(text, "{width}");
-            }
-            if let Some(precision) = precision {
-                let _ = write!(text, ".{precision}");
-            }
-            text.push_str(match length {
-                1 => "hh",
-                2 => "h",
-                8 => "l",
-                _ => "",
-            });
-            text.push(*conversion);
-            if *register {
-                text.push_str("{register}");
-            }
-            text
-        }
+    let d = match piece {
+        Piece::Text(bytes) => return bytes.escape_ascii().to_string().replace('%', "%%"),
+        Piece::Directive(directive) => directive,
+    };
+    let mut text = String::from("%");
+    let flags = [(d.left, '-'), (d.plus, '+'), (d.space, ' '), (d.alternate, '#'), (d.zero, '0')];
+    text.extend(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag));
+    if d.width > 0 {
+        let _ = write!(text, "{}", d.width);
     }
+    if let Some(precision) = d.precision {
+        let _ = write!(text, ".{precision}");
+    }
+    text.push_str(match d.length {
+        1 => "hh",
+        2 => "h",
+        8 => "l",
+        _ => "",
+    });
+    text.push(d.conversion);
+    if d.register {
+        text.push_str("{register}");
+    }
+    text
 }
 /// `metric x.duration s labels a, b / 1000`
 fn metric(metric: &Metric) -> String {

@@ -58,25 +58,6 @@ pub struct Resolved<'a> {
     pub asks_around: bool,
 }
 
-impl Trial {
-    /// That of a kind of attach point.
-    pub fn of(kind: ProviderKind) -> Option<Trial> {
-        match kind {
-            ProviderKind::Test => Some(Trial::Test),
-            ProviderKind::Bench => Some(Trial::Bench),
-            _ => None,
-        }
-    }
-
-    /// As scripts and options write it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Trial::Test => "test",
-            Trial::Bench => "bench",
-        }
-    }
-}
-
 /// Finds the sites of all clauses and groups them.
 pub fn resolve<'a>(
     script: &'a ast::Script,
@@ -123,7 +104,7 @@ pub fn resolve<'a>(
 /// Refuses a script of nothing but tests and benches that is run without `--test` or `--bench`.
 fn refuse_trials_alone(found: &[(u32, &ast::Clause, Usage, Vec<spot::Spot>)], diags: &mut Diagnostics) {
     let trial = |spec: &ast::ProbeSpec| match providers::find(&spec.provider.node) {
-        providers::Found::Known(provider) => Trial::of(provider.kind),
+        providers::Found::Known(provider) => provider.kind.trial(),
         _ => None,
     };
     let mut specs = found.iter().flat_map(|(_, clause, ..)| &clause.probes);

@@ -1,6 +1,6 @@
 //! Providers: one table of the kinds of attach points, with the kinds of bpftrace that are not supported.
 
-use crate::hir::Counter;
+use crate::hir::{Counter, Trial};
 
 /// A kind that works.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,17 @@ pub enum ProviderKind {
     Usdt,
     /// `cuda:alloc`, `cudart:alloc`
     Cuda,
+}
+
+impl ProviderKind {
+    /// Whether it is a test or a bench.
+    pub fn trial(self) -> Option<Trial> {
+        match self {
+            ProviderKind::Test => Some(Trial::Test),
+            ProviderKind::Bench => Some(Trial::Bench),
+            _ => None,
+        }
+    }
 }
 
 /// A row of the table of providers.

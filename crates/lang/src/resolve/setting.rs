@@ -69,7 +69,7 @@ pub enum Run {
 impl Run {
     /// Whether attach points of a kind take part; those of trials by their name.
     pub(super) fn takes(&self, kind: ProviderKind, name: &str) -> bool {
-        match (self, Trial::of(kind)) {
+        match (self, kind.trial()) {
             (Run::Everything, _) => true,
             (Run::Traces, trial) => trial.is_none(),
             (Run::Trials { kind: wanted, names }, Some(trial)) => {

@@ -4,8 +4,7 @@ use super::value::Val;
 use super::{Later, Meaning, Run};
 use crate::outcome::{Signal, Trouble, Value, What};
 use crate::world::Moment;
-use lang::hir::{Expr, ExprKind, MapId, Piece, Stmt, StmtKind, VarId};
-use wire::manifest;
+use lang::hir::{Expr, ExprKind, MapId, Stmt, StmtKind, VarId};
 
 /// Where control goes next.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -71,11 +70,11 @@ impl Meaning<'_> {
             }
             StmtKind::Message { what, format, args } => {
                 let values = self.formatted(run, args);
-                run.queue.push(Later::Say(What::Message(message(*what), pieces(format), values)));
+                run.queue.push(Later::Say(What::Message(*what, format.clone(), values)));
             }
             StmtKind::Printf { format, args } => {
                 let values = self.formatted(run, args);
-                run.queue.push(Later::Say(What::Printf(pieces(format), values)));
+                run.queue.push(Later::Say(What::Printf(format.clone(), values)));
             }
             StmtKind::Rows { top, none } => {
                 run.queue.push(Later::Say(What::Rows(*top, none.clone())));
@@ -174,47 +173,4 @@ impl Meaning<'_> {
         }
         Flow::Next
     }
-}
-
-fn message(what: lang::hir::Message) -> manifest::Message {
-    match what {
-        lang::hir::Message::Error => manifest::Message::Error,
-        lang::hir::Message::Warning => manifest::Message::Warning,
-        lang::hir::Message::Cat => manifest::Message::Cat,
-        lang::hir::Message::System => manifest::Message::System,
-        lang::hir::Message::Join => manifest::Message::Join,
-        lang::hir::Message::Row => manifest::Message::Row,
-        lang::hir::Message::Heading => manifest::Message::Heading,
-    }
-}
-
-/// A format as the manifest has it.
-fn pieces(format: &[Piece]) -> Vec<manifest::Piece> {
-    let piece = |piece: &Piece| match piece.clone() {
-        Piece::Text(text) => manifest::Piece::Text(text),
-        Piece::Directive {
-            left,
-            plus,
-            space,
-            alternate,
-            zero,
-            width,
-            precision,
-            length,
-            register,
-            conversion,
-        } => manifest::Piece::Directive(manifest::Directive {
-            left,
-            plus,
-            space,
-            alternate,
-            zero,
-            width,
-            precision,
-            length,
-            register,
-            conversion,
-        }),
-    };
-    format.iter().map(piece).collect()
 }

@@ -6,7 +6,6 @@ use super::value::{Val, key_bytes};
 use crate::outcome::{Cell, Contents, Trouble, Value, merge};
 use crate::recency::Recency;
 use crate::series;
-use codegen::lower::wire_agg;
 use lang::hir::{Map, MapId, MapValue, Program, Type};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,7 +35,7 @@ impl Table {
     pub fn new(map: &Map, sums: bool) -> Table {
         let agg = match &map.value {
             MapValue::Plain(_) => None,
-            MapValue::Agg(agg) => Some(wire_agg(agg, sums)),
+            MapValue::Agg(agg) => Some(agg.clone().with_sums(sums)),
         };
         // A map without key has its one cell.
         let recent = (map.evicts && !map.key.is_empty()).then(RefCell::default);

@@ -2,7 +2,6 @@
 
 use super::{Meaning, abi};
 use crate::outcome::Value;
-use codegen::lower::wire_lookup;
 use lang::hir::{self, Program, Type};
 use lang::types::passing::float_of;
 use wire::layout;
@@ -132,7 +131,7 @@ fn wire_type(ty: &Type, structs: &[hir::Struct]) -> wire::Type {
         Type::Usym => wire::Type::Usym,
         Type::Stack { .. } => wire::Type::Stack { map: 0, mode: Default::default() },
         Type::Timestamp(format) => wire::Type::Timestamp(format.clone()),
-        Type::Lookup(what) => wire::Type::Lookup(wire_lookup(*what)),
+        Type::Lookup(what) => wire::Type::Lookup(*what),
         Type::Buf(capacity) => wire::Type::Buf(*capacity),
         Type::Void => panic!("the checker keeps {ty:?} out of keys"),
     }
@@ -193,7 +192,7 @@ impl Meaning<'_> {
                 Value::Name(self.program.names.table(*kind)[*n as usize].clone())
             }
             (Val::Num(n), Type::Timestamp(format)) => Value::Timestamp(*n as u64, format.clone()),
-            (Val::Num(n), Type::Lookup(what)) => Value::Lookup(wire_lookup(*what), *n),
+            (Val::Num(n), Type::Lookup(what)) => Value::Lookup(*what, *n),
             (Val::Str(text), _) => Value::Str(text.clone()),
             (Val::Buf(bytes), _) => Value::Buf(bytes.clone()),
             (Val::Tuple(parts), Type::Tuple(types)) => {
@@ -217,7 +216,7 @@ impl Meaning<'_> {
             (Val::Stack(id, tgid), Type::Stack { user, limit, mode }) => {
                 let stacks = self.stacks.get(&(*user, *limit));
                 let frames = stacks.and_then(|s| s.get(*id as usize)).cloned();
-                Value::Stack(frames, *tgid, stack_mode(*mode))
+                Value::Stack(frames, *tgid, *mode)
             }
             (value, ty) => panic!("{value:?} is no {ty:?}"),
         }
@@ -283,14 +282,4 @@ fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(word)
-}
-
-fn stack_mode(mode: hir::StackMode) -> wire::types::StackMode {
-    match mode {
-        hir::StackMode::Bpftrace => wire::types::StackMode::Bpftrace,
-        hir::StackMode::Perf => wire::types::StackMode::Perf,
-        hir::StackMode::Raw => wire::types::StackMode::Raw,
-        hir::StackMode::Folded => wire::types::StackMode::Folded,
-        hir::StackMode::BuildId => wire::types::StackMode::BuildId,
-    }
 }
