@@ -75,31 +75,12 @@ impl host::Kernel for Running {
 }
 
 /// A type as debug information has it.
-fn declared(ty: btf::Type) -> debug_info::Type {
-    let id = |at: u32| TypeId { file: KERNEL, at: at.into() };
-    let kind = match ty.kind {
-        btf::Kind::Void => debug_info::Kind::Void,
-        btf::Kind::Bool => debug_info::Kind::Bool,
-        // BTF tells `char` from numbers by its name alone.
-        btf::Kind::Int { bytes: 1, .. } if ty.name == "char" => {
-            debug_info::Kind::Int { bytes: 1, signed: true }
-        }
-        btf::Kind::Int { bytes, signed } => debug_info::Kind::Int { bytes, signed },
-        btf::Kind::Enum { bytes, signed, variants } => debug_info::Kind::Enum { bytes, signed, variants },
-        btf::Kind::Pointer(to) => debug_info::Kind::Pointer(to.map(id)),
-        btf::Kind::Array(element, count) => debug_info::Kind::Array(id(element), count),
-        btf::Kind::Other(size) => debug_info::Kind::Other { size },
-        btf::Kind::Struct { size, fields } => {
-            let field = |field: btf::Field| debug_info::Field {
-                name: field.name,
-                offset: field.offset,
-                ty: id(field.ty),
-                bits: field.bits,
-            };
-            debug_info::Kind::Struct { size, fields: fields.into_iter().map(field).collect() }
-        }
-    };
-    debug_info::Type { name: ty.name, kind }
+fn declared(mut ty: btf::Type) -> debug_info::Type {
+    // BTF tells `char` from numbers by its name alone.
+    if let (btf::Kind::Int { bytes: 1, signed }, "char") = (&mut ty.kind, ty.name.as_str()) {
+        *signed = true;
+    }
+    ty.map_ids(|at| TypeId { file: KERNEL, at: at.into() })
 }
 
 /// A field that somebody asked for.

@@ -7,6 +7,7 @@
 //! the manifest; an unknown id is counted and reported, never a panic.
 
 pub mod counter;
+pub mod debug_info;
 pub mod decode;
 pub mod features;
 pub mod layout;

@@ -49,73 +49,12 @@ pub struct Unsure {
     pub why: String,
 }
 
-/// A type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Type {
-    /// `ns::point`, the name of a typedef where the type itself has none; empty: none.
-    pub name: String,
-    /// What it is once typedefs and qualifiers are seen through.
-    pub kind: Kind,
-}
-
-/// What a type is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `void`, or what nothing is known of.
-    Void,
-    /// `bool`
-    Bool,
-    /// `long`, `char`
-    Int {
-        /// 1, 2, 4 or 8.
-        bytes: u8,
-        /// Two's complement.
-        signed: bool,
-    },
-    /// `double`; 16 bytes: `long double` of x86.
-    Float {
-        /// 4, 8 or 16.
-        bytes: u8,
-    },
-    /// `enum color`
-    Enum {
-        /// 1, 2, 4 or 8.
-        bytes: u8,
-        /// Its values are.
-        signed: bool,
-        /// Names and values, in order.
-        variants: Vec<(String, i64)>,
-    },
-    /// `T *`, `T &`; to `void`: `None`.
-    Pointer(Option<TypeId>),
-    /// A struct, class or union. Without size: only its name is known.
-    Struct {
-        /// Bytes.
-        size: u32,
-        /// Members of base classes and of unnamed members are included.
-        fields: Vec<Field>,
-    },
-    /// `T [4]`
-    Array(TypeId, u32),
-    /// What scripts have no type for, as it is called.
-    Other {
-        /// Bytes, as far as known.
-        size: u32,
-    },
-}
-
-/// A member of a struct.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Its name.
-    pub name: String,
-    /// Bytes from the start.
-    pub offset: u32,
-    /// Its type.
-    pub ty: TypeId,
-    /// A bit-field's first bit above the offset, and its number of bits.
-    pub bits: Option<(u8, u8)>,
-}
+/// A type of a file.
+pub type Type = wire::debug_info::Type<TypeId>;
+/// What a type of a file is.
+pub type Kind = wire::debug_info::Kind<TypeId>;
+/// A member of a struct of a file.
+pub type Field = wire::debug_info::Field<TypeId>;
 
 /// What gives a file debug information.
 pub const WITH_INFORMATION: &str = "compile it with `-g`, or install the package with its debug information (`-dbg`, `-dbgsym`, `-debuginfo`)";

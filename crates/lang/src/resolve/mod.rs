@@ -23,7 +23,6 @@ pub mod usdt;
 
 use crate::catalog::File;
 use crate::diagnostics::Diagnostics;
-use crate::hir::Trial;
 use crate::resolve::grouping::Attached;
 use crate::resolve::interner::Interner;
 use crate::resolve::providers::ProviderKind;

@@ -14,65 +14,12 @@ const FLAG: u32 = 1 << 31;
 /// Deeper chains of names, and of unnamed members in each other, are those of a broken file.
 const DEPTH: usize = 32;
 
-/// A type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Type {
-    /// `task_struct`; empty: it has none.
-    pub name: String,
-    /// What it is.
-    pub kind: Kind,
-}
-
-/// What a type is. Others are named by their ids.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `void`, a function.
-    Void,
-    /// `_Bool`
-    Bool,
-    /// A number.
-    Int {
-        /// 1, 2, 4 or 8.
-        bytes: u8,
-        /// Two's complement.
-        signed: bool,
-    },
-    /// `enum`
-    Enum {
-        /// 1, 2, 4 or 8.
-        bytes: u8,
-        /// Its values are.
-        signed: bool,
-        /// Names and values.
-        variants: Vec<(String, i64)>,
-    },
-    /// `T *`; to `void`: `None`.
-    Pointer(Option<u32>),
-    /// A struct or union; without members: only its name is known.
-    Struct {
-        /// Bytes.
-        size: u32,
-        /// In order.
-        fields: Vec<Field>,
-    },
-    /// `T [n]`
-    Array(u32, u32),
-    /// So many bytes of another kind: `__int128`, a floating-point number.
-    Other(u32),
-}
-
-/// A member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Its name.
-    pub name: String,
-    /// Bytes from the start.
-    pub offset: u32,
-    /// Its type.
-    pub ty: u32,
-    /// Of a bit-field: the first bit above the offset, and how many.
-    pub bits: Option<(u8, u8)>,
-}
+/// A type; others are named by their numbers.
+pub type Type = wire::debug_info::Type<u32>;
+/// What a type is.
+pub type Kind = wire::debug_info::Kind<u32>;
+/// A member of a struct.
+pub type Field = wire::debug_info::Field<u32>;
 
 /// All types of a BTF file.
 pub(crate) struct All<'b> {
@@ -150,7 +97,7 @@ impl<'b> All<'b> {
                 Kind::Struct { size: head.type_id, fields }
             }
             KIND_ENUM | KIND_ENUM64 => self.enumeration(head, *tail)?,
-            KIND_FLOAT => Kind::Other(head.type_id),
+            KIND_FLOAT => Kind::Other { size: head.type_id },
             _ => Kind::Void,
         };
         Some(Type { name: string(self.strings, named)?, kind })
@@ -161,7 +108,7 @@ impl<'b> All<'b> {
         Some(match head.type_id {
             1 if encoding & 4 != 0 => Kind::Bool,
             bytes @ (1 | 2 | 4 | 8) => Kind::Int { bytes: bytes as u8, signed: encoding & 1 != 0 },
-            bytes => Kind::Other(bytes),
+            size => Kind::Other { size },
         })
     }
 
