@@ -1,4 +1,4 @@
-//! Takes a script's own options out of the command line before ours are read.
+//! Separates a script's own options from ours on the command line.
 //!
 //! ```text
 //! cudatrace latency --top=5 -p 42        top=5 for the script, -p for us
@@ -8,7 +8,7 @@
 //! cudatrace latency --help               help of the script
 //! ```
 //!
-//! Behind the script a long option that is none of ours is the script's; before it, it is a mistake that clap names.
+//! A long option after the script that is none of ours belongs to the script. Before the script it is an error of clap.
 
 mod refuse;
 

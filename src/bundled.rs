@@ -1,4 +1,4 @@
-//! Scripts that the binary carries: `cudatrace NAME` runs `scripts/NAME.ct`.
+//! Bundled scripts: `cudatrace NAME` runs `scripts/NAME.ct`.
 
 use lang::expand::options;
 use lang::{Diagnostics, Source};

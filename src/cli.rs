@@ -1,4 +1,4 @@
-//! The command line's definitions, and which kind of thing its first word is.
+//! Definition of the command line, and classification of its first word.
 
 use clap::{ArgAction, Args, Parser, ValueEnum};
 use lang::expand::options::Given;

@@ -1,4 +1,4 @@
-//! What we say to the user on standard error: findings of the compiler, notes, errors. The script's output goes elsewhere.
+//! Messages on standard error: diagnostics of the compiler, notes, errors. Output of the script is written elsewhere.
 
 use crate::cli::{Cli, Color};
 use lang::{Diagnostics, Severity, Source};

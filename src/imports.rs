@@ -1,4 +1,4 @@
-//! The files that a script imports: beside it, by path; a folder means all scripts in it.
+//! Files that a script imports: by path, relative to the script; a folder imports all scripts in it.
 
 use crate::bundled;
 use crate::cli::Cli;

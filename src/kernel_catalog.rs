@@ -1,4 +1,4 @@
-//! What the kernel says of its tracepoints, for the catalog.
+//! The kernel's tracepoints and types, for the catalog.
 
 use lang::catalog::debug_info::TypeId;
 use lang::catalog::{KERNEL, RecordField, RecordKind, Tracepoint, debug_info};

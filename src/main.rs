@@ -1,4 +1,4 @@
-//! `cudatrace`: a scriptable tracer for CUDA. The only place that knows every crate.
+//! `cudatrace`: a scriptable tracer for CUDA. The only place that depends on every crate.
 
 mod arguments;
 mod bundled;

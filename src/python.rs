@@ -1,4 +1,4 @@
-//! Which Python a command is, by the name of its file: nothing is started.
+//! The Python version of a command, from its file name: no program is started.
 
 use std::ffi::OsString;
 use std::fs;

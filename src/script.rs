@@ -1,4 +1,4 @@
-//! Where the script's text comes from: `-e`, a file, standard input, or the binary itself.
+//! The source of the script: `-e`, a file, standard input, or a bundled script.
 
 use crate::bundled;
 use crate::cli::{self, Cli, Word};

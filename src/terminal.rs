@@ -1,4 +1,4 @@
-//! How wide the terminal is, and text that is wrapped to it.
+//! The width of the terminal, and wrapping of text.
 
 /// Columns of standard output: the terminal's, else what COLUMNS has, else 80.
 pub fn columns() -> usize {

@@ -1,4 +1,4 @@
-//! A timer that the run loop can wait for beside its other descriptors.
+//! A timer as a file descriptor that the event loop can poll.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

@@ -1,4 +1,4 @@
-//! Refuses words and options that nothing would use: to leave them out in silence would do something else than was asked for.
+//! Refuses words and options without effect: ignoring them would do something other than the user asked for.
 
 use super::{WITHOUT_EFFECT, command, plain};
 use crate::bundled;

@@ -1,11 +1,11 @@
-//! `cudatrace completion bash`, `zsh`, `fish`: what a shell reads to complete our command line; and the answers that it then asks for.
+//! `cudatrace completion bash`, `zsh`, `fish`: the shells' completion scripts, and the candidates that these query.
 //!
 //! ```text
 //! complete -o default -o nospace -C 'cudatrace completion line --' cudatrace
 //! ```
 //!
-//! Bash hands over the line and the word that it would replace, which is what stands behind the last `:` outside of quotes.
-//! In scripts and patterns it is the prompt that knows what could follow.
+//! Bash passes the line and the word that it would replace, which is the text after the last `:` outside of quotes. Scripts and
+//! patterns are completed as at the prompt.
 
 use crate::cli::{self, Cli, Subcommand};
 use crate::commands::script_help;

@@ -1,4 +1,4 @@
-//! `cudatrace doctor`: what this machine can do, and what it lacks.
+//! `cudatrace doctor`: the features of this machine, and what is missing.
 
 use crate::cli::Format;
 use crate::python;

@@ -1,4 +1,4 @@
-//! `cudatrace --explain E0105`: the rule behind a code, a script that breaks it, and the same script put right.
+//! `cudatrace --explain E0105`: the rule behind a code, a script that breaks it, and the corrected script.
 
 use crate::terminal;
 use anyhow::{Result, anyhow};

@@ -1,4 +1,4 @@
-//! `cudatrace fmt FILE...`: formats scripts where they lie; `-` is standard input to standard output. `--check` and `--diff` only look.
+//! `cudatrace fmt FILE...`: formats scripts in place; `-` formats standard input to standard output. `--check` and `--diff` write nothing.
 
 use crate::cli::Cli;
 use crate::console::Messages;

@@ -1,4 +1,4 @@
-//! `cudatrace -l PATTERN`: what can be probed, with `-v` the functions' parameters; `-l 'struct NAME'` shows a struct of the kernel.
+//! `cudatrace -l PATTERN`: lists attach points, with `-v` the parameters of functions; `-l 'struct NAME'` prints a struct of the kernel.
 
 mod structs;
 

@@ -1,4 +1,4 @@
-//! One file for each thing that the command line can do.
+//! Subcommands, one file each.
 
 pub mod completion;
 pub mod doctor;

@@ -1,5 +1,5 @@
-//! `cudatrace SCRIPT --help`: what a script answers, its own options, and what its header says of its output. The same of a
-//! subcommand.
+//! `cudatrace SCRIPT --help`: the purpose of a script, its options, and the description of its output from its header. Also the help
+//! of subcommands.
 
 use crate::cli::{self, Cli, Subcommand, Word};
 use crate::console::Messages;

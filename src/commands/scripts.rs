@@ -1,4 +1,4 @@
-//! `cudatrace scripts`: what the binary carries.
+//! `cudatrace scripts`: lists the bundled scripts.
 
 use crate::bundled::BY_QUESTION;
 use crate::{bundled, terminal};

@@ -1,4 +1,4 @@
-//! Runs a script: compile, load, attach, print until something ends it.
+//! Runs a script: compile, load, attach, print until the end of the run.
 
 use crate::cli::{Cli, Stage};
 use crate::console::Messages;

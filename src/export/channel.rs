@@ -1,7 +1,7 @@
-//! The bounded way from the reader of events to the thread of an export.
+//! The bounded channel from the reader of events to the thread of an exporter.
 //!
-//! What bounds it is the number of records, however many came together: a program that makes few calls has a batch for each.
-//! Metrics have everything that earlier ones had, so the newest replace those that wait.
+//! The bound is the number of records, not of batches: a program that makes few calls has one batch per call. Metrics are cumulative,
+//! so that the newest snapshot replaces older ones in the channel.
 
 use report::export::Record;
 use report::metrics::Family;

@@ -1,4 +1,4 @@
-//! Files that are exported to: numbered when they rotate, compressed when their name ends in `.gz`. `-` is standard output.
+//! Export to files: numbered when they rotate, compressed if the name ends in `.gz`. `-` is standard output.
 
 use super::at;
 use anyhow::Result;

@@ -1,12 +1,12 @@
-//! `--export KIND=DEST`: what a run says goes to files and servers besides, each on a thread of its own.
+//! `--export KIND=DEST`: exports a run to files and servers, each on a thread of its own.
 //!
 //! ```text
 //! ring buffer reader -> Exports (records, in batches) -> bounded queue -> thread: Exporter -> file
 //!                                                     -> bounded queue -> thread: Exporter -> server
 //! ```
 //!
-//! The reader never waits: a batch for which a queue has no room is dropped there and counted. What fails, a full disk say, ends
-//! that export with a message and nothing else. A new kind is a row in [`KINDS`].
+//! The reader never waits: a batch without room in a queue is dropped and counted. An error, such as a full disk, ends that
+//! export with a message and has no other effect. A new kind is a row in [`KINDS`].
 
 mod channel;
 mod file;

@@ -1,4 +1,4 @@
-//! A bounded queue and the thread behind it that writes one export.
+//! A bounded queue, and the thread that writes one export from it.
 
 use super::channel::{Channel, Message};
 use super::file::Lost;

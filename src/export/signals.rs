@@ -1,4 +1,4 @@
-//! SIGUSR1 and SIGHUP bring out what exports have buffered.
+//! SIGUSR1 and SIGHUP flush the buffers of exports.
 
 use runtime::Session;
 use runtime::read::event_loop::{Next, Watch};

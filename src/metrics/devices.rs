@@ -1,4 +1,4 @@
-//! What traced programs have learnt of their CUDA devices, from the maps that scripts with `device` keep.
+//! CUDA devices of traced programs, from the maps of scripts that use `device`.
 
 use crate::symbolize::MachineNames;
 use report::metrics::Device;

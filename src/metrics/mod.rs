@@ -1,5 +1,5 @@
-//! Maps as metrics while a run goes on: families are made on the thread that reads events, when somebody asks for them,
-//! and rendered by whoever asked.
+//! Maps as metrics during a run: families are built on the thread that reads events, on request, and rendered by the requesting
+//! thread.
 //!
 //! ```text
 //! GET /metrics -> Asker -> (event descriptor) -> Answers, a watch of the run -> families -> text

@@ -1,4 +1,4 @@
-//! What the tracer takes of its machine: the metrics that Prometheus expects of every exporter.
+//! Resource usage of the tracer: the metrics that Prometheus expects of every exporter.
 
 use report::metrics::{Family, Kind, Number, Point, Reading};
 use runtime::kernel::clock::{Clock, SystemClock};

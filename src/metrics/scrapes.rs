@@ -1,4 +1,4 @@
-//! The readers of the metrics, and what each has seen: for a reader that comes back a new counter begins at 0.
+//! Scrapers and the series that each has seen: a new counter begins at 0 for a scraper that returns.
 
 use super::Reading;
 use report::metrics::{Births, Family};

@@ -1,13 +1,13 @@
-//! `--export openmetrics=ADDR`: metrics over HTTP, for Prometheus and whoever reads its text.
+//! `--export openmetrics=ADDR`: metrics over HTTP, for Prometheus and other readers of its text format.
 //!
 //! ```text
 //! GET /metrics    OpenMetrics or Prometheus' text form, by the Accept header
 //! GET /healthz    200 while all is traced that should be, 503 and the reason when it is not
 //! ```
 //!
-//! It listens on loopback unless another address is given, and there it answers only requests for this machine: a page of the
-//! web whose name was made to lead here reads nothing. Requests change nothing. Connections that send no request give way to
-//! newer ones, so that they delay no scrape.
+//! The default address is loopback, where only requests for this machine's name are answered: a web page whose name was made to
+//! resolve to loopback (DNS rebinding) reads nothing. Requests change nothing. Idle connections are closed in favour of new ones, so
+//! that they delay no scrape.
 
 use super::scrapes::{Reader, Scrapes};
 use super::{Asker, Reading, own};

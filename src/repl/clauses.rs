@@ -1,8 +1,8 @@
-//! The clauses of the session: typed or loaded, numbered from 1, attached, stopped and dropped one by one.
+//! Clauses of the session: typed or loaded, numbered from 1, attached, stopped and dropped individually.
 //!
-//! Clauses that were typed together are one script: they are compiled together. Lines count on from one to the next, so that
-//! `repl:7` is the seventh line of the session. What is typed without a clause (`#define`, `config`) holds for all that is
-//! typed later. A clause that was typed may expand to several, as an operation does: it has one number all the same.
+//! Clauses that are entered together form one script and are compiled together. Line numbers continue from script to script:
+//! `repl:7` is the seventh line of the session. Input without a clause (`#define`, `config`) applies to all later scripts. A clause
+//! that expands to several, such as an operation, keeps one number.
 
 use super::Repl;
 use crate::trace::compiler::{Compiler, Written};

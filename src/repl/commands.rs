@@ -1,4 +1,4 @@
-//! The commands of the prompt: one table for running, help and completion. What is no command is a script.
+//! Commands of the prompt: one table for execution, help and completion. Any other input is a script.
 
 use super::{Repl, help};
 use crate::function_list;

@@ -1,4 +1,4 @@
-//! What could follow what was typed: from the tables of the language and of CUDA, and from the libraries that are there.
+//! Completion candidates, from the tables of the language and of CUDA, and from the libraries of this machine.
 
 use super::commands::{self, Takes};
 use crate::bundled::SCRIPTS;

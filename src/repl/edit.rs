@@ -1,4 +1,4 @@
-//! The line editor's questions: is the text complete, what could follow, which colours.
+//! Callbacks of the line editor: whether the input is complete, completion, colours.
 
 use super::commands;
 use super::complete::{self, Facts};

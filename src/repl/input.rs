@@ -1,5 +1,5 @@
-//! What the user types: from the line editor at a terminal, or line by line from a pipe. Each has a thread of its own, which
-//! wakes the session through a descriptor.
+//! Input of the user: from the line editor at a terminal, or line by line from a pipe. Each is read by a thread of its own, which
+//! wakes the session through a file descriptor.
 
 use super::commands;
 use super::complete::Facts;

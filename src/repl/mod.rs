@@ -1,11 +1,11 @@
-//! The prompt: a session that grows. Clauses are attached as they are typed, beside those before them, and share their maps.
+//! The prompt: a session that grows. Clauses are attached as they are entered, beside the earlier ones, and share their maps.
 //!
 //! ```text
 //! terminal or pipe -> input (a thread) -> Prompt (a watch of the running session) -> clauses | commands
 //! records, maps, messages, the program's output -> screen (a thread) -> above the line being typed
 //! ```
 //!
-//! The session begins empty; each script that is typed becomes a module that extends it (`trace::scripts`).
+//! The session starts empty. Each script that is entered becomes a module that extends it (`trace::script_set`).
 
 mod clauses;
 mod commands;

@@ -1,8 +1,8 @@
-//! What is typed stays one text when the terminal becomes narrower or wider.
+//! Keeps the input intact when the width of the terminal changes.
 //!
-//! Terminals wrap the line anew; the line editor clears the rows that it had at the old width, and so leaves some of it, or
-//! takes some of what stands above. Before it clears, it asks for a hint: there the old text is taken away, and the cursor put
-//! where the editor believes it to be.
+//! A terminal re-wraps the line; the line editor clears the rows of the old width, and so leaves some of the text, or removes some of
+//! the output above it. Before it clears, it requests a hint: at that point we erase the old text and place the cursor where
+//! the editor expects it.
 //!
 //! ```text
 //! 60 columns   cudatrace> uprobe:libc:malloc { @ = count() }      1 row: the editor clears 1

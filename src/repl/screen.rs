@@ -1,6 +1,6 @@
-//! Output above the prompt: whole lines, so that the line being typed is never torn.
+//! Output above the prompt: whole lines, so that the input line stays intact.
 //!
-//! Everything that is said while a prompt is shown goes through one thread, which hands it to the line editor.
+//! All output during a prompt goes through one thread, which passes it to the line editor.
 
 use rustyline::ExternalPrinter;
 use std::io::{self, Write};

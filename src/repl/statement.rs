@@ -1,4 +1,4 @@
-//! What is typed and is no clause: a map's name, an expression, or statements. They run at once.
+//! Input that is no clause: the name of a map, an expression, or statements. It is executed at once.
 //!
 //! ```text
 //! @bytes                the map, as `:show @bytes`

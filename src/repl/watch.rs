@@ -1,4 +1,4 @@
-//! `:watch @m`: a map again and again, until Ctrl-C.
+//! `:watch @m`: prints a map repeatedly until Ctrl-C.
 
 use super::Repl;
 use crate::timer::Timer;

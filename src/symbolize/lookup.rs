@@ -1,4 +1,4 @@
-//! What numbers stand for: errnos, signals, system calls, users, processes, cgroups.
+//! Names of numbers: errnos, signals, system calls, users, processes, cgroups.
 
 use nix::unistd::{Uid, User};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Ids to text: symbols, stacks, times, users and more of this machine, for the sinks.
+//! Resolves ids to text for the sinks: symbols, stacks, times, users and others.
 
 mod lookup;
 pub mod process_facts;

@@ -1,7 +1,7 @@
-//! What `/proc` shows of a process: for the labels of metrics, the resources of OpenTelemetry, and the names of programs.
+//! Attributes of a process from `/proc`: for labels of metrics, resources of OpenTelemetry, and names of programs.
 //!
-//! Exports look from threads of their own, and when a record comes to them its process may have ended. So what was read of a
-//! process once is kept for the others; of a command that we start, what it was started with is.
+//! Exporters query from threads of their own, and the process may have ended before its record is exported. The attributes are
+//! therefore read once and cached; those of a command that we start are taken from its command line.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

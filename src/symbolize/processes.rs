@@ -1,7 +1,7 @@
-//! Processes that keys of maps name: what they are known by, and whether they still run.
+//! Processes in keys of maps: their identity, and whether they are alive.
 //!
-//! A process is looked at when it is first met, and known by that until its keys are gone: a label that changed would make a
-//! second series.
+//! A process is read when it is first seen and keeps that identity until its keys are deleted: a changed label would start a second
+//! series.
 
 use super::process_facts;
 use host::process;

@@ -1,6 +1,6 @@
-//! The compiler as a run uses it: a script is compiled once at the start, and again for each file that appears later.
+//! The compiler of a run: a script is compiled at the start, and again for each file that appears later.
 //!
-//! A script that joins others begins with what they know ([`Known`]) and with the manifest of their session.
+//! A script that joins others starts from their state ([`Known`]) and from the manifest of their session.
 
 use crate::cli::{Cli, Stage};
 use crate::console::Messages;

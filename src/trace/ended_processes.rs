@@ -1,4 +1,4 @@
-//! Maps that the script declared by process (`let @m = processhash(N)`): the keys of processes that have ended are deleted.
+//! Maps by process (`let @m = processhash(N)`): deletes the keys of processes that have ended.
 
 use crate::timer::Timer;
 use host::process;

@@ -1,4 +1,4 @@
-//! From how a run ended to the exit status.
+//! The exit status of a run.
 
 use crate::Failure;
 use crate::console::Messages;

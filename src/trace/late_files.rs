@@ -1,5 +1,5 @@
-//! Libraries that appear while a script runs. A program that we started waits until they are attached; of others we
-//! hear when it has happened.
+//! Libraries that are mapped while a script runs. A program that we started is held until they are attached; mappings of other
+//! processes are reported after the fact.
 
 use super::script_set::Scripts;
 use super::unwinder::Unwinder;

@@ -1,5 +1,4 @@
-//! Pieces of a run: the compiler with this machine behind it, the libraries that appear late,
-//! and the tables by which stacks are walked.
+//! Parts of a run: the compiler with this machine's catalog, libraries that are mapped later, and unwind tables.
 
 pub mod compiler;
 pub mod ended_processes;

@@ -1,8 +1,8 @@
-//! Probed files into which something else is written, as `cp` does: the kernel would put their probes into the middle of other code
-//! when the file is mapped again, in any process of the machine.
+//! Probed files that are overwritten, for example by `cp`: the kernel would place their probes into the middle of other code when the
+//! file is mapped again, in any process of the machine.
 //!
-//! A program that was started is held at such a mapping (`late`). Of all others this is a race, which is won unless a process maps the
-//! file within about a tenth of a second.
+//! A program that we started is held at such a mapping (`late_files`). For other processes this is a race, which is lost if a
+//! process maps the file within about a tenth of a second.
 
 use super::late_files::Extender;
 use host::Machine;

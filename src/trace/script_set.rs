@@ -1,4 +1,4 @@
-//! The scripts of a session. Each is compiled to modules: one when it joins, one for each file that appears later.
+//! The scripts of a session. Each is compiled to modules: one when it joins, one per file that appears later.
 
 use super::compiler::Compiler;
 use super::overwritten_files::WatchedFiles;

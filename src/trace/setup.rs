@@ -1,4 +1,4 @@
-//! From the command line to what a run needs: processes, command, kernel, sink.
+//! The command line to the parts of a run: processes, command, kernel, sink.
 
 use crate::Failure;
 use crate::cli::{Cli, Format};

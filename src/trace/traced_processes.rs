@@ -1,4 +1,4 @@
-//! The processes of `-p`: what they are called, and how they end.
+//! The processes of `-p`: their names, and how they ended.
 
 use super::{exit_status, setup};
 use crate::console::Messages;

@@ -1,5 +1,4 @@
-//! Files that were probed and that no traced process has mapped: nothing can have happened in them, which a count of 0 does
-//! not tell.
+//! Probed files that no traced process has mapped: a count of 0 in them does not mean that a function was not called.
 
 use super::late_files::Extender;
 use crate::console::Messages;

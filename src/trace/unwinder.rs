@@ -1,8 +1,9 @@
-//! Keeps the maps filled that programs walk stacks by: tables of the files that traced processes have mapped.
+//! Maintains the unwind tables of the files that traced processes have mapped.
 //!
 //! Processes that are traced from the start are read before anything is attached. A program that we started is held at each new
-//! file until its table is there, and at each mapping to a fixed address until that is entered. All else is entered when it has
-//! happened, or when a walk has met a process that it does not know. Large tables are read by threads of their own; until they are there, walks go by the frame pointer.
+//! file until its table is loaded, and at each mapping to a fixed address until that is entered. Other mappings are entered after the
+//! fact, or when a walk meets an unknown process. Large tables are read by background threads; until they are loaded, walks use the
+//! frame pointer.
 
 use super::compiler::Compiler;
 use super::late_files::Extender;

@@ -1,10 +1,10 @@
-//! Where a process runs: its container and its pod, as far as the machine itself knows them.
+//! The container and the pod of a process, as far as this machine has the facts.
 //!
-//! The path of a cgroup has the container's id and the pod's UID. The pod's namespace lies in a file of its service account, and
-//! its name is its host name, or in the environment if the pod's author put it there. Only the API server knows the container's
-//! name, labels and owners; nobody is asked for those.
+//! The path of a cgroup contains the container's id and the pod's UID. The pod's namespace is in a file of its service account. Its
+//! name is its host name, or in the environment if the pod's author put it there. The container's name, labels and owners are
+//! known to the API server only, which is not queried.
 //!
-//! Files of the process are not trusted: of a regular file inside its own root the first bytes are read, and nothing else.
+//! Files of the process are untrusted: the first bytes of a regular file inside its own root are read, and nothing else.
 
 use std::ffi::CStr;
 use std::fs::{self, File};

@@ -7,11 +7,11 @@
 //!   1004: CFA=rbp+16  rbp=c-16 ra=c-8          1004  bp+16  bp 2 words below
 //! ```
 //!
-//! Only what leads to the caller is kept: its stack pointer, its frame pointer, and that the return address lies below.
-//! Expressions are understood where compilers and linkers write them: PLT entries, functions that align their stack, the
-//! kernel's frame of a signal. All else is a row that says so.
+//! A row has only what leads to the caller: its stack pointer, its frame pointer, and the location of the return address.
+//! Expressions are supported where compilers and linkers emit them: PLT entries, functions that align their stack, the kernel's
+//! signal frame. Other expressions become a row that ends the walk with that reason.
 //!
-//! Not here: how rows are laid out and looked up, and when a file is read.
+//! Not here: layout and search of rows (`wire`), when a file is read.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,11 +1,11 @@
-//! ELF files: which functions they define, where those lie in the file, what the file is called.
+//! ELF files: defined functions, their file offsets, the file's soname and build id.
 //!
-//! A file is mapped, and only the tables that a question needs are walked: the dynamic table for names and versions, the
-//! section headers for `.symtab` (they may be stripped, the rest works without them). An address becomes a file offset
-//! through the loadable segments, as the kernel maps them, never through section headers.
+//! A file is mapped, and only the tables that a query needs are read: the dynamic table for names and versions, the section headers
+//! for `.symtab` (a stripped file has none; the rest works without). An address becomes a file offset through the loadable
+//! segments, as the kernel maps them, never through section headers.
 //!
-//! Not here: where in a function a probe goes (`prologue`), which file a name stands for (`locate`).
-//! Any bytes are acceptable input: what does not make sense is an [`ElfError`] or is left out, never a panic.
+//! Not here: the address of a probe within a function (`prologue`), the file of a name (`search`).
+//! Any bytes are acceptable input: damaged parts are an [`ElfError`] or left out, never a panic.
 
 use std::fs::File;
 use std::io;

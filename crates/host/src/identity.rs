@@ -1,10 +1,9 @@
-//! When two paths are one file to a uprobe.
+//! Identity of files for uprobes: whether two paths lead to one probed inode.
 //!
-//! The kernel registers a uprobe on the *real* inode. On overlayfs that is the inode of the layer: two containers from
-//! one image have different device numbers for a library and share the inode below, and probing both counts each call
-//! twice. `stat` on an overlay passes on the size and times of the layer's inode, its inode number too (the low half
-//! of it, where several file systems are merged), so these tell whether two overlay files are one. A file that was
-//! copied up into a container has times of its own.
+//! The kernel registers a uprobe on the *real* inode. On overlayfs that is the inode of the layer: two containers of one image have
+//! different device numbers for a library but share the inode below, and probing both would count each call twice. `stat` on an
+//! overlay returns size and times of the layer's inode, and the inode number as well (its low half, where several file systems are
+//! merged). These identify the file. A file that was copied up into a container has its own times.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,13 +1,12 @@
 //! This machine: ELF files, libraries, processes, stacks.
 //!
-//! The rim of the compiler: answers the questions of [`lang::Catalog`] from files and `/proc`, and gives names to
-//! addresses. Nothing here needs root, but less is visible without: other users' processes, files of containers, and
-//! deleted ones.
+//! The edge of the compiler: answers queries of [`lang::Catalog`] from files and `/proc`, and symbolizes addresses. Nothing here
+//! needs root, but less is visible without: other users' processes, files of containers, and deleted files.
 //!
-//! - [`elf`]: what a file defines; [`prologue`]: where in a function a probe goes
-//! - `dwarf`: what debug information says of functions and types
-//! - [`locate`]: what a target's name accepts; [`search`]: where on disk libraries lie; [`machine`]: puts them together
-//! - [`process`]: `/proc`; [`stack`]: names of addresses; [`unwind`]: how stacks are walked
+//! - [`elf`]: functions of a file; [`prologue`]: the address of a probe within a function
+//! - `dwarf`: signatures and types from debug information
+//! - [`search`]: the files of a target's name; [`machine`]: the catalog
+//! - [`process`]: `/proc`; [`stack`]: names of addresses; [`eh_frame`]: unwind tables
 
 pub mod container;
 mod dwarf;

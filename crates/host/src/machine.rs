@@ -1,12 +1,11 @@
-//! The catalog of this machine: answers the language from ELF files, `/proc` and the disk.
+//! The catalog of this machine: answers queries of the language from ELF files, `/proc` and the disk.
 //!
-//! A target's name is resolved in the order: an override; the files that the traced processes have mapped; for a
-//! command, or when nothing is mapped yet, the disk as that process sees it. Without processes and command (system
-//! wide) it is the mapped files of all processes and the disk. Each file is taken once, however many names, mounts and
-//! processes lead to it, and it is recorded why.
+//! A target's name is resolved in this order: an override; the files that the traced processes have mapped; for a command, or when
+//! nothing is mapped yet, the disk as seen by that process. Without processes and command (system-wide) it is the mapped files of
+//! all processes and the disk. Each file is used once, whatever the number of names, mounts and processes that lead to it.
 //!
-//! Files are read when asked for and never forgotten: a [`FileId`] stays valid, and answers are borrowed from here.
-//! Not here: watching processes for files that they map later; whoever does that hands those in ([`Machine::add_mapped`]).
+//! Files are read on demand and never dropped: a [`FileId`] stays valid, and answers borrow from the machine.
+//! Not here: watching processes for files that they map later; the watcher adds those with [`Machine::add_mapped`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};

@@ -1,12 +1,12 @@
-//! Names of code that a process makes as it runs, from the file that its runtime keeps for tracers: Python's
-//! `-X perf`, node's `--perf-basic-prof`, the JVM's agents.
+//! Symbols of JIT-compiled code, from the file that a runtime writes for profilers: Python's `-X perf`, node's
+//! `--perf-basic-prof`, agents of the JVM.
 //!
 //! ```text
 //! 7f3c41a00000 3b py::train:/work/train.py
 //! ```
 //!
-//! The file grows while the process runs, so an address that is not in it yet is looked for in what has been added. It is
-//! held open: names outlive the process and its mount namespace.
+//! The file grows while the process runs: an unknown address is searched in the part that was appended since. The file is kept open,
+//! since its symbols are needed after the end of the process and of its mount namespace.
 //!
 //! Format: tools/perf/Documentation/jit-interface.txt of the kernel.
 

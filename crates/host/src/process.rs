@@ -1,7 +1,7 @@
-//! Processes as `/proc` shows them: mappings, children, namespaces, environment.
+//! Processes in `/proc`: mappings, children, namespaces, environment.
 //!
-//! A process may go away between any two reads; what cannot be read then is `None` or empty.
-//! Not here: which of the mapped files matter (`locate`), names of addresses (`stack`).
+//! A process may end between any two reads; a value that cannot be read then is `None` or empty.
+//! Not here: which mapped files are targets (`search`), names of addresses (`stack`).
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

@@ -1,18 +1,18 @@
-//! Where in a function a probe goes: on the cheapest instruction that sees what the first one sees.
+//! The address of a probe within a function: the cheapest instruction that observes the same state as the first.
 //!
-//! The kernel emulates a few instructions (`push reg`, `nop`, relative `call` and jumps) and single-steps all others,
-//! which costs ten times as much. Many functions start with `endbr64`, `sub` or `mov`; a probe a few bytes further is
-//! then cheaper. It must not change what the probe means:
+//! The kernel emulates a few instructions (`push reg`, `nop`, relative `call` and jumps) and single-steps all others, which costs
+//! ten times as much. Many functions start with `endbr64`, `sub` or `mov`; a probe a few bytes further is then cheaper. The
+//! probe's meaning must not change:
 //!
-//! - all that is passed over is straight-line code, so that whoever enters the function arrives at the new place;
-//! - nothing passed over writes an argument: an argument register, or memory that is not a local of the function;
-//! - what it does to the stack pointer is known, so that stack arguments can still be found ([`Shifted::stack_shift`]);
-//! - nothing in the function jumps to a byte passed over or to the new place, else calls would be counted twice.
+//! - the skipped code is straight-line, so that every entry of the function reaches the new address;
+//! - no skipped instruction writes an argument: an argument register, or memory other than a local of the function;
+//! - the change of the stack pointer is known, so that stack arguments can be located ([`Shifted::stack_shift`]);
+//! - no jump of the function leads to a skipped byte or to the new address, otherwise calls would be counted twice.
 //!
-//! A return probe finds the return address at the stack pointer, so it may pass an `endbr64` and nothing else.
+//! A return probe reads the return address at the stack pointer, so that it may skip an `endbr64` and nothing else.
 //!
-//! The emulated set is that of `arch/x86/kernel/uprobes.c` (`push_setup_xol_ops`, `branch_setup_xol_ops`).
-//! Not here: reading the file (`elf`), other instruction sets, whose probes stay at the start.
+//! The set of emulated instructions is that of `arch/x86/kernel/uprobes.c` (`push_setup_xol_ops`, `branch_setup_xol_ops`).
+//! Not here: reading the file (`elf`); other instruction sets, whose probes stay at the first instruction.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic,

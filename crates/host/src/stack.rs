@@ -1,10 +1,10 @@
-//! Names of code addresses: of processes, also of those that have gone meanwhile, and of the kernel.
+//! Symbolization of code addresses: of processes, including ended ones, and of the kernel.
 //!
-//! A process's mappings are remembered when it is first seen. What its files are called then is still found after its
-//! end: a file that our own path does not lead to (a container's, a deleted one) is held open. Code that is in no file has the
-//! names that its runtime has written down (`perf_map`).
+//! A process's mappings are recorded when it is first seen, so that its addresses have names after its end. A file that our own path
+//! does not lead to (a container's, a deleted one) is kept open. Code outside of files has the symbols that its runtime wrote
+//! (`perf_map`).
 //!
-//! Not here: how a frame prints, and which addresses a stack has.
+//! Not here: formatting a frame, collecting the addresses of a stack.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet, VecDeque};

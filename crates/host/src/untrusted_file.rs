@@ -1,7 +1,7 @@
-//! Files that somebody else may have made: of traced processes, and beside them.
+//! Untrusted files: files of traced processes, and files beside them.
 //!
-//! Such a file may be a pipe that nobody writes to, a device, endless, or become shorter while it is read. It must neither hold us
-//! up, nor fill our memory, nor end us.
+//! Such a file may be a pipe without a writer, a device, endless, or truncated while it is read. Reading it must not block, exhaust
+//! memory, or end the tracer.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

@@ -1,10 +1,10 @@
-//! Markers that programs carry for tracers: the notes in `.note.stapsdt`, as `<sys/sdt.h>` writes them.
+//! Static tracepoints (USDT): the notes in `.note.stapsdt`, as `<sys/sdt.h>` emits them.
 //!
-//! A note holds the address of a `nop`, that of `.stapsdt.base` when the note was written, that of a counter (0: none), and
-//! three texts: provider, name, and where the values are, in the assembler's words: `-4@%edi 8@-16(%rbp,%rax,8) 4@$7`. A
-//! prelinker moves addresses and leaves notes alone, so what the base has moved by is added.
+//! A note has the address of a `nop`, the address of `.stapsdt.base` at link time, the address of a semaphore (0: none), and
+//! three strings: provider, name, and arguments in the assembler's notation: `-4@%edi 8@-16(%rbp,%rax,8) 4@$7`. A prelinker moves
+//! addresses but not notes, so the displacement of the base is added.
 //!
-//! Any bytes are acceptable input; a note that makes no sense is left out, and a value in an unknown place is
+//! Any bytes are acceptable input: a damaged note is left out, and an argument with an unknown location is
 //! [`MarkerPlace::Unreadable`].
 
 use lang::catalog::{Marker, MarkerArg, MarkerPlace};

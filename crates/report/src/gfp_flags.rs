@@ -1,6 +1,6 @@
 //! `%gr`: flags of the kernel's allocator by name, `GFP_KERNEL|__GFP_ZERO`.
 //!
-//! Names and their order are those of the kernel's `include/trace/events/mmflags.h`: combinations first, and the largest of those.
+//! Names and order follow the kernel's `include/trace/events/mmflags.h`: combinations first, the largest of those first.
 //! The bits are those of x86-64 since Linux 6.7, without KASAN's.
 
 /// What a bit or several of them stand for. The first entry whose bits are all set takes them.

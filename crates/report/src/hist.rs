@@ -1,11 +1,11 @@
-//! Histograms: which rows there are, and how they are drawn.
+//! Histograms: rows, labels and bars.
 //!
 //! ```text
 //! [4, 8)                 2 |@@@@@@@@@@@@@@@@@@@@@@@@@@                          |
 //! [8, 16)                4 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
 //! ```
 //!
-//! Rows go from the first to the last bucket that is not empty. Shape and labels are bpftrace's.
+//! Rows range from the first to the last bucket that is not empty. Shape and labels are those of bpftrace.
 
 use wire::map::{Agg, hist_range};
 

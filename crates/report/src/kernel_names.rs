@@ -1,4 +1,4 @@
-//! Names of kernels as people read them.
+//! Display names of GPU kernels.
 //!
 //! ```text
 //! _ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_
@@ -6,9 +6,9 @@
 //! short: vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3>>
 //! ```
 //!
-//! Short has no namespaces, result and parameters; of template arguments as many as fit in some forty characters, one at
-//! least, and of their own arguments the simple ones. Two kernels may have one short name. What is not mangled, as of C, Triton
-//! or NVRTC, stays as it is.
+//! The short form has no namespaces, result type and parameters. It has as many template arguments as fit in some forty
+//! characters, at least one, with their own arguments only if these are simple. Two kernels may have one short name. A name that is
+//! not mangled (C, Triton, NVRTC) is unchanged.
 
 use cpp_demangle::{DemangleOptions, Symbol};
 

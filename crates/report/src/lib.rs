@@ -1,5 +1,5 @@
-//! What a run says, and the formats it is said in. Takes values and writes to a given `io::Write`; reads no clock, no
-//! kernel, no file.
+//! Events of a run, and the formats in which they are printed and exported. Takes values and writes to an `io::Write`; reads no
+//! clock, no kernel, no file.
 
 pub mod export;
 mod gfp_flags;

@@ -1,4 +1,4 @@
-//! What went wrong in the kernel, in words: nothing is lost in silence.
+//! Messages for errors and losses in the kernel: nothing is lost in silence.
 
 use wire::manifest::{Attach, Place, ProbeList, Program};
 use wire::map::{Map, Storage};

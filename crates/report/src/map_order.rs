@@ -1,8 +1,8 @@
-//! The order in which a map's entries are shown: by value, the smallest first, if values are numbers; else by key.
-//! Equal values go by key, so that the same map always prints the same. `top` keeps the largest.
+//! The order in which entries of a map are printed: by value, the smallest first, if values are numbers; otherwise by key.
+//! Entries with equal values are ordered by key, so that two runs can be compared. `top` keeps the largest.
 //!
-//! Rows of equal weight go by the names in them. Keys and rows are compared as they print where a name is an id that differs
-//! from run to run.
+//! Rows of equal weight are ordered by the names in them. Keys and rows are compared as printed where a name is an id that differs
+//! between runs.
 
 use std::cmp::Ordering;
 use std::ops::Range;

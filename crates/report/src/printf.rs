@@ -1,8 +1,8 @@
-//! `printf`: pieces of a format and values to bytes.
+//! `printf`: formats values by the pieces of a format string.
 //!
-//! As in C, except that a number that does not fit a conversion without a length is printed whole: `%d` of a size of
-//! 3 GB is positive, `%x` of an address has all its digits. A register of unknown type may hold an `int` in its lower half:
-//! there `%d` of 0xffffffff is -1. Widths count characters, not bytes. A precision does not cut strings.
+//! As in C, except that a number is printed whole if it does not fit a conversion without a length modifier: `%d` of a size of 3 GB
+//! is positive, `%x` of an address has all digits. A register of unknown type may hold an `int` in its lower half: there `%d` of
+//! 0xffffffff is -1. Widths count characters, not bytes. A precision does not truncate strings.
 
 use wire::Value;
 use wire::manifest::{Directive, Piece};

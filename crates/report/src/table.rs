@@ -1,4 +1,4 @@
-//! Tables of rows whose cells have names: columns that line up, or objects.
+//! Tables of rows with named cells, as aligned columns or as objects.
 //!
 //! ```text
 //! row(3, (calls = 3, took = time_text(41200), function = "cuInit"))
@@ -7,8 +7,8 @@
 //!     3  41.2 us  cuInit
 //! ```
 //!
-//! The title of a column is the name of its cells: `calls_per_s` is `CALLS/S`, `tiny_percent` is `TINY %`. Quantities are aligned
-//! to the right. A cell of several lines, such as a stack, is printed below its row.
+//! The title of a column is the name of its cells: `calls_per_s` is `CALLS/S`, `tiny_percent` is `TINY %`. Numbers are aligned to
+//! the right. A cell of several lines, such as a stack, is printed below its row.
 
 use wire::Value;
 use wire::types::Lookup;

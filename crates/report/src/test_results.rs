@@ -1,4 +1,4 @@
-//! What a run of a script's tests or benches says, and its text: that of bpftrace.
+//! Results of a script's tests or benches, and their text in bpftrace's form.
 //!
 //! ```text
 //! [==========] Running 1 test.

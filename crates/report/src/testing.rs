@@ -1,4 +1,4 @@
-//! A machine that is not there, for the tests of this crate.
+//! A fake machine for the tests of this crate.
 
 use wire::manifest::{Enum, SourceFile, StackMap};
 use wire::{Manifest, map};

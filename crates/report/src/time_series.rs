@@ -1,4 +1,4 @@
-//! Time series: a line for each interval, its value as a place between the smallest and the largest, as bpftrace draws it.
+//! Time series: one line per interval, the value as a position between the minimum and the maximum, as bpftrace draws it.
 //!
 //! ```text
 //!              -5                                                  5

@@ -1,4 +1,4 @@
-//! Sizes and lengths of time as people read them.
+//! Human-readable sizes and durations.
 //!
 //! ```text
 //! size(1536) -> 1.5 KiB        time(12_345) -> 12.3 us

@@ -1,11 +1,11 @@
-//! Text of one value.
+//! Formats one value as text.
 //!
 //! ```text
 //! 5   true   CUDA_SUCCESS   0x7f00   bash   (1, x)   cuMemAlloc_v2   main+17
 //! ```
 //!
-//! Strings come from a traced process: their control characters are shown as `\n` or `\x1b`, so that no program can move
-//! the cursor of who watches it. What the script itself writes (literals of `printf`) is not escaped.
+//! Strings come from a traced process: control characters are escaped as `\n` or `\x1b`, so that a program cannot control the
+//! terminal. Literals of `printf` come from the script and are not escaped.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use wire::types::StackMode;

@@ -1,4 +1,4 @@
-//! One script through both: what it means and what its object does must be the same, however it is compiled.
+//! Runs one script through the interpreter and through the BPF machine, with all compiler options: the outcomes must be equal.
 
 use crate::catalog::TestCatalog;
 use crate::outcome::Outcome;

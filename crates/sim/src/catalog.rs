@@ -1,7 +1,7 @@
-//! A catalog of two small libraries, for tests: names of the driver and runtime API in files that do not exist.
+//! A catalog of two small libraries for tests: functions of the driver and runtime API, in files that do not exist.
 //!
-//! Functions lie [`SPACING`] bytes apart. Every third begins with an `endbr64` (probes go 4 bytes further), every third
-//! with a `push` that entry probes are put behind (1 byte further, the stack 8 bytes lower).
+//! Functions are [`SPACING`] bytes apart. Every third begins with an `endbr64` (probes are 4 bytes further), every third with a
+//! `push`, after which entry probes are placed (1 byte further, with the stack 8 bytes lower).
 
 use crate::world::Callee;
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};

@@ -1,6 +1,6 @@
-//! Two ways to run a script without a kernel, for tests: what it *means* ([`reference`], an interpreter of the checked
-//! program) and what its instructions *do* ([`machine`], a BPF machine under [`session`]). Both are fed the same
-//! [`world`] of fake calls and end in the same [`outcome`].
+//! Two ways to run a script without a kernel, for tests: its meaning ([`reference`], an interpreter of the checked program) and
+//! its machine code ([`machine`], a BPF machine under [`session`]). Both run on the same [`world`] of simulated calls and yield
+//! the same [`outcome`].
 //!
 //! ```text
 //! script -> check -> hir::Program --------------------> reference --+

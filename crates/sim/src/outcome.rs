@@ -1,8 +1,8 @@
-//! What a run comes to: what it said, what its maps hold, how it ended, what went wrong. Ids are already names, so that
-//! outcomes of a checked program and of its object can be compared.
+//! The outcome of a run: output, contents of maps, exit status, errors. Ids are resolved to names, so that outcomes of a checked
+//! program and of its object can be compared.
 //!
-//! Not compared: whether a string was cut (a string that passed through a map or variable has lost that), and the
-//! counters of pairing.
+//! Not compared: whether a string was truncated (a string that passed through a map or variable has lost that), and the counters of
+//! entry/return pairing.
 
 use crate::series;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Which keys of a map were used when: an `lruhash` without room gives up the one that was not used for the longest time.
+//! Recency of a map's keys: a full `lruhash` evicts the key that was unused for the longest time.
 
 /// Keys, the one used last at the end.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! Words of a `tseries`, as `wire::map` lays them out: how a sample is added, and what is shown of the intervals of several
-//! CPUs. Nothing interrupts an interpreter, so intervals are never claimed.
+//! Cells of a `tseries` in the layout of `wire::map`: adding a sample, and reading the intervals of several CPUs. An interpreter is
+//! never interrupted, so that no interval is ever claimed by another CPU.
 
 use std::collections::BTreeMap;
 use wire::map::{Agg, Keeps, SERIES_WORDS};

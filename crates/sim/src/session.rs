@@ -1,6 +1,6 @@
-//! Runs an object over a world as the runtime does: attaches by the manifest, drains the ring buffer after each hit, does
-//! what the records ask for, and reads maps and counters at the end. Unlike the runtime it goes on after `exit()`: until
-//! probes are detached it is the programs' own business to do nothing.
+//! Runs an object over a world as the runtime does: attaches by the manifest, drains the ring buffer after each hit, performs the
+//! actions of the records, and reads maps and counters at the end. Unlike the runtime it continues after `exit()`: until probes are
+//! detached, the programs themselves must do nothing.
 
 use crate::machine::{self, Fault, Hit, LoadError, Machine, Object, RegionId};
 use crate::outcome::{self, Contents, Outcome, Said, Trouble, What, named};

@@ -1,7 +1,7 @@
-//! What happens around a script: processes that call functions, clocks, ticks, and user memory. Plain data, fed to the
-//! reference interpreter and to the BPF machine alike.
+//! The environment of a script: processes that call functions, clocks, timer ticks, and user memory. Plain data, used by the
+//! reference interpreter and by the BPF machine.
 //!
-//! Not here: which probes see a call (`reference` and `session` ask their program), what a body does.
+//! Not here: which probes see a call (`reference` and `session` read that from their program), what a body does.
 
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};

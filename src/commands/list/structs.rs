@@ -1,4 +1,4 @@
-//! Declarations as C has them: of a variable, of a function's parameters, of a struct of the kernel.
+//! C declarations: of a variable, of a function's parameters, of a struct of the kernel.
 
 use anyhow::{Result, bail};
 use runtime::kernel::btf;

@@ -1,7 +1,7 @@
-//! `cudatrace record`: every CUDA call of a program to a file, a live line meanwhile, a summary at the end.
+//! `cudatrace record`: records every CUDA call of a program to a file, with a live line and a summary at the end.
 //!
-//! Underneath is a script like any other, with `span()` for all calls and more of those that say more; `--kernel` adds the
-//! ioctls of NVIDIA's driver. What `--export` asks for takes the place of the default file.
+//! It runs a normal script: `span()` for all calls, with more attributes for some; `--kernel` adds the ioctls of NVIDIA's driver.
+//! `--export` replaces the default file.
 
 use crate::cli::Cli;
 use crate::commands::trace::{self, Recording};

@@ -1,4 +1,4 @@
-//! Which files a report reads: those that are named, or the newest recording; a recording that rotated has several.
+//! The files of a report: the named ones, or the newest recording; a rotated recording has several.
 
 use crate::commands::record::FOLDER;
 use crate::console::Messages;

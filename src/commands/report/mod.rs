@@ -1,4 +1,4 @@
-//! `cudatrace report FILE`: what a recording amounts to, as text or tables for programs; and the same recording in other formats.
+//! `cudatrace report FILE`: summarizes a recording as text or tables, and converts it to other formats.
 
 mod files;
 

@@ -1,8 +1,7 @@
-//! Sends requests of OTLP over gRPC or HTTP, and tries again where that may help.
+//! Sends OTLP requests over gRPC or HTTP, and retries where the protocol permits it.
 //!
-//! Facts: the specification of OTLP (which statuses are worth another try, `Retry-After`), gRPC over HTTP/2 (a message is a
-//! byte that says whether it is compressed, its length in 4 bytes, and itself; the status is in the trailers, or in the headers if
-//! there is no message).
+//! Facts: the specification of OTLP (retryable statuses, `Retry-After`), gRPC over HTTP/2 (a message is a flag byte for compression,
+//! its length in 4 bytes, and its data; the status is in the trailers, or in the headers if there is no message).
 
 use super::destination::{Protocol, Target};
 use super::tls;

@@ -1,4 +1,4 @@
-//! Where telemetry goes: from `otlp=DEST` and the variables that OpenTelemetry's exporters know.
+//! The destination of telemetry, from `otlp=DEST` and the environment variables of OpenTelemetry's exporters.
 //!
 //! ```text
 //! otlp=http://host:4318         a base: /v1/traces and /v1/metrics are appended, unless it ends in the one of a signal
@@ -8,7 +8,7 @@
 //! otlp                          what OTEL_EXPORTER_OTLP_ENDPOINT says, else http://localhost:4318
 //! ```
 //!
-//! Facts: "OpenTelemetry Protocol Exporter" of its specification. A signal's own endpoint is taken as it is.
+//! Facts: "OpenTelemetry Protocol Exporter" of its specification. The endpoint of a single signal is used unchanged.
 
 use super::tls;
 use anyhow::{Context, Result, anyhow, bail};

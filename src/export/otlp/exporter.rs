@@ -1,4 +1,4 @@
-//! Spans and metrics on their way to a receiver, or to a file of JSON lines.
+//! Exports spans and metrics to a receiver, or to a file of JSON lines.
 
 use super::destination::{Destination, environment};
 use super::outbox::Outbox;

@@ -1,11 +1,11 @@
-//! Requests on their way to a receiver: several at once, the others waiting within a bound of bytes.
+//! Requests in flight to a receiver: several at once, the others queued within a limit of bytes.
 //!
 //! ```text
 //! thread of the export -> room for the bytes -> queue -> [request, request, ...] -> receiver
 //! ```
 //!
-//! While the run goes on a request is tried again for minutes: a receiver may be restarted meanwhile. Once the run has ended there
-//! is one deadline for all that is left.
+//! During the run a request is retried for minutes, since a receiver may be restarted. After the run, one deadline holds for all
+//! remaining requests.
 
 use super::client::{Client, Sent};
 use super::destination::Target;

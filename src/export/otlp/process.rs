@@ -1,4 +1,4 @@
-//! What OpenTelemetry calls a host, a container and a process, of this machine.
+//! OpenTelemetry's resource attributes of a host, a container and a process.
 
 use crate::symbolize::process_facts;
 use report::export::Data;

@@ -1,5 +1,5 @@
-//! TLS to a receiver. Who it is is proved by the certificates that this machine trusts, or by those of a file; who we are, where it
-//! asks, by a certificate of our own.
+//! TLS to a receiver. The receiver is verified by the certificates that this machine trusts, or by those of a file. If it requires
+//! client authentication, our own certificate is sent.
 
 use anyhow::{Context, Result, bail};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};

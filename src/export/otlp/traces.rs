@@ -1,4 +1,4 @@
-//! What the command line and the environment say about traces.
+//! Settings of traces, from the command line and the environment.
 
 use super::destination::Variables;
 use anyhow::{Result, anyhow};

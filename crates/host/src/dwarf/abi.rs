@@ -1,4 +1,4 @@
-//! What of a call does not follow from its types alone: who travels by reference, and where nobody can tell.
+//! Facts of a call that do not follow from its C types alone: arguments passed by reference, and arguments in unknown locations.
 
 use gimli::constants::{
     DW_AT_GNU_vector, DW_AT_artificial, DW_AT_byte_size, DW_AT_calling_convention, DW_AT_defaulted,

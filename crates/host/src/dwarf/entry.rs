@@ -1,4 +1,4 @@
-//! One entry and its attributes, wherever the entry that says them is.
+//! One entry with its attributes, including those of the entries that it refers to.
 
 use gimli::constants::{
     DW_AT_MIPS_linkage_name, DW_AT_abstract_origin, DW_AT_data_member_location, DW_AT_declaration,

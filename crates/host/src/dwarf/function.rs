@@ -1,4 +1,4 @@
-//! What a function is called with, and what it returns.
+//! Parameters and result of a function.
 
 use gimli::constants::{
     DW_AT_calling_convention, DW_CC_nocall, DW_TAG_formal_parameter, DW_TAG_unspecified_parameters,

@@ -1,4 +1,4 @@
-//! Which code belongs to which line of a source file: the line tables of all units.
+//! Line tables: the code of each line of a source file, over all units.
 
 use std::path::PathBuf;
 

@@ -1,15 +1,15 @@
-//! Debug information (DWARF 2 to 5) of files that are probed: what functions are called with, and what types are.
+//! Debug information (DWARF 2 to 5) of probed files: signatures of functions, and types.
 //!
-//! A file costs nothing until a script asks for arguments, results or types of it. Then it is mapped, the ranges of its
-//! units are read once, and after that only the units that hold what is asked for. Nothing is kept parsed but indices: each
-//! question reads the few entries that answer it.
+//! A file costs nothing until a script uses arguments, results or types of it. The file is then mapped, the address ranges of its
+//! units are read once, and after that only the units that contain the answer. Only indices are cached: each query parses the
+//! few entries that it needs.
 //!
-//! - [`beside`]: where the information lies, in the file or beside it; [`sections`]: its sections, decompressed
-//! - [`units`]: which unit, and what is where in it; [`entry`]: one entry and its attributes
-//! - [`lines`]: which code is of which line of source
-//! - [`function`] and [`types`]: the answers; [`abi`]: who travels by reference, and where nobody can tell
+//! - [`separate_file`]: the file that has the information; [`sections`]: its sections, decompressed
+//! - [`units`]: finding the unit, and the entries in it; [`entry`]: one entry and its attributes
+//! - [`lines`]: lines of source code to addresses
+//! - [`function`] and [`types`]: the answers; [`abi`]: arguments passed by reference or in unknown locations
 //!
-//! Any bytes are acceptable input: what does not make sense is as if it were not there.
+//! Any bytes are acceptable input: damaged entries are treated as absent.
 
 #![allow(non_upper_case_globals, reason = "the names of the DWARF standard")]
 

@@ -1,4 +1,4 @@
-//! Sections of debug information, decompressed where they are compressed.
+//! Sections of debug information, decompressed if necessary.
 
 use std::io::Read;
 

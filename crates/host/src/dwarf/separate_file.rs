@@ -1,7 +1,7 @@
-//! Where a file's debug information is: in it, or in a file that its build id or its `.gnu_debuglink` names.
+//! The file that has a file's debug information: the file itself, or one that its build id or its `.gnu_debuglink` names.
 //!
-//! Files of a container are looked for in its root first. A file found by its name alone must have the checksum or the build
-//! id that belongs to it.
+//! Files of a container are searched in its root first. A file that is found by its name alone must have the checksum or the build
+//! id of the original.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

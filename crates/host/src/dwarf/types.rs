@@ -1,4 +1,4 @@
-//! Types: what an entry stands for once typedefs and qualifiers are seen through, and how C writes it.
+//! Types: an entry without its typedefs and qualifiers, and its spelling in C.
 
 use gimli::constants::{
     DW_AT_bit_offset, DW_AT_bit_size, DW_AT_byte_size, DW_AT_const_value, DW_AT_count, DW_AT_data_bit_offset,

@@ -1,4 +1,4 @@
-//! Which unit holds an address or an entry, and what is where in a unit.
+//! Finds the unit of an address or an entry, and entries in a unit.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Where on disk libraries may lie: the order in which the loader, CUDA's installers and Python's wheels put them.
+//! Folders of libraries on disk, in the order of the dynamic loader, CUDA's installers and Python's wheels.
 //!
-//! A search looks through the eyes of one process: its root directory, its environment, its program. Nothing is run
-//! to find out (`python` and `ldconfig` are not started), and every place may be missing.
-//! Not here: which file names a target stands for (`locate`).
+//! A search has the view of one process: its root directory, its environment, its program. No program is started (not `python`, not
+//! `ldconfig`), and every folder may be missing.
+//! Not here: which file names match a target (`search`).
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

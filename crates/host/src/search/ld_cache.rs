@@ -1,7 +1,7 @@
-//! `/etc/ld.so.cache`: where the dynamic loader finds libraries by soname.
+//! `/etc/ld.so.cache`: the dynamic loader's table from sonames to paths.
 //!
-//! The file holds a table of (flags, soname, path), in glibc's format of 1999 (magic `glibc-ld.so.cache1.1`), which older
-//! systems write behind one of the format before it (`ld.so-1.7.0`). Facts: glibc's `dl-cache.h`.
+//! The file has entries of (flags, soname, path) in glibc's format of 1999 (magic `glibc-ld.so.cache1.1`). Older systems write it
+//! after a table in the previous format (`ld.so-1.7.0`). Facts: glibc's `dl-cache.h`.
 
 use std::path::{Path, PathBuf};
 

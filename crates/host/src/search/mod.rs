@@ -1,8 +1,8 @@
-//! Which files a target's name stands for.
+//! Which files match a target's name.
 //!
-//! `libcuda` and `cudart` are libraries that we know, `libm` and `nccl` any others, `libcudart.so.12` a soname,
-//! `./prog` and `/usr/lib/*/libc.so.6` paths, `python3` a program, `*` all that traced processes run. A name decides by itself what it accepts; where the
-//! files come from (mappings, disk) is the [`crate::Machine`]'s business.
+//! `libcuda` and `cudart` are known libraries, `libm` and `nccl` any others, `libcudart.so.12` is a soname, `./prog` and
+//! `/usr/lib/*/libc.so.6` are paths, `python3` is a program, `*` stands for all files that traced processes execute. A match depends
+//! on the name alone; the [`crate::Machine`] supplies the candidates (mappings, disk).
 
 pub mod folders;
 pub(crate) mod ld_cache;

@@ -1,9 +1,8 @@
-//! The search for the files of one target: what processes have mapped, what lies on disk.
+//! The search for the files of one target: mapped files of processes, files on disk.
 //!
-//! Every candidate is judged by its name, and where that leaves it open by what it contains. What has the right name and
-//! cannot be used is kept for the message.
-//! Not here: the order of the searches' subjects (`machine`), which names are right (`locate`), which directories
-//! there are (`search`).
+//! A candidate is accepted by its name, or by its contents if the name does not decide. A file with the right name that cannot be
+//! used is recorded for the error message.
+//! Not here: the order of the places that are searched (`machine`), matching names (`search`), folders (`folders`).
 
 use std::collections::HashSet;
 use std::ffi::OsStr;

@@ -1,12 +1,12 @@
-//! Chrome's trace events as PyTorch's profiler (kineto) writes them, for Perfetto, chrome://tracing and what reads torch's traces.
+//! Chrome's trace events in the form of PyTorch's profiler (kineto), for Perfetto, chrome://tracing and readers of torch's traces.
 //!
-//! Source of shapes and of the base time: pytorch/kineto, libkineto/src/output_json.cpp and output_json.h.
+//! Source of the form and of the base time: pytorch/kineto, libkineto/src/output_json.cpp and output_json.h.
 //!
-//! - Times are microseconds with three decimals since a base that all ranks and runs share, so that our rows and a torch
-//!   profile's can stand in one list.
-//! - A call is one `X` row with a `correlation` of its own; the call around it is in `parent_correlation`.
-//! - There are no rows of the GPU: host calls do not show its time, and readers compute idle time from such rows. For the same reason
-//!   no row has an argument `stream`, which to readers says "this ran on the GPU": it is `cuda_stream`.
+//! - Times are microseconds with three decimals since a base that all ranks and runs share, so that our rows and those of a torch
+//!   profile can be merged into one list.
+//! - A call is one `X` row with its own `correlation`; the enclosing call is in `parent_correlation`.
+//! - There are no rows of the GPU: calls on the host do not show its time, and readers compute idle time from such rows. For the
+//!   same reason the argument `stream`, which marks work on the GPU for readers, is named `cuda_stream`.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

@@ -1,9 +1,8 @@
-//! Stacks as flame graphs take them: `python;main;f;cuMemAlloc 4096`, one line for each, with its weight.
+//! Folded stacks for flame graphs: `python;main;f;cuMemAlloc 4096`, one line per stack with its weight.
 //!
-//! From maps that have a stack in their key: the key's parts become frames in their order, counts and sums weights. If there is no
-//! such map, from spans that carry a stack: the span is the innermost frame and its ns are the weight. If none does, from how calls
-//! lie in each other, each weighing the ns that are not of calls in it. A map that is printed several times counts once, as it was
-//! the last time.
+//! Maps that have a stack in their key come first: the parts of the key become frames in order, counts and sums become weights.
+//! Without such a map, spans with a stack are used: the span is the innermost frame, its ns are the weight. Without these, the
+//! nesting of calls is used, weighted by self time. A map that is printed several times counts once, with its last values.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};

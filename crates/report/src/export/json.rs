@@ -1,4 +1,4 @@
-//! JSON that is written as it goes, without a tree.
+//! A streaming JSON writer, without a tree.
 
 use super::{Data, Enumerator};
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! One typed record a line: the recording that `cudatrace report` reads.
+//! JSON lines, one typed record per line: the recording that `cudatrace report` reads.
 //!
 //! ```text
 //! {"type":"run","format":1,...,"boot_ns":5,"monotonic_ns":5,"wall_ns":"1700000000000000005"}
@@ -7,9 +7,9 @@
 //! {"type":"end","dropped":0}
 //! ```
 //!
-//! Times are ns of the boot clock; the first line relates it to the others. A line with fields of the script names the schema
-//! that has their types. Integers beyond 2^53 are strings of digits, handles strings of hex. A file without its last line was
-//! cut off, and is right up to there.
+//! Times are ns of the boot clock; the first line relates it to the other clocks. A line with fields of the script refers to the
+//! schema with their types. Integers beyond 2^53 are strings of digits, handles are hexadecimal strings. A file without its last
+//! line was truncated, and is valid up to there.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

@@ -1,10 +1,10 @@
-//! What goes to files and servers while a run goes on (`--export KIND=DEST`).
+//! Exporters: formats for files and servers that are written while a run continues (`--export KIND=DEST`).
 //!
-//! A [`Recorder`] makes one [`Record`] of each thing that a run says: owned, with every id turned into text, so that it may
-//! go to other threads. An [`Exporter`] is one format. Each writes what its format can hold and leaves out the rest; times,
-//! durations and ids are those of the record, so that they agree in all of them.
+//! A [`Recorder`] converts each event of a run to a [`Record`]: owned, with every id resolved to text, so that it can be sent to
+//! other threads. An [`Exporter`] is one format, which writes what it can represent and skips the rest. Times, durations and ids
+//! are those of the record, so that they agree in all formats.
 //!
-//! Not here: files, sockets, threads and queues; whoever owns those hands an `io::Write` in.
+//! Not here: files, sockets, threads and queues; their owner passes an `io::Write`.
 
 pub mod chrome;
 pub mod folded;

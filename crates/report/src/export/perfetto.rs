@@ -1,12 +1,12 @@
-//! Perfetto's own format: a protobuf stream of TrackEvents. Field numbers are those of Perfetto's .proto files (trace_packet,
+//! Perfetto's native format: a protobuf stream of TrackEvents. Field numbers are those of Perfetto's .proto files (trace_packet,
 //! track_descriptor, track_event, debug_annotation, clock_snapshot, interned_data, profile_common).
 //!
-//! A record comes when its call has returned, so a call's begin and end are written together and are not in the order of time;
-//! the importer sorts. Where two have the same time the order in the file counts, and it is that of nesting: a call's end
-//! stands behind those of the calls in it, which are older records.
+//! A record arrives when its call has returned. The begin and end of a call are therefore written together, out of order of time;
+//! the importer sorts. Events with equal times keep the order of the file, which is the order of nesting: the end of a call comes
+//! after the ends of its nested calls, whose records are older.
 //!
-//! Names, values that are texts, and stacks with their frames are written once and meant by number from then on. A frame has no
-//! mapping: its name is known already, and its module stands where source files do if none is known.
+//! Names, string values, and stacks with their frames are interned: written once, then referred to by number. A frame has no mapping:
+//! it is symbolized already, and its module is written in place of an unknown source file.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One thing that a run said, on its own: no ids, no manifest.
+//! A self-contained record of one event: without ids that need the manifest.
 
 use std::sync::Arc;
 use wire::map::Agg;

@@ -1,4 +1,4 @@
-//! From what a run says to records: ids become text here, on the thread that reads events, where the machine can be asked.
+//! Events to records: resolves ids to text, on the thread that reads events, where symbolization is possible.
 
 use std::hash::Hash;
 use std::rc::Rc;

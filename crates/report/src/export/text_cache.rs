@@ -1,4 +1,4 @@
-//! What a format says of something that many records share: made once, and copied from then on.
+//! Caches serialized text that many records share.
 
 use foldhash::{HashMap, HashMapExt};
 use std::sync::Arc;

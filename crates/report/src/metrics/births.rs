@@ -1,14 +1,14 @@
-//! Counters begin at 0 for a scraper, so that the first events are an increase.
+//! New counters start at 0 for a scraper, so that their first events are an increase.
 //!
-//! Prometheus takes the first value of a series as where it begins: `increase` of one that appears at 1 is 0, and an alert misses
-//! the first failure. So a series shows 0 in the scrape in which it appears, and what it has counted from the next one on.
+//! For Prometheus, a series begins at its first value: the `increase` of a series that appears at 1 is 0, and an alert misses the
+//! first failure. A series therefore shows 0 in the scrape in which it appears, and its count from the next scrape on.
 //!
 //! ```text
 //! scrape 7   gpu_cuda_errors_total{error_type="CUDA_ERROR_OUT_OF_MEMORY"} 0    increase
 //! scrape 8   gpu_cuda_errors_total{error_type="CUDA_ERROR_OUT_OF_MEMORY"} 1    1
 //! ```
 //!
-//! Not where nobody has scraped for a while: what was counted in days would be an increase of seconds.
+//! This is not done after a long time without a scrape: counts of days would appear as an increase within seconds.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

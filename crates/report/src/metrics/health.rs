@@ -1,4 +1,4 @@
-//! The tracer about itself, as metrics beside those of the script.
+//! Metrics of the tracer itself, beside those of the script.
 
 use wire::{CounterKind, Manifest};
 

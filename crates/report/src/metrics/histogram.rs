@@ -1,5 +1,5 @@
-//! The bounds of exported histograms. They follow from the map and its unit, never from the samples: two tracers have the same
-//! ones, and one has the same ones for its whole life, so that buckets can be added and subtracted.
+//! Bucket bounds of exported histograms. They depend on the map and its unit, never on the samples: they are equal in two tracers
+//! and constant in one, so that buckets can be added and subtracted.
 //!
 //! ```text
 //! hist(bytes)                       0, 1, 3, 7 ... 2^40 - 1
@@ -7,7 +7,7 @@
 //! lhist(n, 100, 200, 10)            99, 109 ... 199
 //! ```
 //!
-//! A bound is the largest integer of its bucket, so that it is exact.
+//! A bound is the largest integer of its bucket, therefore exact.
 
 use std::ops::RangeInclusive;
 

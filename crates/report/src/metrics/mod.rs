@@ -1,4 +1,4 @@
-//! Maps as metrics: what formats of metrics (`sink::openmetrics`, `sink::otlp`) are written from.
+//! Maps as metric families, the input of the metric formats (`openmetrics`, `export::otlp`).
 //!
 //! ```text
 //! @[func] = count()          counter    cudatrace_map{func="cuInit"} 3
@@ -6,12 +6,12 @@
 //! @live[pid] += n            gauge      cudatrace_live{pid="7"} 4096
 //! ```
 //!
-//! Names, labels and units are those that the script declares (`metric @m = { ... }`), else made from the map and its keys.
-//! A name may be written as OpenTelemetry does, `gpu.cuda.memory.copies` with unit `By`; Prometheus' form is made from it by
-//! OpenTelemetry's own rule, `gpu_cuda_memory_copies_bytes`.
+//! Names, labels and units are those declared in the script (`metric @m = { ... }`), otherwise derived from the map and its keys.
+//! A name may have OpenTelemetry's form, `gpu.cuda.memory.copies` with unit `By`; Prometheus' form is derived from it by
+//! OpenTelemetry's rule, `gpu_cuda_memory_copies_bytes`.
 //!
-//! Keys by process (`processes`) and the number of series (`limit`) are bounded without a counter that falls. The bounds of
-//! histograms depend on the map and its unit alone, so that those of several tracers can be added.
+//! Keys by process (`processes`) and the number of series (`series_limit`) are bounded without decreasing counters. Bounds of
+//! histograms depend only on the map and its unit, so that histograms of several tracers can be added.
 
 mod births;
 mod health;

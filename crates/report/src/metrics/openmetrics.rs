@@ -1,4 +1,4 @@
-//! Metrics as text: OpenMetrics 1.0, and the older text form of Prometheus for whoever asks for that.
+//! Metrics as text: OpenMetrics 1.0, or the older text format of Prometheus if the reader requests it.
 //!
 //! ```text
 //! # TYPE gpu_cuda_memory_copies_bytes histogram

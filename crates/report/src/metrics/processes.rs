@@ -1,14 +1,14 @@
-//! Keys by process: what their labels are, and what becomes of them when the process has ended.
+//! Keys by process: their labels, and their end with the process.
 //!
 //! ```text
 //! labels = "process, process.executable.name"      {process_executable_name="python3", container_id="7c1f", ...}
 //! labels = "process.pid, process.executable.name"  {process_pid="4242", process_executable_name="python3", ...}
 //! ```
 //!
-//! A part of a key that is a process id may have one of the labels [`PROCESS`] and [`PID`]. Both stand for what the process is
-//! known by: its program, container and pod. Under `process` its id is left out, so processes of one program and one container
-//! share a series. When a process has ended, its keys are deleted from the map ([`Metrics::settle`]), so that the map does not
-//! fill up. What it has counted stays in the series: counters do not fall. What it was (gauges) ends at once.
+//! A part of a key that is a process id may have the label [`PROCESS`] or [`PID`]. Both expand to the identity of the process: its
+//! program, container and pod. `process` omits the id, so that processes of one program and one container share a series. When a
+//! process has ended, its keys are deleted from the map ([`Metrics::settle`]), so that the map does not fill up. Its counts stay
+//! in the series, since counters must not decrease. Its gauges end at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;

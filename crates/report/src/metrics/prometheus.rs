@@ -1,4 +1,4 @@
-//! Prometheus' spelling of names, by OpenTelemetry's rule.
+//! Prometheus' form of metric names, by OpenTelemetry's rule.
 
 use super::{Family, Kind};
 

@@ -1,8 +1,7 @@
-//! A family has a limit of series. The rest is one series more, whose labels are all [`OTHER`].
+//! Limits the series of a family. The excess is one additional series, whose labels are all [`OTHER`].
 //!
-//! The largest gauges keep series of their own. A counter that has had a series of its own keeps it, and one that
-//! was added to the others goes on to be in them, since neither may fall. A series of ended processes makes room for one of a
-//! live process.
+//! The largest gauges keep series of their own. A counter with a series of its own keeps it, and a counter that was added to
+//! [`OTHER`] stays there, since neither may decrease. A series of ended processes gives way to one of a live process.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Reads what [`crate::export::jsonl`] wrote, up to where it was cut off.
+//! Reads the recordings of [`crate::export::jsonl`], up to the point of truncation if there is one.
 
 pub mod page;
 pub mod summary;

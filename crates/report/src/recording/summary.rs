@@ -1,7 +1,7 @@
-//! What a recording amounts to: calls, launches, memory, copies, errors and ioctls, counted as records go by.
+//! Statistics of a recording: calls, launches, memory, copies, errors and ioctls, accumulated as records are read.
 //!
-//! A call of the runtime and the calls of the driver in it are both calls; what an operation amounts to is counted at the
-//! driver's functions alone, which the tables of CUDA know by name, so nothing counts twice.
+//! A call of the runtime and the calls of the driver in it are separate calls. Operations are counted at the driver's functions
+//! only, by the tables of CUDA, so that nothing counts twice.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,8 +1,7 @@
-//! The tables of a report: as text for people, as comma-separated values and as JSON for programs.
+//! The tables of a report: as text, as comma-separated values and as JSON.
 //!
-//! A table in CSV has the columns of its JSON objects, in the same order. Times are ns there, and `time_percent` is the share of a
-//! function's own time (`self_ns`) in that of all functions, so that the calls of the driver inside of those of the runtime do not
-//! count twice.
+//! A CSV table has the columns of its JSON objects, in the same order. Times are in ns. `time_percent` is the share of a function's
+//! self time (`self_ns`) in the self time of all functions, so that driver calls within runtime calls do not count twice.
 
 use std::fmt::Write as _;
 

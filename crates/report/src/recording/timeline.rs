@@ -1,11 +1,11 @@
-//! What each thread did when, as rows of letters.
+//! The activity of each thread over time, as rows of letters.
 //!
 //! ```text
 //! python3 1234/1234     |oLLLLWWWW.  CCCCCLLLLLL|
 //! ```
 //!
-//! A column is a slice of time. Its letter is that of the class in which most of it was spent, of the innermost calls that say
-//! something; a small one stands for less than half of the slice, a blank for nothing.
+//! A column is a slice of time. Its letter is the class in which the innermost calls spent most of the slice. A lower-case letter means
+//! less than half of the slice, a blank means no calls.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;

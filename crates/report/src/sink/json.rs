@@ -1,11 +1,11 @@
-//! One JSON object a line, with bpftrace's shapes.
+//! One JSON object per line, in bpftrace's shapes.
 //!
 //! ```text
 //! {"type": "map", "data": {"@x": {"k,2": 3}}}
 //! ```
 //!
-//! Integers beyond 2^53, of which a double holds some, are strings. Strings of the traced process keep their control characters
-//! as JSON escapes; bytes that are not UTF-8 become U+FFFD, so that every line is valid JSON.
+//! Integers beyond 2^53, which a double cannot represent in general, are strings. Control characters in strings of the traced process
+//! are JSON escapes; bytes that are not UTF-8 become U+FFFD, so that every line is valid JSON.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

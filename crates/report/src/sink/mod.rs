@@ -1,4 +1,4 @@
-//! The formats. One file each; each understands all that a run says as far as its format can.
+//! The output formats of a run, one file each.
 
 pub mod json;
 mod span_text;

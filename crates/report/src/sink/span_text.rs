@@ -1,4 +1,4 @@
-//! `span(...)`, `event(...)` and `counter(...)` where nothing is exported: said like everything else.
+//! `span(...)`, `event(...)` and `counter(...)` as text, for runs without an exporter.
 
 use wire::Value;
 use wire::manifest::{Export, Hidden};

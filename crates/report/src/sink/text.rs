@@ -1,7 +1,7 @@
-//! Text for people, bpftrace's to the character for maps, histograms and `printf`.
+//! Text output, equal to bpftrace's for maps, histograms and `printf`.
 //!
-//! What the script says goes to one writer; what is said about the run (probes attached, losses) goes to another. Of several
-//! scripts each line says whose it is: `kernels  | `.
+//! Output of the script goes to one writer; messages about the run (attached probes, losses) go to another. With several scripts
+//! each line has the script's name: `kernels  | `.
 
 use std::io::{self, Write};
 

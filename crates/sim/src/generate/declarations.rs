@@ -1,4 +1,4 @@
-//! What every generated script begins with, and where its clauses run.
+//! The declarations of every generated script, and the attach points of its clauses.
 
 /// What a clause may ask for.
 #[derive(Copy, Clone, PartialEq, Eq)]

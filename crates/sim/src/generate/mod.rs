@@ -1,6 +1,6 @@
-//! Scripts made up at random: correct in their types, odd in all else.
+//! Random scripts: well-typed, otherwise arbitrary.
 //!
-//! Maps and variables have fixed names and types, so that any statement may stand anywhere:
+//! Maps and variables have fixed names and types, so that any statement can be placed anywhere:
 //!
 //! ```text
 //! @i[int64] int64   @u uint64   @t[int64, string] string    plain

@@ -1,8 +1,8 @@
-//! What scripts are made of, in tables: how often, what the place must allow, and the text.
+//! Tables of the phrases that generated scripts consist of: weight, condition, and text.
 //!
-//! Text between backticks is filled in: `` `i` `` with a phrase of the table [`INT`], one level less deep; `` `i1` `` with one of
-//! depth 1 at most; `` `0..8` `` with one of these numbers; `` `+ - *` `` with one of these words; `` `arg` `` and `` `of` `` with
-//! something that the probe's own functions have.
+//! Text between backticks is substituted: `` `i` `` by a phrase of the table [`INT`], one level less deep; `` `i1` `` by one of
+//! depth 1 at most; `` `0..8` `` by one of these numbers; `` `+ - *` `` by one of these words; `` `arg` `` and `` `of` `` by an
+//! argument of the probe's functions.
 
 /// A row: how often, what it needs (see [`super::Maker::allows`]), text.
 pub type Phrase = (u32, &'static str, &'static str);

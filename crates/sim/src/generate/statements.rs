@@ -1,4 +1,4 @@
-//! Statements that hold others.
+//! Statements that contain other statements.
 
 use super::Maker;
 

@@ -1,5 +1,5 @@
-//! Just enough of BTF to read map definitions out of an object, as libbpf does: a `.maps` variable is a struct whose
-//! members point to arrays, and the arrays' lengths are the numbers.
+//! The part of BTF that is needed to read map definitions from an object, as libbpf does: a `.maps` variable is a struct whose
+//! members are pointers to arrays, and the arrays' lengths are the values.
 
 use super::maps::{MapDef, MapKind};
 use super::object::LoadError;

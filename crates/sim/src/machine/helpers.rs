@@ -1,5 +1,5 @@
-//! Helpers and kfuncs. Each takes its arguments from r1 to r5 and hands back r0; what the kernel's verifier would refuse
-//! as an argument is a trap.
+//! Helpers and kfuncs. Each takes its arguments from r1 to r5 and returns r0; an argument that the kernel's verifier would refuse
+//! is a trap.
 
 use super::maps::{MapKind, errno};
 use super::memory::{Kind, RegionId};

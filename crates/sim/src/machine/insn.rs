@@ -1,4 +1,4 @@
-//! Instructions as the kernel reads them: 8 bytes, little endian.
+//! BPF instructions as the kernel decodes them: 8 bytes, little endian.
 
 /// An instruction, not yet understood.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

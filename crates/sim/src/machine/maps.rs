@@ -1,4 +1,4 @@
-//! BPF maps. A cell is a region of memory, so that programs can point into it.
+//! BPF maps. A value is a region of memory, so that programs can hold pointers to it.
 
 use super::memory::{Kind, Memory, RegionId};
 use crate::recency::Recency;

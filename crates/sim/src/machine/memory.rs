@@ -1,5 +1,5 @@
-//! Kernel memory as regions: an address says which region it lies in, so that running from one object into the next is
-//! noticed, and each byte of some regions knows whether it was written.
+//! Kernel memory as regions. The region is encoded in the address, so that running over the end of an object is detected. Some
+//! regions record which bytes have been written.
 //!
 //! ```text
 //! bit 63: kernel     bits 40..: region     bits 0..40: offset

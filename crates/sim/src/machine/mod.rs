@@ -1,7 +1,7 @@
-//! A BPF machine in user space: runs the programs of an object and stops at what the kernel would refuse to load, and at
-//! some things that it would not notice (a scratch byte of an earlier run, a record with stale padding).
+//! A BPF machine in user space. It runs the programs of an object and traps where the kernel would refuse to load them, and on
+//! errors that the kernel does not detect: scratch memory of an earlier run, a record with stale padding.
 //!
-//! Not here: what is attached where, and what the reader does with records (`session`).
+//! Not here: attaching programs, reading records (`session`).
 
 mod btf;
 mod helpers;

@@ -1,4 +1,4 @@
-//! Reads a relocatable BPF object as libbpf does: functions, maps, and what the relocations of each instruction refer to.
+//! Reads a relocatable BPF object as libbpf does: functions, maps, and the relocations of each instruction.
 
 use super::btf;
 use super::insn::{CALL, Insn};

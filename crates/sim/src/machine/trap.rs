@@ -1,4 +1,4 @@
-//! Why the machine stopped: what the kernel's verifier would refuse, or what it would let pass and is a bug all the same.
+//! Reasons for a trap: errors that the kernel's verifier would refuse, and bugs that it would accept.
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

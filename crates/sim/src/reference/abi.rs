@@ -1,4 +1,4 @@
-//! Where the System V ABI of x86-64 puts integer arguments, read off its text (section 3.2.3) and not off the compiler.
+//! Locations of integer arguments by the System V ABI of x86-64, written from its text (section 3.2.3), not from the compiler.
 
 use lang::hir::{Param, Signature, Struct};
 pub use lang::types::passing::size;

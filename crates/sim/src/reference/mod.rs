@@ -1,8 +1,8 @@
-//! What a checked script means: a plain interpreter of [`hir::Program`] over a [`World`]. It knows no BPF, no registers to
-//! allocate, no limits of the kernel; where it and the compiler disagree, the comments of `hir` decide.
+//! The meaning of a checked script: a plain interpreter of [`hir::Program`] over a [`World`]. It has no BPF, no registers and no
+//! limits of the kernel. If it and the compiler disagree, the comments of `hir` decide.
 //!
-//! What only the reader does (`clear`, `zero`, `print(@m)`, the look-up of `print(@m[k])` of an aggregation, the end
-//! after `exit`) happens once the probe has run.
+//! Actions of the reader (`clear`, `zero`, `print(@m)`, the lookup for `print(@m[k])` of an aggregation, the end after `exit`)
+//! happen after the probe has run.
 
 mod abi;
 mod expr;

@@ -1,5 +1,5 @@
-//! Maps of the interpreter. Keys are kept in the order of their bytes, as the machine keeps them: loops over a map then
-//! see the same order on both sides.
+//! Maps of the interpreter. Keys are ordered by their bytes, as in the machine, so that loops over a map have the same order in
+//! both.
 
 use super::Meaning;
 use super::value::{Val, key_bytes};

@@ -1,4 +1,4 @@
-//! Values of the interpreter, and their forms as bytes of a key and as things said.
+//! Values of the interpreter, and their encodings as bytes of a key and as output.
 
 use super::{Meaning, abi};
 use crate::outcome::Value;

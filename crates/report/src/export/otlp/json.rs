@@ -1,6 +1,6 @@
-//! Spans in OTLP's JSON, written as they come: half a million a second are too many for a tree of messages each.
+//! Spans in OTLP's JSON, streamed: at half a million spans a second, building a tree of messages for each is too slow.
 //!
-//! What is zero or empty is left out. Tests read it back as `opentelemetry-proto` understands it.
+//! Zero and empty fields are omitted. Tests parse the output with `opentelemetry-proto`.
 
 use super::spans::{FAILED, KIND, OneSpan, Value, of_call, of_fields, of_site, of_thread, stack};
 use crate::export::json::{digits, hex_digits, list, string};

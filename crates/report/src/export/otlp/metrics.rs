@@ -1,4 +1,4 @@
-//! Families as a request of OTLP: cumulative since the attachment, names and units as the script declared them.
+//! Metric families as an OTLP request: cumulative since the attachment, with names and units as declared in the script.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value;

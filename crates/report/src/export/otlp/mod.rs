@@ -1,9 +1,9 @@
 //! Spans and metrics in OpenTelemetry's protocol, as protobuf and as JSON.
 //!
-//! The messages are those of the crate `opentelemetry-proto`. Its JSON has ids in hex, enums as numbers and 64-bit integers
-//! as strings, as the specification of OTLP wants it, which differs from protobuf's own.
+//! The messages are those of the crate `opentelemetry-proto`. Its JSON has hexadecimal ids, numeric enums and 64-bit integers as
+//! strings, as OTLP's specification requires, which differs from protobuf's own mapping.
 //!
-//! Not here: how they travel.
+//! Not here: transport.
 
 mod json;
 pub mod metrics;

@@ -1,13 +1,13 @@
-//! Records as spans of OTLP: one resource for each process.
+//! Records as OTLP spans: one resource per process.
 //!
 //! ```text
 //! span(...)     a span; children name the call around them on the same thread
 //! event(...)    a span of no duration, below the call in which it was said
 //! ```
 //!
-//! Attributes have OpenTelemetry's names where it has some (`thread.id`, `error.type`, `code.function.name`), those of its eBPF
-//! instrumentation for what that sees too (`cuda.kernel.name`, `cuda.memcpy.kind`), and `cuda.` before the rest of a call.
-//! Not here: which trace a span is in (`traces`).
+//! Attributes have OpenTelemetry's names where those exist (`thread.id`, `error.type`, `code.function.name`), the names of its eBPF
+//! instrumentation for facts that it reports as well (`cuda.kernel.name`, `cuda.memcpy.kind`), and the prefix `cuda.` otherwise.
+//! Not here: the trace of a span (`traces`).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Which trace a span belongs to, and whether that trace is sent.
+//! The trace of each span, and whether the trace is sampled.
 //!
-//! A process that runs for days must not be one trace: backends take a few megabytes of each, and samplers decide by the trace. So
-//! a process begins another one now and then. Each has a root span, which links to the root before it.
+//! A process that runs for days must not be one trace: backends accept a few megabytes per trace, and samplers decide per trace. A
+//! process therefore starts a new trace at intervals. Each trace has a root span, which links to the previous root.
 //!
 //! ```text
 //! python3 (root)  10 s        python3 (root)  10 s
@@ -9,8 +9,8 @@
 //!     cuMemAlloc_v2               cuLaunchKernel
 //! ```
 //!
-//! Calls come when they end, the inner ones first: a thread goes on in its trace until its outermost call has ended, so that a call
-//! and the calls in it are in one.
+//! Records arrive when calls return, inner calls first. A thread stays in its trace until its outermost call has returned, so that
+//! a call and its nested calls are in one trace.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! A page about a recording that needs nothing else: data, styles and program in one file, no network.
+//! A self-contained HTML page about a recording: data, styles and program in one file, no network.
 //!
-//! The page holds the longest spans, so many that a browser bears them; tables and the curve of memory are of all.
+//! The page contains the longest spans, as many as a browser can handle; tables and the curve of memory cover all spans.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};

@@ -1,4 +1,4 @@
-//! A run as the JSON sink writes it: the exact line, and that it is JSON.
+//! Output of the JSON sink: the exact line, and that it is valid JSON.
 
 use super::*;
 use crate::testing::{Fake, manifest, map};

@@ -1,4 +1,4 @@
-//! What is before each line of a text of several scripts, and the empty lines between parts of it.
+//! Prefixes of lines if there are several scripts, and blank lines between sections.
 
 use std::io::{self, Write};
 

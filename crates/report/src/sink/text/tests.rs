@@ -1,4 +1,4 @@
-//! A run as the text sink writes it.
+//! Output of the text sink.
 
 use super::*;
 use crate::testing::{Fake, manifest, map};
