@@ -23,17 +23,13 @@ pub struct Finding {
     pub place: Place,
 }
 
-/// The findings of a run. Calls seen at entry and at return are one finding: those that never returned.
+/// The findings of a run. The first failed read of memory also gets the reason.
 pub fn findings(manifest: &Manifest, troubles: &[Trouble]) -> Vec<Finding> {
-    let is_read = |trouble: &&Trouble| trouble.kind == CounterKind::UserRead && trouble.count > 0;
-    let first_read = troubles.iter().find(is_read);
-    let tell = |trouble: &Trouble| {
-        let why =
-            if first_read.is_some_and(|first| std::ptr::eq(first, trouble)) { WHY_NOT_READ } else { "" };
-        let found = finding(manifest, troubles, trouble)?;
-        Some(Finding { message: found.message + why, ..found })
-    };
-    troubles.iter().filter_map(tell).collect()
+    let mut findings: Vec<Finding> = troubles.iter().map(|trouble| finding(manifest, trouble)).collect();
+    if let Some(first) = troubles.iter().position(|trouble| trouble.kind == CounterKind::UserRead) {
+        findings[first].message += WHY_NOT_READ;
+    }
+    findings
 }
 
 /// Programs do not wait for the disk: a page that has never been touched, such as that of a text at its first use, is not there.
@@ -41,17 +37,15 @@ pub fn findings(manifest: &Manifest, troubles: &[Trouble]) -> Vec<Finding> {
 const WHY_NOT_READ: &str = " (an invalid address, or a page that is not loaded yet: a return probe can read what its \
     function has touched)";
 
-fn finding(manifest: &Manifest, all: &[Trouble], trouble: &Trouble) -> Option<Finding> {
-    let count = match trouble.kind {
-        CounterKind::Entered(program) => trouble.count.saturating_sub(returned(all, program, trouble.place)),
-        CounterKind::Returned(_) => 0,
-        _ => trouble.count,
-    };
-    let lost = matches!(trouble.kind, CounterKind::LostEvent(_));
-    let message = words(manifest, trouble, count);
-    let normal = matches!(trouble.kind, CounterKind::Entered(_));
-    let helper = failed_helper(&trouble.kind);
-    (count > 0).then_some(Finding { message, count, lost, normal, helper, place: trouble.place })
+fn finding(manifest: &Manifest, trouble: &Trouble) -> Finding {
+    Finding {
+        message: words(manifest, trouble),
+        count: trouble.count,
+        lost: matches!(trouble.kind, CounterKind::LostEvent(_)),
+        normal: matches!(trouble.kind, CounterKind::Entered(_)),
+        helper: failed_helper(&trouble.kind),
+        place: trouble.place,
+    }
 }
 
 fn failed_helper(kind: &CounterKind) -> Option<(&'static str, i32)> {
@@ -75,12 +69,6 @@ fn may_lack_memory(map: &Map) -> bool {
 /// Bytes on one CPU. Smaller maps have all of their cells on any machine.
 const LARGE_PER_CPU: u64 = 256 << 10;
 
-/// Clauses of several scripts have the same numbers.
-fn returned(all: &[Trouble], program: u32, place: Place) -> u64 {
-    let same = |other: &&Trouble| other.kind == CounterKind::Returned(program) && other.place == place;
-    all.iter().filter(same).map(|other| other.count).sum()
-}
-
 /// The probe list of a clause, of the last module or an earlier one.
 fn clause_text(manifest: &Manifest, clause: u32, place: Place) -> &str {
     let is_wanted =
@@ -91,7 +79,8 @@ fn clause_text(manifest: &Manifest, clause: u32, place: Place) -> &str {
     of_last.or_else(of_earlier).unwrap_or("this probe")
 }
 
-fn words(manifest: &Manifest, trouble: &Trouble, count: u64) -> String {
+fn words(manifest: &Manifest, trouble: &Trouble) -> String {
+    let count = trouble.count;
     let many = |one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
     let calls = || many("call", "calls");
     let program = |clause: u32| clause_text(manifest, clause, trouble.place);
@@ -158,11 +147,10 @@ mod tests {
     use crate::testing::manifest;
 
     #[test]
-    fn unpaired_calls_are_the_difference() {
+    fn the_reason_of_failed_reads_is_printed_once() {
         let trouble = |kind, count| Trouble { kind, count, place: Place { line: 3, column: 1, source: 0 } };
         let troubles = [
-            trouble(CounterKind::Entered(0), 5),
-            trouble(CounterKind::Returned(0), 4),
+            trouble(CounterKind::Entered(0), 1),
             trouble(CounterKind::UserRead, 2),
             trouble(CounterKind::UserRead, 1),
         ];
@@ -175,7 +163,5 @@ mod tests {
                 "1 read of the program's memory failed, and gave 0 or \"\"",
             ]
         );
-        let paired = [trouble(CounterKind::Entered(1), 4), trouble(CounterKind::Returned(1), 4)];
-        assert_eq!(findings(&manifest(), &paired), []);
     }
 }

@@ -4,8 +4,8 @@ use report::Trouble;
 use wire::manifest::Place;
 use wire::{CounterKind, Manifest};
 
-/// Returns the counters that are not zero. A paired program's two become one, `Entered`: calls seen at entry that did not return,
-/// those still under way at the end included.
+/// Returns the counters that are not zero. `Entered` is reduced by `Returned`, which is left out: the difference is the number
+/// of calls that had not returned.
 pub(crate) fn losses(manifest: &Manifest, counts: &[u64]) -> Vec<Trouble> {
     let counted = manifest.counters.iter().zip(counts);
     let returned = |program: u32, place: Place| -> u64 {
@@ -23,4 +23,23 @@ pub(crate) fn losses(manifest: &Manifest, counts: &[u64]) -> Vec<Trouble> {
         Trouble { kind: counter.kind.clone(), count, place: counter.place }
     };
     counted.clone().map(trouble).filter(|trouble| trouble.count > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Counter;
+
+    #[test]
+    fn calls_that_have_not_returned_are_counted_per_script() {
+        let counter = |kind, source| Counter { kind, place: Place { source, line: 3, column: 1 } };
+        let (entered, returned) = (CounterKind::Entered(0), CounterKind::Returned(0));
+        // Clauses of several scripts have the same numbers.
+        let counters = [counter(entered.clone(), 0), counter(returned.clone(), 0), counter(returned, 1)];
+        let manifest = Manifest { counters: counters.to_vec(), ..Manifest::default() };
+        let open = |counts: [u64; 3]| losses(&manifest, &counts);
+        let loss = Trouble { kind: entered, count: 1, place: manifest.counters[0].place };
+        assert_eq!(open([5, 4, 9]), [loss]);
+        assert_eq!(open([4, 4, 9]), []);
+    }
 }
