@@ -8,6 +8,7 @@ pub mod kernel_names;
 pub mod losses;
 pub mod map_order;
 pub mod metrics;
+mod printed;
 pub mod printf;
 pub mod recording;
 pub mod sink;

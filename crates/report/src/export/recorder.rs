@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use wire::decode::Header;
-use wire::manifest::{EventKind, Export, Hidden, Message};
+use wire::manifest::{Export, Hidden};
 use wire::map::{Agg, MapValue};
 use wire::{Manifest, NameKind, Value};
 
@@ -17,6 +17,7 @@ use super::record::{
 };
 use crate::losses::findings;
 use crate::map_order::{shown, wide};
+use crate::printed::{Exported, Printed};
 use crate::printf::printf;
 use crate::value::{Context, key_parts};
 use crate::{Cell, Frame, Output, Snapshot, hist};
@@ -131,47 +132,26 @@ impl Recorder {
         values: &[Value],
         cell: Option<&Cell>,
     ) -> Option<Record> {
-        let event = context.manifest.events.get(header.event as usize)?;
-        let formatted = |format: &_| String::from_utf8_lossy(&printf(format, values, context)).into_owned();
-        let (kind, text) = match &event.kind {
-            EventKind::Export { what, name, hidden, keys } => {
-                let statement = self.statement(header.event, name.as_deref(), hidden, keys);
-                return Some(self.exported(&Parts { context, header, statement: &statement, values }, *what));
-            }
-            EventKind::Printf { format } => (Text::Output, formatted(format)),
-            EventKind::Message { what: Message::Join | Message::Heading, format, .. } => {
-                (Text::Output, formatted(format))
-            }
-            EventKind::Message { what: Message::Row, format, .. } => {
-                let text = printf(format, values.get(1..).unwrap_or_default(), context);
-                (Text::Output, String::from_utf8_lossy(&text).into_owned())
-            }
-            EventKind::Message { what: Message::Error, format, .. } => (Text::Error, formatted(format)),
-            EventKind::Message { format, .. } => (Text::Warning, formatted(format)),
-            EventKind::Print => {
+        let lossy = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let (kind, text) = match Printed::of(context, header, values, cell)? {
+            Printed::Exported(exported) => return Some(self.exported(context, header, &exported)),
+            Printed::Formatted(format, values) => (Text::Output, lossy(&printf(format, values, context))),
+            Printed::Heading(text) | Printed::Joined(text) => (Text::Output, lossy(&text)),
+            Printed::Error(error) => (Text::Error, lossy(&error.text)),
+            Printed::Warning(warning) => (Text::Warning, lossy(&warning.text)),
+            Printed::Values(values) => {
                 let texts: Vec<String> = values.iter().map(|value| context.text(value)).collect();
                 (Text::Output, texts.join(" "))
             }
-            EventKind::Time { format } => {
-                let wall = context.names.wall_clock_ns(header.time_ns);
-                (Text::Output, context.names.strftime(format, wall))
-            }
-            EventKind::PrintEntry { map } => {
-                let entry = (values.to_vec(), cell?.clone());
-                let snapshot = Snapshot { map: *map, entries: vec![entry], top: 0, div: 0 };
+            Printed::Time(text) => (Text::Output, text),
+            Printed::Entry(map, key, cell) => {
+                let entry = (key.to_vec(), cell?.clone());
+                let snapshot = Snapshot { map, entries: vec![entry], top: 0, div: 0 };
                 return Some(self.table(context, &snapshot, header.time_ns));
             }
-            EventKind::Rows { none, .. } if values.is_empty() => {
-                (Text::Output, String::from_utf8_lossy(none).into_owned())
-            }
-            // How many more rows a table has matters where they are cut.
-            EventKind::Rows { .. }
-            | EventKind::PrintMap { .. }
-            | EventKind::Clear { .. }
-            | EventKind::Zero { .. }
-            | EventKind::Exit => {
-                return None;
-            }
+            Printed::NoRows(text) => (Text::Output, lossy(text)),
+            // A number of further rows matters only where rows are cut.
+            Printed::MoreRows(_) => return None,
         };
         Some(self.printed(context, header, kind, text))
     }
@@ -185,46 +165,39 @@ impl Recorder {
         Record { name: script, ..self.text(kind, text, header.time_ns, Some(thread)) }
     }
 
-    /// What is the same in all records of an event.
-    fn statement(
-        &mut self,
-        event: u32,
-        name: Option<&str>,
-        hidden: &[Hidden],
-        keys: &[String],
-    ) -> Rc<Statement> {
+    /// The texts that all records of an event share.
+    fn statement(&mut self, event: u32, exported: &Exported) -> Rc<Statement> {
         if let Some(known) = self.statements.get(&event) {
             return known.clone();
         }
         let statement = Statement {
-            name: name.map(|name| self.shared(name.as_bytes())),
-            hidden: hidden.to_vec(),
-            keys: keys.iter().map(|key| self.shared(key.as_bytes())).collect(),
+            name: exported.name.map(|name| self.shared(name.as_bytes())),
+            keys: exported.keys.iter().map(|key| self.shared(key.as_bytes())).collect(),
         };
         keep(&mut self.statements, event, Rc::new(statement))
     }
 
     /// `span(...)`, `event(...)`, `counter(...)`
-    fn exported(&mut self, parts: &Parts, what: Export) -> Record {
-        let (context, header) = (parts.context, parts.header);
-        let site = self.site(parts);
-        let thread = match parts.hidden(Hidden::Comm) {
+    fn exported(&mut self, context: Context, header: &Header, exported: &Exported) -> Record {
+        let statement = self.statement(header.event, exported);
+        let site = self.site(context, exported);
+        let thread = match exported.hidden(Hidden::Comm) {
             Some(Value::Str(comm, _)) => self.thread(context, header, comm),
             _ => self.thread(context, header, b""),
         };
-        let name = self.name(parts, &site);
-        let values = parts.own().iter().map(|value| self.data(context, value)).collect();
-        let fields = Fields::new(&parts.statement.keys, values);
-        let (kind, time_ns) = match what {
+        let name = self.name(context, exported, &statement, &site);
+        let values = exported.own().iter().map(|value| self.data(context, value)).collect();
+        let fields = Fields::new(&statement.keys, values);
+        let (kind, time_ns) = match exported.what {
             Export::Instant => {
-                let parent_id = self.call_id(header, parts.parent_start());
+                let parent_id = self.call_id(header, exported.parent_start());
                 (Kind::Instant { parent_id }, header.time_ns)
             }
             Export::Counter => {
-                let value = parts.hidden(Hidden::Number).map(|value| self.data(context, value));
+                let value = exported.hidden(Hidden::Number).map(|value| self.data(context, value));
                 (Kind::Counter { value: value.unwrap_or(Data::None) }, header.time_ns)
             }
-            Export::Span => self.span(parts, &site),
+            Export::Span => self.span(context, header, exported, &site),
         };
         let mut record = Record { kind, time_ns, thread: Some(thread), site, name, fields };
         leave_wait_out(context, header.tid, &mut record);
@@ -232,32 +205,37 @@ impl Recorder {
     }
 
     /// A call, and when it began.
-    fn span(&mut self, parts: &Parts, site: &Site) -> (Kind, u64) {
-        let header = parts.header;
+    fn span(&mut self, context: Context, header: &Header, exported: &Exported, site: &Site) -> (Kind, u64) {
         let suspended = self.run.suspended_ns;
-        let start = match parts.number(Hidden::BootStart) {
+        let start = match exported.number(Hidden::BootStart) {
             Some(boot) => boot.saturating_sub(suspended),
-            None => parts.number(Hidden::Start).unwrap_or(0),
+            None => exported.number(Hidden::Start).unwrap_or(0),
         };
-        let result = parts.hidden(Hidden::Result).map(|value| self.data(parts.context, value));
+        let result = exported.hidden(Hidden::Result).map(|value| self.data(context, value));
         let status = match &result {
             Some(Data::Enum(result)) => status_of(&site.func, result.name.as_deref(), result.value),
             _ => Status::Unset,
         };
         let span_id = self.run.span_id(header.tgid, header.tid, start);
         // What began before the call lies in none.
-        let parent_id = self.call_id(header, parts.parent_start().filter(|parent| *parent < start));
-        let duration_ns = parts.number(Hidden::Duration).unwrap_or(0);
+        let parent_id = self.call_id(header, exported.parent_start().filter(|parent| *parent < start));
+        let duration_ns = exported.number(Hidden::Duration).unwrap_or(0);
         (Kind::Span(Span { duration_ns, span_id, parent_id, status, result }), start + suspended)
     }
 
     /// As the script says; else as the function.
-    fn name(&mut self, parts: &Parts, site: &Site) -> Arc<str> {
-        match (&parts.statement.name, parts.hidden(Hidden::Name)) {
+    fn name(
+        &mut self,
+        context: Context,
+        exported: &Exported,
+        statement: &Statement,
+        site: &Site,
+    ) -> Arc<str> {
+        match (&statement.name, exported.hidden(Hidden::Name)) {
             (Some(name), _) => name.clone(),
-            (None, Some(value)) => match self.data(parts.context, value) {
+            (None, Some(value)) => match self.data(context, value) {
                 Data::Text(text) => text,
-                _ => self.shared(parts.context.text(value).as_bytes()),
+                _ => self.shared(context.text(value).as_bytes()),
             },
             (None, None) => site.func.clone(),
         }
@@ -268,8 +246,8 @@ impl Recorder {
         start.map_or(0, |start| self.run.span_id(header.tgid, header.tid, start))
     }
 
-    fn site(&mut self, parts: &Parts) -> Arc<Site> {
-        let id = |which: Hidden| match parts.hidden(which) {
+    fn site(&mut self, context: Context, exported: &Exported) -> Arc<Site> {
+        let id = |which: Hidden| match exported.hidden(which) {
             Some(Value::Name(_, id)) => *id,
             _ => NO_NAME,
         };
@@ -277,7 +255,7 @@ impl Recorder {
         if let Some(known) = self.sites.get(&ids) {
             return known.clone();
         }
-        let names = &parts.context.manifest.names;
+        let names = &context.manifest.names;
         let mut named =
             |kind: NameKind, id: u32| self.shared(names.get(kind, id).unwrap_or_default().as_bytes());
         let site = Site {
@@ -425,47 +403,12 @@ fn leave_wait_out(context: Context, tid: u32, record: &mut Record) {
     record.fields = own.chain([(WAITED.into(), Data::Uint(waited))]).collect();
 }
 
-/// What is the same in all records of a `span`, an `event` or a `counter`.
+/// The texts that all records of a `span`, an `event` or a `counter` share.
 struct Statement {
-    /// Nothing if it is not always the same.
+    /// The name, if it is constant.
     name: Option<Arc<str>>,
-    /// What the first values are.
-    hidden: Vec<Hidden>,
-    /// Names of the others.
+    /// Names of the script's values.
     keys: FieldNames,
-}
-
-/// The values of a record with what each of them is.
-struct Parts<'a> {
-    context: Context<'a>,
-    header: &'a Header,
-    statement: &'a Statement,
-    values: &'a [Value],
-}
-
-impl<'a> Parts<'a> {
-    fn hidden(&self, which: Hidden) -> Option<&'a Value> {
-        let at = self.statement.hidden.iter().position(|hidden| *hidden == which)?;
-        self.values.get(at)
-    }
-
-    /// What the script added.
-    fn own(&self) -> &'a [Value] {
-        self.values.get(self.statement.hidden.len()..).unwrap_or_default()
-    }
-
-    fn number(&self, which: Hidden) -> Option<u64> {
-        match self.hidden(which)? {
-            Value::Uint(value, _) | Value::Pointer(value) => Some(*value),
-            Value::Int(value, _) => Some(*value as u64),
-            _ => None,
-        }
-    }
-
-    /// Start of the call around, if there is one.
-    fn parent_start(&self) -> Option<u64> {
-        self.number(Hidden::ParentStart).filter(|start| *start != 0)
-    }
 }
 
 #[cfg(test)]

@@ -11,16 +11,16 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use wire::decode::Header;
-use wire::manifest::{EventKind, Message, Piece};
+use wire::manifest::{Hidden, Message, Piece, Place};
 use wire::map::{Agg, Map, MapValue};
 use wire::types::Lookup;
 use wire::{Manifest, Value};
 
-use super::span_text::Exported;
 use crate::export::json;
 use crate::hist::{self, Row};
 use crate::losses::findings;
 use crate::map_order::{shown, wide};
+use crate::printed::{Diagnostic, Exported, Printed};
 use crate::printf::{named, printf};
 use crate::table::{self, Table};
 use crate::test_results::{Step, Tested};
@@ -51,78 +51,54 @@ impl<W: Write> JsonSink<W> {
         writeln!(self.out, "{{\"type\": \"{kind}\", {}\"data\": {data}}}", self.script)
     }
 
-    fn event(
-        &mut self,
-        context: Context,
-        header: &Header,
-        values: &[Value],
-        cell: Option<&Cell>,
-    ) -> io::Result<()> {
-        let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
-        match &event.kind {
-            EventKind::Printf { format } => self.formatted(context, format, values),
-            EventKind::Message { what: Message::Heading, .. } => Ok(()),
-            EventKind::Message { what: Message::Join, format, .. } => {
-                self.line("join", &string(&printf(format, values, context)))
-            }
-            EventKind::Message { what: Message::Row, format, .. } => {
-                self.formatted(context, format, values.get(1..).unwrap_or_default())
-            }
-            EventKind::Message { what: Message::Warning, .. } if self.hides_warnings => Ok(()),
-            EventKind::Message { what, format, .. } => {
-                let kind = if *what == Message::Error { "errorf" } else { "warnf" };
-                let msg = string(&printf(format, values, context));
-                let file = string(context.manifest.file_of(event.place).as_bytes());
-                writeln!(
-                    self.out,
-                    "{{\"type\": \"{kind}\", \"msg\": {msg}, \"filename\": {file}, \"line\": {}, \"col\": {}}}",
-                    event.place.line, event.place.column
-                )
-            }
-            EventKind::Print => {
+    fn print(&mut self, context: Context, header: &Header, printed: &Printed) -> io::Result<()> {
+        match printed {
+            Printed::Formatted(format, values) => self.formatted(context, format, values),
+            Printed::Heading(_) => Ok(()),
+            Printed::Joined(text) => self.line("join", &string(text)),
+            Printed::Error(error) => self.diagnostic(context, "errorf", error),
+            Printed::Warning(_) if self.hides_warnings => Ok(()),
+            Printed::Warning(warning) => self.diagnostic(context, "warnf", warning),
+            Printed::Values(values) => {
                 values.iter().try_for_each(|value| self.line("value", &value_json(context, value)))
             }
-            EventKind::PrintEntry { map } => {
+            Printed::Entry(map, key, cell) => {
                 let cell = cell.cloned().unwrap_or(Cell::Number { bits: 0, signed: false });
-                self.map(context, *map, &[&(values.to_vec(), cell)], 1)
+                self.map(context, *map, &[&(key.to_vec(), cell)], 1)
             }
-            EventKind::Time { format } => {
-                let wall = context.names.wall_clock_ns(header.time_ns);
-                self.line("time", &string(context.names.strftime(format, wall).as_bytes()))
-            }
-            EventKind::Rows { .. } if values.is_empty() => self.line("table", "[]"),
-            EventKind::Rows { .. } => {
-                values.iter().try_for_each(|more| self.line("more_rows", &value_json(context, more)))
-            }
-            EventKind::Export { what, name, hidden, keys } => {
-                let said = Exported::of(context, (*what, name.as_deref()), (hidden, keys), values);
-                self.exported(context, header, &said)
-            }
-            EventKind::PrintMap { .. }
-            | EventKind::Clear { .. }
-            | EventKind::Zero { .. }
-            | EventKind::Exit => Ok(()),
+            Printed::Time(text) => self.line("time", &string(text.as_bytes())),
+            Printed::NoRows(_) => self.line("table", "[]"),
+            Printed::MoreRows(count) => self.line("more_rows", &value_json(context, count)),
+            Printed::Exported(exported) => self.exported(context, header, exported),
         }
     }
 
-    fn exported(&mut self, context: Context, header: &Header, said: &Exported) -> io::Result<()> {
+    fn diagnostic(&mut self, context: Context, kind: &str, diagnostic: &Diagnostic) -> io::Result<()> {
+        let msg = string(&diagnostic.text);
+        let file = string(context.manifest.file_of(diagnostic.place).as_bytes());
+        let Place { line, column, .. } = diagnostic.place;
+        writeln!(
+            self.out,
+            "{{\"type\": \"{kind}\", \"msg\": {msg}, \"filename\": {file}, \"line\": {line}, \"col\": {column}}}"
+        )
+    }
+
+    fn exported(&mut self, context: Context, header: &Header, exported: &Exported) -> io::Result<()> {
+        let name = exported.display_name(context);
         let mut members = vec![
-            ("name".to_owned(), string(said.name.as_bytes())),
-            ("time".to_owned(), number(i128::from(header.time_ns))),
-            ("pid".to_owned(), header.tgid.to_string()),
-            ("tid".to_owned(), header.tid.to_string()),
+            ("name", string(name.as_bytes())),
+            ("time", number(i128::from(header.time_ns))),
+            ("pid", header.tgid.to_string()),
+            ("tid", header.tid.to_string()),
         ];
-        let known = [("duration", said.duration), ("value", said.number)];
-        for (key, value) in
-            known.into_iter().chain(said.fields.iter().map(|(key, value)| (*key, Some(*value))))
-        {
-            members.extend(value.map(|value| (key.to_owned(), value_json(context, value))));
-        }
-        members
-            .extend(said.result.map(|result| ("result".to_owned(), string(context.text(result).as_bytes()))));
+        let known = [("duration", Hidden::Duration), ("value", Hidden::Number)];
+        let known = known.into_iter().filter_map(|(key, which)| Some((key, exported.hidden(which)?)));
+        members.extend(known.chain(exported.fields()).map(|(key, value)| (key, value_json(context, value))));
+        let result = exported.hidden(Hidden::Result);
+        members.extend(result.map(|result| ("result", string(context.text(result).as_bytes()))));
         let members: Vec<String> =
             members.iter().map(|(key, value)| format!("{}: {value}", string(key.as_bytes()))).collect();
-        self.line(said.kind, &format!("{{{}}}", members.join(", ")))
+        self.line(exported.function(), &format!("{{{}}}", members.join(", ")))
     }
 
     /// A text, or an object of values that have names.
@@ -233,7 +209,8 @@ impl<W: Write> Sink for JsonSink<W> {
                 self.out,
                 "{{\"type\": \"attached_probes\", \"count\": {probes}, \"data\": {{\"probes\": {probes}}}}}"
             ),
-            Output::Event { header, values, cell } => self.event(context, header, values, cell.as_ref()),
+            Output::Event { header, values, cell } => Printed::of(context, header, values, cell.as_ref())
+                .map_or(Ok(()), |printed| self.print(context, header, &printed)),
             Output::Fetched { what, text: Ok(text) } => {
                 self.line(if *what == Message::Cat { "cat" } else { "syscall" }, &string(text))
             }
@@ -260,12 +237,12 @@ impl<W: Write> Sink for JsonSink<W> {
     }
 }
 
-/// The line's type by what the map holds.
-/// Without keys.
+/// A histogram without keys.
 fn is_histogram(map: &Map) -> bool {
     map.key.is_empty() && matches!(&map.value, MapValue::Agg(Agg::Hist { .. } | Agg::LHist { .. }))
 }
 
+/// The line's type by what the map holds.
 fn kind(map: &Map) -> &'static str {
     match map.value {
         MapValue::Agg(Agg::Avg { .. } | Agg::Stats { .. }) => "stats",

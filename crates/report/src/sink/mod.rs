@@ -1,7 +1,6 @@
 //! The output formats of a run, one file each.
 
 pub mod json;
-mod span_text;
 pub mod text;
 
 pub use json::JsonSink;

@@ -6,13 +6,13 @@
 use std::io::{self, Write};
 
 use wire::decode::Header;
-use wire::manifest::{EventKind, Message, Place};
+use wire::manifest::{Hidden, Place};
 use wire::map::{Agg, Map, MapValue};
 use wire::{Manifest, Value};
 
-use super::span_text::Exported;
 use crate::losses::findings;
 use crate::map_order::{shown, wide};
+use crate::printed::{Diagnostic, Exported, Printed};
 use crate::printf::printf;
 use crate::test_results::Table;
 use crate::value::{Context, escape};
@@ -42,74 +42,52 @@ impl<W: Write, N: Write> TextSink<W, N> {
         TextSink { hides_warnings, ..self }
     }
 
-    fn event(
-        &mut self,
-        context: Context,
-        header: &Header,
-        values: &[Value],
-        cell: Option<&Cell>,
-    ) -> io::Result<()> {
-        let Some(event) = context.manifest.events.get(header.event as usize) else { return Ok(()) };
-        match &event.kind {
-            EventKind::Printf { format } => self.out.write_all(&printf(format, values, context)),
-            EventKind::Message { what: Message::Heading, format, .. } => {
-                self.out.write_all(&printf(format, values, context))
-            }
-            EventKind::Message { what: Message::Join, format, .. } => {
-                self.out.write_all(&[printf(format, values, context), b"\n".to_vec()].concat())
-            }
-            EventKind::Message { what: Message::Row, format, .. } => {
-                self.out.write_all(&printf(format, values.get(1..).unwrap_or_default(), context))
-            }
-            EventKind::Rows { none, .. } if values.is_empty() => {
-                self.out.write_all(&[none.as_slice(), b"\n"].concat())
-            }
-            EventKind::Rows { .. } => {
-                let more: Vec<String> = values.iter().map(|value| context.text(value)).collect();
-                writeln!(self.out, "... {} more", more.join(" "))
-            }
-            EventKind::Message { what: Message::Warning, .. } if self.hides_warnings => Ok(()),
-            EventKind::Message { what, end_column, format } => {
-                let text = printf(format, values, context);
-                let Place { line, column, .. } = event.place;
-                let place = format!("{}:{line}:{column}", context.manifest.file_of(event.place));
-                let end = if *end_column > 0 { format!("-{end_column}") } else { String::new() };
-                let level = if *what == Message::Error { "ERROR" } else { "WARNING" };
-                writeln!(self.notices, "{place}{end}: {level}: {}", String::from_utf8_lossy(&text))
-            }
-            EventKind::Print => {
+    fn print(&mut self, context: Context, header: &Header, printed: &Printed) -> io::Result<()> {
+        match printed {
+            Printed::Formatted(format, values) => self.out.write_all(&printf(format, values, context)),
+            Printed::Heading(text) => self.out.write_all(text),
+            Printed::Joined(text) => self.out.write_all(&[text.as_slice(), b"\n"].concat()),
+            Printed::Error(error) => self.diagnostic(context, "ERROR", error),
+            Printed::Warning(_) if self.hides_warnings => Ok(()),
+            Printed::Warning(warning) => self.diagnostic(context, "WARNING", warning),
+            Printed::Values(values) => {
                 values.iter().try_for_each(|value| writeln!(self.out, "{}", context.text(value)))
             }
-            EventKind::PrintEntry { map } => match context.manifest.maps.get(*map as usize) {
-                Some(map) => self.entry(context, map, values, cell, 1),
+            Printed::Entry(map, key, cell) => match context.manifest.maps.get(*map as usize) {
+                Some(map) => self.entry(context, map, key, *cell, 1),
                 None => Ok(()),
             },
-            EventKind::Time { format } => {
-                let wall = context.names.wall_clock_ns(header.time_ns);
-                write!(self.out, "{}", context.names.strftime(format, wall))
-            }
-            EventKind::Export { what, name, hidden, keys } => {
-                let said = Exported::of(context, (*what, name.as_deref()), (hidden, keys), values);
-                self.exported(context, header, &said)
-            }
-            EventKind::PrintMap { .. }
-            | EventKind::Clear { .. }
-            | EventKind::Zero { .. }
-            | EventKind::Exit => Ok(()),
+            Printed::Time(text) => self.out.write_all(text.as_bytes()),
+            Printed::NoRows(text) => self.out.write_all(&[text, &b"\n"[..]].concat()),
+            Printed::MoreRows(count) => writeln!(self.out, "... {} more", context.text(count)),
+            Printed::Exported(exported) => self.exported(context, header, exported),
         }
     }
 
+    /// `leak.ct:3:5-17: WARNING: low memory`
+    fn diagnostic(&mut self, context: Context, level: &str, diagnostic: &Diagnostic) -> io::Result<()> {
+        let Place { line, column, .. } = diagnostic.place;
+        let file = context.manifest.file_of(diagnostic.place);
+        let end = match diagnostic.end_column {
+            0 => String::new(),
+            column => format!("-{column}"),
+        };
+        let text = String::from_utf8_lossy(&diagnostic.text);
+        writeln!(self.notices, "{file}:{line}:{column}{end}: {level}: {text}")
+    }
+
     /// `span cuMemAlloc_v2 [python 7/8] 74120 ns CUDA_SUCCESS bytes=4096`
-    fn exported(&mut self, context: Context, header: &Header, said: &Exported) -> io::Result<()> {
-        let mut line =
-            format!("{} {} [{}/{}]", said.kind, escape(said.name.as_bytes()), header.tgid, header.tid);
-        if let Some(duration) = said.duration {
+    fn exported(&mut self, context: Context, header: &Header, exported: &Exported) -> io::Result<()> {
+        let name = exported.display_name(context);
+        let name = escape(name.as_bytes());
+        let mut line = format!("{} {name} [{}/{}]", exported.function(), header.tgid, header.tid);
+        if let Some(duration) = exported.hidden(Hidden::Duration) {
             line += &format!(" {} ns", context.text(duration));
         }
-        for value in [said.result, said.number].into_iter().flatten() {
+        for value in [Hidden::Result, Hidden::Number].into_iter().filter_map(|which| exported.hidden(which)) {
             line += &format!(" {}", context.text(value));
         }
-        for (key, value) in &said.fields {
+        for (key, value) in exported.fields() {
             line += &format!(" {key}={}", context.text(value));
         }
         writeln!(self.out, "{line}")
@@ -164,7 +142,8 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
             Output::Attached { probes } => {
                 writeln!(self.notices, "Attached {probes} probe{}", if *probes == 1 { "" } else { "s" })
             }
-            Output::Event { header, values, cell } => self.event(context, header, values, cell.as_ref()),
+            Output::Event { header, values, cell } => Printed::of(context, header, values, cell.as_ref())
+                .map_or(Ok(()), |printed| self.print(context, header, &printed)),
             Output::Fetched { text: Ok(text), .. } => self.out.write_all(text),
             Output::Fetched { text: Err(reason), .. } => writeln!(self.notices, "warning: {reason}"),
             Output::Script(script) => {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::{Fake, manifest, map};
 use wire::CounterKind;
-use wire::manifest::{Event, Piece, Place};
+use wire::manifest::{Event, EventKind, Piece};
 use wire::map::hist_buckets;
 
 fn written(manifest: &Manifest, output: Output) -> String {

@@ -1,0 +1,151 @@
+//! The output of one record, independent of the format: the only place that takes an event of the manifest apart.
+//!
+//! Not here: events that the reader carries out itself (`clear`, `print(@map)`, `cat`, …), which print nothing or another
+//! [`Output`](crate::Output).
+
+use wire::Value;
+use wire::decode::Header;
+use wire::manifest::{EventKind, Export, Hidden, Message, Piece, Place};
+
+use crate::Cell;
+use crate::printf::printf;
+use crate::value::Context;
+
+/// The output of a record.
+pub enum Printed<'a> {
+    /// `printf(...)`, or a `row(...)` with a format.
+    Formatted(&'a [Piece], &'a [Value]),
+    /// The line above the rows of a table.
+    Heading(Vec<u8>),
+    /// `join(...)`, without a newline.
+    Joined(Vec<u8>),
+    /// `errorf(...)`
+    Error(Diagnostic),
+    /// `warnf(...)`
+    Warning(Diagnostic),
+    /// `print(value)`
+    Values(&'a [Value]),
+    /// `print(@map[key])`: index of the map, key, and the cell if the key exists.
+    Entry(u32, &'a [Value], Option<&'a Cell>),
+    /// `time(...)`
+    Time(String),
+    /// `rows(...)` without rows: the script's text for that case.
+    NoRows(&'a [u8]),
+    /// `rows(top)`: number of rows that are not shown.
+    MoreRows(&'a Value),
+    /// `span(...)`, `event(...)`, `counter(...)`
+    Exported(Exported<'a>),
+}
+
+/// A message of the script about itself.
+pub struct Diagnostic {
+    /// The message.
+    pub text: Vec<u8>,
+    /// The statement.
+    pub place: Place,
+    /// Column after the statement, 0 if it ends on another line.
+    pub end_column: u32,
+}
+
+/// The values of a `span`, an `event` or a `counter`.
+pub struct Exported<'a> {
+    /// Which of the three.
+    pub what: Export,
+    /// The name, if it is constant.
+    pub name: Option<&'a str>,
+    /// Names of the script's own values.
+    pub keys: &'a [String],
+    hidden: &'a [Hidden],
+    values: &'a [Value],
+}
+
+impl<'a> Printed<'a> {
+    /// Takes a record apart. `None`: it prints nothing by itself.
+    pub fn of(
+        context: Context<'a>,
+        header: &Header,
+        values: &'a [Value],
+        cell: Option<&'a Cell>,
+    ) -> Option<Printed<'a>> {
+        let event = context.manifest.events.get(header.event as usize)?;
+        let printed = match &event.kind {
+            EventKind::Printf { format } => Printed::Formatted(format, values),
+            EventKind::Message { what, format, end_column } => {
+                let text = || printf(format, values, context);
+                let diagnostic = || Diagnostic { text: text(), place: event.place, end_column: *end_column };
+                match what {
+                    Message::Heading => Printed::Heading(text()),
+                    Message::Join => Printed::Joined(text()),
+                    Message::Error => Printed::Error(diagnostic()),
+                    Message::Warning => Printed::Warning(diagnostic()),
+                    // The first value is the row's weight.
+                    Message::Row => Printed::Formatted(format, values.get(1..).unwrap_or_default()),
+                    Message::Cat | Message::System => return None,
+                }
+            }
+            EventKind::Print => Printed::Values(values),
+            EventKind::PrintEntry { map } => Printed::Entry(*map, values, cell),
+            EventKind::Time { format } => {
+                let wall = context.names.wall_clock_ns(header.time_ns);
+                Printed::Time(context.names.strftime(format, wall))
+            }
+            EventKind::Rows { none, .. } => values.first().map_or(Printed::NoRows(none), Printed::MoreRows),
+            EventKind::Export { what, name, hidden, keys } => {
+                let name = name.as_deref();
+                Printed::Exported(Exported { what: *what, name, keys, hidden, values })
+            }
+            EventKind::PrintMap { .. }
+            | EventKind::Clear { .. }
+            | EventKind::Zero { .. }
+            | EventKind::Exit => return None,
+        };
+        Some(printed)
+    }
+}
+
+impl<'a> Exported<'a> {
+    /// `span`, as the script calls it.
+    pub fn function(&self) -> &'static str {
+        match self.what {
+            Export::Span => "span",
+            Export::Instant => "event",
+            Export::Counter => "counter",
+        }
+    }
+
+    /// The name: constant, among the values, or the function's.
+    pub fn display_name(&self, context: Context) -> String {
+        let value = || self.hidden(Hidden::Name).or(self.hidden(Hidden::Func));
+        let text = || value().map(|value| context.text(value)).unwrap_or_default();
+        self.name.map_or_else(text, str::to_owned)
+    }
+
+    /// A value that the compiler added.
+    pub fn hidden(&self, which: Hidden) -> Option<&'a Value> {
+        self.values.get(self.hidden.iter().position(|hidden| *hidden == which)?)
+    }
+
+    /// The values of the script, in the order of `keys`.
+    pub fn own(&self) -> &'a [Value] {
+        self.values.get(self.hidden.len()..).unwrap_or_default()
+    }
+
+    /// The values of the script with their names.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        self.keys.iter().map(String::as_str).zip(self.own())
+    }
+
+    /// A hidden value that is a number.
+    pub fn number(&self, which: Hidden) -> Option<u64> {
+        match self.hidden(which)? {
+            Value::Uint(value, _) | Value::Pointer(value) => Some(*value),
+            Value::Int(value, _) => Some(*value as u64),
+            _ => None,
+        }
+    }
+
+    /// Start of the surrounding call, if there is one.
+    pub fn parent_start(&self) -> Option<u64> {
+        self.number(Hidden::ParentStart).filter(|start| *start != 0)
+    }
+}
