@@ -12,11 +12,13 @@
  *
  * A step that fails where it must not ends the program with status 1.
  */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -337,11 +339,37 @@ static void *freeing(void *pointer) {
     return NULL;
 }
 
+struct giver {
+    void *(*give_back)(void *);
+    const void *what;
+    _Atomic pid_t tid;
+};
+
+static void *giving(void *context) {
+    struct giver *giver = context;
+    void *(*give_back)(void *) = giver->give_back;
+    void *what = (void *)giver->what;
+    giver->tid = gettid(); /* `giver` may end from here on */
+    return give_back(what);
+}
+
+/* Whether a thread sleeps, as calls do with CUDASIM_LINGER, or has ended. */
+static int lingers(pid_t tid) {
+    char path[64], now[32] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
+    FILE *file = fopen(path, "r");
+    if (!file) return 1;
+    int is_read = fgets(now, sizeof now, file) != NULL;
+    fclose(file);
+    return !is_read || strtol(now, NULL, 10) == SYS_clock_nanosleep;
+}
+
 /* Lets another thread give something back: done, but not returned. */
 static pthread_t begin(void *give_back(void *), const void *what) {
+    struct giver giver = {give_back, what, 0};
     pthread_t thread;
-    pthread_create(&thread, NULL, give_back, (void *)what);
-    nap_ms(20);
+    pthread_create(&thread, NULL, giving, &giver);
+    while (!giver.tid || !lingers(giver.tid)) nap_ms(1);
     return thread;
 }
 
