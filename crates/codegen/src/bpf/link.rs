@@ -12,22 +12,19 @@ use crate::ir::{self, FuncKind, Module, Op};
 const MAX_OPERATIONS: usize = 4 * MAX_JUMP as usize;
 
 /// Refuses a function that is far too long before time and memory are spent on it.
-pub fn check_size(func: &ir::Func) -> Result<(), AsmError> {
-    let operations = func.operations();
-    if operations > MAX_OPERATIONS {
-        return Err(AsmError::Size { name: func.name.clone(), operations, span: func.span });
-    }
-    Ok(())
+pub fn check_size(module: &Module) -> Result<(), AsmError> {
+    module.funcs.iter().try_for_each(|func| match func.operations() {
+        operations if operations > MAX_OPERATIONS => {
+            Err(AsmError::Size { name: func.name.clone(), operations, span: func.span })
+        }
+        _ => Ok(()),
+    })
 }
 
-/// Assembles all functions of a module.
+/// The machine code of a module.
 pub fn assemble(module: &Module) -> Result<Assembly, AsmError> {
-    let parts = module.funcs.iter().map(|func| part(func, module.private_stack));
-    join(module, parts.collect::<Result<_, _>>()?)
-}
-
-/// Puts the functions of a module together.
-pub fn join(module: &Module, parts: Vec<Part>) -> Result<Assembly, AsmError> {
+    let parts: Vec<Part> =
+        module.funcs.iter().map(|func| part(func, module.private_stack)).collect::<Result<_, _>>()?;
     check_stack(&parts)?;
     let mut kfuncs: Vec<Kfunc> = Vec::new();
     let codes = parts.into_iter().map(|part| {
@@ -43,8 +40,8 @@ pub fn join(module: &Module, parts: Vec<Part>) -> Result<Assembly, AsmError> {
     Ok(Assembly { codes, maps: module.maps.clone(), data: module.data.clone(), kfuncs })
 }
 
-/// Assembles a function. `private_stack` as in [`Module`].
-pub fn part(func: &ir::Func, private_stack: bool) -> Result<Part, AsmError> {
+/// The machine code of a function. `private_stack` as in [`Module`].
+fn part(func: &ir::Func, private_stack: bool) -> Result<Part, AsmError> {
     let mut kfuncs = kfuncs(func);
     let allocated = regalloc::allocate(select(func, &kfuncs));
     let (section, params) = match &func.kind {

@@ -10,7 +10,7 @@
 //!
 //! Not here: loading (`expr`), what the probed instruction has already pushed (`stack_shift` of the site).
 
-use crate::Arch;
+use crate::options::Arch;
 use lang::hir::{Param, Signature, Struct, Type};
 use lang::types::passing::{Class, Passing, passing};
 

@@ -5,10 +5,10 @@
 //! tracer in another namespace has two kinds of keys, see [`manifest::PIDS_MAP`].
 
 use super::Cx;
-use crate::Follow;
 use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{AtomicOp, Bin, BlockId, Cmp, FuncKind, MapRef, ProgramInfo, VReg, Width};
+use crate::options::Follow;
 use lang::Span;
 use wire::manifest;
 

@@ -189,7 +189,7 @@ impl<'p> Body<'_, 'p> {
         frame: u8,
         write: impl FnOnce(&mut Self, [VReg; 4], BlockId, BlockId),
     ) -> FuncRef {
-        let name = format!("{}_loop{}", self.symbol, self.cx.added);
+        let name = format!("{}_loop{}", self.symbol, self.cx.module.funcs.len());
         let mut b = Builder::new(name, FuncKind::Callback { args }, self.span);
         let params = std::array::from_fn(|at| if at < args as usize { b.param(at as u8) } else { VReg(0) });
         let mut fun = Fun::new(b, self.cx.share.callback);

@@ -46,41 +46,24 @@ mod walk;
 pub use storage::StackShare;
 
 use crate::ir::{self, MapDef, MapRef};
-use crate::merge;
-use crate::{Options, Passes};
-use lang::hir::{self, Program};
+use crate::options::Options;
+use lang::hir::{self, Probe, Program};
 use lang::types::passing::float_of;
 use lang::{Source, Span};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
-use std::cell::OnceCell;
 use wire::Type;
 use wire::manifest::{self, Manifest};
 
-/// Lowers a checked program. The manifest begins with all that of `options.base`.
-pub fn lower(
-    program: &Program,
-    src: &Source,
-    options: &Options,
+/// Lowers the probes of a checked program, merged or not. The manifest begins with all that of `options.base`.
+pub fn lower<'p>(
+    program: &'p Program,
+    probes: &'p [Cow<'p, Probe>],
+    src: &'p Source,
+    options: &'p Options,
     share: StackShare,
 ) -> (ir::Module, Manifest) {
-    let mut funcs = Vec::new();
-    let (mut module, manifest) = lower_to(program, src, options, share, &mut |func| funcs.push(func));
-    module.funcs = funcs;
-    (module, manifest)
-}
-
-/// The same, with the functions handed out as they are finished, in the order of the module, which has none in the end.
-pub fn lower_to(
-    program: &Program,
-    src: &Source,
-    options: &Options,
-    share: StackShare,
-    emit: &mut dyn FnMut(ir::Func),
-) -> (ir::Module, Manifest) {
-    // Probes are fused when their turn comes: others work on what has been handed out meanwhile.
-    let clauses: Vec<_> = merge::clauses(program).map(|clause| (clause, OnceCell::new())).collect();
-    let mut cx = Cx::new(program, src, options, share, emit);
+    let mut cx = Cx::new(program, src, options, share);
     cx.declare_maps();
     if options.pid_filter {
         cx.follow_programs();
@@ -88,13 +71,7 @@ pub fn lower_to(
     if program.probes.iter().any(|probe| program.is_tracked(probe)) {
         cx.forget_stacks();
     }
-    for (clause, fused) in &clauses {
-        let fused = fused.get_or_init(|| match options.optimise {
-            Passes::All => merge::fuse(program, clause),
-            _ => clause.iter().map(Cow::Borrowed).collect(),
-        });
-        fused.iter().for_each(|probe| cx.probe(probe));
-    }
+    probes.iter().for_each(|probe| cx.probe(probe));
     cx.finish()
 }
 
@@ -104,10 +81,6 @@ struct Cx<'p> {
     src: &'p Source,
     options: &'p Options,
     module: ir::Module,
-    /// Takes the functions.
-    emit: &'p mut dyn FnMut(ir::Func),
-    /// Functions so far.
-    added: u32,
     manifest: Manifest,
     /// By `hir::EnumId`: index in the manifest.
     enums: Vec<u32>,
@@ -148,13 +121,7 @@ const MAX_PIDS: u32 = 1 << 16;
 const CHAR: hir::Type = hir::Type::Int { bytes: 1, signed: true };
 
 impl<'p> Cx<'p> {
-    fn new(
-        program: &'p Program,
-        src: &'p Source,
-        options: &'p Options,
-        share: StackShare,
-        emit: &'p mut dyn FnMut(ir::Func),
-    ) -> Cx<'p> {
+    fn new(program: &'p Program, src: &'p Source, options: &'p Options, share: StackShare) -> Cx<'p> {
         let manifest = start_manifest(program, src, options);
         let others = manifest.internal_maps.len();
         let events = by_place(manifest.events.iter().map(|event| event.place));
@@ -164,8 +131,6 @@ impl<'p> Cx<'p> {
             src,
             options,
             module: ir::Module { private_stack: options.features.private_stack, ..ir::Module::default() },
-            emit,
-            added: 0,
             manifest,
             events,
             counters,
@@ -191,9 +156,8 @@ impl<'p> Cx<'p> {
 
     /// Adds a finished function to the module.
     fn add(&mut self, func: ir::Func) -> ir::FuncRef {
-        (self.emit)(func);
-        self.added += 1;
-        ir::FuncRef(self.added - 1)
+        self.module.funcs.push(func);
+        ir::FuncRef(self.module.funcs.len() as u32 - 1)
     }
 
     /// The map of this name, declared at first use.

@@ -18,10 +18,10 @@ use super::body::{Body, Fun};
 use super::place::Place;
 use super::prologue::Pro;
 use super::{BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY_OF_MAPS, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE, Cx};
-use crate::ReturnChain;
 use crate::bpf::helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, Operand, VReg, Width};
+use crate::options::ReturnChain;
 use lang::hir::Attach;
 use wire::CounterKind;
 use wire::unwind::{self, Base, Rule, SavedBp, Stop, kind};
@@ -706,7 +706,7 @@ mod tests {
 
     #[test]
     fn registers_lie_where_the_machine_says() {
-        let machine = abi::machine(crate::Arch::X86_64);
+        let machine = abi::machine(crate::options::Arch::X86_64);
         assert_eq!(machine.sp, REGS_SP);
         assert_eq!(machine.register("ip"), Some(REGS_IP));
         assert_eq!(machine.register("bp"), Some(REGS_BP));

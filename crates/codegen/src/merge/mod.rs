@@ -17,6 +17,7 @@
 mod share;
 mod variables;
 
+use crate::options::Passes;
 use lang::hir::visit::{direct_mut, inner_mut, operands_mut, visit_expr, visit_probe};
 use lang::hir::{Arm, Attach, Expr, ExprKind, Probe, Program, Signature, Site, Stmt, Type, Var};
 use lang::types::passing::long_double;
@@ -26,13 +27,19 @@ use std::borrow::Cow;
 /// Cases of a probe at most: an arm has a bit for each.
 const CASES: usize = u64::BITS as usize;
 
-/// The probes of a program, those of a clause together.
-pub fn clauses(program: &Program) -> impl Iterator<Item = &[Probe]> {
-    program.probes.chunk_by(|a, b| a.span == b.span)
+/// The probes of a program in the order of the script, those of a clause merged into as few as possible. Merging is an
+/// optimisation: it runs only together with all others.
+pub fn merge(program: &Program, passes: Passes) -> Vec<Cow<'_, Probe>> {
+    match passes {
+        Passes::All => {
+            let clauses = program.probes.chunk_by(|a, b| a.span == b.span);
+            clauses.flat_map(|clause| merge_clause(program, clause)).collect()
+        }
+        Passes::None | Passes::Only(_) => program.probes.iter().map(Cow::Borrowed).collect(),
+    }
 }
 
-/// The probes of a clause, as few as can be, in the order of the script.
-pub fn fuse<'p>(program: &Program, clause: &'p [Probe]) -> Vec<Cow<'p, Probe>> {
+fn merge_clause<'p>(program: &Program, clause: &'p [Probe]) -> Vec<Cow<'p, Probe>> {
     let mut groups: Vec<Group> = vec![];
     for probe in clause {
         let (frame, member) = if clause.len() > 1 { frame(probe) } else { None }.unzip();

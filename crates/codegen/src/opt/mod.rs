@@ -8,10 +8,10 @@ mod const_fold;
 mod copy_prop;
 mod dce;
 
-use crate::Passes;
 use crate::ir::{Func, Module, verify};
+use crate::options::Passes;
 
-/// A rewrite of a function; says whether it changed something.
+/// A rewrite of a function; returns whether it changed something.
 pub type Pass = fn(&mut Func) -> bool;
 
 /// The passes in their order, with their names.
@@ -25,11 +25,10 @@ pub const PASSES: &[(&str, Pass)] = &[
 /// Rounds after which we stop although something still changed.
 const ROUNDS: usize = 8;
 
-/// Runs the passes that `passes` asks for on each function, until nothing changes. Debug builds check the rules of the IR
-/// behind each pass.
-pub fn run(module: &mut Module, passes: Passes) {
+/// Runs the passes that `passes` selects on each function, until nothing changes. Debug builds verify the IR after each pass.
+pub fn optimise(module: &mut Module, passes: Passes) {
     let original = cfg!(debug_assertions).then(|| module.clone());
-    let check = |func: &Func, after: &str| {
+    let verify = |func: &Func, after: &str| {
         if let Some(module) = &original
             && let Err(what) = verify::verify_func(module, func)
         {
@@ -37,21 +36,21 @@ pub fn run(module: &mut Module, passes: Passes) {
         }
     };
     for func in &mut module.funcs {
-        check(func, "lower");
-        settle(func, passes, check);
+        verify(func, "lower");
+        run_passes(func, passes, verify);
     }
 }
 
-/// The same for one function; `check` is called behind each pass with its name.
-pub fn settle(func: &mut Func, passes: Passes, check: impl Fn(&Func, &str)) {
-    let wanted = |at: usize| passes == Passes::All || passes == Passes::Only(at);
-    let chosen = || PASSES.iter().enumerate().filter(|(at, _)| wanted(*at)).map(|(_, pass)| pass);
-    let (mut idle, count) = (0, chosen().count());
-    for (name, pass) in std::iter::repeat_with(chosen).take(ROUNDS).flatten() {
+fn run_passes(func: &mut Func, passes: Passes, verify: impl Fn(&Func, &str)) {
+    let is_selected = |at: usize| passes == Passes::All || passes == Passes::Only(at);
+    let selected: Vec<_> =
+        PASSES.iter().enumerate().filter(|(at, _)| is_selected(*at)).map(|(_, pass)| pass).collect();
+    let mut unchanged = 0;
+    for (name, pass) in std::iter::repeat_n(&selected, ROUNDS).flatten() {
         let changed = pass(func);
-        check(func, name);
-        idle = if changed { 0 } else { idle + 1 };
-        if idle == count {
+        verify(func, name);
+        unchanged = if changed { 0 } else { unchanged + 1 };
+        if unchanged == selected.len() {
             break;
         }
     }
