@@ -199,7 +199,7 @@ impl Body<'_, '_> {
     /// Both sides of an operator, left one first. A variable's register is copied if the right side changes it.
     pub(super) fn operands(&mut self, lhs: &Expr, rhs: &Expr) -> (Operand, Operand) {
         let mut left = self.scalar(lhs);
-        if super::walk::has_effect(rhs) && literal(lhs).is_none() {
+        if rhs.changes() && literal(lhs).is_none() {
             left = self.b().copy(left).into();
         }
         (left, self.scalar(rhs))

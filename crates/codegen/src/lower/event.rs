@@ -67,7 +67,7 @@ impl Body<'_, '_> {
 
     /// Values whose evaluation leaves traces are taken before the ring buffer is asked: there may be no room.
     fn early_values(&mut self, values: &[&Expr]) -> Vec<Option<Operand>> {
-        let any_effect = values.iter().any(|value| walk::has_effect(value));
+        let any_effect = values.iter().any(|value| value.changes());
         let early = |body: &mut Self, value: &Expr| {
             (any_effect && is_scalar(&value.ty)).then(|| {
                 let value = body.scalar(value);

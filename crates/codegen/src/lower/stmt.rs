@@ -69,7 +69,7 @@ impl<'p> Body<'_, 'p> {
             _ if super::place::is_scalar(&expr.ty) && expr.ty != lang::hir::Type::Void => {
                 self.scalar(expr);
             }
-            _ if super::walk::has_effect(expr) => {
+            _ if expr.changes() => {
                 self.place(expr);
             }
             _ => {}

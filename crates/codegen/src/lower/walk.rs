@@ -29,16 +29,3 @@ fn any_in_blocks(stmt: &Stmt, test: &mut dyn FnMut(&Stmt) -> bool) -> bool {
     });
     found
 }
-
-/// Running it leaves a trace beyond its value, so that it must run exactly once and even if the value is not used.
-pub fn has_effect(expr: &Expr) -> bool {
-    any(expr, &mut |e| {
-        matches!(
-            e.kind,
-            ExprKind::UpdateMap { .. }
-                | ExprKind::UpdateVar { .. }
-                | ExprKind::Delete { .. }
-                | ExprKind::Block { .. }
-        )
-    })
-}

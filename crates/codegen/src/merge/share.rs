@@ -3,7 +3,7 @@
 use super::{made_from_mut, parts_of_all_mut, take};
 use lang::Span;
 use lang::hir::visit::{direct, inner, inner_mut, operands, visit_block, visit_expr};
-use lang::hir::{Arm, BinaryOp, Expr, ExprKind, Probe, Stmt, StmtKind, Var, VarId};
+use lang::hir::{Arm, BinaryOp, Effects, Expr, ExprKind, Probe, Stmt, StmtKind, Var, VarId};
 
 /// A value that the body wants several times is told once: at its beginning, if the body wants it whatever happens, or where a
 /// condition first wants it.
@@ -41,7 +41,7 @@ fn tell_once_behind_conditions(body: &mut [Stmt], vars: &mut Vec<Var>) {
 fn tell_once_behind(cond: &mut Expr, then: &mut [Stmt], vars: &mut Vec<Var>) {
     let ExprKind::Binary { op: BinaryOp::And, rhs, .. } = &mut cond.kind else { return };
     let mut wanted: Vec<Expr> = vec![];
-    always(rhs, &mut |e| wanted.extend(is_steady(e).then(|| placeless(e))));
+    always(rhs, &mut |e| wanted.extend((e.effects() == Effects::Invariant).then(|| placeless(e))));
     for value in wanted {
         let mut times = 0;
         let mut count = |e: &Expr| times += usize::from(is_case(e, &value));
@@ -65,7 +65,7 @@ fn wanted_always(body: &[Stmt]) -> Vec<Expr> {
     for stmt in body.iter().take_while(|stmt| !may_leave(stmt)) {
         direct(stmt, &mut |e| {
             always(e, &mut |e| {
-                if is_steady(e) && !wanted.iter().any(|known| is_case(e, known)) {
+                if e.effects() == Effects::Invariant && !wanted.iter().any(|known| is_case(e, known)) {
                     wanted.push(placeless(e));
                 }
             });
@@ -114,33 +114,4 @@ fn placeless(expr: &Expr) -> Expr {
     let mut expr = expr.clone();
     clear(&mut expr);
     expr
-}
-
-/// It has no effect, and the same value wherever the body has it.
-fn is_steady(expr: &Expr) -> bool {
-    use ExprKind::*;
-    let mut steady = true;
-    visit_expr(expr, &mut |e| {
-        steady &= matches!(
-            &e.kind,
-            Int(_)
-                | Str(_)
-                | Param(_)
-                | ParamField { .. }
-                | Arg(_)
-                | Retval
-                | Duration
-                | Neg(_)
-                | BitNot(_)
-                | Not(_)
-                | StrEq { .. }
-                | Cast(_)
-                | Ternary { .. }
-                | Load { .. }
-                | Tuple(_)
-                | TupleGet { .. }
-                | ByCase(_)
-        ) || matches!(&e.kind, Binary { op, .. } if !matches!(op, BinaryOp::Div | BinaryOp::Rem));
-    });
-    steady
 }

@@ -5,7 +5,6 @@ use rustc_hash::FxHashSet;
 use crate::builtins::network::is_bytes;
 use crate::catalog::KERNEL;
 use crate::check::slots::literal;
-use crate::check::stmt::changes;
 use crate::check::{Checker, limits};
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown};
@@ -437,7 +436,7 @@ fn up_to_nul(mut text: Expr) -> Expr {
 /// that changes something is left alone: it is computed once.
 fn in_bounds(array: Expr, index: &Expr, count: u32) -> Expr {
     let span = index.span;
-    if changes(index) {
+    if index.changes() {
         return array;
     }
     let index = convert(index.clone(), &Type::U64);

@@ -6,8 +6,9 @@ use crate::builtins::table::Kind;
 use crate::check::slots::Slot;
 use crate::check::{Checker, limits};
 use crate::hir::make::{convert, expr, is_unknown};
-use crate::hir::visit::visit_expr;
-use crate::hir::{BinaryOp, Export, Expr, ExprKind, MapId, Message, Stmt, StmtKind, Type, VarId, Yields};
+use crate::hir::{
+    BinaryOp, Effects, Export, Expr, ExprKind, MapId, Message, Stmt, StmtKind, Type, VarId, Yields,
+};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::{Block, ExprKind as Ast, StmtKind as AstStmt};
@@ -137,7 +138,7 @@ impl Checker<'_> {
             return;
         }
         let on_purpose = self.src.slice(span).starts_with('_') && span.start != e.span.start;
-        if !has_effect(&value) && !on_purpose {
+        if value.kind.effects() != Effects::Changes && !on_purpose {
             let text = self.src.slice(e.span);
             let message = match text.len() < 40 && !text.is_empty() {
                 true => format!("the value of `{text}` is not used"),
@@ -406,24 +407,6 @@ impl Checker<'_> {
 
 fn effect(value: Expr) -> Option<StmtKind> {
     (!is_unknown(&value)).then_some(StmtKind::Expr(value))
-}
-
-/// Running it does something beyond its value.
-pub fn has_effect(value: &Expr) -> bool {
-    matches!(
-        value.kind,
-        ExprKind::UpdateMap { .. }
-            | ExprKind::UpdateVar { .. }
-            | ExprKind::Delete { .. }
-            | ExprKind::Block { .. }
-    )
-}
-
-/// Computing it changes something.
-pub fn changes(value: &Expr) -> bool {
-    let mut changes = false;
-    visit_expr(value, &mut |e| changes |= has_effect(e));
-    changes
 }
 
 fn is_kind(name: &str, kind: Kind) -> bool {

@@ -6,7 +6,6 @@
 
 use crate::check::Checker;
 use crate::check::expr::is_single;
-use crate::check::stmt::changes;
 use crate::hir::make::{expr, is_unknown};
 use crate::hir::{Expr, ExprKind, Stmt, StmtKind, Type};
 
@@ -14,7 +13,7 @@ impl Checker<'_> {
     /// What is made of a value, by something that may look at it several times. A variable of its own keeps it if computing it
     /// changes anything.
     pub fn once(&mut self, value: Expr, make: impl FnOnce(&mut Self, Expr) -> Expr) -> Expr {
-        if is_unknown(&value) || !changes(&value) {
+        if is_unknown(&value) || !value.changes() {
             return make(self, value);
         }
         let mut kept = Vec::new();
@@ -25,7 +24,9 @@ impl Checker<'_> {
 
     /// The value as something that costs nothing to look at again: a variable, if it must be, which `kept` sets.
     pub fn steady(&mut self, value: &Expr, kept: &mut Vec<Stmt>) -> Expr {
-        if is_single(value) || matches!(&value.kind, ExprKind::Tuple(parts) if !parts.iter().any(changes)) {
+        if is_single(value)
+            || matches!(&value.kind, ExprKind::Tuple(parts) if !parts.iter().any(Expr::changes))
+        {
             return value.clone();
         }
         self.kept(value.clone(), kept)

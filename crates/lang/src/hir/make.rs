@@ -1,7 +1,6 @@
 //! Constructors of checked expressions, and the conversions that the checker inserts.
 
 use crate::check::slots::literal;
-use crate::check::stmt::changes;
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::source::span::Span;
 use crate::types::{int_holds, places_of};
@@ -54,7 +53,8 @@ pub fn convert(value: Expr, ty: &Type) -> Expr {
     match (value.kind, ty) {
         // What changes something happens in the order in which it is written.
         (ExprKind::Tuple(parts), Type::Record(..))
-            if places.as_ref().is_some_and(|places| !places.is_sorted()) && parts.iter().any(changes) =>
+            if places.as_ref().is_some_and(|places| !places.is_sorted())
+                && parts.iter().any(Expr::changes) =>
         {
             let inner = expr(ExprKind::Tuple(parts), value.ty, span);
             expr(ExprKind::Cast(Box::new(inner)), ty.clone(), span)

@@ -11,7 +11,6 @@
 //! that is empty in the source is kept, since the user wants the attach point itself.
 
 use crate::builtins::assert::truth;
-use crate::check::stmt::changes;
 use crate::hir::visit::{inner, inner_mut, visit_probe};
 use crate::hir::{Attach, ExprKind, MapId, Probe, Stmt, StmtKind};
 use crate::source::span::Span;
@@ -40,7 +39,7 @@ fn is_idle(probe: &Probe) -> bool {
     }
     match &probe.predicate {
         Some(predicate) if truth(predicate) == Some(false) => true,
-        Some(predicate) if changes(predicate) => false,
+        Some(predicate) if predicate.changes() => false,
         _ => !probe.body.is_empty() && probe.body.iter().all(does_nothing),
     }
 }
@@ -58,7 +57,7 @@ fn empty_untaken(stmt: &mut Stmt) {
 
 fn does_nothing(stmt: &Stmt) -> bool {
     let StmtKind::If { cond, then, otherwise } = &stmt.kind else { return false };
-    !changes(cond) && then.iter().chain(otherwise).all(does_nothing)
+    !cond.changes() && then.iter().chain(otherwise).all(does_nothing)
 }
 
 /// The maps of which the script hears, by itself or through what listens for it.
