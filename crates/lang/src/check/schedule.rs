@@ -9,9 +9,9 @@
 use rustc_hash::FxHashMap;
 
 use crate::check::{Body, Checker};
-use crate::resolve::usage::walk_expr;
 use crate::source::span::Span;
-use crate::syntax::ast::{Block, Clause, Expr, ExprKind, StmtKind};
+use crate::syntax::ast::{Expr, ExprKind, Name, Stmt, StmtKind};
+use crate::syntax::visit::look;
 
 /// Groups at most, that is what is written as one: whoever writes more can wait for a round more.
 const MOST: usize = u128::BITS as usize;
@@ -79,7 +79,7 @@ fn uses(checker: &mut Checker, bodies: &[Body]) -> Vec<Uses> {
         }
         known.insert(span, groups.len());
         let mut uses = Uses { bodies: vec![at], looks_at: Vec::new(), says: Vec::new() };
-        Finder { checker, uses: &mut uses }.clause(body.clause.clause);
+        look::clause(body.clause.clause, &mut Finder { checker, uses: &mut uses });
         groups.push(uses);
     }
     groups
@@ -90,60 +90,9 @@ struct Finder<'f, 'c, 'a> {
     uses: &'f mut Uses,
 }
 
-impl Finder<'_, '_, '_> {
-    fn clause(&mut self, clause: &Clause) {
-        clause.predicate.iter().for_each(|e| self.expr(e));
-        self.block(&clause.body);
-    }
-
-    fn block(&mut self, block: &Block) {
-        for stmt in &block.stmts {
-            match &stmt.kind {
-                StmtKind::Expr(e) => self.expr(e),
-                StmtKind::Let { value, .. } | StmtKind::Return(value) => {
-                    value.iter().for_each(|e| self.expr(e))
-                }
-                StmtKind::Assign { target, value, .. } => {
-                    self.expr(value);
-                    self.target(target);
-                }
-                StmtKind::If { cond, then, otherwise } => {
-                    self.expr(cond);
-                    self.block(then);
-                    otherwise.iter().for_each(|block| self.block(block));
-                }
-                StmtKind::While { cond: e, body } | StmtKind::Unroll { count: e, body } => {
-                    self.expr(e);
-                    self.block(body);
-                }
-                StmtKind::ForRange { start, end, body, .. } => {
-                    self.expr(start);
-                    self.expr(end);
-                    self.block(body);
-                }
-                StmtKind::ForMap { map, body, .. } => {
-                    self.looks_at(&map.node, map.span);
-                    self.block(body);
-                }
-                StmtKind::Block(body) => self.block(body),
-                StmtKind::Break | StmtKind::Continue => {}
-            }
-        }
-    }
-
-    fn target(&mut self, target: &Expr) {
-        match &target.kind {
-            ExprKind::Map { name, keys } => {
-                let map = self.number(name, target.span);
-                add(&mut self.uses.says, map);
-                keys.iter().flatten().for_each(|key| self.expr(key));
-            }
-            _ => self.expr(target),
-        }
-    }
-
-    fn expr(&mut self, e: &Expr) {
-        walk_expr(e, &mut |e| match &e.kind {
+impl look::Visit for Finder<'_, '_, '_> {
+    fn before_expr(&mut self, e: &Expr) {
+        match &e.kind {
             ExprKind::Map { name, .. } => self.looks_at(name, e.span),
             ExprKind::IncDec { target, .. } => {
                 if let ExprKind::Map { name, .. } = &target.kind {
@@ -152,7 +101,32 @@ impl Finder<'_, '_, '_> {
                 }
             }
             _ => {}
-        });
+        }
+    }
+
+    /// Of an assignment the value comes first, then what it is assigned to.
+    fn before_stmt(&mut self, stmt: &Stmt) -> bool {
+        let StmtKind::Assign { target, value, .. } = &stmt.kind else { return true };
+        look::expr(value, self);
+        self.target(target);
+        false
+    }
+
+    fn map(&mut self, name: &Name) {
+        self.looks_at(&name.node, name.span);
+    }
+}
+
+impl Finder<'_, '_, '_> {
+    fn target(&mut self, target: &Expr) {
+        match &target.kind {
+            ExprKind::Map { name, keys } => {
+                let map = self.number(name, target.span);
+                add(&mut self.uses.says, map);
+                keys.iter().flatten().for_each(|key| look::expr(key, self));
+            }
+            _ => look::expr(target, self),
+        }
     }
 
     fn looks_at(&mut self, name: &str, span: Span) {

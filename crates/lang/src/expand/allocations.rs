@@ -15,8 +15,7 @@
 use crate::expand::template;
 use crate::expand::template::{Own, expression};
 use crate::syntax::ast::{Expr, ExprKind, Item, Script};
-use crate::syntax::visit;
-use crate::syntax::visit::Visit;
+use crate::syntax::visit::change::{self as visit, Visit};
 
 /// Names of the maps that know blocks begin so.
 pub const MAPS: &str = "__alloc_";

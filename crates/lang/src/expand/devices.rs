@@ -25,8 +25,7 @@ use crate::expand::template;
 use crate::expand::template::{Listener, Own, expression};
 use crate::hir;
 use crate::syntax::ast::{BinaryOp, Expr, ExprKind, Item, Script};
-use crate::syntax::visit;
-use crate::syntax::visit::Visit;
+use crate::syntax::visit::change::{self as visit, Visit};
 use std::collections::BTreeSet;
 
 /// Names of the maps that know devices begin so.

@@ -20,8 +20,7 @@ use crate::expand::template;
 use crate::expand::template::{Listener, Own, expression};
 use crate::hir;
 use crate::syntax::ast::{Expr, ExprKind, Item, ProbeSpec, Script, text};
-use crate::syntax::visit;
-use crate::syntax::visit::Visit;
+use crate::syntax::visit::change::{self as visit, Visit};
 use cuda::Library;
 use cuda::operations::Api;
 

@@ -6,20 +6,21 @@
 //!
 //! Runs before the other expansions, whose output has no such names.
 
+use crate::syntax::ast;
 use crate::syntax::ast::{ExprKind, Labels, Script};
-use crate::syntax::{ast, visit};
+use crate::syntax::visit::look;
 
 /// Finds them.
-pub fn find(script: &mut Script) -> Labels {
+pub fn find(script: &Script) -> Labels {
     let mut found = Labels::new();
-    let mut see = visit::Exprs(|e: &mut ast::Expr| {
+    let mut see = look::Exprs(|e: &ast::Expr| {
         if let ExprKind::Map { name, keys: Some(keys) } = &e.kind
             && !found.contains_key(name)
         {
             found.insert(name.clone(), labels(keys));
         }
     });
-    visit::script(script, &mut see);
+    look::script(script, &mut see);
     found
 }
 

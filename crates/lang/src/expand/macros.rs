@@ -21,8 +21,8 @@ use crate::syntax::ast::{
 };
 use crate::syntax::parse::MAX_DEPTH;
 use crate::syntax::print::macro_param;
-use crate::syntax::visit;
-use crate::syntax::visit::{Measure, Visit};
+use crate::syntax::visit::change::{self as visit, Visit};
+use crate::syntax::visit::{Measure, look};
 
 /// Calls that one script may expand to.
 const MOST_EXPANSIONS: u32 = 10_000;
@@ -176,7 +176,8 @@ impl<'m> Expander<'m, '_> {
         put_in.room?;
         all(self);
         let mut measure = Measure::default();
-        all(&mut measure);
+        look::block(&body, &mut measure);
+        value.iter().for_each(|e| look::expr(e, &mut measure));
         self.nodes += measure.nodes;
         (measure.levels < MAX_DEPTH).then(|| ExprKind::Block { body, value: value.map(Box::new) })
     }

@@ -8,8 +8,7 @@
 
 use crate::expand::{allocations, devices, kernel_names};
 use crate::syntax::ast::{Expr, ExprKind, Item, Name, Script};
-use crate::syntax::visit;
-use crate::syntax::visit::Visit;
+use crate::syntax::visit::change::{self as visit, Visit};
 
 /// Puts the name of a script before the names of its maps.
 pub fn maps(script: &mut Script, scope: &str) {

@@ -24,14 +24,14 @@ mod template;
 
 use crate::diagnostics::Diagnostics;
 use crate::syntax::ast::{Expr, ExprKind, Script};
-use crate::syntax::visit;
+use crate::syntax::visit::{Preorder, look};
 use options::Given;
 
 /// Expands all forms of a script; `given` are the options behind it on the command line.
 pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> Script {
     macros::expand(&mut script, diags);
     options::expand(&mut script, given, diags);
-    script.labels = key_labels::find(&mut script);
+    script.labels = key_labels::find(&script);
     allocations::expand(&mut script);
     operations::expand(&mut script, diags);
     kernel_names::expand(&mut script);
@@ -44,7 +44,7 @@ pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> S
 /// Whether an expanded script has stacks of user space somewhere.
 pub fn mentions_user_stacks(script: &Script) -> bool {
     let mut found = false;
-    let see = |e: &mut Expr| {
+    let see = |e: &Expr| {
         let name = match &e.kind {
             ExprKind::Ident(name) => name,
             ExprKind::Call { name, .. } => &name.node,
@@ -52,6 +52,6 @@ pub fn mentions_user_stacks(script: &Script) -> bool {
         };
         found |= name == "ustack" || name == "dw_ustack";
     };
-    visit::script(&mut script.clone(), &mut visit::Exprs(see));
+    look::script(script, &mut Preorder(see));
     found
 }

@@ -23,11 +23,11 @@ use crate::diagnostics::wording::did_you_mean;
 use crate::expand::const_eval;
 use crate::expand::template::{At, Own, parsed};
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
-use crate::resolve::usage::{is_args, walk_block, walk_expr};
+use crate::resolve::usage::is_args;
 use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::{BinaryOp, Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart};
-use crate::syntax::visit;
-use crate::syntax::visit::Visit;
+use crate::syntax::visit::change::{self as visit, Visit};
+use crate::syntax::visit::{Preorder, look};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -146,7 +146,7 @@ fn met(clause: &Clause, asked: Asked) -> Vec<&'static Feed> {
     let feeds = asked.operation.feeds.iter();
     let Some(condition) = &clause.predicate else { return feeds.collect() };
     let mut used = Vec::new();
-    walk_expr(condition, &mut |e| use_once(e, asked.operation, &mut used));
+    look::expr(condition, &mut Preorder(|e: &Expr| use_once(e, asked.operation, &mut used)));
     let may_hold = |feed: &&'static Feed| {
         let values: Vec<Rc<Expr>> = used.iter().map(|arg| value(feed, arg)).collect();
         let said = |e: &Expr| {
@@ -191,9 +191,7 @@ fn kinds(operation: &'static Operation) -> Option<String> {
 /// The arguments of an operation that a clause uses.
 fn arguments(clause: &Clause, operation: &'static Operation) -> Vec<&'static Argument> {
     let mut used = Vec::new();
-    let mut see = |e: &Expr| use_once(e, operation, &mut used);
-    clause.predicate.iter().for_each(|e| walk_expr(e, &mut see));
-    walk_block(&clause.body, &mut see);
+    look::clause(clause, &mut Preorder(|e: &Expr| use_once(e, operation, &mut used)));
     used
 }
 
@@ -213,8 +211,7 @@ fn add_functions(spec: &mut ProbeSpec, feed: &Feed) {
 fn fed(clause: &Clause, asked: Asked, feed: &'static Feed, diags: &mut Diagnostics) -> Clause {
     let mut fed = clause.clone();
     let mut put_in = PutIn { asked, feed, count: 0, diags };
-    fed.predicate.iter_mut().for_each(|e| visit::expr(e, &mut put_in));
-    visit::block(&mut fed.body, &mut put_in);
+    visit::clause(&mut fed, &mut put_in);
     let is_off = fed.predicate.as_ref().is_some_and(|predicate| const_eval::truth(predicate) == Some(false));
     if let (Some(when), false) = (condition(clause, asked), is_off) {
         fed.predicate = Some(both(expression(when, clause.span), fed.predicate));
@@ -233,7 +230,7 @@ fn condition(clause: &Clause, asked: Asked) -> Option<&'static str> {
 /// Whether a clause has a use for the result of the call: `args.result`, `retval`, or `span`, which records it.
 fn uses_result(clause: &Clause) -> bool {
     let mut found = false;
-    let mut see = |e: &Expr| {
+    let see = |e: &Expr| {
         found |= match &e.kind {
             ExprKind::Field { base, name, .. } => is_args(base) && name.node == "result",
             ExprKind::Ident(name) => name == "retval",
@@ -241,8 +238,7 @@ fn uses_result(clause: &Clause) -> bool {
             _ => false,
         }
     };
-    clause.predicate.iter().for_each(|e| walk_expr(e, &mut see));
-    walk_block(&clause.body, &mut see);
+    look::clause(clause, &mut Preorder(see));
     found
 }
 

@@ -30,7 +30,7 @@ use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::{Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, UnaryOp};
 use crate::syntax::parse::word_as_number;
 use crate::syntax::print::print_expr;
-use crate::syntax::visit;
+use crate::syntax::visit::change as visit;
 
 /// An option as the command line gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]

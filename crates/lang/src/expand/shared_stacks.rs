@@ -11,7 +11,7 @@
 
 use crate::source::span::Spanned;
 use crate::syntax::ast::{BinaryOp, Block, Expr, ExprKind, Item, Name, Script, Stmt, StmtKind};
-use crate::syntax::visit;
+use crate::syntax::visit::{Preorder, change as visit, look};
 use std::collections::BTreeSet;
 
 /// Measures the stacks of variables whose length is asked for: where such a variable is set, the length is, too.
@@ -29,14 +29,12 @@ pub(crate) fn measure(script: &mut Script) {
 
 fn measure_in(body: &mut Block) {
     let mut measured = BTreeSet::new();
-    visit::block(
-        body,
-        &mut visit::Exprs(|e: &mut Expr| {
-            if let Some(ExprKind::Var(name)) = length_of(e).map(|of| &of.kind) {
-                measured.insert(name.clone());
-            }
-        }),
-    );
+    let mut see = visit::Exprs(|e: &mut Expr| {
+        if let Some(ExprKind::Var(name)) = length_of(e).map(|of| &of.kind) {
+            measured.insert(name.clone());
+        }
+    });
+    visit::block(body, &mut see);
     if measured.is_empty() {
         return;
     }
@@ -98,7 +96,7 @@ pub(crate) fn share(script: &mut Script) {
     for item in &mut script.items {
         if let Item::Clause(clause) = item {
             let mut asked = 0;
-            visit::block(&mut clause.body, &mut visit::Exprs(|e: &mut Expr| asked += u32::from(is_walk(e))));
+            look::block(&clause.body, &mut Preorder(|e: &Expr| asked += u32::from(is_walk(e))));
             if asked > 1 {
                 Shared { count: 0 }.block(&mut clause.body);
             }

@@ -9,8 +9,8 @@ use crate::diagnostics::Diagnostics;
 use crate::source::span::{Source, Span, Spanned};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart};
 use crate::syntax::parse::parse;
-use crate::syntax::visit;
-use crate::syntax::visit::Visit;
+use crate::syntax::visit::change::{self as visit, Visit};
+use crate::syntax::visit::{Preorder, look};
 
 /// Visits what may ask: bodies and conditions of clauses that see a process's call, and constants.
 pub(crate) fn askers(script: &mut Script, visit: &mut impl Visit) {
@@ -20,8 +20,7 @@ pub(crate) fn askers(script: &mut Script, visit: &mut impl Visit) {
                 if clause.predicate.as_ref().is_some_and(|predicate| !visit.enters(predicate)) {
                     continue;
                 }
-                clause.predicate.iter_mut().for_each(|e| visit::expr(e, visit));
-                visit::block(&mut clause.body, visit);
+                visit::clause(clause, visit);
             }
             Item::Define { value, .. } => visit::expr(value, visit),
             _ => {}
@@ -30,17 +29,15 @@ pub(crate) fn askers(script: &mut Script, visit: &mut impl Visit) {
 }
 
 /// The attach points of the clauses that ask by this name.
-pub(crate) fn probes_that_ask(script: &mut Script, name: &str) -> Vec<ProbeSpec> {
+pub(crate) fn probes_that_ask(script: &Script, name: &str) -> Vec<ProbeSpec> {
     let mut probes = Vec::new();
-    for item in &mut script.items {
+    for item in &script.items {
         let Item::Clause(clause) = item else { continue };
         let mut asks = false;
-        let see = |e: &mut Expr| {
+        let see = |e: &Expr| {
             asks |= matches!(&e.kind, ExprKind::Call { name: called, .. } if called.node == name);
         };
-        let mut see = visit::Exprs(see);
-        clause.predicate.iter_mut().for_each(|e| visit::expr(e, &mut see));
-        visit::block(&mut clause.body, &mut see);
+        look::clause(clause, &mut Preorder(see));
         if asks {
             probes.extend(clause.probes.iter().filter(|probe| is_call(probe)).cloned());
         }

@@ -30,6 +30,7 @@ use crate::resolve::setting::{Pending, Run, Setting};
 use crate::resolve::usage::Usage;
 use crate::source::span::Span;
 use crate::syntax::ast;
+use crate::syntax::visit::{Preorder, look};
 
 /// A clause and everything it runs at.
 #[derive(Debug)]
@@ -129,7 +130,8 @@ fn defines_ask(script: &ast::Script) -> Option<Span> {
     script.items.iter().find_map(|item| {
         let ast::Item::Define { value, .. } = item else { return None };
         let mut found = None;
-        usage::walk_expr(value, &mut |e| found = found.or(usage::asks_around(e).then_some(e.span)));
+        let see = |e: &ast::Expr| found = found.or(usage::asks_around(e).then_some(e.span));
+        look::expr(value, &mut Preorder(see));
         found
     })
 }

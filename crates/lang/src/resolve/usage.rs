@@ -3,7 +3,8 @@
 use rustc_hash::FxHashSet;
 
 use crate::source::span::Span;
-use crate::syntax::ast::{Block, Clause, Expr, ExprKind, Stmt, StmtKind, UnaryOp};
+use crate::syntax::ast::{Clause, Expr, ExprKind, Stmt, StmtKind, UnaryOp};
+use crate::syntax::visit::look;
 
 /// What a body uses of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,20 +45,9 @@ pub fn asks_around(expr: &Expr) -> bool {
 impl Usage {
     /// Looks through the predicate and the body.
     pub fn of(clause: &Clause) -> Usage {
-        let mut usage = Usage::default();
-        // `args.NAME` is seen before the `args` in it, which is not the whole.
-        let mut named = false;
-        let mut see = |expr: &Expr| {
-            if is_args(expr) && !named {
-                usage.all_args.get_or_insert(expr.span);
-            }
-            named = matches!(&expr.kind, ExprKind::Field { base, .. } if is_args(base));
-            usage.see(expr);
-        };
-        clause.predicate.iter().for_each(|predicate| walk_expr(predicate, &mut see));
-        walk_block(&clause.body, &mut see);
-        usage.follows |= keeps(&clause.body);
-        usage
+        let mut user = User::default();
+        look::clause(clause, &mut user);
+        user.usage
     }
 
     /// The body asks for more of a call than where it is.
@@ -117,6 +107,32 @@ impl Usage {
     }
 }
 
+#[derive(Default)]
+struct User {
+    usage: Usage,
+    /// `args.NAME` is seen before the `args` in it, which is not the whole.
+    named: bool,
+}
+
+impl look::Visit for User {
+    fn before_expr(&mut self, expr: &Expr) {
+        if is_args(expr) && !self.named {
+            self.usage.all_args.get_or_insert(expr.span);
+        }
+        self.named = matches!(&expr.kind, ExprKind::Field { base, .. } if is_args(base));
+        self.usage.see(expr);
+    }
+
+    /// A value is kept, from which pointers may be followed later.
+    fn stmt(&mut self, stmt: &Stmt) {
+        self.usage.follows |= match &stmt.kind {
+            StmtKind::Let { .. } => true,
+            StmtKind::Assign { value, .. } => !matches!(value.kind, ExprKind::Call { .. }),
+            _ => false,
+        };
+    }
+}
+
 /// `args`
 pub fn is_args(expr: &Expr) -> bool {
     matches!(&expr.kind, ExprKind::Ident(name) if name == "args")
@@ -138,94 +154,6 @@ pub fn stack_arg_number(name: &str) -> Option<u32> {
 /// Integer registers that hold arguments on this machine.
 pub fn argument_registers() -> u32 {
     if std::env::consts::ARCH == "aarch64" { 8 } else { 6 }
-}
-
-/// A value is kept, from which pointers may be followed later.
-fn keeps(block: &Block) -> bool {
-    let keeps_value = |stmt: &Stmt| match &stmt.kind {
-        StmtKind::Let { .. } => true,
-        StmtKind::Assign { value, .. } => !matches!(value.kind, ExprKind::Call { .. }),
-        StmtKind::If { then, otherwise, .. } => keeps(then) || otherwise.as_ref().is_some_and(keeps),
-        StmtKind::While { body, .. }
-        | StmtKind::Unroll { body, .. }
-        | StmtKind::ForRange { body, .. }
-        | StmtKind::ForMap { body, .. }
-        | StmtKind::Block(body) => keeps(body),
-        StmtKind::Expr(_) | StmtKind::Return(_) | StmtKind::Break | StmtKind::Continue => false,
-    };
-    block.stmts.iter().any(keeps_value)
-}
-
-/// Calls `see` on every expression of a block.
-pub fn walk_block(block: &Block, see: &mut dyn FnMut(&Expr)) {
-    block.stmts.iter().for_each(|stmt| walk_stmt(stmt, see));
-}
-
-fn walk_stmt(stmt: &Stmt, see: &mut dyn FnMut(&Expr)) {
-    match &stmt.kind {
-        StmtKind::Expr(e) => walk_expr(e, see),
-        StmtKind::Let { value, .. } | StmtKind::Return(value) => {
-            value.iter().for_each(|e| walk_expr(e, see));
-        }
-        StmtKind::Assign { target, value, .. } => walk_all([target, value], see),
-        StmtKind::If { cond, then, otherwise } => {
-            walk_expr(cond, see);
-            walk_block(then, see);
-            otherwise.iter().for_each(|block| walk_block(block, see));
-        }
-        StmtKind::While { cond: e, body } | StmtKind::Unroll { count: e, body } => {
-            walk_expr(e, see);
-            walk_block(body, see);
-        }
-        StmtKind::ForRange { start, end, body, .. } => {
-            walk_all([start, end], see);
-            walk_block(body, see);
-        }
-        StmtKind::ForMap { body: block, .. } | StmtKind::Block(block) => walk_block(block, see),
-        StmtKind::Break | StmtKind::Continue => {}
-    }
-}
-
-fn walk_all<'e>(exprs: impl IntoIterator<Item = &'e Expr>, see: &mut dyn FnMut(&Expr)) {
-    exprs.into_iter().for_each(|e| walk_expr(e, see));
-}
-
-/// Calls `see` on an expression, then on those in it.
-pub fn walk_expr(expr: &Expr, see: &mut dyn FnMut(&Expr)) {
-    see(expr);
-    match &expr.kind {
-        ExprKind::Map { keys: Some(list), .. }
-        | ExprKind::Call { args: list, .. }
-        | ExprKind::Tuple(list) => {
-            walk_all(list, see);
-        }
-        ExprKind::Field { base: e, .. }
-        | ExprKind::TupleIndex { base: e, .. }
-        | ExprKind::Unary { expr: e, .. }
-        | ExprKind::IncDec { target: e, .. }
-        | ExprKind::SizeofExpr(e) => walk_expr(e, see),
-        ExprKind::Cast { ty, expr: e } => {
-            ty.of.iter().for_each(|e| walk_expr(e, see));
-            walk_expr(e, see);
-        }
-        ExprKind::Record(members) => walk_all(members.iter().map(|(_, value)| value), see),
-        ExprKind::Type(ty) | ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => {
-            ty.of.iter().for_each(|e| walk_expr(e, see))
-        }
-        ExprKind::Index { base: a, index: b } | ExprKind::Binary { lhs: a, rhs: b, .. } => {
-            walk_all([&**a, &**b], see);
-        }
-        ExprKind::Ternary { cond, then, otherwise } => {
-            walk_expr(cond, see);
-            then.iter().for_each(|e| walk_expr(e, see));
-            walk_expr(otherwise, see);
-        }
-        ExprKind::Block { body, value } => {
-            walk_block(body, see);
-            value.iter().for_each(|e| walk_expr(e, see));
-        }
-        _ => {}
-    }
 }
 
 #[cfg(test)]
