@@ -5,7 +5,7 @@ use super::body::Body;
 use super::place::{Place, is_scalar};
 use super::prologue::Pro;
 use super::string::STACK_RECORD;
-use super::{Cx, index_at, walk};
+use super::{Cx, index_at};
 use crate::bpf::helper;
 use crate::ir::{Cmp, Operand, VReg, Width};
 use lang::Span;

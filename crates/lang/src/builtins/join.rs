@@ -19,10 +19,7 @@ const WORD_BYTES: u32 = 256;
 
 impl Checker<'_> {
     /// `join(words)`, `join(words, ", ")`
-    pub fn join(&mut self, name: &Name, args: &[ast::Expr], span: Span, out: &mut Vec<Stmt>) {
-        if self.builtin_call(name, args, span).is_none() {
-            return;
-        }
+    pub fn join(&mut self, args: &[ast::Expr], span: Span, out: &mut Vec<Stmt>) {
         let separator = match args.get(1) {
             None => b" ".to_vec(),
             Some(arg) => match self.text(arg, "what `join` puts between words") {

@@ -200,12 +200,16 @@ impl Checker<'_> {
     }
 
     /// `exit()`, `exit(3)`
-    pub fn exit(&mut self, args: &[ast::Expr], span: Span) -> StmtKind {
+    pub fn exit(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        if !self.stays(span, "exit") {
+            return None;
+        }
         let code = match args.first() {
             Some(arg) => self.number(arg, "the status of `exit`"),
             None => int(0, Type::I64, span),
         };
-        StmtKind::Exit { code: convert(code, &Type::I64) }
+        self.scope.ended = true;
+        Some(StmtKind::Exit { code: convert(code, &Type::I64) })
     }
 
     /// `time()`, `time("%H:%M ")`

@@ -1,8 +1,16 @@
 //! The built-in variables and functions: one table for checking, help and completion.
 //!
-//! A new built-in is a row here, an arm in `check::variables` or `check::functions`, and one in the code generator.
+//! A new built-in is a row here, whose first part checks a use of it; what that takes is in the file of its family.
 
+use crate::builtins::Call;
+use crate::builtins::values::expanded;
+use crate::check::Checker;
+use crate::hir::make::{int, unknown};
+use crate::hir::{
+    Agg, Around, Export, Expr, ExprKind, Fact, Lookup, Message, NameKind, Stmt, StmtKind, Type,
+};
 use crate::resolve::usage;
+use crate::syntax::ast;
 
 /// What a built-in is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -30,13 +38,39 @@ pub enum Where {
     Returns,
 }
 
+/// How a use of a built-in is checked, which has as many arguments as it takes and is in a probe where it has a meaning.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Check {
+    /// `pid`, `pid(init)`
+    Variable(fn(&mut Checker<'_>, &Call<'_>) -> Expr),
+    /// `strncmp(a, b, n)`
+    Function(fn(&mut Checker<'_>, &Call<'_>) -> Expr),
+    /// `printf(...)`: the statement, and those before it.
+    Action(fn(&mut Checker<'_>, &Call<'_>, &mut Vec<Stmt>) -> Option<StmtKind>),
+    /// `sum(n)`: the arguments, and whether the sample is signed.
+    Aggregation(fn(&mut Checker<'_>, &[ast::Expr], bool) -> Agg),
+}
+
+impl Check {
+    const fn kind(self) -> Kind {
+        match self {
+            Check::Variable(_) => Kind::Variable,
+            Check::Function(_) => Kind::Function,
+            Check::Action(_) => Kind::Action,
+            Check::Aggregation(_) => Kind::Aggregation,
+        }
+    }
+}
+
 /// A row of the table.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Builtin {
     /// As scripts write it.
     pub name: &'static str,
     /// What it is.
     pub kind: Kind,
+    /// How a use of it is checked.
+    pub(crate) check: Check,
     /// Fewest and most arguments.
     pub arity: (usize, usize),
     /// How it is written.
@@ -49,19 +83,25 @@ pub struct Builtin {
     pub allowed: Where,
 }
 
-const fn variable(name: &'static str, doc: &'static str, allowed: Where, example: &'static str) -> Builtin {
-    Builtin { name, kind: Kind::Variable, arity: (0, 0), signature: name, doc, example, allowed }
+const fn variable(
+    check: fn(&mut Checker<'_>, &Call<'_>) -> Expr,
+    name: &'static str,
+    doc: &'static str,
+    allowed: Where,
+    example: &'static str,
+) -> Builtin {
+    Builtin { allowed, ..call(Check::Variable(check), name, (0, 0), name, doc, example) }
 }
 
 const fn call(
-    kind: Kind,
+    check: Check,
     name: &'static str,
     arity: (usize, usize),
     signature: &'static str,
     doc: &'static str,
     example: &'static str,
 ) -> Builtin {
-    Builtin { name, kind, arity, signature, doc, example, allowed: Where::Anywhere }
+    Builtin { name, kind: check.kind(), check, arity, signature, doc, example, allowed: Where::Anywhere }
 }
 
 /// A variable that may also be called, with so many arguments at most.
@@ -77,7 +117,7 @@ const fn running(builtin: Builtin) -> Builtin {
     Builtin { allowed: Where::Running, ..builtin }
 }
 
-use Kind::{Action, Aggregation, Function};
+use Check::{Action, Aggregation, Function};
 use Where::{Anywhere, Calls, Returns, Running};
 
 /// Any number of arguments.
@@ -87,6 +127,7 @@ const MANY: usize = usize::MAX;
 pub static BUILTINS: &[Builtin] = &[
     callable(
         variable(
+            |c, f| c.value_or_mode(f, ExprKind::Pid, Type::U32),
             "pid",
             "process id, uint32, in the tracer's pid namespace or the initial one",
             Anywhere,
@@ -97,6 +138,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
+            |c, f| c.value_or_mode(f, ExprKind::Tid, Type::U32),
             "tid",
             "thread id, uint32, in the tracer's pid namespace or the initial one",
             Anywhere,
@@ -105,10 +147,23 @@ pub static BUILTINS: &[Builtin] = &[
         1,
         "tid[(curr_ns|init)]",
     ),
-    variable("uid", "user id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[uid] = count() }"),
-    variable("gid", "group id, uint32", Anywhere, "uprobe:libcuda:cuInit { @[gid] = count() }"),
+    variable(
+        |_, f| f.value(ExprKind::Uid, Type::U32),
+        "uid",
+        "user id, uint32",
+        Anywhere,
+        "uprobe:libcuda:cuInit { @[uid] = count() }",
+    ),
+    variable(
+        |_, f| f.value(ExprKind::Gid, Type::U32),
+        "gid",
+        "group id, uint32",
+        Anywhere,
+        "uprobe:libcuda:cuInit { @[gid] = count() }",
+    ),
     callable(
         variable(
+            |c, f| c.comm(f),
             "comm",
             "name of the thread, string; `comm(process)`: of the process, its main thread's (without BTF the thread's); `comm(pid)`: of another process, when it is printed",
             Anywhere,
@@ -117,23 +172,50 @@ pub static BUILTINS: &[Builtin] = &[
         1,
         "comm[(thread|process|pid)]",
     ),
-    variable("cpu", "number of the CPU, uint32", Anywhere, "profile:hz:99 { @[cpu] = count() }"),
-    variable("ncpus", "number of CPUs, uint64", Anywhere, "BEGIN { printf(\"%d CPUs\\n\", ncpus) }"),
-    variable("numaid", "number of the NUMA node, uint32", Anywhere, "profile:hz:99 { @[numaid] = count() }"),
-    variable("jiffies", "the kernel's ticks, uint64", Anywhere, "interval:s:1 { print(jiffies) }"),
     variable(
+        |_, f| f.value(ExprKind::Cpu, Type::U32),
+        "cpu",
+        "number of the CPU, uint32",
+        Anywhere,
+        "profile:hz:99 { @[cpu] = count() }",
+    ),
+    variable(
+        |_, f| f.fact(Fact::Cpus),
+        "ncpus",
+        "number of CPUs, uint64",
+        Anywhere,
+        "BEGIN { printf(\"%d CPUs\\n\", ncpus) }",
+    ),
+    variable(
+        |_, f| f.fact(Fact::NumaNode),
+        "numaid",
+        "number of the NUMA node, uint32",
+        Anywhere,
+        "profile:hz:99 { @[numaid] = count() }",
+    ),
+    variable(
+        |_, f| f.fact(Fact::Jiffies),
+        "jiffies",
+        "the kernel's ticks, uint64",
+        Anywhere,
+        "interval:s:1 { print(jiffies) }",
+    ),
+    variable(
+        |_, f| f.fact(Fact::UserMode),
         "usermode",
         "1 if the probe interrupted user space, else 0, uint8",
         Running,
         "profile:hz:99 { @[usermode] = count() }",
     ),
     variable(
+        |_, f| f.fact(Fact::ChildPid),
         "cpid",
         "process that was started by `--` or `-c`, uint32; 0 if there is none",
         Anywhere,
         "uprobe:libcuda:cuInit / pid == cpid / { @ = count() }",
     ),
     variable(
+        |c, f| c.has_child(f),
         "has_cpid",
         "whether a process was started by `--` or `-c`, bool",
         Anywhere,
@@ -141,6 +223,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
+            |c, f| c.value_or_mode(f, ExprKind::Nsecs, Type::U64),
             "nsecs",
             "time, ns, uint64: since boot, without the time spent suspended (monotonic), or as TAI",
             Anywhere,
@@ -150,110 +233,140 @@ pub static BUILTINS: &[Builtin] = &[
         "nsecs[(boot|monotonic|tai|sw_tai)]",
     ),
     variable(
+        |_, f| f.value(ExprKind::Elapsed, Type::U64),
         "elapsed",
         "time since the command was started or the probes were attached, until its end, without the times for which the command was held (at new libraries, while unwind tables are read), ns, uint64",
         Anywhere,
         "interval:s:1 { print(elapsed) }",
     ),
-    variable("func", "symbol that was called", Calls, "uprobe:libcuda:cuMem* { @[func] = count() }"),
     variable(
+        |_, f| f.value(ExprKind::Name(NameKind::Func), Type::Name(NameKind::Func)),
+        "func",
+        "symbol that was called",
+        Calls,
+        "uprobe:libcuda:cuMem* { @[func] = count() }",
+    ),
+    variable(
+        |_, f| f.value(ExprKind::Name(NameKind::Api), Type::Name(NameKind::Api)),
         "api",
         "name of the symbol's family: `cuMemAlloc` for `cuMemAlloc_v2`",
         Calls,
         "uprobe:libcuda:cuMem* { @[api] = count() }",
     ),
-    variable("probe", "name of the attach point", Anywhere, "uprobe:libcuda:cuMem* { @[probe] = count() }"),
     variable(
+        |c, f| c.probe_name(f.span),
+        "probe",
+        "name of the attach point",
+        Anywhere,
+        "uprobe:libcuda:cuMem* { @[probe] = count() }",
+    ),
+    variable(
+        |c, f| c.probe_type(f.span),
         "probetype",
         "kind of the probe: `uprobe`, `interval`; `special` in `BEGIN` and `END`",
         Anywhere,
         "uprobe:libcuda:cuInit, uretprobe:libcuda:cuInit { @[probetype] = count() }",
     ),
     variable(
+        |c, f| c.argument(f),
         "argN",
         "N-th integer argument from 0, as int64 whatever its type",
         Calls,
         "uprobe:libcuda:cuMemAlloc { @ = sum(arg1) }",
     ),
     variable(
+        |c, f| c.all_args(f.span),
         "args",
         "arguments by name and type, as they were at entry; `args` alone is all of them",
         Calls,
         "uprobe:libcuda:cuMemAlloc { @ = sum(args.bytesize) }",
     ),
     variable(
+        |c, f| c.retval(f.span),
         "retval",
         "result, of the function's type; uint64 where that is not known",
         Returns,
         "uretprobe:libcuda:cuMem* { @[func, retval] = count() }",
     ),
     variable(
+        |_, f| f.value(ExprKind::Duration, Type::U64),
         "duration",
         "time from entry to return of this call, ns, uint64",
         Returns,
         "uretprobe:libcuda:cuMem* { @[func] = hist(duration) }",
     ),
     variable(
+        |_, f| f.value(ExprKind::Around(Around::Depth), Type::U64),
         "call_depth",
         "how many traced calls of this thread this one lies in, uint64; 0: in none",
         Calls,
         "uretprobe:libcudart:*, uretprobe:libcuda:* { @[func, call_depth] = count() }",
     ),
     variable(
+        |c, f| c.outermost(f),
         "outermost",
         "no traced call of this thread lies around this one, bool",
         Calls,
         "uretprobe:libcudart:*, uretprobe:libcuda:* / outermost / { @ns[func] = sum(duration) }",
     ),
     variable(
+        |c, f| c.parent_func(f.span),
         "parent_func",
         "symbol of the traced call that this one lies in; empty if there is none",
         Calls,
         "uretprobe:libcudart:*, uretprobe:libcuda:* { @[parent_func, func] = count() }",
     ),
     variable(
+        |c, f| c.unknown_device(f.name, f.span),
         "context",
         "handle of the thread's current context, uint64; 0 if unknown or none",
         Calls,
         "cuda:alloc { @bytes[pid, context] = sum(args.bytes) }",
     ),
     variable(
+        |c, f| c.unknown_device(f.name, f.span),
         "device",
         "device of the thread's current context, as CUDA numbers it in this process, int64; -1 if unknown",
         Calls,
         "cuda:launch { @launches[device] = count() }",
     ),
     variable(
+        |c, f| c.unknown_device(f.name, f.span),
         "chosen_device",
         "the same, from the calls alone that choose a device: of a process that was running before it is unknown until it chooses",
         Calls,
         "cuda:launch { @launches[chosen_device] = count() }",
     ),
     variable(
+        |c, f| c.unknown_device(f.name, f.span),
         "device_name",
         "what that device calls itself, string; `?` if the program never asked",
         Calls,
         "cuda:alloc { @bytes[device, device_name] = sum(args.bytes) }",
     ),
     variable(
+        |c, f| c.unknown_device(f.name, f.span),
         "device_uuid",
         "its UUID, printed as `GPU-...`; `?` if the program never asked",
         Calls,
         "cuda:launch { @launches[device_uuid] = count() }",
     ),
     variable(
+        |c, f| c.unknown_device(f.name, f.span),
         "device_pci",
         "its address on the PCI bus, printed as `0000:1b:00.0`; `?` if the program never asked",
         Calls,
         "cuda:launch { @launches[device_pci] = count() }",
     ),
     variable(
+        |_, f| f.value(ExprKind::Rand, Type::U32),
         "rand",
         "random number, uint32",
         Anywhere,
         "uprobe:libcuda:cu* / rand % 100 == 0 / { @ = count() }",
     ),
     variable(
+        |_, f| f.value(ExprKind::Cgroup, Type::U64),
         "cgroup",
         "id of the cgroup (version 2), uint64",
         Anywhere,
@@ -261,6 +374,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
+            |c, f| c.parent_or_of(f),
             "ppid",
             "id of the process that started this one, or the one of a task, uint32, in the initial pid namespace",
             Anywhere,
@@ -271,6 +385,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
+            |c, f| c.parent_or_of(f),
             "pcomm",
             "name of the process that started this one, or the one of a task, string",
             Anywhere,
@@ -280,24 +395,28 @@ pub static BUILTINS: &[Builtin] = &[
         "pcomm[(task)]",
     ),
     variable(
+        |c, f| c.ident("pid", f.span),
         "leader_tid",
         "id of the process's main thread, which is that of the process, uint32",
         Anywhere,
         "uprobe:libcuda:cuInit { @[leader_tid] = count() }",
     ),
     variable(
+        |c, f| c.process_comm(f.span),
         "leader_comm",
         "name of the process's main thread, string: `comm(process)`",
         Anywhere,
         "uprobe:libcuda:cuInit { @[leader_comm] = count() }",
     ),
     variable(
+        |c, f| c.this_task(f.span),
         "curtask",
         "the kernel's `task_struct` of this thread, whose members BTF tells; without BTF its address, uint64",
         Anywhere,
         "profile:hz:99 { @[curtask] = count() }",
     ),
     variable(
+        |c, f| c.context_address(f),
         "ctx",
         "address of what the kernel hands to the program that runs the body: the registers in a `uprobe`",
         Anywhere,
@@ -305,6 +424,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
+            |c, f| c.bare_config(f),
             "config",
             "the script's settings, by name: `config().max_strlen`",
             Anywhere,
@@ -315,6 +435,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
+            |c, f| c.stack(f.name, f.args, f.span),
             "ustack",
             "stack in user space; modes bpftrace, perf, raw, folded, build_id",
             Anywhere,
@@ -325,6 +446,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
+            |c, f| c.stack(f.name, f.args, f.span),
             "kstack",
             "stack in the kernel; modes bpftrace, perf, raw, folded",
             Anywhere,
@@ -334,7 +456,7 @@ pub static BUILTINS: &[Builtin] = &[
         "kstack[([mode, ][frames])]",
     ),
     call(
-        Function,
+        Function(|c, f| c.read_str(f.args, f.span)),
         "str",
         (1, 2),
         "str(pointer[, size])",
@@ -342,7 +464,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuModuleGetFunction { printf(\"%s\\n\", str(args.name)) }",
     ),
     calls(call(
-        Function,
+        Function(expanded),
         "alloc_base",
         (1, 1),
         "alloc_base(address)",
@@ -350,7 +472,7 @@ pub static BUILTINS: &[Builtin] = &[
         "cuda:memcpy { @[alloc_base(args.dst)] = count() }",
     )),
     calls(call(
-        Function,
+        Function(expanded),
         "alloc_size",
         (1, 1),
         "alloc_size(address)",
@@ -358,7 +480,7 @@ pub static BUILTINS: &[Builtin] = &[
         "cuda:memcpy { @[alloc_size(args.dst)] = sum(args.bytes) }",
     )),
     calls(call(
-        Function,
+        Function(expanded),
         "alloc_site",
         (1, 1),
         "alloc_site(address)",
@@ -366,7 +488,7 @@ pub static BUILTINS: &[Builtin] = &[
         "cuda:memcpy { @[alloc_site(args.src)] = sum(args.bytes) }",
     )),
     calls(call(
-        Function,
+        Function(|c, f| c.kernel_form(&f.args[1..], f.span)),
         "kernel_name",
         (1, 2),
         "kernel_name(handle[, short|full|mangled])",
@@ -374,7 +496,7 @@ pub static BUILTINS: &[Builtin] = &[
         "cuda:launch { @[kernel_name(args.kernel)] = count() }",
     )),
     call(
-        Function,
+        Function(|c, f| c.strncmp(f.args, f.span)),
         "strncmp",
         (3, 3),
         "strncmp(a, b, n)",
@@ -382,7 +504,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit / strncmp(comm, \"python\", 6) == 0 / { @ = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.strcontains(f.args, f.span)),
         "strcontains",
         (2, 2),
         "strcontains(text, part)",
@@ -390,7 +512,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cu* / strcontains(func, \"Async\") / { @[func] = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.strlen(&f.args[0], f.span)),
         "strlen",
         (1, 1),
         "strlen(text)",
@@ -398,7 +520,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit / strlen(comm) > 8 / { @[comm] = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.strstr(f.args, f.span)),
         "strstr",
         (2, 2),
         "strstr(text, part)",
@@ -406,7 +528,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { @[strstr(comm, \"py\")] = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.strcap(&f.args[0], f.span)),
         "strcap",
         (1, 1),
         "strcap(text)",
@@ -414,7 +536,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(strcap(comm)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.concat(f.args, f.span)),
         "str_concat",
         (2, 2),
         "str_concat(a, b)",
@@ -422,7 +544,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { @[str_concat(comm, \"/init\")] = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.letters(f, false)),
         "tolower",
         (1, 1),
         "tolower(text)",
@@ -430,7 +552,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit / tolower(comm) == \"python\" / { @ = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.letters(f, true)),
         "toupper",
         (1, 1),
         "toupper(text)",
@@ -438,7 +560,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { print(toupper(comm)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.byte_swap(&f.args[0], f.span)),
         "bswap",
         (1, 1),
         "bswap(n)",
@@ -446,7 +568,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { printf(\"%x\\n\", bswap((uint32)0x12345678)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.memcmp(f.args, f.span)),
         "memcmp",
         (3, 3),
         "memcmp(a, b, n)",
@@ -454,7 +576,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcudart:cudaLaunchKernel / memcmp(args.args, args.func, 16) == 0 / { @ = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.buf(f.args, f.span)),
         "buf",
         (1, 2),
         "buf(pointer, length), buf(array)",
@@ -462,7 +584,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuModuleGetFunction { printf(\"%rh\\n\", buf(args.name, 16)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.ntop(f.args, f.span)),
         "ntop",
         (1, 2),
         "ntop([family, ]address)",
@@ -470,7 +592,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(ntop(0x0100007f)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.pton(&f.args[0], f.span)),
         "pton",
         (1, 1),
         "pton(\"address\")",
@@ -478,7 +600,7 @@ pub static BUILTINS: &[Builtin] = &[
         "tracepoint:tcp:tcp_retransmit_skb / args.daddr == pton(\"127.0.0.1\") / { @ = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.macaddr(&f.args[0], f.span)),
         "macaddr",
         (1, 1),
         "macaddr(bytes)",
@@ -486,7 +608,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:./app:main { print(macaddr((uint8 *)arg0)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.lookup(Lookup::Error, &f.args[0], f.span)),
         "strerror",
         (1, 1),
         "strerror(errno)",
@@ -494,7 +616,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(strerror(2)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.is_error(&f.args[0], f.span)),
         "is_error",
         (1, 1),
         "is_error(result)",
@@ -502,7 +624,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cu* / is_error(retval) / { @[func, retval] = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.error_text(&f.args[0], f.span)),
         "error_text",
         (1, 1),
         "error_text(result)",
@@ -510,7 +632,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cu* / is_error(retval) / { printf(\"%s: %s: %s\\n\", func, retval, error_text(retval)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.lookup(Lookup::Signal, &f.args[0], f.span)),
         "signal_name",
         (1, 1),
         "signal_name(number)",
@@ -518,7 +640,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(signal_name(9)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.lookup(Lookup::Syscall, &f.args[0], f.span)),
         "syscall_name",
         (1, 1),
         "syscall_name(number)",
@@ -526,7 +648,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(syscall_name(0)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.user_name(f)),
         "username",
         (0, 1),
         "username[(uid)]",
@@ -534,7 +656,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { @[username(uid)] = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.lookup(Lookup::CgroupPath, &f.args[0], f.span)),
         "cgroup_path",
         (1, 1),
         "cgroup_path(id)",
@@ -542,7 +664,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { @[cgroup_path(cgroup)] = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.cgroup_id(&f.args[0], f.span)),
         "cgroupid",
         (1, 1),
         "cgroupid(\"path\")",
@@ -550,7 +672,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit / cgroup == cgroupid(\"/sys/fs/cgroup\") / { @ = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.strftime(f.args, f.span)),
         "strftime",
         (2, 2),
         "strftime(\"format\", ns)",
@@ -558,7 +680,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { printf(\"%s\\n\", strftime(\"%H:%M:%S.%f\", nsecs)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.lookup(Lookup::Size, &f.args[0], f.span)),
         "size_text",
         (1, 1),
         "size_text(bytes)",
@@ -566,7 +688,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuMemAlloc { printf(\"%s\\n\", size_text(args.bytesize)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.lookup(Lookup::Time, &f.args[0], f.span)),
         "time_text",
         (1, 1),
         "time_text(ns)",
@@ -574,7 +696,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuInit { printf(\"%s\\n\", time_text(duration)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Pointer(_)))),
         "is_ptr",
         (1, 1),
         "is_ptr(value)",
@@ -582,7 +704,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(is_ptr((char *)1)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Str(_)))),
         "is_str",
         (1, 1),
         "is_str(value)",
@@ -590,7 +712,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(is_str(comm)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Array(..)))),
         "is_array",
         (1, 1),
         "is_array(value)",
@@ -598,7 +720,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(is_array((uint8[4])1)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Int { .. }))),
         "is_integer",
         (1, 1),
         "is_integer(value)",
@@ -606,7 +728,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(is_integer(pid)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Int { signed: false, .. }))),
         "is_unsigned_integer",
         (1, 1),
         "is_unsigned_integer(value)",
@@ -614,7 +736,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(is_unsigned_integer(pid)) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.is_kind(f, |value| matches!(value.kind, ExprKind::Int(_) | ExprKind::Str(_)))),
         "is_literal",
         (1, 1),
         "is_literal(value)",
@@ -622,7 +744,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(is_literal(\"text\")) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.is_kernel_error(&f.args[0], f.span)),
         "is_err",
         (1, 1),
         "is_err(pointer)",
@@ -630,7 +752,7 @@ pub static BUILTINS: &[Builtin] = &[
         "rawtracepoint:sched_switch / !is_err(args.prev) / { @ = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| int(i64::from(c.config.max_strlen), Type::U64, f.span)),
         "default_str_length",
         (0, 0),
         "default_str_length()",
@@ -638,7 +760,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { print(default_str_length()) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.folded(&f.args[0], f.span)),
         "folded",
         (1, 1),
         "folded(stack)",
@@ -646,7 +768,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuMemAlloc { @[ustack] = sum(args.bytesize) } END { for ($s : @) { printf(\"%s %d\\n\", folded($s.0), $s.1) } clear(@) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.usym(&f.args[0], f.span)),
         "usym",
         (1, 1),
         "usym(address)",
@@ -654,7 +776,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcudart:cudaLaunchKernel { @[usym(args.func)] = count() }",
     ),
     call(
-        Function,
+        Function(|c, f| c.lookup(Lookup::Ksym, &f.args[0], f.span)),
         "ksym",
         (1, 1),
         "ksym(address)",
@@ -662,7 +784,7 @@ pub static BUILTINS: &[Builtin] = &[
         "tracepoint:timer:timer_expire_entry { @[ksym(args.function)] = count() }",
     ),
     calls(call(
-        Function,
+        Function(|c, f| c.uaddr(&f.args[0], f.span)),
         "uaddr",
         (1, 1),
         "uaddr(\"symbol\")",
@@ -670,7 +792,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:./app:main { print(*uaddr(\"counter\")) }",
     )),
     call(
-        Function,
+        Function(|c, f| c.expr(&f.args[0])),
         "uptr",
         (1, 1),
         "uptr(address)",
@@ -678,7 +800,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuModuleGetFunction { print(str(uptr(arg2))) }",
     ),
     call(
-        Function,
+        Function(|c, f| c.kptr(&f.args[0], f.span)),
         "kptr",
         (1, 1),
         "kptr(address)",
@@ -686,7 +808,7 @@ pub static BUILTINS: &[Builtin] = &[
         "tracepoint:sched:sched_switch { print(str(kptr(args.path))) }",
     ),
     calls(call(
-        Function,
+        Function(|c, f| c.register(&f.args[0], f.span)),
         "reg",
         (1, 1),
         "reg(\"name\")",
@@ -694,7 +816,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { printf(\"%x\\n\", reg(\"sp\")) }",
     )),
     call(
-        Function,
+        Function(|c, f| c.len(&f.args[0], f.span)),
         "len",
         (1, 1),
         "len(@map), len(ustack), len(kstack)",
@@ -702,7 +824,7 @@ pub static BUILTINS: &[Builtin] = &[
         "interval:s:1 { print(len(@start)) } uprobe:libcuda:cuInit { @start[tid] = nsecs }",
     ),
     call(
-        Function,
+        Function(|c, f| c.has_key(f.args, f.span)),
         "has_key",
         (2, 2),
         "has_key(@map, key)",
@@ -710,7 +832,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuInit / has_key(@start, tid) / { @ = count() } uprobe:libcuda:cuInit { @start[tid] = 1 }",
     ),
     call(
-        Function,
+        Function(|c, f| c.find(f.args, f.span)),
         "find",
         (3, 3),
         "find(@map, key, $value)",
@@ -718,7 +840,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { @start[tid] = nsecs; if (find(@start, tid, $then)) { print($then) } }",
     ),
     call(
-        Function,
+        Function(|c, f| c.delete(f.args, f.span).pop().unwrap_or_else(|| unknown(f.span))),
         "delete",
         (1, MANY),
         "delete(@map, key)",
@@ -726,7 +848,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { @start[tid] = nsecs; delete(@start, tid) }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.printf(f.args, f.span)),
         "printf",
         (1, MANY),
         "printf(\"format\", values...)",
@@ -734,7 +856,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuMemAlloc { printf(\"%d %s %d\\n\", pid, comm, args.bytesize) }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.message(Message::Heading, f.args, f.span)),
         "heading",
         (1, MANY),
         "heading(\"format\", values...)",
@@ -742,7 +864,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { heading(\"%-8s %s\\n\", \"PID\", \"CALL\") } uprobe:libcuda:cuMem* { printf(\"%-8d %s\\n\", (pid = pid, call = func)) }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.row(f.args, f.span)),
         "row",
         (2, MANY),
         "row(weight, \"format\", values...)",
@@ -750,7 +872,7 @@ pub static BUILTINS: &[Builtin] = &[
         "END { for ($kv : @) { row($kv.1, \"%-30s %d\\n\", $kv.0, $kv.1) } rows(10); clear(@) } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.rows(f.args)),
         "rows",
         (0, 2),
         "rows([top[, \"none\"]])",
@@ -758,7 +880,7 @@ pub static BUILTINS: &[Builtin] = &[
         "END { for ($kv : @) { row($kv.1, \"%s\\n\", $kv.0) } rows(10, \"no call\") } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.message(Message::Error, f.args, f.span)),
         "errorf",
         (1, MANY),
         "errorf(\"format\", values...)",
@@ -766,7 +888,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuInit { if (retval) { errorf(\"no CUDA: %s\", retval) } }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.message(Message::Warning, f.args, f.span)),
         "warnf",
         (1, MANY),
         "warnf(\"format\", values...)",
@@ -774,7 +896,10 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuMemAlloc { if (args.bytesize == 0) { warnf(\"an empty allocation by %d\", pid) } }",
     ),
     call(
-        Action,
+        Action(|c, f, out| {
+            c.join(f.args, f.span, out);
+            None
+        }),
         "join",
         (1, 2),
         "join(words[, \"separator\"])",
@@ -782,7 +907,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libc:execvp { join(arg1) }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.message(Message::Cat, f.args, f.span)),
         "cat",
         (1, MANY),
         "cat(\"path\", values...)",
@@ -790,7 +915,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { cat(\"/proc/%d/cmdline\", pid) }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.message(Message::System, f.args, f.span)),
         "system",
         (1, MANY),
         "system(\"command\", values...)",
@@ -798,7 +923,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuInit { if (retval) { system(\"ls -l /proc/%d/fd\", pid) } }",
     ),
     running(call(
-        Action,
+        Action(|c, f, _| c.signal(&f.args[0], false, f.span)),
         "signal",
         (1, 1),
         "signal(\"SIGSTOP\"), signal(number)",
@@ -806,7 +931,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuMemAlloc { if (retval) { signal(\"SIGSTOP\") } }",
     )),
     running(call(
-        Action,
+        Action(|c, f, _| c.signal(&f.args[0], true, f.span)),
         "signal_thread",
         (1, 1),
         "signal_thread(\"SIGUSR1\"), signal_thread(number)",
@@ -814,7 +939,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { signal_thread(\"SIGUSR1\") }",
     )),
     call(
-        Action,
+        Action(|c, f, _| c.assert(f.args, f.span)),
         "assert",
         (2, 2),
         "assert(condition, \"text\")",
@@ -822,7 +947,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuMemAlloc { assert(args.bytesize < 1 << 40, \"a sane size\") }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.static_assert(f.args)),
         "static_assert",
         (2, 2),
         "static_assert(condition, \"text\")",
@@ -830,7 +955,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { static_assert(sizeof(uint64) == 8, \"eight bytes\") }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.fail(&f.args[0], f.span)),
         "fail",
         (1, 1),
         "fail(\"text\")",
@@ -838,7 +963,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { if (sizeof(uint64) != 8) { fail(\"eight bytes are wanted\") } }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.print(f.args, f.span)),
         "print",
         (1, 3),
         "print(value), print(@map[, top[, divisor]])",
@@ -846,7 +971,7 @@ pub static BUILTINS: &[Builtin] = &[
         "interval:s:1 { print(@, 10) } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     running(call(
-        Action,
+        Action(|c, f, _| c.export(Export::Span, f.args, f.span)),
         "span",
         (0, 2),
         "span([\"name\"][, key = value, ...])",
@@ -855,7 +980,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuMemAlloc { span(bytes = args.bytesize) }",
     )),
     call(
-        Action,
+        Action(|c, f, _| c.export(Export::Instant, f.args, f.span)),
         "event",
         (1, 2),
         "event(\"name\"[, key = value, ...])",
@@ -863,7 +988,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { event(\"CUDA begins\", flags = args.Flags) }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.export(Export::Counter, f.args, f.span)),
         "counter",
         (2, 3),
         "counter(\"name\", number[, key = value, ...])",
@@ -871,7 +996,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuMemAlloc { @live += args.bytesize; counter(\"live bytes\", @live, pid = pid) }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.whole_map(&f.args[0], "clear").map(StmtKind::Clear)),
         "clear",
         (1, 1),
         "clear(@map)",
@@ -879,7 +1004,7 @@ pub static BUILTINS: &[Builtin] = &[
         "interval:s:1 { clear(@) } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.whole_map(&f.args[0], "zero").map(StmtKind::Zero)),
         "zero",
         (1, 1),
         "zero(@map)",
@@ -887,7 +1012,7 @@ pub static BUILTINS: &[Builtin] = &[
         "interval:s:1 { zero(@) } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.exit(f.args, f.span)),
         "exit",
         (0, 1),
         "exit([status])",
@@ -895,7 +1020,7 @@ pub static BUILTINS: &[Builtin] = &[
         "interval:s:10 { exit() }",
     ),
     call(
-        Action,
+        Action(|c, f, _| c.time(f.args)),
         "time",
         (0, 1),
         "time([\"format\"])",
@@ -903,7 +1028,7 @@ pub static BUILTINS: &[Builtin] = &[
         "interval:s:1 { time(\"%H:%M:%S \") }",
     ),
     call(
-        Aggregation,
+        Aggregation(|_, _, _| Agg::Count),
         "count",
         (0, 0),
         "@map = count()",
@@ -911,7 +1036,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
-        Aggregation,
+        Aggregation(|_, _, signed| Agg::Sum { signed }),
         "sum",
         (1, 1),
         "@map = sum(n)",
@@ -919,7 +1044,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuMemAlloc { @[pid] = sum(args.bytesize) }",
     ),
     call(
-        Aggregation,
+        Aggregation(|_, _, signed| Agg::Avg { signed }),
         "avg",
         (1, 1),
         "@map = avg(n)",
@@ -927,7 +1052,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuMemAlloc { @[pid] = avg(args.bytesize) }",
     ),
     call(
-        Aggregation,
+        Aggregation(|_, _, signed| Agg::Min { signed }),
         "min",
         (1, 1),
         "@map = min(n)",
@@ -935,7 +1060,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuMemAlloc { @[pid] = min(args.bytesize) }",
     ),
     call(
-        Aggregation,
+        Aggregation(|_, _, signed| Agg::Max { signed }),
         "max",
         (1, 1),
         "@map = max(n)",
@@ -943,7 +1068,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuMemAlloc { @[pid] = max(args.bytesize) }",
     ),
     call(
-        Aggregation,
+        Aggregation(|_, _, signed| Agg::Stats { signed }),
         "stats",
         (1, 1),
         "@map = stats(n)",
@@ -951,7 +1076,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cu* { @[func] = stats(duration) }",
     ),
     call(
-        Aggregation,
+        Aggregation(|c, args, _| Agg::Hist { bits: c.hist_bits(args), summed: false }),
         "hist",
         (1, 2),
         "@map = hist(n[, bits])",
@@ -959,7 +1084,9 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cu* { @[func] = hist(duration) }",
     ),
     call(
-        Aggregation,
+        Aggregation(|c, args, _| {
+            c.linear(args).unwrap_or(Agg::LHist { min: 0, max: 1, step: 1, summed: false })
+        }),
         "lhist",
         (4, 4),
         "@map = lhist(n, min, max, step)",
@@ -967,7 +1094,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuMemAlloc { @us = lhist(duration / 1000, 0, 100, 10) }",
     ),
     call(
-        Aggregation,
+        Aggregation(|c, args, signed| c.series(args, signed)),
         "tseries",
         (3, 4),
         "@map = tseries(n, interval, intervals[, \"avg|max|min|sum\"])",
@@ -1065,6 +1192,6 @@ mod tests {
     #[test]
     fn arguments_have_one_row() {
         assert_eq!(find("arg3").map(|b| b.name), Some("argN"));
-        assert_eq!(find("argx"), None);
+        assert!(find("argx").is_none());
     }
 }

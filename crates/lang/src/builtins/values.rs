@@ -1,5 +1,6 @@
 //! Built-in functions that return a value, one arm each.
 
+use crate::builtins::Call;
 use crate::check::variables::has_mode;
 use crate::check::{Checker, limits};
 use crate::diagnostics::wording::did_you_mean;
@@ -34,67 +35,27 @@ pub fn registers(arch: &str) -> &'static [&'static str] {
 }
 
 impl Checker<'_> {
-    /// A built-in function with as many arguments as it takes.
-    pub fn function(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Expr {
-        match name {
-            "str" => self.read_str(args, span),
-            "strncmp" => self.strncmp(args, span),
-            "strcontains" => self.strcontains(args, span),
-            "strftime" => self.strftime(args, span),
-            "usym" => self.usym(&args[0], span),
-            "folded" => self.folded(&args[0], span),
-            "reg" => self.register(&args[0], span),
-            "len" => self.len(&args[0], span),
-            "strlen" => self.strlen(&args[0], span),
-            "strstr" => self.strstr(args, span),
-            "strcap" => self.strcap(&args[0], span),
-            "str_concat" => self.concat(args, span),
-            "tolower" | "toupper" => self.letters(name, &args[0], span),
-            "memcmp" => self.memcmp(args, span),
-            "find" => self.find(args, span),
-            "ntop" => self.ntop(args, span),
-            "pton" => self.pton(&args[0], span),
-            "macaddr" => self.macaddr(&args[0], span),
-            "uaddr" => self.uaddr(&args[0], span),
-            "uptr" => self.expr(&args[0]),
-            "kptr" => self.kptr(&args[0], span),
-            "is_err" => self.is_kernel_error(&args[0], span),
-            "default_str_length" => int(i64::from(self.config.max_strlen), Type::U64, span),
-            _ if name.starts_with("is_") && name != "is_error" => self.is_kind(name, &args[0], span),
-            "ppid" | "pcomm" => self.parent_of(name, &args[0], span),
-            "username" if args.is_empty() => {
-                let uid = Box::new(convert(expr(ExprKind::Uid, Type::U32, span), &Type::I64));
-                expr(ExprKind::Lookup(uid), Type::Lookup(Lookup::User), span)
-            }
-            "bswap" => self.byte_swap(&args[0], span),
-            "buf" => self.buf(args, span),
-            "cgroupid" => self.cgroup_id(&args[0], span),
-            "comm" if has_mode(name, &args[0]) => self.moded(name, &args[0], span),
-            "comm" => {
-                let name = self.lookup(Lookup::Comm, &args[0], span);
+    /// `username`, `username(uid)`
+    pub fn user_name(&mut self, call: &Call) -> Expr {
+        let Some(id) = call.args.first() else {
+            let uid = Box::new(convert(call.value(ExprKind::Uid, Type::U32), &Type::I64));
+            return call.value(ExprKind::Lookup(uid), Type::Lookup(Lookup::User));
+        };
+        self.lookup(Lookup::User, id, call.span)
+    }
+
+    /// `comm`, `comm(process)`, `comm(pid)`
+    pub fn comm(&mut self, call: &Call) -> Expr {
+        match call.args.first() {
+            None => call.value(ExprKind::Comm, Type::Str(16)),
+            Some(mode) if has_mode("comm", mode) => self.moded("comm", mode, call.span),
+            Some(pid) => {
+                let name = self.lookup(Lookup::Comm, pid, call.span);
                 if is_unknown(&name) {
-                    self.suggest_mode("comm", &args[0]);
+                    self.suggest_mode("comm", pid);
                 }
                 name
             }
-            "strerror" => self.lookup(Lookup::Error, &args[0], span),
-            "is_error" => self.is_error(&args[0], span),
-            "error_text" => self.error_text(&args[0], span),
-            // Forms have replaced those that are right; what is wrong with others has been said.
-            "alloc_base" | "alloc_size" | "alloc_site" => unknown(span),
-            "kernel_name" => self.kernel_form(&args[1..], span),
-            "signal_name" => self.lookup(Lookup::Signal, &args[0], span),
-            "ksym" => self.lookup(Lookup::Ksym, &args[0], span),
-            "syscall_name" => self.lookup(Lookup::Syscall, &args[0], span),
-            "username" => self.lookup(Lookup::User, &args[0], span),
-            "cgroup_path" => self.lookup(Lookup::CgroupPath, &args[0], span),
-            "size_text" => self.lookup(Lookup::Size, &args[0], span),
-            "time_text" => self.lookup(Lookup::Time, &args[0], span),
-            "has_key" => self.has_key(args, span),
-            "delete" => self.delete(args, span).pop().unwrap_or_else(|| unknown(span)),
-            "ustack" | "dw_ustack" | "kstack" => self.stack(name, args, span),
-            "nsecs" | "pid" | "tid" => self.moded(name, &args[0], span),
-            other => unreachable!("built-in function `{other}` has no arm"),
         }
     }
 
@@ -118,7 +79,7 @@ impl Checker<'_> {
     }
 
     /// It is none of the results that are fine.
-    fn is_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn is_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some((value, known)) = self.result(arg, "is_error") else { return int(0, Type::Bool, span) };
         self.once(value, |_, value| {
             let differs = |fine: &i64| {
@@ -132,24 +93,16 @@ impl Checker<'_> {
     }
 
     /// `is_ptr(e)` and its like: what is known of an expression now.
-    fn is_kind(&mut self, function: &str, arg: &ast::Expr, span: Span) -> Expr {
-        let place = self.place(arg);
+    pub fn is_kind(&mut self, call: &Call, holds: fn(&Expr) -> bool) -> Expr {
+        let place = self.place(&call.args[0]);
         if is_unknown(&place) {
-            return unknown(span);
+            return unknown(call.span);
         }
-        let holds = match function {
-            "is_ptr" => matches!(place.ty, Type::Pointer(_)),
-            "is_str" => matches!(place.ty, Type::Str(_)),
-            "is_array" => matches!(place.ty, Type::Array(..)),
-            "is_integer" => matches!(place.ty, Type::Int { .. }),
-            "is_unsigned_integer" => matches!(place.ty, Type::Int { signed: false, .. }),
-            _ => matches!(place.kind, ExprKind::Int(_) | ExprKind::Str(_)),
-        };
-        int(i64::from(holds), Type::Bool, span)
+        int(i64::from(holds(&place)), Type::Bool, call.span)
     }
 
     /// The last addresses are error numbers: IS_ERR of include/linux/err.h.
-    fn is_kernel_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn is_kernel_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         const MAX_ERRNO: i64 = 4095;
         let pointer = self.number(arg, "what `is_err` takes");
         if is_unknown(&pointer) {
@@ -160,7 +113,7 @@ impl Checker<'_> {
     }
 
     /// What it means, found when it is printed.
-    fn error_text(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn error_text(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some((value, known)) = self.result(arg, "error_text") else { return unknown(span) };
         let lookup = match known {
             known if *known == cuda::errors::DRIVER => Lookup::DriverResult,
@@ -194,7 +147,7 @@ impl Checker<'_> {
     }
 
     /// `kernel_name(h, what)`: forms leave those alone that they do not know.
-    fn kernel_form(&mut self, form: &[ast::Expr], span: Span) -> Expr {
+    pub fn kernel_form(&mut self, form: &[ast::Expr], span: Span) -> Expr {
         let span = form.first().map_or(span, |form| form.span);
         let error = self.error("E0210", span, "there is no such form of a kernel's name");
         error.help("there are `short`, `full` and `mangled`: `kernel_name(args.kernel, full)`");
@@ -215,7 +168,7 @@ impl Checker<'_> {
     }
 
     /// 0 if equal, else 1.
-    fn strncmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub fn strncmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (lhs, rhs) = (self.string(&args[0]), self.string(&args[1]));
         let limit = self.constant(&args[2], "the length of `strncmp`");
         let (Some(lhs), Some(rhs), Some(limit)) = (lhs, rhs, limit) else { return unknown(span) };
@@ -243,7 +196,7 @@ impl Checker<'_> {
         self.name_test(name, (&format!("that begins with `{shown}`"), other.span), test, span)
     }
 
-    fn strcontains(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub fn strcontains(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (haystack, needle) = (self.string(&args[0]), self.readable(&args[1], "strcontains"));
         let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
         let ExprKind::Str(needle) = needle.kind else {
@@ -298,7 +251,7 @@ impl Checker<'_> {
         Some(value)
     }
 
-    fn strlen(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn strlen(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         match self.readable(arg, "strlen") {
             Some(Expr { kind: ExprKind::Str(text), .. }) => int(text.len() as i64, Type::U64, span),
             Some(text) => expr(ExprKind::StrLen(Box::new(text)), Type::U64, span),
@@ -306,7 +259,7 @@ impl Checker<'_> {
         }
     }
 
-    fn strstr(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub fn strstr(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (haystack, needle) = (self.readable(&args[0], "strstr"), self.readable(&args[1], "strstr"));
         let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
         let ExprKind::Str(needle) = needle.kind else { return search(haystack, needle, span) };
@@ -317,7 +270,7 @@ impl Checker<'_> {
     }
 
     /// Bytes that a string has room for, its NUL included.
-    fn strcap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn strcap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         match self.readable(arg, "strcap").map(|value| value.ty) {
             Some(Type::Str(capacity)) => int(i64::from(capacity), Type::I64, span),
             _ => unknown(span),
@@ -325,7 +278,7 @@ impl Checker<'_> {
     }
 
     /// The result has room for both.
-    fn concat(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub fn concat(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (lhs, rhs) = (self.readable(&args[0], "str_concat"), self.readable(&args[1], "str_concat"));
         let (Some(lhs), Some(rhs)) = (lhs, rhs) else { return unknown(span) };
         let (Type::Str(a), Type::Str(b)) = (&lhs.ty, &rhs.ty) else { return unknown(span) };
@@ -341,13 +294,13 @@ impl Checker<'_> {
     }
 
     /// `tolower(text)`, `toupper(text)`
-    fn letters(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
-        let Some(text) = self.readable(arg, name) else { return unknown(span) };
+    pub fn letters(&mut self, call: &Call, upper: bool) -> Expr {
+        let Some(text) = self.readable(&call.args[0], call.name) else { return unknown(call.span) };
         let ty = text.ty.clone();
-        expr(ExprKind::StrCase { text: Box::new(text), upper: name == "toupper" }, ty, span)
+        call.value(ExprKind::StrCase { text: Box::new(text), upper }, ty)
     }
 
-    fn byte_swap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn byte_swap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(arg);
         let bytes = match value.ty {
             Type::Void => return unknown(span),
@@ -363,7 +316,7 @@ impl Checker<'_> {
     }
 
     /// `buf(p, n)`, `buf(array)`
-    fn buf(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub fn buf(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let place = self.place(&args[0]);
         let (base, size) = match &place.ty {
             Type::Void => return unknown(span),
@@ -435,7 +388,7 @@ impl Checker<'_> {
     }
 
     /// `strerror(n)` and its like.
-    fn lookup(&mut self, what: Lookup, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn lookup(&mut self, what: Lookup, arg: &ast::Expr, span: Span) -> Expr {
         let number = self.number(arg, &format!("what `{}` takes", what.function()));
         if is_unknown(&number) {
             return unknown(span);
@@ -444,7 +397,7 @@ impl Checker<'_> {
         expr(ExprKind::Lookup(number), Type::Lookup(what), span)
     }
 
-    fn cgroup_id(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn cgroup_id(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(path) = self.text(arg, "the path of `cgroupid`") else { return unknown(span) };
         let path = String::from_utf8_lossy(&path).into_owned();
         match self.catalog.cgroup_id(&path) {
@@ -457,7 +410,7 @@ impl Checker<'_> {
         }
     }
 
-    fn strftime(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub fn strftime(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let format = self.text(&args[0], "the format of `strftime`");
         let ns = self.number(&args[1], "the time of `strftime`");
         let Some(format) = format.filter(|_| !is_unknown(&ns)) else { return unknown(span) };
@@ -466,7 +419,7 @@ impl Checker<'_> {
     }
 
     /// `folded(stack)`: the same stack, printed in another way.
-    fn folded(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn folded(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let stack = self.expr(arg);
         match stack.ty {
             Type::Stack { user, limit, .. } => {
@@ -482,7 +435,7 @@ impl Checker<'_> {
         }
     }
 
-    fn usym(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn usym(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let address = self.number(arg, "the address of `usym`");
         if is_unknown(&address) {
             return unknown(span);
@@ -490,7 +443,7 @@ impl Checker<'_> {
         expr(ExprKind::Usym(Box::new(convert(address, &Type::U64))), Type::Usym, span)
     }
 
-    fn register(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn register(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(name) = self.text(arg, "the name of a register") else { return unknown(span) };
         let name = String::from_utf8_lossy(&name).into_owned();
         let known = registers(std::env::consts::ARCH);
@@ -505,7 +458,7 @@ impl Checker<'_> {
     }
 
     /// `len(@map)`, `len(ustack)`, `len(kstack(10))`
-    fn len(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub fn len(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let word = match &arg.kind {
             ast::ExprKind::Ident(name) => name.as_str(),
             ast::ExprKind::Call { name, .. } => name.node.as_str(),
@@ -539,7 +492,7 @@ impl Checker<'_> {
         matches!(self.scope.var(id).slot.get().ty(&self.types), Some(Type::Stack { .. }))
     }
 
-    fn has_key(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub fn has_key(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let Some(map) = self.whole_map(&args[0], "has_key") else { return unknown(span) };
         match self.given_key(map, &args[1], span) {
             Some(key) => expr(ExprKind::HasKey { map, key }, Type::Bool, span),
@@ -591,6 +544,11 @@ impl Checker<'_> {
         let (map, key) = self.cell(name, keys.as_deref(), arg.span)?;
         Some(expr(ExprKind::Delete { map, key }, Type::Bool, arg.span))
     }
+}
+
+/// Checks what the stage before has replaced where it is right; the others have their messages.
+pub(crate) fn expanded(_: &mut Checker<'_>, call: &Call<'_>) -> Expr {
+    unknown(call.span)
 }
 
 /// Where a text that is known when the body runs begins in another.

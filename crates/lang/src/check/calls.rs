@@ -1,7 +1,8 @@
 //! Calls: which function a name refers to, its number of arguments, and where it may appear.
 
+use crate::builtins::Call;
 use crate::builtins::table;
-use crate::builtins::table::{Builtin, Kind};
+use crate::builtins::table::{Builtin, Check};
 use crate::check::{Checker, limits};
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{convert, unknown};
@@ -17,15 +18,17 @@ impl Checker<'_> {
             return self.of_forms(&name.node, &args[0], span);
         }
         let Some(builtin) = self.builtin_call(name, args, span) else { return unknown(span) };
-        match builtin.kind {
-            Kind::Variable if args.is_empty() => self.ident(&name.node, span),
-            Kind::Variable | Kind::Function => self.function(&name.node, args, span),
-            Kind::Action => {
+        match builtin.check {
+            Check::Variable(_) if args.is_empty() => self.ident(&name.node, span),
+            Check::Variable(check) | Check::Function(check) => {
+                check(self, &Call { name: &name.node, args, span })
+            }
+            Check::Action(_) => {
                 let message = format!("`{}` does something and has no value", name.node);
                 self.error("E0226", span, message).help("write it as a statement of its own");
                 unknown(span)
             }
-            Kind::Aggregation => {
+            Check::Aggregation(_) => {
                 let message = format!("`{}` must be assigned directly to a map", name.node);
                 self.error("E0218", span, message).help(format!("write `{}`", builtin.signature));
                 unknown(span)
@@ -87,27 +90,17 @@ impl Checker<'_> {
     /// `count()`, `hist(n)`: the aggregation and its sample, if the expression is one.
     pub fn aggregation(&mut self, e: &ast::Expr) -> Option<(Agg, Option<Expr>)> {
         let ast::ExprKind::Call { name, args } = &e.kind else { return None };
-        let builtin = table::find(&name.node).filter(|b| b.kind == Kind::Aggregation)?;
+        let Check::Aggregation(make) = table::find(&name.node)?.check else { return None };
         let sample = args.first().map(|arg| self.number(arg, &format!("what `{}` takes", name.node)));
         let signed = sample.as_ref().is_some_and(|s| s.ty != Type::U64);
-        let agg = match builtin.name {
-            "count" => Agg::Count,
-            "sum" => Agg::Sum { signed },
-            "min" => Agg::Min { signed },
-            "max" => Agg::Max { signed },
-            "avg" => Agg::Avg { signed },
-            "stats" => Agg::Stats { signed },
-            "hist" => Agg::Hist { bits: self.hist_bits(args), summed: false },
-            "tseries" => self.series(args, signed),
-            _ => self.linear(args).unwrap_or(Agg::LHist { min: 0, max: 1, step: 1, summed: false }),
-        };
+        let agg = make(self, args, signed);
         if self.builtin_call(name, args, e.span).is_none() {
             return Some((agg, Some(unknown(e.span))));
         }
         Some((agg, sample.map(|s| if s.ty == Type::U64 { s } else { convert(s, &Type::I64) })))
     }
 
-    fn hist_bits(&mut self, args: &[ast::Expr]) -> u8 {
+    pub fn hist_bits(&mut self, args: &[ast::Expr]) -> u8 {
         let Some(arg) = args.get(1) else { return 0 };
         match self.constant(arg, "the bits of `hist`") {
             Some(bits @ 0..=limits::HIST_BITS) => bits as u8,
@@ -121,7 +114,7 @@ impl Checker<'_> {
     }
 
     /// `tseries(n, interval, count[, "sum"])`
-    fn series(&mut self, args: &[ast::Expr], signed: bool) -> Agg {
+    pub fn series(&mut self, args: &[ast::Expr], signed: bool) -> Agg {
         let keeps = args.get(3).and_then(|arg| self.series_keeps(arg)).unwrap_or(Keeps::Last);
         let mut whole = Agg::TSeries { interval: 1, count: 1, keeps, signed };
         let [_, period, number, ..] = args else { return whole };
@@ -152,7 +145,7 @@ impl Checker<'_> {
         found
     }
 
-    fn linear(&mut self, args: &[ast::Expr]) -> Option<Agg> {
+    pub fn linear(&mut self, args: &[ast::Expr]) -> Option<Agg> {
         let [_, low, high, width] = args else { return None };
         let min = self.constant(low, "the lower end of `lhist`")?;
         let max = self.constant(high, "the upper end of `lhist`")?;

@@ -1,14 +1,13 @@
 //! Statements, and which variables are set on all paths to each of them.
 
+use crate::builtins::Call;
 use crate::builtins::assert::truth;
 use crate::builtins::table;
-use crate::builtins::table::Kind;
+use crate::builtins::table::{Check, Kind};
 use crate::check::slots::Slot;
 use crate::check::{Checker, limits};
 use crate::hir::make::{convert, expr, is_unknown};
-use crate::hir::{
-    BinaryOp, Effects, Export, Expr, ExprKind, MapId, Message, Stmt, StmtKind, Type, VarId, Yields,
-};
+use crate::hir::{BinaryOp, Effects, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::{Block, ExprKind as Ast, StmtKind as AstStmt};
@@ -107,9 +106,8 @@ impl Checker<'_> {
     /// An action, an update, or a value that nobody uses.
     fn expr_stmt(&mut self, e: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
         match &e.kind {
-            Ast::Call { name, args } if name.node == "join" => self.join(name, args, e.span, out),
             Ast::Call { name, args } if is_kind(&name.node, Kind::Action) => {
-                let kind = self.action(name, args, e.span);
+                let kind = self.action(name, args, e.span, out);
                 out.extend(kind.map(|kind| Stmt { kind, span }));
             }
             Ast::Call { name, args } if name.node == "delete" && !args.is_empty() => {
@@ -155,37 +153,15 @@ impl Checker<'_> {
         out.push(Stmt { kind: StmtKind::Expr(value), span });
     }
 
-    fn action(&mut self, name: &ast::Name, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
-        let builtin = self.builtin_call(name, args, span)?;
-        match builtin.name {
-            "printf" => self.printf(args, span),
-            "errorf" => self.message(Message::Error, args, span),
-            "warnf" => self.message(Message::Warning, args, span),
-            "cat" => self.message(Message::Cat, args, span),
-            "system" => self.message(Message::System, args, span),
-            "row" => self.row(args, span),
-            "heading" => self.message(Message::Heading, args, span),
-            "rows" => self.rows(args),
-            "signal" => self.signal(&args[0], false, span),
-            "signal_thread" => self.signal(&args[0], true, span),
-            "assert" => self.assert(args, span),
-            "static_assert" => self.static_assert(args),
-            "fail" => self.fail(&args[0], span),
-            "span" => self.export(Export::Span, args, span),
-            "event" => self.export(Export::Instant, args, span),
-            "counter" => self.export(Export::Counter, args, span),
-            "print" => self.print(args, span),
-            "clear" => self.whole_map(&args[0], "clear").map(StmtKind::Clear),
-            "zero" => self.whole_map(&args[0], "zero").map(StmtKind::Zero),
-            "time" => self.time(args),
-            "exit" if !self.stays(span, "exit") => None,
-            "exit" => {
-                let kind = self.exit(args, span);
-                self.scope.ended = true;
-                Some(kind)
-            }
-            other => unreachable!("action `{other}` has no arm"),
-        }
+    fn action(
+        &mut self,
+        name: &ast::Name,
+        args: &[ast::Expr],
+        span: Span,
+        out: &mut Vec<Stmt>,
+    ) -> Option<StmtKind> {
+        let Check::Action(check) = self.builtin_call(name, args, span)?.check else { return None };
+        check(self, &Call { name: &name.node, args, span }, out)
     }
 
     fn let_stmt(

@@ -1,6 +1,7 @@
 //! Identifiers without `$` or `@`: built-in variables, `#define`s, constants of CUDA.
 
-use crate::builtins::table::{Builtin, Kind, Where};
+use crate::builtins::Call;
+use crate::builtins::table::{Builtin, Check, Where};
 use crate::builtins::{constants, posix, table};
 use crate::catalog::KERNEL;
 use crate::check::config::{STACK_MODES, stack_mode};
@@ -31,34 +32,6 @@ pub(super) struct Defining {
     levels: usize,
     /// Definitions since it began.
     uses: usize,
-}
-
-/// Variables that are one operation.
-fn simple(name: &str) -> Option<(ExprKind, Type)> {
-    Some(match name {
-        "pid" => (ExprKind::Pid, Type::U32),
-        "tid" => (ExprKind::Tid, Type::U32),
-        "uid" => (ExprKind::Uid, Type::U32),
-        "gid" => (ExprKind::Gid, Type::U32),
-        "cpu" => (ExprKind::Cpu, Type::U32),
-        "rand" => (ExprKind::Rand, Type::U32),
-        "comm" => (ExprKind::Comm, Type::Str(16)),
-        "nsecs" => (ExprKind::Nsecs, Type::U64),
-        "elapsed" => (ExprKind::Elapsed, Type::U64),
-        "duration" => (ExprKind::Duration, Type::U64),
-        "cgroup" => (ExprKind::Cgroup, Type::U64),
-        "call_depth" => (ExprKind::Around(Around::Depth), Type::U64),
-        "func" => (ExprKind::Name(NameKind::Func), Type::Name(NameKind::Func)),
-        "api" => (ExprKind::Name(NameKind::Api), Type::Name(NameKind::Api)),
-        _ => return fact(name).map(|fact| (ExprKind::Fact(fact), fact.describe().1)),
-    })
-}
-
-/// Variables that are a [`Fact`].
-fn fact(name: &str) -> Option<Fact> {
-    [Fact::Cpus, Fact::NumaNode, Fact::Jiffies, Fact::UserMode, Fact::ChildPid]
-        .into_iter()
-        .find(|fact| fact.describe().0 == name)
 }
 
 /// What a word makes of a variable.
@@ -194,63 +167,74 @@ impl<'a> Checker<'a> {
     }
 
     fn builtin_variable(&mut self, builtin: &'static Builtin, name: &str, span: Span) -> Expr {
-        if builtin.kind == Kind::Function && builtin.arity.0 == 0 {
-            return self.function(name, &[], span);
-        }
-        if builtin.kind != Kind::Variable {
-            let message = format!("`{name}` is a function");
-            self.error("E0206", span, message).help(format!("write `{}`", builtin.signature));
-            return unknown(span);
-        }
+        let call = Call { name, args: &[], span };
+        let check = match builtin.check {
+            Check::Function(check) if builtin.arity.0 == 0 => return check(self, &call),
+            Check::Variable(check) => check,
+            _ => {
+                let message = format!("`{name}` is a function");
+                self.error("E0206", span, message).help(format!("write `{}`", builtin.signature));
+                return unknown(span);
+            }
+        };
         let by_number = self.scope.raw && arg_number(name).is_some();
         let of_record = self.scope.at == At::Record && (name == "args" || by_number);
         if !of_record && !self.allowed(builtin, name, span) {
             return unknown(span);
         }
-        match name {
-            "curtask" => return self.this_task(span),
-            "ctx" => {
-                let address = expr(ExprKind::Fact(Fact::Context), Type::Pointer(Arc::new(Type::Void)), span);
-                let ty = address.ty.clone();
-                return expr(ExprKind::Kernel(Box::new(address)), ty, span);
-            }
-            "config" => {
-                let error = self.error("E0206", span, "settings are read by name");
-                error.help("write `config().max_strlen`");
-                return unknown(span);
-            }
-            "leader_tid" => return self.ident("pid", span),
-            "leader_comm" => return self.process_comm(span),
-            _ => {}
+        check(self, &call)
+    }
+
+    /// `ctx`
+    pub fn context_address(&mut self, call: &Call) -> Expr {
+        let ty = Type::Pointer(Arc::new(Type::Void));
+        let address = call.value(ExprKind::Fact(Fact::Context), ty.clone());
+        call.value(ExprKind::Kernel(Box::new(address)), ty)
+    }
+
+    /// `config` without a setting.
+    pub fn bare_config(&mut self, call: &Call) -> Expr {
+        let error = self.error("E0206", call.span, "settings are read by name");
+        error.help("write `config().max_strlen`");
+        unknown(call.span)
+    }
+
+    /// `outermost`
+    pub fn outermost(&mut self, call: &Call) -> Expr {
+        let depth = call.value(ExprKind::Around(Around::Depth), Type::U64);
+        binary(BinaryOp::Eq, depth, int(0, Type::U64, call.span), Type::Bool, call.span)
+    }
+
+    /// `has_cpid`
+    pub fn has_child(&mut self, call: &Call) -> Expr {
+        let none = int(0, Type::U32, call.span);
+        binary(BinaryOp::Ne, call.fact(Fact::ChildPid), none, Type::Bool, call.span)
+    }
+
+    /// `pid`, `pid(init)`
+    pub fn value_or_mode(&mut self, call: &Call, kind: ExprKind, ty: Type) -> Expr {
+        match call.args.first() {
+            None => call.value(kind, ty),
+            Some(mode) => self.moded(call.name, mode, call.span),
         }
-        if let Some((kind, ty)) = simple(name) {
-            return expr(kind, ty, span);
+    }
+
+    /// `ppid`, `ppid(task)`, `pcomm`, `pcomm(task)`
+    pub fn parent_or_of(&mut self, call: &Call) -> Expr {
+        match call.args.first() {
+            None => self.parent_process(call.name, this_task(call.span), call.span),
+            Some(task) => self.parent_of(call.name, task, call.span),
         }
-        match name {
-            "retval" => self.retval(span),
-            "probe" => self.probe_name(span),
-            "probetype" => self.probe_type(span),
-            "parent_func" => self.parent_func(span),
-            "context" | "device" | "device_name" | "device_uuid" | "device_pci" => {
-                self.unknown_device(name, span)
-            }
-            "outermost" => {
-                let depth = expr(ExprKind::Around(Around::Depth), Type::U64, span);
-                binary(BinaryOp::Eq, depth, int(0, Type::U64, span), Type::Bool, span)
-            }
-            "has_cpid" => {
-                let child = expr(ExprKind::Fact(Fact::ChildPid), Type::U32, span);
-                binary(BinaryOp::Ne, child, int(0, Type::U32, span), Type::Bool, span)
-            }
-            "ppid" | "pcomm" => self.parent_process(name, this_task(span), span),
-            "ustack" | "dw_ustack" | "kstack" => self.stack(name, &[], span),
-            "args" => self.all_args(span),
-            _ => match arg_number(name).or_else(|| Some(stack_arg_number(name)? + argument_registers())) {
-                Some(number) if self.scope.passed.is_some() => self.passed(number, span),
-                Some(number) if self.scope.at == At::Record => self.field_by_number(number, span),
-                Some(number) => expr(ExprKind::Arg(number), Type::I64, span),
-                None => unreachable!("built-in variable `{name}` has no arm"),
-            },
+    }
+
+    /// `arg3`, `sarg1`
+    pub fn argument(&mut self, call: &Call) -> Expr {
+        let on_stack = || Some(stack_arg_number(call.name)? + argument_registers());
+        match arg_number(call.name).or_else(on_stack) {
+            Some(number) if self.scope.passed.is_some() => self.passed(number, call.span),
+            Some(number) if self.scope.at == At::Record => self.field_by_number(number, call.span),
+            Some(number) => call.value(ExprKind::Arg(number), Type::I64),
+            None => self.unknown_ident(call.name, call.span),
         }
     }
 
@@ -279,7 +263,7 @@ impl<'a> Checker<'a> {
         false
     }
 
-    fn retval(&mut self, span: Span) -> Expr {
+    pub fn retval(&mut self, span: Span) -> Expr {
         let signature = self.scope.signature.as_ref();
         let named = signature.and_then(|signature| signature.named);
         match signature.map_or(Type::U64, |signature| signature.ret.clone()) {
@@ -316,13 +300,13 @@ impl<'a> Checker<'a> {
     }
 
     /// The name of the call around this one; one without any has the empty name.
-    fn parent_func(&mut self, span: Span) -> Expr {
+    pub fn parent_func(&mut self, span: Span) -> Expr {
         let none = self.names.intern(NameKind::Func, "");
         expr(ExprKind::Around(Around::Func { none }), Type::Name(NameKind::Func), span)
     }
 
     /// Forms have put lookups where calls may ask for a device. Elsewhere none is known.
-    fn unknown_device(&mut self, name: &str, span: Span) -> Expr {
+    pub fn unknown_device(&mut self, name: &str, span: Span) -> Expr {
         let of_number = |number: i64, lookup| {
             let number = Box::new(int(number, Type::I64, span));
             expr(ExprKind::Lookup(number), Type::Lookup(lookup), span)
@@ -331,13 +315,13 @@ impl<'a> Checker<'a> {
             "device_name" => expr(ExprKind::Str(b"?".to_vec()), Type::Str(64), span),
             "device_uuid" => of_number(0, Lookup::DeviceUuid),
             "device_pci" => of_number(-1, Lookup::DevicePci),
-            "device" => int(-1, Type::I64, span),
+            "device" | "chosen_device" => int(-1, Type::I64, span),
             _ => int(0, Type::U64, span),
         }
     }
 
     /// `curtask`: a pointer to the kernel's struct, where its BTF tells what is in it.
-    fn this_task(&mut self, span: Span) -> Expr {
+    pub fn this_task(&mut self, span: Span) -> Expr {
         match self.kernel_struct("task_struct") {
             Some(task) => convert(this_task(span), &Type::Pointer(Arc::new(task))),
             None => this_task(span),
@@ -356,7 +340,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `ppid(task)`, `pcomm(task)`
-    pub fn parent_of(&mut self, name: &str, task: &ast::Expr, span: Span) -> Expr {
+    fn parent_of(&mut self, name: &str, task: &ast::Expr, span: Span) -> Expr {
         let address = self.number(task, &format!("the task of `{name}`"));
         if is_unknown(&address) {
             return unknown(span);
@@ -382,7 +366,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `comm(process)`; where the kernel does not say how its structs are laid out, the name of the thread.
-    fn process_comm(&mut self, span: Span) -> Expr {
+    pub fn process_comm(&mut self, span: Span) -> Expr {
         match self.of_task(this_task(span), "group_leader", "comm", span) {
             Some((leader, field)) => comm_at(address(leader, field.into()), span),
             None => self.ident("comm", span),
@@ -406,7 +390,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `uprobe`, `interval`; `BEGIN` and `END` are `special`.
-    fn probe_type(&mut self, span: Span) -> Expr {
+    pub fn probe_type(&mut self, span: Span) -> Expr {
         let word = self.scope.probe_type.as_bytes();
         expr(ExprKind::Str(word.to_vec()), Type::Str(word.len() as u32 + 1), span)
     }
@@ -449,7 +433,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `args`: a record of all arguments that can be read.
-    fn all_args(&mut self, span: Span) -> Expr {
+    pub fn all_args(&mut self, span: Span) -> Expr {
         // Functions without names of arguments have been left out, with a message.
         let Some(signature) = &self.scope.signature else { return unknown(span) };
         let params = signature.params.clone();
