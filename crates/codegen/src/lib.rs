@@ -5,6 +5,8 @@
 //! hir::Program -> merge -> lower -> ir::Module -> opt -> bpf: select, regalloc, emit, link -> object (ELF, BTF, line info)
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod bpf;
 mod dataflow;
 pub mod ir;

@@ -12,6 +12,8 @@
 //! Not here: the location of an argument at entry (the code generator's ABI), the file of a library (`host`), how values are
 //! printed. The tables in `api/driver.rs`, `api/runtime.rs`, `api/defs.rs` are generated: see `gen/README.md`.
 
+#![forbid(unsafe_code)]
+
 pub mod api;
 pub mod errors;
 pub mod family;

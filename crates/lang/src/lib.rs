@@ -4,6 +4,8 @@
 //! source -> parse -> syntax::ast::Script -> expand -> resolve -> check -> hir::Program
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod builtins;
 pub mod catalog;
 pub mod check;

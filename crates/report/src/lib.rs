@@ -1,6 +1,8 @@
 //! Events of a run, and the formats in which they are printed and exported. Takes values and writes to an `io::Write`; reads no
 //! clock, no kernel, no file.
 
+#![forbid(unsafe_code)]
+
 pub mod export;
 mod gfp_flags;
 pub mod hist;

@@ -10,6 +10,8 @@
 //!
 //! Never shipped: only tests depend on it.
 
+#![forbid(unsafe_code)]
+
 pub mod agree;
 pub mod catalog;
 pub mod generate;

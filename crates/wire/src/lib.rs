@@ -6,6 +6,8 @@
 //! Rules: natural alignment; every padding byte is written as zero; the first word of a record is its event id, an index into
 //! the manifest; an unknown id is counted and reported, never a panic.
 
+#![forbid(unsafe_code)]
+
 pub mod counter;
 pub mod debug_info;
 pub mod decode;
