@@ -118,8 +118,7 @@ impl Trust {
     }
 
     fn of_caller() -> Trust {
-        // SAFETY: no preconditions.
-        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let set = |name: &str| std::env::var(name).ok()?.parse().ok();
         let users = [Some(0), Some(user), set("SUDO_UID"), set("PKEXEC_UID")];
         let groups = [Some(0), Some(group), set("SUDO_GID")];
@@ -201,8 +200,7 @@ mod tests {
 
     #[test]
     fn only_scripts_that_nobody_else_could_have_written_are_imported() {
-        // SAFETY: no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
+        if !rustix::process::geteuid().is_root() {
             return eprintln!("skipped: needs root");
         }
         let dir = tempfile::tempdir().expect("a directory");
@@ -233,8 +231,7 @@ mod tests {
 
     #[test]
     fn a_group_may_write_what_is_imported_only_if_it_may_write_the_script() {
-        // SAFETY: no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
+        if !rustix::process::geteuid().is_root() {
             return eprintln!("skipped: needs root");
         }
         let dir = tempfile::tempdir().expect("a directory");
@@ -258,9 +255,7 @@ mod tests {
     fn a_pipe_is_no_script() {
         let dir = tempfile::tempdir().expect("a directory");
         let pipe = dir.path().join("pipe.ct");
-        let name = std::ffi::CString::new(pipe.to_str().expect("UTF-8")).expect("no zero in it");
-        // SAFETY: a C string and a mode.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from(0o600)).expect("a named pipe");
         assert!(imported(&pipe, &pipe).is_err());
     }
 }

@@ -2,11 +2,9 @@
 
 /// Columns of standard output: the terminal's, else what COLUMNS has, else 80.
 pub fn columns() -> usize {
-    // SAFETY: plain numbers, which the call fills in.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: writes one `winsize` to where one is.
-    let got = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
-    if got == 0 && size.ws_col > 0 {
+    if let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout())
+        && size.ws_col > 0
+    {
         return size.ws_col.into();
     }
     let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

@@ -73,8 +73,7 @@ fn rights() -> String {
     let has = |bit: u32| effective & (1 << bit) != 0;
     let missing: Vec<&str> =
         CAPABILITIES.iter().filter(|(_, bit)| !has(*bit) && !has(21)).map(|(name, _)| *name).collect();
-    // SAFETY: no preconditions.
-    let user = if unsafe { libc::geteuid() } == 0 { "root" } else { "not root" };
+    let user = if rustix::process::geteuid().is_root() { "root" } else { "not root" };
     if missing.is_empty() {
         return user.into();
     }

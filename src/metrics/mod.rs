@@ -22,10 +22,11 @@ use runtime::Session;
 use runtime::kernel::clock::{Clock, SystemClock};
 use runtime::read::event_loop::{Next, Watch};
 use runtime::run_stats::Counting;
+use rustix::event::{EventfdFlags, eventfd};
 use server::Server;
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -142,13 +143,10 @@ impl Asker {
     pub async fn ask(&self) -> Option<Reading> {
         let (answer, answered) = oneshot::channel();
         self.questions.send(answer).ok()?;
-        // SAFETY: writes 8 bytes of a live number; an eventfd takes that many.
-        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const ONE).cast(), size_of_val(&ONE)) };
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         answered.await.ok()
     }
 }
-
-static ONE: u64 = 1;
 
 /// What is asked, for the thread of the run.
 pub struct Questions {
@@ -161,13 +159,7 @@ pub struct Questions {
 /// # Errors
 /// The errors of eventfd(2).
 pub fn questions() -> io::Result<(Asker, Questions)> {
-    // SAFETY: plain system call.
-    let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if bell < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: new, and nobody else's.
-    let bell = Arc::new(unsafe { OwnedFd::from_raw_fd(bell) });
+    let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let (sender, receiver) = channel();
     Ok((Asker { bell: Arc::clone(&bell), questions: sender }, Questions { bell, questions: receiver }))
 }
@@ -198,9 +190,7 @@ impl Watch for Answers<'_> {
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
-        let mut rung = [0u8; 8];
-        // SAFETY: reads 8 bytes into a buffer of 8.
-        unsafe { libc::read(self.fd(), rung.as_mut_ptr().cast(), rung.len()) };
+        let _ = rustix::io::read(&self.questions.bell, &mut [0u8; 8]);
         while let Ok(answer) = self.questions.questions.try_recv() {
             // The reader may have closed its connection.
             let _ = answer.send(self.reading(session));

@@ -13,9 +13,7 @@ pub fn families() -> Vec<Family> {
         .unwrap_or_default();
     // proc(5): the state, which is field 3, comes first.
     let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0);
-    // SAFETY: takes a number.
-    let (ticks, page) = unsafe { (libc::sysconf(libc::_SC_CLK_TCK), libc::sysconf(libc::_SC_PAGESIZE)) };
-    let ticks = ticks.max(1) as u64;
+    let (ticks, page) = (rustix::param::clock_ticks_per_second(), rustix::param::page_size() as u64);
     let booted_ms = SystemClock.wall_ns().saturating_sub(i128::from(SystemClock.boot_ns())) / 1_000_000;
     let started_ms = booted_ms + i128::from(field(22)) * 1000 / i128::from(ticks);
     let cpu = Number { whole: (field(14) + field(15)).into(), divisor: ticks };

@@ -8,13 +8,14 @@ use super::resize::Rows;
 use anyhow::Result;
 use lang::syntax::parse::tokens;
 use lang::syntax::parse::tokens::Kind;
+use rustix::event::{EventfdFlags, eventfd};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{
     Cmd, ColorMode, CompletionType, Config, Editor, Event, EventHandler, KeyEvent, Modifiers, Movement,
 };
 use std::io::{self, BufRead};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -52,9 +53,8 @@ impl Inputs {
 
     /// The next thing typed.
     pub fn take(&self) -> Option<Input> {
-        let mut count = [0u8; 8];
-        // SAFETY: reads 8 bytes into a buffer of 8; an eventfd in semaphore mode counts down by one.
-        unsafe { libc::read(self.fd(), count.as_mut_ptr().cast(), count.len()) };
+        // An eventfd in semaphore mode counts down by one.
+        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
         self.typed.try_recv().ok()
     }
 
@@ -75,19 +75,13 @@ struct Typed {
 impl Typed {
     fn send(&self, input: Input) {
         let _ = self.typed.send(input);
-        // SAFETY: writes 8 bytes from a buffer of 8.
-        unsafe { libc::write(self.wake.as_raw_fd(), 1u64.to_ne_bytes().as_ptr().cast(), 8) };
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
 
 fn connect(next: Option<Sender<()>>) -> io::Result<(Typed, Inputs)> {
-    // SAFETY: plain system call; a non-negative result is a new descriptor.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | libc::EFD_SEMAPHORE) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: nobody else owns it.
-    let wake = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+    let wake =
+        Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?);
     let (sender, receiver) = channel();
     Ok((Typed { typed: sender, wake: Arc::clone(&wake) }, Inputs { typed: receiver, wake, next }))
 }

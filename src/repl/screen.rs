@@ -2,6 +2,7 @@
 //!
 //! All output during a prompt goes through one thread, which passes it to the line editor.
 
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::ExternalPrinter;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -24,7 +25,7 @@ pub struct Screen {
     said: SyncSender<Said>,
     shown: Arc<Mutex<Option<JoinHandle<()>>>>,
     /// As the terminal was before.
-    mode: libc::termios,
+    mode: Termios,
 }
 
 enum Said {
@@ -38,7 +39,7 @@ impl Screen {
     /// # Errors
     /// Standard input is no terminal.
     pub fn start(printer: impl ExternalPrinter + Send + 'static) -> io::Result<Screen> {
-        let mode = terminal_mode()?;
+        let mode = tcgetattr(io::stdin())?;
         let (said, receiver) = sync_channel(QUEUE);
         let thread = std::thread::spawn(move || show(&receiver, printer));
         Ok(Screen { said, shown: Arc::new(Mutex::new(Some(thread))), mode })
@@ -54,17 +55,7 @@ impl Screen {
         const PASTE_AS_TYPED: &str = "\x1b[?2004l";
         let mut out = io::stdout();
         let _ = write!(out, "{ERASE_BELOW}{PASTE_AS_TYPED}").and_then(|()| out.flush());
-        // SAFETY: a mode that tcgetattr gave.
-        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSADRAIN, &self.mode) };
-    }
-}
-
-fn terminal_mode() -> io::Result<libc::termios> {
-    // SAFETY: plain numbers, which tcgetattr fills in.
-    unsafe {
-        let mut mode: libc::termios = std::mem::zeroed();
-        let got = libc::tcgetattr(libc::STDIN_FILENO, &mut mode);
-        if got == 0 { Ok(mode) } else { Err(io::Error::last_os_error()) }
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.mode);
     }
 }
 

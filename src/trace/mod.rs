@@ -16,7 +16,8 @@ pub use ended_processes::EndedProcesses;
 use anyhow::{Result, bail};
 use runtime::Session;
 use runtime::read::event_loop::{Next, Watch};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use wire::{Features, Manifest};
 
 /// Ends a run at once, when everything that the script does was done by BEGIN.
@@ -26,13 +27,8 @@ impl Done {
     /// # Errors
     /// The errors of eventfd(2).
     pub fn new() -> std::io::Result<Done> {
-        // SAFETY: plain system call; an eventfd that is not zero is readable.
-        let fd = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        // SAFETY: nobody else owns it.
-        Ok(Done(unsafe { OwnedFd::from_raw_fd(fd) }))
+        // An eventfd that is not zero is readable.
+        Ok(Done(eventfd(1, EventfdFlags::CLOEXEC)?))
     }
 }
 

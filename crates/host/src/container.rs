@@ -6,10 +6,11 @@
 //!
 //! Files of the process are untrusted: the first bytes of a regular file inside its own root are read, and nothing else.
 
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 /// Bytes that are read of a file at most.
 const LIMIT: u64 = 64 << 10;
@@ -96,17 +97,9 @@ fn inside(pid: u32, path: &CStr) -> String {
 
 fn open_inside(pid: u32, path: &CStr) -> Option<File> {
     let root = File::open(format!("/proc/{pid}/root")).ok()?;
-    // SAFETY: all zeros is a valid `open_how`.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
-    how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
-    // SAFETY: the path ends with a zero byte, `how` has the size that is given, and the descriptor lives.
-    let found = unsafe {
-        libc::syscall(libc::SYS_openat2, root.as_raw_fd(), path.as_ptr(), &raw const how, size_of_val(&how))
-    };
-    let found = i32::try_from(found).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: new, and owned by nobody else.
-    let found = File::from(unsafe { OwnedFd::from_raw_fd(found) });
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let found = openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve).ok()?;
+    let found = File::from(found);
     found.metadata().ok().filter(fs::Metadata::is_file)?;
     File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).ok()
 }
@@ -156,8 +149,7 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         fs::write(path("name"), "train\n").expect("written");
         let fifo = std::ffi::CString::new(path("fifo").to_str().expect("UTF-8")).expect("no zero");
-        // SAFETY: the path ends with a zero byte.
-        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from(0o600)).expect("a named pipe");
         let name = std::ffi::CString::new(path("name").to_str().expect("UTF-8")).expect("no zero");
         assert_eq!(inside(own, &name), "train\n");
         assert_eq!(inside(own, &fifo), "", "it would wait for a writer");

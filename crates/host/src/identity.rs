@@ -5,10 +5,9 @@
 //! overlay returns size and times of the layer's inode, and the inode number as well (its low half, where several file systems are
 //! merged). These identify the file. A file that was copied up into a container has its own times.
 
+use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -37,7 +36,7 @@ impl Identity {
     /// Returns the identity of an open file.
     pub fn of_file(file: &File) -> io::Result<Identity> {
         let stat = statx(file)?;
-        let time = |t: libc::statx_timestamp| (t.tv_sec, t.tv_nsec);
+        let time = |t: rustix::fs::StatxTimestamp| (t.tv_sec, t.tv_nsec);
         Ok(Identity {
             device: libc::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
@@ -79,28 +78,14 @@ impl Identity {
     }
 }
 
-fn statx(file: &File) -> io::Result<libc::statx> {
-    let mut stat = MaybeUninit::<libc::statx>::zeroed();
-    let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
-    let (fd, flags) = (file.as_raw_fd(), libc::AT_EMPTY_PATH);
-    // SAFETY: the path is NUL-terminated, and the buffer is a `statx` that the call fills.
-    let rc = unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, stat.as_mut_ptr()) };
-    if rc != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was zeroed, which is a valid value, and then filled.
-    Ok(unsafe { stat.assume_init() })
+fn statx(file: &File) -> io::Result<Statx> {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    Ok(rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, mask)?)
 }
 
 /// Magic number of the file system that a file lies on.
 fn file_system(file: &File) -> io::Result<i64> {
-    let mut stat = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: the buffer is a `statfs` that the call fills.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was zeroed, which is a valid value, and then filled.
-    Ok(unsafe { stat.assume_init() }.f_type)
+    Ok(rustix::fs::fstatfs(file)?.f_type)
 }
 
 impl Identity {

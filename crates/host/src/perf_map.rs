@@ -149,7 +149,6 @@ mod tests {
         let mut other = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
         let path = format!("/tmp/perf-{}.map", other.id());
         let secret = format!("{path}.secret");
-        let name = std::ffi::CString::new(path.clone()).expect("no zero in it");
         let opens = || PerfMap::open(other.id()).is_some();
         let mut found = vec![opens()];
         std::fs::write(&secret, "1000 10 first\n").expect("written");
@@ -160,8 +159,7 @@ mod tests {
         let is_given_away = std::os::unix::fs::chown(&path, Some(65534), None).is_ok();
         found.push(!is_given_away || opens());
         std::fs::remove_file(&path).expect("there");
-        // SAFETY: a C string.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from(0o600)).expect("a named pipe");
         found.push(opens());
         std::fs::remove_file(&path).expect("there");
         other.kill().and_then(|()| other.wait()).expect("a child of ours");

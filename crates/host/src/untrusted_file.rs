@@ -106,8 +106,6 @@ extern "C" fn put_zeros(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CString;
-    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn a_mapped_file_that_is_cut_short_reads_as_zeros() {
@@ -125,9 +123,7 @@ mod tests {
     fn what_is_no_plain_file_is_refused_at_once() {
         let dir = tempfile::tempdir().expect("a directory");
         let pipe = dir.path().join("pipe");
-        let name = CString::new(pipe.as_os_str().as_bytes()).expect("no zero in it");
-        // SAFETY: a C string and a mode.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from(0o600)).expect("a named pipe");
         for path in [pipe.as_path(), Path::new("/dev/null"), dir.path()] {
             assert_eq!(open(path).expect_err("refused").kind(), io::ErrorKind::InvalidInput);
         }

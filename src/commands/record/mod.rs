@@ -102,8 +102,7 @@ fn exports(cli: &Cli) -> Result<Vec<Asked>> {
 /// The folder that nobody has named is no way to another user's choice of a folder.
 fn check_folder(folder: &Path) -> Result<()> {
     let Ok(found) = folder.symlink_metadata() else { return Ok(()) };
-    // SAFETY: no preconditions.
-    let own = unsafe { libc::geteuid() };
+    let own = rustix::process::geteuid().as_raw();
     if found.is_symlink() && ![0, own].contains(&found.uid()) {
         let folder = folder.display();
         bail!("`{folder}` is a link that belongs to user {}: name a folder with --out DIR", found.uid());

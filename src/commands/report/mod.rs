@@ -381,13 +381,6 @@ fn words(command: &[String]) -> String {
 
 /// Columns of the timeline: what is left of the terminal behind the names.
 fn columns() -> usize {
-    // SAFETY: writes a struct of plain numbers.
-    let width = unsafe {
-        let mut size: libc::winsize = std::mem::zeroed();
-        match libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) {
-            0 if std::io::stdout().is_terminal() => usize::from(size.ws_col),
-            _ => 0,
-        }
-    };
+    let width = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
     if width == 0 { 100 } else { width.saturating_sub(34).clamp(20, 200) }
 }

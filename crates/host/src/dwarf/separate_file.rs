@@ -198,10 +198,8 @@ mod tests {
     fn a_link_to_a_pipe_is_opened_by_nobody() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = |name: &str| dir.path().join(name);
-        let pipe =
-            std::ffi::CString::new(path("pipe").into_os_string().into_encoded_bytes()).expect("no zero");
-        // SAFETY: a C string and a mode.
-        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::from(0o600))
+            .expect("a named pipe");
         std::fs::write(path("a.c"), "int one(void) { return 1; }").expect("written");
         // A name, and a build id or a checksum behind it.
         std::fs::write(path("link"), b"pipe\0\0\0\0__________________").expect("written");

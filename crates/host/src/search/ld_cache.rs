@@ -108,10 +108,12 @@ mod tests {
     fn a_cache_that_is_a_pipe_is_none() {
         let root = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(root.path().join("etc")).expect("made");
-        let name = root.path().join("etc/ld.so.cache").into_os_string().into_encoded_bytes();
-        let name = std::ffi::CString::new(name).expect("no zero in it");
-        // SAFETY: a C string and a mode.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            root.path().join("etc/ld.so.cache"),
+            rustix::fs::Mode::from(0o600),
+        )
+        .expect("a named pipe");
         assert!(read(root.path()).is_empty());
     }
 

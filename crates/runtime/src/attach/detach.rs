@@ -136,11 +136,8 @@ fn close_in_other(links: Vec<Link>, tracer: &UnixStream) -> ! {
     keep.push(tracer.as_raw_fd());
     // Whoever reads our output must not wait for this process.
     sys::close_all_but(keep);
-    // SAFETY: system calls; the buffer is ours.
-    unsafe {
-        libc::prctl(libc::PR_SET_NAME, c"ct-detach".as_ptr());
-        libc::read(tracer.as_raw_fd(), [0u8].as_mut_ptr().cast(), 1);
-    }
+    let _ = rustix::thread::set_name(c"ct-detach");
+    let _ = rustix::io::read(tracer, &mut [0u8]);
     in_place(links);
     // SAFETY: ends this process without running the tracer's exit handlers.
     unsafe { libc::_exit(0) }

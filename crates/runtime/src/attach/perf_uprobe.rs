@@ -6,6 +6,7 @@
 
 use crate::kernel::sys;
 use libbpf_sys as bpf;
+use rustix::fs::{FlockOperation, flock};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -65,12 +66,13 @@ impl Gate {
     pub fn go_first(self) -> First {
         let Gate(file) = self;
         // A file system without locks: we stand in line.
-        let _ = sys::flock(&file, libc::LOCK_SH);
+        let _ = flock(&file, FlockOperation::LockShared);
         First { _locked: file }
     }
 
     /// For who detaches: waits while somebody attaches.
     pub fn let_pass(&self) {
-        let _ = sys::flock(&self.0, libc::LOCK_EX).and_then(|()| sys::flock(&self.0, libc::LOCK_UN));
+        let _ = flock(&self.0, FlockOperation::LockExclusive)
+            .and_then(|()| flock(&self.0, FlockOperation::Unlock));
     }
 }

@@ -22,8 +22,7 @@ pub struct Kernel {
 
 /// The effective user is root.
 pub fn is_root() -> bool {
-    // SAFETY: reads a number.
-    unsafe { libc::geteuid() == 0 }
+    rustix::process::geteuid().is_root()
 }
 
 impl Kernel {

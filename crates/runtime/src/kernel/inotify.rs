@@ -1,7 +1,8 @@
 //! Reports writes to files, by inotify.
 
-use crate::kernel::sys;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
@@ -28,9 +29,7 @@ impl WriteWatch {
     /// # Errors
     /// The errors of inotify_init1(2).
     pub fn new() -> io::Result<WriteWatch> {
-        // SAFETY: flags only; the result is a new descriptor.
-        sys::owned(unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) }.into())
-            .map(WriteWatch)
+        Ok(WriteWatch(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?))
     }
 
     /// Readable when a file was written.
@@ -43,31 +42,19 @@ impl WriteWatch {
     /// # Errors
     /// The errors of inotify_add_watch(2).
     pub fn add(&self, path: &Path) -> io::Result<WatchedFile> {
-        let path = sys::c_path(path)?;
-        // SAFETY: a descriptor that lives, and a C string.
-        let file = unsafe { libc::inotify_add_watch(self.fd(), path.as_ptr(), libc::IN_MODIFY) };
-        sys::check(file.into()).map(|_| WatchedFile(file))
+        Ok(WatchedFile(inotify::add_watch(&self.0, path, WatchFlags::MODIFY)?))
     }
 
     /// The files that were written since the last call.
     pub fn take(&self) -> Written {
-        // Events of files have no name: all are of one size.
-        const EVENT: usize = size_of::<libc::inotify_event>();
-        /// Offset of the mask.
-        const MASK: usize = 4;
         let mut files = Vec::new();
-        let mut events = [0; 64 * EVENT];
-        loop {
-            // SAFETY: a buffer with its length.
-            let read = unsafe { libc::read(self.fd(), events.as_mut_ptr().cast(), events.len()) };
-            let Some(events) = usize::try_from(read).ok().and_then(|read| events.get(..read)) else { break };
-            for event in events.chunks_exact(EVENT) {
-                let word = |at: usize| event[at..at + 4].try_into().expect("4 bytes");
-                if u32::from_ne_bytes(word(MASK)) & libc::IN_Q_OVERFLOW != 0 {
-                    return Written::Any;
-                }
-                files.push(WatchedFile(i32::from_ne_bytes(word(0))));
+        let mut buffer = [MaybeUninit::uninit(); 1024];
+        let mut events = inotify::Reader::new(&self.0, &mut buffer);
+        while let Ok(event) = events.next() {
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                return Written::Any;
             }
+            files.push(WatchedFile(event.wd()));
         }
         files.sort_unstable();
         files.dedup();

@@ -1,6 +1,7 @@
-//! System calls that neither `std` nor libbpf wraps, as functions that return owned descriptors and `io::Error`s.
+//! System calls that `std`, libbpf and `rustix` do not wrap, as functions that return owned descriptors and `io::Error`s.
 
 use libbpf_sys as bpf;
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::{CString, c_int, c_long, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -36,10 +37,7 @@ pub fn owned_libbpf(fd: c_int) -> io::Result<OwnedFd> {
 /// Moves a descriptor, one of many, to a high number if there is one: select(2), which line editors use, knows numbers
 /// below 1024 only.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
-    const BEHIND_SELECT: c_int = libc::FD_SETSIZE as c_int;
-    // SAFETY: plain system call; the result is a new descriptor.
-    let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, BEHIND_SELECT) };
-    owned(high.into()).unwrap_or(fd)
+    rustix::io::fcntl_dupfd_cloexec(&fd, libc::FD_SETSIZE as RawFd).unwrap_or(fd)
 }
 
 /// A path as the kernel takes it.
@@ -60,8 +58,8 @@ pub fn perf_event_open(attr: &mut bpf::perf_event_attr, pid: c_int, cpu: c_int) 
 
 /// A descriptor that becomes readable when the process ends.
 pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers only.
-    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
+    let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// How a process ended whose parent has waited for it, if the kernel keeps that (6.15 and later).
@@ -87,12 +85,6 @@ pub fn close_all_but(mut keep: Vec<RawFd>) {
         }
         first = fd.saturating_add(1);
     }
-}
-
-/// Locks a file against others who do so, or unlocks it: `LOCK_SH`, `LOCK_EX`, `LOCK_UN`.
-pub fn flock(file: &impl AsRawFd, operation: c_int) -> io::Result<()> {
-    // SAFETY: numbers only.
-    check(unsafe { libc::flock(file.as_raw_fd(), operation) }.into()).map(drop)
 }
 
 /// Waits until one of the descriptors is ready; EINTR counts as none.
@@ -180,31 +172,17 @@ impl Drop for Mapping {
     }
 }
 
-/// Bytes of a page.
-pub fn page_size() -> usize {
-    // SAFETY: reads a constant.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
-}
-
 /// Raises the limit of open files to its maximum; one link is one file. Failure is harmless: the call that hits the
 /// limit says so.
 pub fn raise_file_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both calls take a pointer to this struct.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
-    }
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Raises the limit of locked memory, which counts BPF maps before Linux 5.11 and perf buffers of non-root still. Failure
 /// is harmless for the same reason.
 pub fn raise_memlock_limit() {
-    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: takes a pointer to this struct.
-    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
+    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
 }
 
 /// CPUs of a list such as `0-3,8`.

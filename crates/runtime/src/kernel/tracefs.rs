@@ -1,11 +1,11 @@
 //! Ids and field offsets of tracepoints, read from tracefs without mounting it on the host: where nobody has mounted it,
 //! a detached mount of our own (`fsmount`) is read through its descriptor and is gone when that closes.
 
-use crate::kernel::sys;
-use std::ffi::CString;
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// What a tracepoint's `format` file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,25 +68,13 @@ pub fn tracepoints() -> io::Result<Vec<(String, String)>> {
 
 /// A mount of tracefs that no path leads to.
 fn detached_mount() -> io::Result<OwnedFd> {
-    // include/uapi/linux/mount.h
-    const FSOPEN_CLOEXEC: u32 = 1;
-    const FSCONFIG_CMD_CREATE: u32 = 6;
-    const FSMOUNT_CLOEXEC: u32 = 1;
-    const NONE: *const libc::c_char = std::ptr::null();
-    // SAFETY: a C string and numbers; the results are checked.
-    unsafe {
-        let context = sys::owned(libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), FSOPEN_CLOEXEC))?;
-        let fd = context.as_raw_fd();
-        sys::check(libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, NONE, NONE, 0))?;
-        sys::owned(libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, 0))
-    }
+    let context = mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    mount::fsconfig_create(&context)?;
+    Ok(mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
 fn read_at(dir: &OwnedFd, below: &str) -> io::Result<String> {
-    let path = CString::new(below)?;
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: a descriptor that lives, and a C string.
-    let file = sys::owned(unsafe { libc::openat(dir.as_raw_fd(), path.as_ptr(), flags) }.into())?;
+    let file = openat(dir, below, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut text = String::new();
     File::from(file).read_to_string(&mut text)?;
     Ok(text)

@@ -226,11 +226,8 @@ impl Child {
 
     /// Asks it to end.
     pub fn terminate(&self) {
-        // SAFETY: a pidfd names this process and no later one with its number.
-        unsafe {
-            let no_info = std::ptr::null_mut::<libc::siginfo_t>();
-            libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), libc::SIGTERM, no_info, 0);
-        }
+        // A pidfd names this process and no later one with its number.
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::TERM);
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! What cannot be found is left to the kernel: the call fails there too, or nobody probes that file before it runs.
 
-use crate::kernel::sys;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -76,17 +76,8 @@ fn regular(found: &File) -> io::Result<File> {
 /// Opens a path below a root, symbolic links and `..` included.
 fn in_root(root: &Path, path: &Path) -> io::Result<File> {
     let root = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;
-    let path = sys::c_path(path)?;
-    // SAFETY: all zero is valid for it.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
-    how.resolve = libc::RESOLVE_IN_ROOT;
-    // SAFETY: a C string, and a struct with its size.
-    let opened = unsafe {
-        let how = std::ptr::from_ref(&how);
-        libc::syscall(libc::SYS_openat2, root.as_raw_fd(), path.as_ptr(), how, size_of::<libc::open_how>())
-    };
-    regular(&sys::owned(opened)?.into())
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    regular(&openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?.into())
 }
 
 /// Opens the loader that a program asks for, which the kernel maps beside it.
@@ -136,7 +127,7 @@ mod tests {
     fn executed(directory: i32, path: &str) -> Option<u64> {
         let path = CString::new(path).expect("no zero in it");
         // SAFETY: reads a number.
-        let tid = unsafe { libc::gettid() } as u32;
+        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         open(tid, directory, path.as_ptr() as u64).map(|file| file.metadata().expect("open").ino())
     }
 
@@ -161,9 +152,7 @@ mod tests {
     #[test]
     fn pipes_are_not_opened() {
         let path = std::env::temp_dir().join(format!("executed-fifo-{}", std::process::id()));
-        let name = sys::c_path(&path).expect("no zero in it");
-        // SAFETY: a C string.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from(0o600)).expect("a named pipe");
         // Whoever writes to it waits for a reader, and takes an open of ours for one.
         let (opened, open) = std::sync::mpsc::channel();
         let pipe = path.clone();

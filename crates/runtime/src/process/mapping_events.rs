@@ -11,6 +11,7 @@ use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::sys;
 use crate::kernel::sys::Mapping as Memory;
 use libbpf_sys as bpf;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -80,17 +81,11 @@ impl MappingWatch {
     /// # Errors
     /// Those of perf_event_open(2) and of mapping its buffers.
     pub fn start() -> io::Result<MappingWatch> {
-        // SAFETY: takes a number.
-        let epoll = sys::owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }.into())?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let buffers: Vec<Buffer> =
             sys::online_cpus()?.into_iter().map(Buffer::open).collect::<io::Result<_>>()?;
         for buffer in &buffers {
-            let mut wanted = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-            let fd = buffer.event.as_raw_fd();
-            // SAFETY: both descriptors live; the event is copied.
-            sys::check(
-                unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut wanted) }.into(),
-            )?;
+            epoll::add(&epoll, &buffer.event, EventData::new_u64(0), EventFlags::IN)?;
         }
         Ok(MappingWatch { buffers, epoll, lost: 0 })
     }
@@ -146,7 +141,7 @@ impl Buffer {
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = 1;
         let event = sys::perf_event_open(&mut attr, -1, cpu as i32)?;
-        let memory = Memory::shared(event.as_fd(), 0, (1 + PAGES) * sys::page_size(), true)?;
+        let memory = Memory::shared(event.as_fd(), 0, (1 + PAGES) * rustix::param::page_size(), true)?;
         Ok(Buffer { event, memory, spare: Vec::new() })
     }
 
@@ -180,12 +175,12 @@ impl Buffer {
 
     /// `len` bytes from a position on, which may wrap around.
     fn copy(&mut self, at: u64, len: usize) -> &[u8] {
-        let size = PAGES * sys::page_size();
+        let size = PAGES * rustix::param::page_size();
         let start = at as usize & (size - 1);
         let first = len.min(size - start);
         // SAFETY: the data follows the first page and has `size` bytes; a record is never longer than that.
         let (head, tail) = unsafe {
-            let data = self.memory.bytes().add(sys::page_size());
+            let data = self.memory.bytes().add(rustix::param::page_size());
             (
                 std::slice::from_raw_parts(data.add(start), first),
                 std::slice::from_raw_parts(data, len - first),

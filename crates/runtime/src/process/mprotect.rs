@@ -75,7 +75,7 @@ mod tests {
             return;
         }
         let file = File::open("/proc/self/exe").expect("us");
-        let page = crate::kernel::sys::page_size();
+        let page = rustix::param::page_size();
         let mapped = crate::kernel::sys::Mapping::read_only(std::os::fd::AsFd::as_fd(&file), 3 * page)
             .expect("mapped");
         let (start, page) = (mapped.bytes() as u64 + page as u64, page as u64);

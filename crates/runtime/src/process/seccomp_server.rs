@@ -13,6 +13,9 @@ use super::shared_memory::{DESKS, FileState, Shared};
 use super::{exec_target, mprotect};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::sys;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use std::collections::HashSet;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -52,8 +55,7 @@ pub(super) fn serve(fds: [i32; 3]) -> ! {
 /// The traced program needs this process for as long as it runs.
 fn protect() {
     ignore_signals();
-    // SAFETY: a C string.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"ct-doorman".as_ptr()) };
+    let _ = rustix::thread::set_name(c"ct-doorman");
     // Needs CAP_SYS_RESOURCE.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
 }
@@ -401,7 +403,7 @@ fn place(call: &libc::seccomp_data) -> Option<Place> {
 
 /// Memory that begins with a page, up to the end of the last one.
 fn pages(start: u64, len: u64) -> Option<Range<u64>> {
-    Some(start..start.checked_add(len)?.checked_next_multiple_of(sys::page_size() as u64)?)
+    Some(start..start.checked_add(len)?.checked_next_multiple_of(rustix::param::page_size() as u64)?)
 }
 
 /// The process still runs our own program.
@@ -411,24 +413,16 @@ pub(super) fn is_ours(pid: u32) -> bool {
 }
 
 fn timer() -> io::Result<OwnedFd> {
-    let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-    // SAFETY: numbers only; the result is a new descriptor.
-    sys::owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) }.into())
+    Ok(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?)
 }
 
 /// Lets a timer expire after `first`, then each `later`; zero stops it.
 fn set(timer: &OwnedFd, first: Duration, later: Duration) {
-    let time = |duration: Duration| libc::timespec {
-        tv_sec: duration.as_secs() as libc::time_t,
-        tv_nsec: duration.subsec_nanos().into(),
-    };
-    let times = libc::itimerspec { it_value: time(first), it_interval: time(later) };
-    // SAFETY: reads one struct.
-    unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &times, std::ptr::null_mut()) };
+    let time = |duration: Duration| Timespec::try_from(duration).expect("seconds");
+    let times = Itimerspec { it_interval: time(later), it_value: time(first) };
+    let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &times);
 }
 
 fn has_expired(timer: &OwnedFd) -> bool {
-    let mut times = [0u8; 8];
-    // SAFETY: a buffer with its length.
-    unsafe { libc::read(timer.as_raw_fd(), times.as_mut_ptr().cast(), times.len()) == 8 }
+    rustix::io::read(timer, &mut [0u8; 8]) == Ok(8)
 }

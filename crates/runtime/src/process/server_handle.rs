@@ -11,6 +11,7 @@
 use super::seccomp_server;
 use super::shared_memory::{FileState, Identity, Shared};
 use crate::kernel::sys;
+use rustix::process::PidfdGetfdFlags;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -300,6 +301,5 @@ fn without_mark(path: PathBuf) -> PathBuf {
 /// # Errors
 /// Those of pidfd_getfd(2) (Linux 5.6).
 pub(super) fn descriptor_of(pidfd: BorrowedFd<'_>, fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: numbers only.
-    sys::owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), fd, 0) })
+    Ok(rustix::process::pidfd_getfd(pidfd, fd, PidfdGetfdFlags::empty())?)
 }

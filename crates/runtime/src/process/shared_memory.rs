@@ -4,10 +4,10 @@
 //! It is a memfd of 64-bit words, since the doorman is another program image and inherits descriptors only.
 
 use crate::kernel::sys;
+use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags};
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, io};
@@ -32,29 +32,23 @@ impl FileState {
     /// # Errors
     /// Those of statx(2); EINVAL for other kinds of file.
     pub fn of(path: &Path) -> io::Result<FileState> {
-        FileState::at(libc::AT_FDCWD, path)
+        FileState::at(rustix::fs::CWD, path)
     }
 
     /// Of an open file.
     pub(super) fn of_file(file: &File) -> io::Result<FileState> {
-        FileState::at(file.as_raw_fd(), Path::new(""))
+        FileState::at(file.as_fd(), Path::new(""))
     }
 
-    fn at(directory: i32, path: &Path) -> io::Result<FileState> {
-        let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-        let flags = libc::AT_STATX_DONT_SYNC | libc::AT_EMPTY_PATH;
-        // SAFETY: all zero is valid for it.
-        let mut stat: libc::statx = unsafe { std::mem::zeroed() };
-        // SAFETY: a C string, and a struct that the call fills.
-        let result =
-            unsafe { libc::statx(directory, path.as_ptr(), flags, libc::STATX_BASIC_STATS, &mut stat) };
-        sys::check(result.into())?;
-        if u32::from(stat.stx_mode) & libc::S_IFMT != libc::S_IFREG {
+    fn at(directory: BorrowedFd<'_>, path: &Path) -> io::Result<FileState> {
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+        let stat = rustix::fs::statx(directory, path, flags, StatxFlags::BASIC_STATS)?;
+        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let changed = stat.stx_ctime;
         Ok(FileState {
-            identity: (libc::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
+            identity: (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
             size: stat.stx_size,
             changed_ns: (changed.tv_sec as u64).wrapping_mul(1_000_000_000) + u64::from(changed.tv_nsec),
         })
@@ -97,11 +91,9 @@ impl Shared {
     /// # Errors
     /// Those of memfd_create(2), ftruncate(2) and mmap(2).
     pub(super) fn new(files: &[FileState], every: bool, held: u32) -> io::Result<Shared> {
-        // SAFETY: a C string and flags; the result is a new descriptor.
-        let fd = sys::owned(unsafe { libc::memfd_create(c"ct-doorman".as_ptr(), libc::MFD_CLOEXEC) }.into())?;
+        let fd = rustix::fs::memfd_create(c"ct-doorman", MemfdFlags::CLOEXEC)?;
         let words = FIRST_FILE + files.len() * FILE;
-        // SAFETY: numbers only.
-        sys::check(unsafe { libc::ftruncate(fd.as_raw_fd(), (words * WORD) as libc::off_t) }.into())?;
+        rustix::fs::ftruncate(&fd, (words * WORD) as u64)?;
         let mut shared = Shared::map(fd, words)?;
         for (number, file) in files.iter().enumerate() {
             let (device, inode) = file.identity;

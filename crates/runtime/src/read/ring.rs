@@ -7,7 +7,6 @@
 //!
 //! Layout: kernel/bpf/ringbuf.c. Not here: what a record means (`records`), when to look (`event_loop`).
 
-use crate::kernel::sys;
 use crate::kernel::sys::Mapping;
 use std::io;
 use std::ops::ControlFlow;
@@ -48,13 +47,13 @@ pub struct Ring {
 
 /// The size that the kernel takes: a power of two of at least a page.
 pub fn round_size(bytes: u32) -> u32 {
-    bytes.clamp(sys::page_size() as u32, 1 << 30).next_power_of_two()
+    bytes.clamp(rustix::param::page_size() as u32, 1 << 30).next_power_of_two()
 }
 
 impl Ring {
     /// Maps a ring buffer map of `size` bytes.
     pub fn new(fd: OwnedFd, size: u32) -> io::Result<Ring> {
-        let page = sys::page_size();
+        let page = rustix::param::page_size();
         let consumer = Mapping::shared(fd.as_fd(), 0, page, true)?;
         let producer = Mapping::shared(fd.as_fd(), page, page + size as usize, false)?;
         let mut ring = Ring {
