@@ -67,7 +67,7 @@ pub enum LoadError {
         /// `maps`, `events` …
         what: &'static str,
     },
-    /// So many clauses were added that their counters have no room.
+    /// The counters of the added clauses have no room.
     #[error("no room for the counters of further clauses ({room} are taken): begin a new session")]
     NoCounters {
         /// How many there can be.

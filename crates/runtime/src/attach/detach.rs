@@ -134,7 +134,7 @@ fn fork_away() -> Fork {
 fn close_in_other(links: Vec<Link>, tracer: &UnixStream) -> ! {
     let mut keep: Vec<RawFd> = links.iter().flat_map(Link::fds).collect();
     keep.push(tracer.as_raw_fd());
-    // Whoever reads our output must not wait for this process.
+    // A reader of our output must not wait for this process.
     sys::close_all_but(keep);
     let _ = rustix::thread::set_name(c"ct-detach");
     let _ = rustix::io::read(tracer, &mut [0u8]);

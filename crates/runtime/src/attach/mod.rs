@@ -32,7 +32,7 @@ pub struct Links {
     pub links: Vec<Link>,
     /// Attach points that took.
     pub attached: usize,
-    /// Those that did not.
+    /// Attach points that the kernel refused.
     pub failures: Vec<SiteFailure>,
     /// A signal came that stops us; the rest was not tried.
     pub stopped: bool,
@@ -50,7 +50,7 @@ impl Links {
 pub struct Attacher<'a> {
     /// Where files lie, which processes are meant, what stops us.
     pub options: &'a AttachOptions<'a>,
-    /// Of the module.
+    /// The manifest of the module.
     pub manifest: &'a Manifest,
 }
 

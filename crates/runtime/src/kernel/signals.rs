@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Who asks again within this has asked once: timeout(1) signals a process and its group, sudo what the terminal told already.
+/// Signals within this time count as one: timeout(1) signals a process and its group, and sudo passes on what the terminal sent already.
 const ONCE: Duration = Duration::from_millis(300);
 
 /// SIGINT, SIGTERM, SIGHUP and SIGQUIT, blocked and readable.
@@ -59,7 +59,7 @@ impl StopSignals {
             (set, sys::owned(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?)
         };
         let (told, tell) = io::pipe()?;
-        // Whoever forks finds it waiting, and not at what a thread does when it starts.
+        // A fork after this finds the thread waiting, and not in its start-up.
         let (begin, begun) = mpsc::channel();
         let opening = Arc::<AtomicBool>::default();
         let is_opening = opening.clone();
@@ -173,7 +173,7 @@ impl Drop for Arrivals {
     }
 }
 
-/// Whoever started us may ignore the end of children: then nobody would be told how ours ended. Whether that was so.
+/// Gives SIGCHLD its default effect, without which the exit status of a child is lost; returns whether our parent had it ignored.
 pub(crate) fn hear_of_children() -> bool {
     let ignored = is_ignored(libc::SIGCHLD);
     if ignored {

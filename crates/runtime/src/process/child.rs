@@ -198,7 +198,7 @@ impl Child {
     /// Its exit status, once it has ended; waits for that.
     ///
     /// # Errors
-    /// Those of waitpid(2).
+    /// The errors of waitpid(2).
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         while self.status.is_none() {
             let mut status = 0;

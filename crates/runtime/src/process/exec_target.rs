@@ -153,7 +153,7 @@ mod tests {
     fn pipes_are_not_opened() {
         let path = std::env::temp_dir().join(format!("executed-fifo-{}", std::process::id()));
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from(0o600)).expect("a named pipe");
-        // Whoever writes to it waits for a reader, and takes an open of ours for one.
+        // A writer waits for a reader, and takes an open of ours for one.
         let (opened, open) = std::sync::mpsc::channel();
         let pipe = path.clone();
         std::thread::spawn(move || opened.send(OpenOptions::new().write(true).open(pipe).is_ok()));

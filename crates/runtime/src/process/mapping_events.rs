@@ -38,7 +38,7 @@ const NAME: usize = HEADER + 64;
 pub struct MappedInode {
     /// As the kernel shows it for mappings, which is not what `stat` says on some file systems.
     pub device: u64,
-    /// Of the layer, where layers are merged.
+    /// The inode of the layer, where layers are merged.
     pub number: u64,
     generation: u64,
 }
@@ -79,7 +79,7 @@ impl MappingWatch {
     /// Starts to watch. Needs CAP_PERFMON.
     ///
     /// # Errors
-    /// Those of perf_event_open(2) and of mapping its buffers.
+    /// The errors of perf_event_open(2) and of mapping its buffers.
     pub fn start() -> io::Result<MappingWatch> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let buffers: Vec<Buffer> =

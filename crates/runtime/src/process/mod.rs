@@ -6,7 +6,7 @@
 //! and neither does its parent. The `doorman`, a process of ours (`seccomp_server`), answers at once for files that were seen before,
 //! asks us about new ones, and lets all pass when we are gone or do not answer for some seconds.
 //!
-//! Of processes that were running before us, [`MappingWatch`] tells what they have mapped.
+//! [`MappingWatch`] reports mappings of processes that were running before the tracer.
 
 mod child;
 mod exec_target;

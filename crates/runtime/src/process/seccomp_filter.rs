@@ -37,7 +37,7 @@ const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 /// No system call has this number.
 const NO_CALL: u32 = u32::MAX;
 
-/// Of 32-bit programs: what they execute may be a 64-bit one.
+/// System calls of 32-bit programs, which may execute a 64-bit one.
 #[cfg(target_arch = "x86_64")]
 mod compat {
     pub const AUDIT_ARCH: u32 = 0x4000_0003;
@@ -122,7 +122,7 @@ pub(super) enum Call {
     Executes {
         /// Descriptor, or `AT_FDCWD`.
         directory: i32,
-        /// Of the path, in the process.
+        /// Address of the path, in the process.
         address: u64,
     },
     /// Ends the process.
@@ -134,7 +134,7 @@ pub(super) enum Call {
 }
 
 impl Call {
-    /// Of a system call that the filter has reported.
+    /// Decodes a system call that the filter has reported.
     pub(super) fn of(call: &libc::seccomp_data) -> Call {
         let here = |address| Call::Executes { directory: libc::AT_FDCWD, address };
         let there = || Call::Executes { directory: call.args[0] as i32, address: call.args[1] };

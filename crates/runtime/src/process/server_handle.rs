@@ -120,7 +120,7 @@ impl Mappings {
     /// Starts a doorman for a listener.
     ///
     /// # Errors
-    /// Those of socketpair(2) and exec(2).
+    /// The errors of socketpair(2) and exec(2).
     pub(super) fn start(listener: OwnedFd, shared: Arc<Shared>) -> io::Result<Mappings> {
         let (socket, theirs) = UnixStream::pair()?;
         let doorman = start(&listener, &theirs, &shared)?;
@@ -140,7 +140,7 @@ impl Mappings {
     /// The next question; `None` when the doorman has gone, with all traced processes.
     ///
     /// # Errors
-    /// Those of the socket, and of starting another doorman.
+    /// The errors of the socket, and of starting another doorman.
     #[allow(
         clippy::should_implement_trait,
         reason = "it can fail: an iterator of results would not end at an error"
@@ -225,7 +225,7 @@ impl Mappings {
     /// Lets the thread that asked go on. A doorman that was killed needs no answer.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// The errors of the socket.
     pub fn answer(&mut self) -> io::Result<()> {
         match self.socket.write_all(&[1]) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -299,7 +299,7 @@ fn without_mark(path: PathBuf) -> PathBuf {
 /// Takes a descriptor out of a process of ours.
 ///
 /// # Errors
-/// Those of pidfd_getfd(2) (Linux 5.6).
+/// The errors of pidfd_getfd(2) (Linux 5.6).
 pub(super) fn descriptor_of(pidfd: BorrowedFd<'_>, fd: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_getfd(pidfd, fd, PidfdGetfdFlags::empty())?)
 }

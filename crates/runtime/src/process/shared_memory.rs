@@ -27,15 +27,15 @@ pub struct FileState {
 }
 
 impl FileState {
-    /// Of the regular file that a path leads to. Network file systems answer from their cache.
+    /// Returns the state of the regular file that a path leads to. Network file systems answer from their cache.
     ///
     /// # Errors
-    /// Those of statx(2); EINVAL for other kinds of file.
+    /// The errors of statx(2); EINVAL for other kinds of file.
     pub fn of(path: &Path) -> io::Result<FileState> {
         FileState::at(rustix::fs::CWD, path)
     }
 
-    /// Of an open file.
+    /// Returns the state of an open file.
     pub(super) fn of_file(file: &File) -> io::Result<FileState> {
         FileState::at(file.as_fd(), Path::new(""))
     }
@@ -89,7 +89,7 @@ impl Shared {
     /// that waits to become the program.
     ///
     /// # Errors
-    /// Those of memfd_create(2), ftruncate(2) and mmap(2).
+    /// The errors of memfd_create(2), ftruncate(2) and mmap(2).
     pub(super) fn new(files: &[FileState], every: bool, held: u32) -> io::Result<Shared> {
         let fd = rustix::fs::memfd_create(c"ct-doorman", MemfdFlags::CLOEXEC)?;
         let words = FIRST_FILE + files.len() * FILE;
@@ -111,7 +111,7 @@ impl Shared {
     /// Found by the doorman.
     ///
     /// # Errors
-    /// Those of fstat(2) and mmap(2).
+    /// The errors of fstat(2) and mmap(2).
     pub(super) fn open(fd: OwnedFd) -> io::Result<Shared> {
         let file = File::from(fd);
         let words = file.metadata()?.len() as usize / WORD;

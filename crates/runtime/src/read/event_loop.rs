@@ -23,13 +23,13 @@ use wire::Manifest;
 
 /// Records read before the other descriptors are looked at.
 const BATCH: usize = 16 * 1024;
-/// So many records in one look mean load.
+/// Records in one read from which on the reader is under load.
 const BUSY_RECORDS: usize = 64;
 /// Pause between looks under load, in ms.
 const PAUSE_MS: i32 = 2;
 /// What a sink has buffered is brought out at least so often.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
-/// So long we wait for probes to be gone: they are by then, and only the kernel's grace period goes on (see `detach`).
+/// Limit for probes to be gone: they are by then, and only the kernel's grace period goes on (see `detach`).
 const DETACH_PATIENCE: Duration = Duration::from_millis(10);
 
 /// What a watch wants after it was served.
@@ -62,7 +62,7 @@ pub struct Control<'a> {
     pub on_interrupt: Option<fn()>,
     /// Others.
     pub watches: Vec<Box<dyn Watch + 'a>>,
-    /// Those that join while it runs.
+    /// Watches that join while it runs.
     pub joining: Joining<'a>,
     /// Maps are printed when SIGUSR1 comes, unless a probe of the script waits for a signal.
     pub maps_on_signal: bool,

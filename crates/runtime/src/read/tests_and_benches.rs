@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 use wire::Manifest;
 use wire::manifest::{EventKind, Message, Trial};
 
-/// So long a bench runs.
+/// Duration of a bench.
 const BENCH_TIME: Duration = Duration::from_millis(500);
-/// So long the program that does nothing.
+/// Duration of the runs of the program that does nothing.
 const EMPTY_TIME: Duration = Duration::from_millis(200);
 /// Runs before the clock and the ring are looked at.
 const BATCH: u64 = 64;

@@ -42,7 +42,7 @@ impl UnwindMaps {
     /// Fills a table. Gives the bytes that it takes.
     ///
     /// # Errors
-    /// Those of bpf(2), mostly for want of memory.
+    /// The errors of bpf(2), mostly for want of memory.
     pub fn fill(&self, table: u32, chunks: &[Vec<u64>]) -> io::Result<usize> {
         let inner = create_table(chunks.len() as u32)?;
         for (index, chunk) in (0u32..).zip(chunks) {
@@ -56,7 +56,7 @@ impl UnwindMaps {
     /// Addresses `start..end` of a process are covered by a table, and lie `bias` above those in its file.
     ///
     /// # Errors
-    /// Those of bpf(2): too many mappings.
+    /// The errors of bpf(2): too many mappings.
     pub fn map(&self, tgid: u32, start: u64, end: u64, table: u32, bias: u64) -> io::Result<()> {
         let mut value = [0; unwind::MAPPING_VALUE as usize];
         value[..4].copy_from_slice(&table.to_le_bytes());
@@ -76,7 +76,7 @@ impl UnwindMaps {
     /// Processes in whose stacks programs met a mapping that they did not know, since the last time.
     ///
     /// # Errors
-    /// Those of bpf(2).
+    /// The errors of bpf(2).
     pub fn take_unknown(&self) -> io::Result<Vec<u32>> {
         let mut found = Vec::new();
         let mut key = [0u8; 4];

@@ -1,4 +1,4 @@
-//! Whole objects through libbpf: a counting program, assembled and written here, with maps declared by BTF.
+//! Entire objects through libbpf: a counting program, assembled and written here, with maps declared by BTF.
 
 use super::*;
 use crate::attach::detach::Detaching;
