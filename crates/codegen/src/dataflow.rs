@@ -116,7 +116,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Of no block, on numbers below `len`.
+    /// No blocks, on numbers below `len`.
     pub fn new(len: usize) -> Effects {
         Effects { last: vec![(0, 0); len], blocks: 0, reads: Vec::new(), writes: Vec::new() }
     }

@@ -3,7 +3,8 @@
 mod build;
 
 use build::*;
-use codegen::bpf::{disasm, helper, link};
+use codegen::bpf::helper::Helper;
+use codegen::bpf::{disasm, link};
 use codegen::ir::*;
 use lang::Source;
 
@@ -69,7 +70,7 @@ fn search(rounds: i64) -> Module {
     b.if_zero(byte, 2, 3);
     b.block();
     let ring = b.map(0);
-    let room = b.call(helper::RINGBUF_RESERVE, &[ring.into(), 16.into(), 0.into()]);
+    let room = b.call(Helper::RingbufReserve, &[ring.into(), 16.into(), 0.into()]);
     b.if_zero(room, 5, 4);
     b.block();
     let update = Op::Bin { op: Bin::Add, dst: at, lhs: at.into(), rhs: 1.into() };
@@ -77,7 +78,7 @@ fn search(rounds: i64) -> Module {
     let again = BlockId(if rounds > 1 { 1 } else { 5 });
     b.term(Term::Branch { cmp: Cmp::Ult, lhs: at, rhs: rounds.into(), then: again, otherwise: BlockId(5) });
     b.block();
-    b.call(helper::RINGBUF_SUBMIT, &[room.into(), 0.into()]);
+    b.call(Helper::RingbufSubmit, &[room.into(), 0.into()]);
     b.term(Term::Jump(BlockId(5)));
     b.block();
     Module { funcs: vec![b.0], maps: vec![map("ring", RINGBUF, 0, 0, 4096)], ..Module::default() }

@@ -1,6 +1,7 @@
 //! Scripts and the IR that they become: `golden/ir` as lowered, `golden/opt` behind the optimiser. `BLESS=1` rewrites the
 //! expectations. As root every script is also loaded, for new kernels and old, optimised or not.
 
+use codegen::ir::{parse::parse, verify::verify};
 use codegen::{Options, Passes, Stage};
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 use lang::{Diagnostics, Source, hir::Program};
@@ -111,6 +112,40 @@ fn scripts_become_ir() {
 #[test]
 fn ir_becomes_better() {
     compare("opt", Stage::Opt);
+}
+
+/// `golden/passes/NAME.ir`: IR, and what the pass of this name makes of it in one run.
+#[test]
+fn passes_rewrite_ir() {
+    let mut wrong = vec![];
+    for (name, pass) in codegen::opt::PASSES {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/passes/{name}.ir"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (before, expected) = text.split_once("==== after\n").unwrap();
+        let mut module = parse(before).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(verify(&module), Ok(()), "{}", path.display());
+        module.funcs.iter_mut().for_each(|func| assert!(pass(func), "{name} changes nothing"));
+        let found = functions(&format!("\n{module}"));
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&path, format!("{before}==== after\n{found}")).unwrap();
+        } else if found != expected {
+            wrong.push(format!("{}\nexpected\n{expected}\nfound\n{found}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_text_of_ir_reads_back() {
+    for path in files("ir").into_iter().chain(files("opt")) {
+        let script = parts(&path).0;
+        let src = Source::new("golden.ct", script.clone());
+        for stage in [Stage::Ir, Stage::Opt] {
+            let text = codegen::dump(&check(&src), &src, &options_of(&script), stage).unwrap();
+            let module = parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            assert_eq!(module.to_string(), text, "{}", path.display());
+        }
+    }
 }
 
 static LOG: Mutex<String> = Mutex::new(String::new());

@@ -5,7 +5,8 @@
 mod build;
 
 use build::*;
-use codegen::bpf::{helper, link, object};
+use codegen::bpf::helper::Helper;
+use codegen::bpf::{link, object};
 use codegen::ir::*;
 use lang::{Source, Span};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramInput};
@@ -65,7 +66,7 @@ fn set(b: &mut Build, key: u32, value: impl Into<Operand>) {
     let (map, k, v) = (b.map(0), b.slot(4), b.slot(8));
     b.store(k, 0, Width::B32, i64::from(key));
     b.store(v, 0, Width::B64, value);
-    b.call(helper::MAP_UPDATE_ELEM, &[map.into(), k.into(), v.into(), 0.into()]);
+    b.call(Helper::MapUpdateElem, &[map.into(), k.into(), v.into(), 0.into()]);
 }
 
 #[test]
@@ -75,13 +76,13 @@ fn a_session_asks_kernel_functions_for_its_side_and_its_cookie() {
     let side = b.def(|dst| Op::Extend { dst, src: side, width: Width::B8, signed: false });
     b.if_zero(side, 1, 2);
     b.block();
-    let now = b.call(helper::KTIME_GET_NS, &[]);
+    let now = b.call(Helper::KtimeGetNs, &[]);
     let cell = b.kfunc("bpf_session_cookie");
     b.store(cell, 0, Width::B64, now);
     b.block();
     let cell = b.kfunc("bpf_session_cookie");
     let start = b.load(cell, 0, Width::B64);
-    let now = b.call(helper::KTIME_GET_NS, &[]);
+    let now = b.call(Helper::KtimeGetNs, &[]);
     let took = b.bin(Bin::Sub, now, start);
     set(&mut b, 0, took);
     load(&Module {
@@ -101,7 +102,7 @@ fn a_timer_writes_constant_data_to_a_ring_buffer() {
     b.store(record, 0, Width::B64, word);
     b.store(record, 8, Width::B64, 0x1234_5678_9abc_i64);
     b.store(record, 16, Width::B64, -1);
-    b.call(helper::RINGBUF_OUTPUT, &[ring.into(), record.into(), 24.into(), 0.into()]);
+    b.call(Helper::RingbufOutput, &[ring.into(), record.into(), 24.into(), 0.into()]);
     let maps = vec![map("ct_ring", RINGBUF, 0, 0, 4096)];
     load(&Module { funcs: vec![b.0], maps, data: b"01234567abcdefgh".to_vec(), ..Module::default() });
 }
@@ -135,7 +136,7 @@ fn a_loop_runs_its_callback() {
     let mut b = Build::new("probe0", program("raw_tp"));
     let (sum, callback) = (b.slot(8), b.def(|dst| Op::FuncAddr { dst, func: FuncRef(2) }));
     b.store(sum, 0, Width::B64, 1000);
-    b.call(helper::LOOP, &[10.into(), callback.into(), sum.into(), 0.into()]);
+    b.call(Helper::Loop, &[10.into(), callback.into(), sum.into(), 0.into()]);
     let total = b.load(sum, 0, Width::B64);
     set(&mut b, 0, total);
     // Another callback lies in front, so that the address is not that of the section.
@@ -159,7 +160,7 @@ fn a_walk_over_a_map_sees_each_entry() {
     let (sum, callback) = (b.slot(8), b.def(|dst| Op::FuncAddr { dst, func: FuncRef(1) }));
     b.store(sum, 0, Width::B64, 0);
     let map_addr = b.map(0);
-    b.call(helper::FOR_EACH_MAP_ELEM, &[map_addr.into(), callback.into(), sum.into(), 0.into()]);
+    b.call(Helper::ForEachMapElem, &[map_addr.into(), callback.into(), sum.into(), 0.into()]);
     let total = b.load(sum, 0, Width::B64);
     set(&mut b, 0, total);
     let maps = vec![map("at_", ARRAY, 4, 8, 4)];
@@ -187,7 +188,7 @@ fn the_verifier_quotes_the_script() {
     let cell = {
         let (map_addr, key) = (b.map(0), b.slot(4));
         b.store(key, 0, Width::B32, 0);
-        b.call(helper::MAP_LOOKUP_ELEM, &[map_addr.into(), key.into()])
+        b.call(Helper::MapLookupElem, &[map_addr.into(), key.into()])
     };
     b.1 = Span::new(38, 55);
     // Not checked for null.

@@ -3,7 +3,8 @@
 mod build;
 
 use build::*;
-use codegen::bpf::{helper, link};
+use codegen::bpf::helper::Helper;
+use codegen::bpf::link;
 use codegen::ir::*;
 use lang::Source;
 use object::{
@@ -23,7 +24,7 @@ fn everything() -> Module {
     let mut loops = Build::new("probe1", program("raw_tp"));
     let (sum, callback) = (loops.slot(8), loops.def(|dst| Op::FuncAddr { dst, func: FuncRef(2) }));
     loops.store(sum, 0, Width::B64, 0);
-    loops.call(helper::LOOP, &[10.into(), callback.into(), sum.into(), 0.into()]);
+    loops.call(Helper::Loop, &[10.into(), callback.into(), sum.into(), 0.into()]);
     let data = loops.def(|dst| Op::DataAddr { dst, offset: 8 });
     loops.load(data, 0, Width::B64);
     let each = Build::new("each", FuncKind::Callback { args: 2 });
@@ -125,7 +126,7 @@ fn the_manifest_travels_in_its_section() {
 fn too_much_stack_is_an_error_that_says_how_much() {
     let mut b = Build::new("probe0", program("raw_tp"));
     let (big, callback) = (b.slot(400), b.def(|dst| Op::FuncAddr { dst, func: FuncRef(1) }));
-    b.call(helper::LOOP, &[10.into(), callback.into(), big.into(), 0.into()]);
+    b.call(Helper::Loop, &[10.into(), callback.into(), big.into(), 0.into()]);
     let mut each = Build::new("each", FuncKind::Callback { args: 2 });
     let local = each.slot(100);
     each.store(local, 0, Width::B64, 0);
@@ -142,7 +143,7 @@ fn with_slot(section: &str, bytes: u32) -> Func {
     let mut b = Build::new("probe0", program(section));
     let (map_addr, key) = (b.map(0), b.slot(bytes));
     b.store(key, 0, Width::B64, 1);
-    let cell = b.call(helper::MAP_LOOKUP_ELEM, &[map_addr.into(), key.into()]);
+    let cell = b.call(Helper::MapLookupElem, &[map_addr.into(), key.into()]);
     b.if_zero(cell, 2, 1);
     b.block();
     b.store(cell, 0, Width::B64, 7);
@@ -190,7 +191,7 @@ fn slots_that_are_not_in_use_at_once_share_their_bytes() {
     for _ in 0..20 {
         let (map_addr, key) = (b.map(0), b.slot(64));
         b.store(key, 0, Width::B64, 1);
-        b.call(helper::MAP_DELETE_ELEM, &[map_addr.into(), key.into()]);
+        b.call(Helper::MapDeleteElem, &[map_addr.into(), key.into()]);
     }
     let module = Module { funcs: vec![b.0], maps: vec![map("at_", HASH, 64, 8, 1)], ..Module::default() };
     assert_eq!(link::assemble(&module).unwrap().codes[0].frame, 64);
@@ -204,7 +205,7 @@ fn a_large_script_is_assembled_at_once() {
         for n in 0..40 {
             let (map_addr, key) = (b.map(0), b.slot(16));
             b.store(key, 0, Width::B64, n);
-            let cell = b.call(helper::MAP_LOOKUP_ELEM, &[map_addr.into(), key.into()]);
+            let cell = b.call(Helper::MapLookupElem, &[map_addr.into(), key.into()]);
             let at = b.0.blocks.len() as u32;
             b.if_zero(cell, at + 1, at);
             b.block();

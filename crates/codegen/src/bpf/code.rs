@@ -1,4 +1,4 @@
-//! Machine code of functions and modules: instructions, and what they refer to; and why there may be none.
+//! Machine code of functions and modules: instructions, their relocation targets, and the errors of assembling them.
 
 use super::insn::{Insn, SLOT};
 use super::mir::Kfunc;

@@ -3,7 +3,7 @@
 //! Jumps name their target by instruction number, so that a listing can be read without counting.
 
 use super::code::{Assembly, Code, Target};
-use super::helper;
+use super::helper::Helper;
 use super::insn::{Alu, Atomic, Callee, Cmp, Insn, Reg, Src, Wide, Width};
 use lang::Source;
 use std::fmt::{self, Write};
@@ -65,8 +65,8 @@ impl fmt::Display for Insn {
             Insn::Branch { wide, cmp, lhs, rhs, offset } => {
                 write!(f, "if {} {} {} goto pc{offset:+}", name(wide, lhs), sign(cmp), operand(wide, rhs))
             }
-            Insn::Call { callee: Callee::Helper, imm } => match helper::by_id(imm as u32) {
-                Some(helper) => write!(f, "call bpf_{}#{imm}", helper.name),
+            Insn::Call { callee: Callee::Helper, imm } => match Helper::by_number(imm as u32) {
+                Some(helper) => write!(f, "call bpf_{}#{imm}", helper.name()),
                 None => write!(f, "call helper#{imm}"),
             },
             Insn::Call { callee: Callee::Local, imm } => write!(f, "call pc{imm:+}"),

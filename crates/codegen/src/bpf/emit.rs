@@ -3,7 +3,7 @@
 //! Not here: how the result becomes a file (`object`), and text (`disasm`).
 
 use super::code::{AsmError, Target};
-use super::helper;
+use super::helper::Helper;
 use super::insn::{self, Callee, Cmp, Insn, Reg, SLOT, Src};
 use super::mir::{self, Base, End, Function, Inst, R, Val};
 use super::no_preempt::{SPARE, Shield};
@@ -43,7 +43,7 @@ impl<'a> Emitter<'a> {
         };
         let ends = threaded(function);
         let order = reachable(&ends);
-        let ways = Ways::of(&ends, &order);
+        let ways = BlockEntries::of(&ends, &order);
         if let Some(shield) = shield {
             emitter.span = function.blocks[Function::ENTRY].span;
             emitter.call_around(Reg::R1, shield.disable);
@@ -93,16 +93,16 @@ impl<'a> Emitter<'a> {
                 let (base, offset) = self.place(base, offset);
                 self.push(Insn::Atomic { op, width, base, offset, src: phys(src) });
             }
-            Inst::Call { callee: mir::Callee::Helper(id), .. } => self.helper(id),
+            Inst::Call { callee: mir::Callee::Helper(helper), .. } => self.helper(helper),
             Inst::Call { callee: mir::Callee::Kfunc(kfunc), .. } => self.kfunc(kfunc),
         }
     }
 
-    fn helper(&mut self, id: u32) {
-        if id == helper::RINGBUF_RESERVE {
+    fn helper(&mut self, helper: Helper) {
+        if helper == Helper::RingbufReserve {
             self.meet();
         }
-        self.push(Insn::Call { callee: Callee::Helper, imm: id as i32 });
+        self.push(Insn::Call { callee: Callee::Helper, imm: helper.number() as i32 });
         self.is_unmet = false;
     }
 
@@ -240,17 +240,17 @@ fn reachable(ends: &[End]) -> Vec<usize> {
     (0..ends.len()).filter(|&at| seen[at]).collect()
 }
 
-/// How control comes into blocks.
-struct Ways {
+/// Edges into blocks.
+struct BlockEntries {
     /// By block: edges that lead there.
     entries: Vec<u32>,
-    /// Without loops there are few ways.
+    /// Without loops there are few paths.
     any_loop: bool,
 }
 
-impl Ways {
-    fn of(ends: &[End], order: &[usize]) -> Ways {
-        let mut ways = Ways { entries: vec![0; ends.len()], any_loop: false };
+impl BlockEntries {
+    fn of(ends: &[End], order: &[usize]) -> BlockEntries {
+        let mut ways = BlockEntries { entries: vec![0; ends.len()], any_loop: false };
         for &at in order {
             for to in ends[at].successors() {
                 ways.entries[to] += 1;

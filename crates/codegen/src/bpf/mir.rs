@@ -3,6 +3,7 @@
 //! Machine registers appear only where the machine demands them: r1 at entry, r1 to r5 before a call, r0 behind it, r0
 //! at compare-exchange and exit. None of them is live from one block to the next, save into [`Function::ENTRY`].
 
+use super::helper::Helper;
 use super::insn::{Alu, Atomic, Cmp, Reg, Width};
 use crate::ir::{FuncRef, MapRef, SlotId, VReg};
 use lang::Span;
@@ -52,8 +53,8 @@ pub enum Wide {
 /// What is called.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Callee {
-    /// By number.
-    Helper(u32),
+    /// A helper of the kernel.
+    Helper(Helper),
     /// Index into the table of kernel functions.
     Kfunc(u32),
 }
@@ -141,7 +142,7 @@ pub enum End {
 
 /// An instruction in its place.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedInst {
     /// What.
     pub inst: Inst,
     /// Script text.
@@ -157,7 +158,7 @@ pub const INSERTED: u32 = u32::MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// In order.
-    pub insts: Vec<Placed>,
+    pub insts: Vec<PlacedInst>,
     /// The end.
     pub end: End,
     /// Script text of the end.
@@ -174,7 +175,7 @@ pub struct Function {
     pub blocks: Vec<Block>,
     /// Virtual registers in use.
     pub vregs: u32,
-    /// Those of the IR, then spilled registers.
+    /// Slots of the IR, then spilled registers.
     pub slots: Vec<Slot>,
     /// Slots from here on hold spilled registers.
     pub spills_from: usize,

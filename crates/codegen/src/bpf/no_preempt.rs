@@ -1,4 +1,4 @@
-//! Keeps other runs off a program's stack.
+//! Forbids preemption in programs whose stack is per-CPU.
 //!
 //! Since Linux 6.13 programs of the kprobe type with 64 bytes of stack or more have that stack in a place of their own on
 //! each CPU, as the kernel takes it that no other run of the program comes in between on that CPU. At functions of

@@ -12,7 +12,7 @@
 //!
 //! Left alone are values that the verifier must know: addresses, what becomes part of one or a size, and what counts rounds.
 
-use super::helper;
+use super::helper::Helper;
 use crate::dataflow::Bits;
 use crate::ir::{Func, Op, Operand, Term, VReg};
 
@@ -20,24 +20,20 @@ use crate::ir::{Func, Op, Operand, Term, VReg};
 const FEW_TESTS: usize = 32;
 
 /// Helpers whose third argument is an address of which the verifier knows nothing.
-const READERS: [u32; 4] = [
-    helper::PROBE_READ_USER,
-    helper::PROBE_READ_KERNEL,
-    helper::PROBE_READ_USER_STR,
-    helper::PROBE_READ_KERNEL_STR,
-];
+const READERS: [Helper; 4] =
+    [Helper::ProbeReadUser, Helper::ProbeReadKernel, Helper::ProbeReadUserStr, Helper::ProbeReadKernelStr];
 
 /// Helpers whose result is an address.
-const FINDERS: [u32; 5] = [
-    helper::MAP_LOOKUP_ELEM,
-    helper::MAP_LOOKUP_PERCPU_ELEM,
-    helper::RINGBUF_RESERVE,
-    helper::GET_CURRENT_TASK_BTF,
-    helper::TASK_PT_REGS,
+const FINDERS: [Helper; 5] = [
+    Helper::MapLookupElem,
+    Helper::MapLookupPercpuElem,
+    Helper::RingbufReserve,
+    Helper::GetCurrentTaskBtf,
+    Helper::TaskPtRegs,
 ];
 
 /// The registers that are tested in a copy.
-pub fn tested_apart(func: &Func) -> Bits {
+pub fn tested_copies(func: &Func) -> Bits {
     let mut apart = Bits::new(func.vregs as usize);
     let tests = tests(func);
     if tests.len() < FEW_TESTS {

@@ -12,15 +12,15 @@
 
 use super::insn::{Alu, Atomic, Cmp, Reg, Width};
 use super::mir::Kfunc;
-use super::mir::{Base, Block, Callee, End, Function, INSERTED, Inst, Placed, R, Val, Wide};
-use super::opaque::tested_apart;
+use super::mir::{Base, Block, Callee, End, Function, INSERTED, Inst, PlacedInst, R, Val, Wide};
+use super::opaque::tested_copies;
 use crate::dataflow::Bits;
 use crate::ir::{self, AtomicOp, Bin, BlockId, FuncRef, MapRef, Op, Operand, SlotId, Term, VReg};
 use lang::Span;
 
-/// A value that is said again at each use.
+/// A value that is rematerialised at each use.
 #[derive(Copy, Clone, Debug)]
-enum Known {
+enum RematValue {
     Const(i64),
     Slot(SlotId, i32),
     Map(MapRef),
@@ -83,17 +83,17 @@ struct Select<'a> {
     starts: Vec<usize>,
     /// By machine block: its targets are machine blocks already.
     internal: Vec<bool>,
-    known: Vec<Option<Known>>,
+    known: Vec<Option<RematValue>>,
     uses: Vec<u32>,
     params: Vec<Option<VReg>>,
     /// The block that will lie behind the current one.
     next: Option<BlockId>,
     /// The constant that was stored last, and the register that still holds it.
     stored: Option<(i64, R)>,
-    insts: Vec<Placed>,
+    insts: Vec<PlacedInst>,
     span: Span,
     /// Registers that are tested in a copy.
-    apart: Bits,
+    tested_copies: Bits,
 }
 
 impl<'a> Select<'a> {
@@ -117,7 +117,7 @@ impl<'a> Select<'a> {
             stored: None,
             insts: Vec::new(),
             span: func.span,
-            apart: tested_apart(func),
+            tested_copies: tested_copies(func),
         }
     }
 
@@ -208,33 +208,33 @@ impl<'a> Select<'a> {
 
     fn tested_reg(&mut self, reg: R) -> R {
         let R::Virt(VReg(number)) = reg else { return reg };
-        if number >= self.func.vregs || !self.apart.contains(number as usize) {
+        if number >= self.func.vregs || !self.tested_copies.contains(number as usize) {
             return reg;
         }
         let copy = self.temp();
-        self.copy_apart(copy, reg);
+        self.copy_opaque(copy, reg);
         copy
     }
 
     /// `dst = src`, of which the verifier knows nothing, as it does not compute differences of addresses.
-    fn copy_apart(&mut self, dst: R, src: R) {
+    fn copy_opaque(&mut self, dst: R, src: R) {
         let frame = Val::R(R::Phys(Reg::FP));
         self.mov(dst, frame);
         self.emit(Inst::Alu { op: Bin::Sub, dst, src: frame });
         self.emit(Inst::Alu { op: Bin::Xor, dst, src: Val::R(src) });
     }
 
-    fn apart(&mut self, dst: VReg, src: VReg) {
+    fn opaque(&mut self, dst: VReg, src: VReg) {
         match self.known[src.0 as usize] {
             None if self.uses[src.0 as usize] > 1 && dst != src => {
-                self.copy_apart(R::Virt(dst), R::Virt(src))
+                self.copy_opaque(R::Virt(dst), R::Virt(src))
             }
             _ => self.load(R::Virt(dst), src.into()),
         }
     }
 
     fn emit(&mut self, inst: Inst) {
-        self.insts.push(Placed { inst, span: self.span, origin: INSERTED });
+        self.insts.push(PlacedInst { inst, span: self.span, origin: INSERTED });
     }
 
     fn mov(&mut self, dst: R, src: Val) {
@@ -246,9 +246,9 @@ impl<'a> Select<'a> {
     }
 
     /// The value of a register that is said again at each use.
-    fn known(&self, operand: Operand) -> Option<Known> {
+    fn known(&self, operand: Operand) -> Option<RematValue> {
         match operand {
-            Operand::Const(value) => Some(Known::Const(value)),
+            Operand::Const(value) => Some(RematValue::Const(value)),
             Operand::Reg(reg) => self.known[reg.0 as usize],
         }
     }
@@ -256,17 +256,17 @@ impl<'a> Select<'a> {
     /// `dst = operand`
     fn load(&mut self, dst: R, operand: Operand) {
         match (self.known(operand), operand) {
-            (Some(Known::Const(value)), _) => match i32::try_from(value) {
+            (Some(RematValue::Const(value)), _) => match i32::try_from(value) {
                 Ok(value) => self.mov(dst, Val::Imm(value)),
                 Err(_) => self.emit(Inst::Wide { dst, value: Wide::Const(value) }),
             },
-            (Some(Known::Slot(slot, offset)), _) => self.emit(Inst::SlotAddr { dst, slot, offset }),
-            (Some(Known::Map(map)), _) => self.emit(Inst::Wide { dst, value: Wide::Map(map) }),
-            (Some(Known::Data(offset)), _) => self.emit(Inst::Wide { dst, value: Wide::Data(offset) }),
-            (Some(Known::Value(map, offset)), _) => {
+            (Some(RematValue::Slot(slot, offset)), _) => self.emit(Inst::SlotAddr { dst, slot, offset }),
+            (Some(RematValue::Map(map)), _) => self.emit(Inst::Wide { dst, value: Wide::Map(map) }),
+            (Some(RematValue::Data(offset)), _) => self.emit(Inst::Wide { dst, value: Wide::Data(offset) }),
+            (Some(RematValue::Value(map, offset)), _) => {
                 self.emit(Inst::Wide { dst, value: Wide::Value(map, offset) })
             }
-            (Some(Known::Func(func)), _) => self.emit(Inst::Wide { dst, value: Wide::Func(func) }),
+            (Some(RematValue::Func(func)), _) => self.emit(Inst::Wide { dst, value: Wide::Func(func) }),
             (None, Operand::Reg(src)) => self.mov(dst, Val::R(R::Virt(src))),
             (None, Operand::Const(_)) => unreachable!("bug: a constant is always known"),
         }
@@ -287,7 +287,7 @@ impl<'a> Select<'a> {
     /// The operand as an immediate if it fits.
     fn val(&mut self, operand: Operand) -> Val {
         match self.known(operand) {
-            Some(Known::Const(value)) if i32::try_from(value).is_ok() => Val::Imm(value as i32),
+            Some(RematValue::Const(value)) if i32::try_from(value).is_ok() => Val::Imm(value as i32),
             _ => Val::R(self.reg(operand)),
         }
     }
@@ -295,7 +295,7 @@ impl<'a> Select<'a> {
     /// Base and offset of a memory access.
     fn place(&mut self, base: VReg, offset: i16) -> (Base, i16) {
         let known = self.known(base.into());
-        if let Some(Known::Slot(slot, within)) = known
+        if let Some(RematValue::Slot(slot, within)) = known
             && let Ok(offset) = i16::try_from(within + i32::from(offset))
         {
             return (Base::Slot(slot), offset);
@@ -316,7 +316,7 @@ impl<'a> Select<'a> {
                 self.load(R::Virt(dst), src.into());
                 self.emit(Inst::Neg { dst: R::Virt(dst) });
             }
-            Op::Apart { dst, src } => self.apart(dst, src),
+            Op::Opaque { dst, src } => self.opaque(dst, src),
             Op::Extend { dst, src, width, signed } => {
                 let src = self.reg(src.into());
                 self.extend(R::Virt(dst), src, width, signed);
@@ -395,7 +395,7 @@ impl<'a> Select<'a> {
     /// Shifts count modulo 64, as the machine does for registers; the verifier refuses larger immediates.
     fn alu_src(&mut self, op: Bin, rhs: Operand) -> Val {
         match (op, self.known(rhs)) {
-            (Bin::Shl | Bin::Shr | Bin::Sar, Some(Known::Const(by))) => Val::Imm((by & 63) as i32),
+            (Bin::Shl | Bin::Shr | Bin::Sar, Some(RematValue::Const(by))) => Val::Imm((by & 63) as i32),
             _ => self.val(rhs),
         }
     }
@@ -439,7 +439,7 @@ impl<'a> Select<'a> {
     fn store(&mut self, base: VReg, offset: i16, width: Width, src: Operand) {
         let (base, offset) = self.place(base, offset);
         let src = match self.known(src) {
-            Some(Known::Const(value)) => self.stored_constant(value, width),
+            Some(RematValue::Const(value)) => self.stored_constant(value, width),
             _ => self.reg(src),
         };
         self.emit(Inst::Store { width, base, offset, src });
@@ -447,7 +447,7 @@ impl<'a> Select<'a> {
 
     /// A register with a constant; the last one serves again until the next call.
     fn stored_constant(&mut self, value: i64, width: Width) -> R {
-        // Of a narrow store only the low bytes count, so that its constant always is an immediate.
+        // Only the low bytes of a narrow store count: its constant always fits an immediate.
         let value = if width == Width::B64 { value } else { i64::from(value as i32) };
         match self.stored {
             Some((known, reg)) if known == value => reg,
@@ -523,7 +523,7 @@ fn returned(func: &ir::Func, block: BlockId) -> Option<i64> {
 }
 
 /// Registers with one definition, which is an address or a constant.
-fn known_values(func: &ir::Func) -> Vec<Option<Known>> {
+fn known_values(func: &ir::Func) -> Vec<Option<RematValue>> {
     let ops = || func.blocks.iter().flat_map(|block| &block.ops).map(|inst| &inst.op);
     let mut defs = vec![0u32; func.vregs as usize];
     ops().filter_map(Op::dst).for_each(|dst| defs[dst.0 as usize] += 1);
@@ -536,19 +536,19 @@ fn known_values(func: &ir::Func) -> Vec<Option<Known>> {
     known
 }
 
-fn known_value(op: &Op, known: &[Option<Known>]) -> Option<Known> {
+fn known_value(op: &Op, known: &[Option<RematValue>]) -> Option<RematValue> {
     match *op {
-        Op::Mov { src: Operand::Const(value), .. } => Some(Known::Const(value)),
+        Op::Mov { src: Operand::Const(value), .. } => Some(RematValue::Const(value)),
         Op::Mov { src: Operand::Reg(src), .. } => known[src.0 as usize],
-        Op::SlotAddr { slot, .. } => Some(Known::Slot(slot, 0)),
-        Op::MapAddr { map, .. } => Some(Known::Map(map)),
-        Op::DataAddr { offset, .. } => Some(Known::Data(offset)),
-        Op::ValueAddr { map, offset, .. } => Some(Known::Value(map, offset)),
-        Op::FuncAddr { func, .. } => Some(Known::Func(func)),
+        Op::SlotAddr { slot, .. } => Some(RematValue::Slot(slot, 0)),
+        Op::MapAddr { map, .. } => Some(RematValue::Map(map)),
+        Op::DataAddr { offset, .. } => Some(RematValue::Data(offset)),
+        Op::ValueAddr { map, offset, .. } => Some(RematValue::Value(map, offset)),
+        Op::FuncAddr { func, .. } => Some(RematValue::Func(func)),
         Op::Bin { op: Bin::Add, lhs: Operand::Reg(lhs), rhs: Operand::Const(by), .. } => {
             match known[lhs.0 as usize]? {
-                Known::Slot(slot, at) => Some(Known::Slot(slot, within(i64::from(at), by)?)),
-                Known::Data(at) => Some(Known::Data(within(i64::from(at), by)? as u32)),
+                RematValue::Slot(slot, at) => Some(RematValue::Slot(slot, within(i64::from(at), by)?)),
+                RematValue::Data(at) => Some(RematValue::Data(within(i64::from(at), by)? as u32)),
                 _ => None,
             }
         }

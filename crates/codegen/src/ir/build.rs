@@ -167,9 +167,9 @@ impl Builder {
         self.dst(|dst| Op::Neg { dst, src })
     }
 
-    /// `dst = apart src`
-    pub fn apart(&mut self, src: VReg) -> VReg {
-        self.dst(|dst| Op::Apart { dst, src })
+    /// `dst = opaque src`
+    pub fn opaque(&mut self, src: VReg) -> VReg {
+        self.dst(|dst| Op::Opaque { dst, src })
     }
 
     /// `dst = extend src`
@@ -236,12 +236,12 @@ impl Builder {
     }
 
     /// `dst = call helper(args)`
-    pub fn call(&mut self, helper: u32, args: &[Operand]) -> VReg {
+    pub fn call(&mut self, helper: Helper, args: &[Operand]) -> VReg {
         self.dst(|dst| Op::Call { dst: Some(dst), helper, args: args.to_vec() })
     }
 
     /// `call helper(args)` for its effect.
-    pub fn call_void(&mut self, helper: u32, args: &[Operand]) {
+    pub fn call_void(&mut self, helper: Helper, args: &[Operand]) {
         self.op(Op::Call { dst: None, helper, args: args.to_vec() });
     }
 

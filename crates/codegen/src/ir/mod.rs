@@ -16,10 +16,12 @@
 mod visit;
 
 pub mod build;
+pub mod parse;
 pub mod print;
 pub mod rewrite;
 pub mod verify;
 
+use crate::bpf::helper::Helper;
 use lang::source::span::Span;
 use wire::manifest;
 
@@ -272,9 +274,9 @@ pub enum Op {
     Bin { op: Bin, dst: VReg, lhs: Operand, rhs: Operand },
     /// `v0 = neg v1`
     Neg { dst: VReg, src: VReg },
-    /// `v0 = apart v1`: a copy that the kernel's verifier takes for another value: what it learns of one it does not say of
-    /// the other
-    Apart { dst: VReg, src: VReg },
+    /// `v0 = opaque v1`: a copy that the verifier tracks as a value of its own: what a test tells about one does not hold
+    /// for the other
+    Opaque { dst: VReg, src: VReg },
     /// `v0 = extend.s32 v1`: the low bytes of `src`, sign- or zero-extended
     Extend { dst: VReg, src: VReg, width: Width, signed: bool },
     /// `v0 = cmp.slt v1, v2`: 0 or 1
@@ -298,7 +300,7 @@ pub enum Op {
     /// `v0 = func f1`: address of a callback
     FuncAddr { dst: VReg, func: FuncRef },
     /// `v0 = call map_lookup_elem(v1, v2)`
-    Call { dst: Option<VReg>, helper: u32, args: Vec<Operand> },
+    Call { dst: Option<VReg>, helper: Helper, args: Vec<Operand> },
     /// `v0 = kfunc bpf_session_cookie()`: through an extern in `.ksyms`
     Kfunc { dst: Option<VReg>, name: String, args: Vec<Operand> },
 }

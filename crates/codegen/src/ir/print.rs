@@ -1,7 +1,6 @@
 //! IR as text, in the forms that `ir` documents: what `-d ir` shows and goldens keep.
 
 use super::*;
-use crate::bpf::helper;
 use std::fmt::{self, Display, Formatter};
 
 impl Display for VReg {
@@ -35,7 +34,7 @@ fn extension(width: Width, signed: bool) -> String {
     format!("{}{}", if signed { 's' } else { 'u' }, bits(width))
 }
 
-fn bin_name(op: Bin) -> &'static str {
+pub(super) fn bin_name(op: Bin) -> &'static str {
     match op {
         Bin::Add => "add",
         Bin::Sub => "sub",
@@ -52,7 +51,7 @@ fn bin_name(op: Bin) -> &'static str {
 }
 
 /// Suffix of `cmp.`, and the sign of a branch.
-fn cmp_names(cmp: Cmp) -> (&'static str, &'static str) {
+pub(super) fn cmp_names(cmp: Cmp) -> (&'static str, &'static str) {
     match cmp {
         Cmp::Eq => ("eq", "=="),
         Cmp::Ne => ("ne", "!="),
@@ -68,7 +67,7 @@ fn cmp_names(cmp: Cmp) -> (&'static str, &'static str) {
     }
 }
 
-fn atomic_name(op: AtomicOp) -> &'static str {
+pub(super) fn atomic_name(op: AtomicOp) -> &'static str {
     match op {
         AtomicOp::Add => "add",
         AtomicOp::And => "and",
@@ -91,10 +90,6 @@ fn arguments(args: &[Operand]) -> String {
     args.iter().map(Operand::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn helper_name(id: u32) -> String {
-    helper::by_id(id).map_or_else(|| format!("helper_{id}"), |helper| helper.name.to_owned())
-}
-
 impl Module {
     fn map_name(&self, map: MapRef) -> &str {
         self.maps.get(map.0 as usize).map_or("?", |def| &def.name)
@@ -112,7 +107,7 @@ impl Module {
             Op::Mov { src, .. } => src.to_string(),
             Op::Bin { op, lhs, rhs, .. } => format!("{} {lhs}, {rhs}", bin_name(*op)),
             Op::Neg { src, .. } => format!("neg {src}"),
-            Op::Apart { src, .. } => format!("apart {src}"),
+            Op::Opaque { src, .. } => format!("opaque {src}"),
             Op::Extend { src, width, signed, .. } => format!("extend.{} {src}", extension(*width, *signed)),
             Op::Compare { cmp, lhs, rhs, .. } => format!("cmp.{} {lhs}, {rhs}", cmp_names(*cmp).0),
             Op::Load { base, offset, width, signed, .. } => {
@@ -132,7 +127,7 @@ impl Module {
             Op::DataAddr { offset, .. } => format!("data {offset}"),
             Op::ValueAddr { map, offset, .. } => format!("value {} + {offset}", self.map_name(*map)),
             Op::FuncAddr { func, .. } => format!("func {}", self.func_name(*func)),
-            Op::Call { helper, args, .. } => format!("call {}({})", helper_name(*helper), arguments(args)),
+            Op::Call { helper, args, .. } => format!("call {}({})", helper.name(), arguments(args)),
             Op::Kfunc { name, args, .. } => format!("kfunc {name}({})", arguments(args)),
         }
     }

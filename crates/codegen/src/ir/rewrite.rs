@@ -55,7 +55,7 @@ impl Op {
             Op::MapAddr { .. } | Op::DataAddr { .. } | Op::ValueAddr { .. } | Op::FuncAddr { .. } => false,
             Op::Mov { src, .. } => any(src, with),
             Op::Bin { lhs, rhs, .. } | Op::Compare { lhs, rhs, .. } => any(lhs, with) | any(rhs, with),
-            Op::Neg { src, .. } | Op::Apart { src, .. } | Op::Extend { src, .. } => reg(src, with),
+            Op::Neg { src, .. } | Op::Opaque { src, .. } | Op::Extend { src, .. } => reg(src, with),
             Op::Load { base, .. } => reg(base, with),
             Op::Store { base, src, .. } => reg(base, with) | any(src, with),
             Op::Atomic { base, src, .. } => reg(base, with) | reg(src, with),

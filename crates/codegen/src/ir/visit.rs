@@ -11,7 +11,7 @@ impl Op {
             | Op::Mov { dst, .. }
             | Op::Bin { dst, .. }
             | Op::Neg { dst, .. }
-            | Op::Apart { dst, .. }
+            | Op::Opaque { dst, .. }
             | Op::Extend { dst, .. }
             | Op::Compare { dst, .. }
             | Op::Load { dst, .. }
@@ -38,7 +38,7 @@ impl Op {
             | Op::ValueAddr { .. }
             | Op::FuncAddr { .. } => {}
             Op::Mov { src, .. } => f(*src),
-            Op::Neg { src, .. } | Op::Apart { src, .. } | Op::Extend { src, .. } => f((*src).into()),
+            Op::Neg { src, .. } | Op::Opaque { src, .. } | Op::Extend { src, .. } => f((*src).into()),
             Op::Bin { lhs, rhs, .. } | Op::Compare { lhs, rhs, .. } => [*lhs, *rhs].into_iter().for_each(f),
             Op::Load { base, .. } => f((*base).into()),
             Op::Store { base, src, .. } => [(*base).into(), *src].into_iter().for_each(f),

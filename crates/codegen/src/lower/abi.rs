@@ -32,7 +32,7 @@ pub enum Piece {
 pub enum Pointer {
     /// In the register at this offset of `pt_regs`.
     Reg(i16),
-    /// So many bytes above the first stack argument.
+    /// At this number of bytes above the first stack argument.
     Stack(u32),
 }
 

@@ -4,10 +4,10 @@
 //! smallest or largest value is exact because the sample is compared again after it has been counted: until `n` is
 //! non-zero an extreme of 0 may mean "none yet", afterwards it is some sample.
 
-use super::Cx;
 use super::body::Body;
+use super::module::Cx;
 use super::place::Place;
-use crate::bpf::helper;
+use crate::bpf::helper::Helper;
 use crate::ir::{AtomicOp, Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Expr, MapId};
 use wire::CounterKind;
@@ -89,7 +89,7 @@ impl Body<'_, '_> {
         let [inside, claim, ready, keep, left_out, after] = [false, false, false, false, true, false]
             .map(|cold| if cold { self.b().cold_block() } else { self.b().block() });
         let b = self.b();
-        let now = b.call(helper::KTIME_GET_BOOT_NS, &[]);
+        let now = b.call(Helper::KtimeGetBootNs, &[]);
         let number = b.bin(Bin::Div, now, interval as i64);
         let index = b.bin(Bin::Rem, number, i64::from(count));
         let epoch = b.bin(Bin::Add, number, 1);
@@ -175,7 +175,7 @@ impl Body<'_, '_> {
         self.b().fall_into(done);
     }
 
-    /// Of a histogram that keeps one.
+    /// The sum of a histogram that keeps one.
     fn add_to_sum(&mut self, agg: &Agg, cell: VReg, sample: Operand) {
         if let Some(word) = agg.sum_word() {
             self.add(cell, 8 * word as i16, sample);
@@ -197,7 +197,7 @@ impl Body<'_, '_> {
     fn hist_bucket(&mut self, sample: Operand, bits: u8) -> VReg {
         let bucket = self.b().copy(0);
         let sample = self.b().reg(sample);
-        let sample = self.b().apart(sample);
+        let sample = self.b().opaque(sample);
         let [positive, small, large, after] = std::array::from_fn(|_| self.b().block());
         self.b().branch(Cmp::Slt, sample, 0, after, positive);
         self.b().switch_to(positive);
@@ -241,7 +241,7 @@ impl Body<'_, '_> {
     fn lhist_bucket(&mut self, sample: Operand, min: i64, max: i64, step: i64) -> VReg {
         let bucket = self.b().copy(0);
         let sample = self.b().reg(sample);
-        let sample = self.b().apart(sample);
+        let sample = self.b().opaque(sample);
         let [not_below, above, inside, after] = std::array::from_fn(|_| self.b().block());
         self.b().branch(Cmp::Slt, sample, min, after, not_below);
         self.b().switch_to(not_below);
@@ -272,7 +272,7 @@ impl Body<'_, '_> {
             let cell = if per_cpu {
                 let key = body.pointer(key);
                 let map = body.b().map_addr(map);
-                body.b().call(helper::MAP_LOOKUP_PERCPU_ELEM, &[map.into(), key.into(), cpu.into()])
+                body.b().call(Helper::MapLookupPercpuElem, &[map.into(), key.into(), cpu.into()])
             } else {
                 body.lookup_raw(map, key)
             };

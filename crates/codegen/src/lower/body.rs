@@ -10,10 +10,11 @@
 //! Inside a callback of `bpf_loop` the same values are read from the frame, a stack slot of the program whose address
 //! the callback is given.
 
-use super::cookie_layout::Layout;
+use super::cookie_layout::CookieLayout;
+use super::module::Cx;
 use super::place::{Base, Home, Place, Temps};
-use super::prologue::{Entry, Made, Pro, Stage};
-use super::{Cx, abi, walk};
+use super::prologue::{Entry, Pro, PrologueValue, Stage};
+use super::{abi, walk};
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, SlotId, VReg};
 use lang::Span;
@@ -41,11 +42,11 @@ pub(super) struct Body<'c, 'p> {
     places: Vec<Vec<Vec<abi::Piece>>>,
     /// The cases of the arm in hand, all if there is none: see [`Body::by_case`].
     pub cases: u64,
-    pub cookie: Layout,
+    pub cookie: CookieLayout,
     pub entry: Entry,
     pub span: Span,
     pub stage: Stage,
-    pub pros: BTreeMap<Pro, Made>,
+    pub pros: BTreeMap<Pro, PrologueValue>,
     pub fns: Vec<Fun>,
     pub homes: Vec<Home>,
     /// The program's own slot that callbacks see.
@@ -93,7 +94,7 @@ impl<'c, 'p> Body<'c, 'p> {
             probe,
             places,
             cases: u64::MAX,
-            cookie: Layout::default(),
+            cookie: CookieLayout::default(),
             entry: Entry::Direct { shift: 0 },
             span: probe.span,
             stage: Stage::Guard,
@@ -153,14 +154,14 @@ impl<'c, 'p> Body<'c, 'p> {
         self.frame_bytes = 8;
         self.started = None;
         let reg = self.ctx;
-        self.pros.insert(Pro::Ctx, Made { reg, stage: Stage::Guard, given: true, frame: None });
+        self.pros.insert(Pro::Ctx, PrologueValue { reg, stage: Stage::Guard, given: true, frame: None });
     }
 
     /// The register with a prologue value.
     pub fn pro(&mut self, pro: Pro) -> VReg {
         if !self.pros.contains_key(&pro) {
             let reg = self.fns[0].b.vreg();
-            self.pros.insert(pro, Made { reg, stage: self.stage, given: false, frame: None });
+            self.pros.insert(pro, PrologueValue { reg, stage: self.stage, given: false, frame: None });
         }
         if self.in_program() {
             return self.pros[&pro].reg;
@@ -174,7 +175,7 @@ impl<'c, 'p> Body<'c, 'p> {
 
     /// Says that `reg` holds a prologue value already.
     pub fn give(&mut self, pro: Pro, reg: VReg) {
-        self.pros.insert(pro, Made { reg, stage: Stage::Guard, given: true, frame: None });
+        self.pros.insert(pro, PrologueValue { reg, stage: Stage::Guard, given: true, frame: None });
     }
 
     /// The stack slot for keys of the counters' map.

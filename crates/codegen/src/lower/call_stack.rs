@@ -17,12 +17,13 @@
 //! Threads take their stack along when they end ([`Cx::forget_stacks`]).
 
 use super::body::Body;
-use super::cookie_layout::Layout;
+use super::cookie_layout::CookieLayout;
+use super::module::{BPF_MAP_TYPE_HASH, Cx};
 use super::prologue::Entry;
 use super::prologue::Pro;
 use super::side::{Parts, uprobes};
-use super::{BPF_MAP_TYPE_HASH, Cx, walk};
-use crate::bpf::helper;
+use super::walk;
+use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, Cmp, FuncKind, MapDef, MapRef, Operand, ProgramInfo, VReg, Width};
 use lang::Span;
@@ -55,7 +56,7 @@ impl<'p> Cx<'p> {
     /// Lowers an entry probe whose body asks for the calls around: the call is entered before the body, and left at its
     /// return.
     pub(super) fn tracked_entry(&mut self, probe: &'p Probe, sites: &[Site]) {
-        let layout = Layout::new(probe, &self.program.names, Some(NameKind::Func));
+        let layout = CookieLayout::new(probe, &self.program.names, Some(NameKind::Func));
         let shift = sites[0].place.stack_shift;
         if self.options.features.uprobe_session {
             let attach = uprobes(Side::Session, sites, &layout);
@@ -117,12 +118,12 @@ impl<'p> Cx<'p> {
         let info = ProgramInfo { clause: super::follow_processes::NO_CLAUSE, attach };
         let kind = FuncKind::Program { section: "raw_tp".into(), info };
         let mut b = Builder::new(symbol, kind, Span::default());
-        let thread = b.call(helper::GET_CURRENT_PID_TGID, &[]);
+        let thread = b.call(Helper::GetCurrentPidTgid, &[]);
         let slot = b.func_mut().slot(8, 8);
         let key = b.slot_addr(slot);
         b.store(key, 0, Width::B64, thread);
         let map = b.map_addr(stacks);
-        b.call_void(helper::MAP_DELETE_ELEM, &[map.into(), key.into()]);
+        b.call_void(Helper::MapDeleteElem, &[map.into(), key.into()]);
         b.ret(0);
         self.add(b.finish());
     }
@@ -201,7 +202,7 @@ impl<'p> Body<'_, 'p> {
 
         self.b().switch_to(mine);
         let b = self.b();
-        let now = b.call(helper::KTIME_GET_NS, &[]);
+        let now = b.call(Helper::KtimeGetNs, &[]);
         b.set(start, now);
         b.store(call, SP, Width::B64, sp);
         b.store(call, START, Width::B64, now);
@@ -214,7 +215,7 @@ impl<'p> Body<'_, 'p> {
         self.b().store(stack, CALLS, Width::B32, LIMIT);
         self.b().jump(entered);
         self.b().switch_to(entered);
-        let now = self.b().call(helper::KTIME_GET_NS, &[]);
+        let now = self.b().call(Helper::KtimeGetNs, &[]);
         self.b().set(start, now);
         self.b().jump(after);
 
@@ -301,7 +302,7 @@ impl<'p> Body<'_, 'p> {
         let key_at = self.pointer(key);
         let b = self.b();
         let (map_at, zeros) = (b.map_addr(map), b.data_addr(zeros));
-        b.call_void(helper::MAP_UPDATE_ELEM, &[map_at.into(), key_at.into(), zeros.into(), 0.into()]);
+        b.call_void(Helper::MapUpdateElem, &[map_at.into(), key_at.into(), zeros.into(), 0.into()]);
         let found = self.lookup_raw(map, key);
         self.b().set(stack, found);
         let none = self.b().cold_block();
@@ -418,7 +419,7 @@ impl<'p> Body<'_, 'p> {
         self.b().jump(after);
         self.b().switch_to(outside);
         if let Some(start) = start {
-            let now = self.b().call(helper::KTIME_GET_NS, &[]);
+            let now = self.b().call(Helper::KtimeGetNs, &[]);
             self.b().set(start, now);
         }
         for (around, reg) in made {

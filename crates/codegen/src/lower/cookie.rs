@@ -9,9 +9,9 @@
 //!
 //! Tests for which no bit is left look the id up in a bitmap of the module's data.
 
-use super::Cx;
 use super::body::Body;
-use super::cookie_layout::What;
+use super::cookie_layout::IdKind;
+use super::module::Cx;
 use super::prologue::Pro;
 use crate::ir::{Bin, Operand, VReg, Width};
 use lang::hir::{NameId, NameKind};
@@ -29,15 +29,15 @@ impl Cx<'_> {
 impl Body<'_, '_> {
     /// `func`, `api`, `probe`
     pub(super) fn name(&mut self, kind: NameKind) -> Operand {
-        self.id(What::Name(kind)).into()
+        self.id(IdKind::Name(kind)).into()
     }
 
     /// Which of the probe's cases the site is.
     pub(super) fn case(&mut self) -> VReg {
-        self.id(What::Case)
+        self.id(IdKind::Case)
     }
 
-    fn id(&mut self, what: What) -> VReg {
+    fn id(&mut self, what: IdKind) -> VReg {
         let id = self.cookie.id(what).expect("the layout was made from this body").clone();
         let mut value = self.pro(Pro::Cookie);
         if id.shift > 0 {

@@ -5,7 +5,7 @@ use lang::hir::{ExprKind, NameId, NameKind, Names, Probe, Site};
 
 /// Layout of a program's cookie.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Layout {
+pub struct CookieLayout {
     pub ids: Vec<Id>,
     pub tests: Vec<Test>,
     pub bits: u32,
@@ -13,14 +13,14 @@ pub struct Layout {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Id {
-    pub what: What,
+    pub what: IdKind,
     pub shift: u32,
     pub bits: u32,
 }
 
 /// What an id is of.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum IdKind {
     Name(NameKind),
     Case,
 }
@@ -41,10 +41,10 @@ fn id_of(site: &Site, kind: NameKind) -> NameId {
     }
 }
 
-impl Layout {
+impl CookieLayout {
     /// The layout for what a probe uses; `extra` is a name that the program wants besides.
-    pub fn new(probe: &Probe, names: &Names, extra: Option<NameKind>) -> Layout {
-        let mut layout = Layout::default();
+    pub fn new(probe: &Probe, names: &Names, extra: Option<NameKind>) -> CookieLayout {
+        let mut layout = CookieLayout::default();
         let mut kinds: Vec<NameKind> = extra.into_iter().collect();
         let mut tests: Vec<(NameKind, &[NameId])> = vec![];
         walk::each_of(probe, &mut |e| match &e.kind {
@@ -53,7 +53,7 @@ impl Layout {
             _ => {}
         });
         if !probe.cases.is_empty() {
-            layout.add_id(What::Case, probe.cases.len());
+            layout.add_id(IdKind::Case, probe.cases.len());
         }
         kinds.into_iter().for_each(|kind| layout.add_name(kind, names));
         for (kind, ids) in tests {
@@ -63,11 +63,11 @@ impl Layout {
     }
 
     fn add_name(&mut self, kind: NameKind, names: &Names) {
-        self.add_id(What::Name(kind), names.table(kind).len());
+        self.add_id(IdKind::Name(kind), names.table(kind).len());
     }
 
     /// Room for one of `count` ids.
-    fn add_id(&mut self, what: What, count: usize) {
+    fn add_id(&mut self, what: IdKind, count: usize) {
         if self.id(what).is_none() {
             let bits = u32::BITS - (count as u32).saturating_sub(1).leading_zeros();
             self.ids.push(Id { what, shift: self.bits, bits: bits.max(1) });
@@ -85,7 +85,7 @@ impl Layout {
         }
     }
 
-    pub fn id(&self, what: What) -> Option<&Id> {
+    pub fn id(&self, what: IdKind) -> Option<&Id> {
         self.ids.iter().find(|id| id.what == what)
     }
 
@@ -93,8 +93,8 @@ impl Layout {
     pub fn cookie(&self, site: &Site) -> u64 {
         let ids = self.ids.iter().map(|id| {
             let value = match id.what {
-                What::Name(kind) => u64::from(id_of(site, kind).0),
-                What::Case => u64::from(site.case),
+                IdKind::Name(kind) => u64::from(id_of(site, kind).0),
+                IdKind::Case => u64::from(site.case),
             };
             value << id.shift
         });

@@ -1,8 +1,8 @@
 //! Counts what goes wrong: one number for each kind and place in the script.
 
 use super::body::Body;
-use super::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_PERCPU_ARRAY, Cx, index_at};
-use crate::bpf::helper;
+use super::module::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_PERCPU_ARRAY, Cx, index_at};
+use crate::bpf::helper::Helper;
 use crate::ir::{AtomicOp, Cmp, MapDef, MapRef, Width};
 use lang::Span;
 use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
@@ -70,7 +70,7 @@ impl Body<'_, '_> {
         let key = b.slot_addr(slot);
         b.store(key, 0, Width::B32, i64::from(index));
         let map = b.map_addr(map);
-        let cell = b.call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()]);
+        let cell = b.call(Helper::MapLookupElem, &[map.into(), key.into()]);
         let (there, after) = (b.cold_block(), b.cold_block());
         b.branch(Cmp::Eq, cell, 0, after, there);
         b.switch_to(there);

@@ -13,12 +13,13 @@
 
 use super::abi;
 use super::body::Body;
-use super::cookie_layout::Layout;
+use super::cookie_layout::CookieLayout;
+use super::module::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx};
 use super::place::Place;
 use super::prologue::{Entry, Pro};
 use super::side::{Parts, uprobes};
-use super::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx, walk};
-use crate::bpf::helper;
+use super::walk;
+use crate::bpf::helper::Helper;
 use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
 use crate::merge::reads_alike;
 use lang::Span;
@@ -104,14 +105,14 @@ fn conjuncts<'e>(expr: &'e Expr, list: &mut Vec<&'e Expr>) {
 }
 
 /// What is saved at entry, each value once.
-struct Saved<'p> {
+struct SavedValues<'p> {
     probe: &'p Probe,
     values: Vec<Expr>,
 }
 
-impl<'p> Saved<'p> {
-    fn of(probe: &'p Probe) -> Saved<'p> {
-        Saved { probe, values: vec![] }
+impl<'p> SavedValues<'p> {
+    fn of(probe: &'p Probe) -> SavedValues<'p> {
+        SavedValues { probe, values: vec![] }
     }
 
     fn all_in(&mut self, body: &[Stmt]) {
@@ -142,7 +143,7 @@ impl<'p> Saved<'p> {
     /// The arms share places: only one of them is run. An arm that has less to save than others leaves what it finds there.
     fn of_arms(&mut self, arms: &[Arm]) {
         let of_arm = |arm: &Arm| {
-            let mut saved = Saved::of(self.probe);
+            let mut saved = SavedValues::of(self.probe);
             saved.all_of(&arm.value);
             (arm.cases, saved.values)
         };
@@ -186,7 +187,7 @@ impl<'p> Plan<'p> {
         // A call that others may lie in has to be entered whatever the predicate says.
         let (at_entry, at_return): (Vec<_>, Vec<_>) =
             conditions.into_iter().partition(|e| !tracked && is_entry_only(e));
-        let mut saved = Saved::of(probe);
+        let mut saved = SavedValues::of(probe);
         at_return.iter().for_each(|condition| saved.all_of(condition));
         saved.all_in(&probe.body);
         let mut saved = saved.values;
@@ -215,7 +216,7 @@ impl<'p> Cx<'p> {
 
     fn session(&mut self, plan: &Plan<'p>, sites: &[Site]) {
         let probe = plan.probe;
-        let layout = Layout::new(probe, &self.program.names, plan.tracked.then_some(NameKind::Func));
+        let layout = CookieLayout::new(probe, &self.program.names, plan.tracked.then_some(NameKind::Func));
         let slots = (plan.saved.len() > 1).then(|| {
             let bytes = 8 * (1 + plan.saved.len() as u32);
             self.own_map("ct_slots", BPF_MAP_TYPE_ARRAY, 4, bytes, SLOTS)
@@ -255,7 +256,7 @@ impl<'p> Cx<'p> {
 
     fn two_programs(&mut self, plan: &Plan<'p>, sites: &[Site]) {
         let probe = plan.probe;
-        let layout = Layout::new(probe, &self.program.names, Some(NameKind::Func));
+        let layout = CookieLayout::new(probe, &self.program.names, Some(NameKind::Func));
         let bytes = 8 * plan.saved.len().max(1) as u32;
         let calls = self.own_map("ct_calls", BPF_MAP_TYPE_LRU_HASH, CALL_KEY, bytes, CALLS);
 
@@ -301,7 +302,7 @@ impl Body<'_, '_> {
     fn entry_value(&mut self, expr: &Expr) -> VReg {
         match (&expr.kind, self.started) {
             (ExprKind::Started, Some(started)) => started,
-            (ExprKind::Started, None) => self.b().call(helper::KTIME_GET_NS, &[]),
+            (ExprKind::Started, None) => self.b().call(Helper::KtimeGetNs, &[]),
             (ExprKind::ByCase(arms), _) => {
                 self.entry_value_by_case(arms, |body, value| body.entry_value(value))
             }
@@ -438,7 +439,7 @@ impl Body<'_, '_> {
     pub(super) fn host_thread(&mut self) -> VReg {
         match self.cx.options.pid_namespace {
             None => self.pro(Pro::Thread),
-            Some(_) => self.b().call(helper::GET_CURRENT_PID_TGID, &[]),
+            Some(_) => self.b().call(Helper::GetCurrentPidTgid, &[]),
         }
     }
 
@@ -478,7 +479,7 @@ impl Body<'_, '_> {
     fn now_if_timed(&mut self, plan: &Plan) -> Option<VReg> {
         let mut timed = false;
         walk::each_of(plan.probe, &mut |e| timed |= e.kind == ExprKind::Duration);
-        timed.then(|| self.b().call(helper::KTIME_GET_NS, &[]))
+        timed.then(|| self.b().call(Helper::KtimeGetNs, &[]))
     }
 
     /// The cell that the session's 8 bytes name, if its mark is still ours.
@@ -544,7 +545,7 @@ impl Body<'_, '_> {
         let (key, values) = (self.pointer(key), self.pointer(values));
         let map = self.b().map_addr(calls);
         let args = [map.into(), key.into(), values.into(), 0.into()];
-        let failed = self.b().call(helper::MAP_UPDATE_ELEM, &args);
+        let failed = self.b().call(Helper::MapUpdateElem, &args);
         self.count_if(Cmp::Ne, failed, 0, CounterKind::NoCallSlot);
     }
 
@@ -565,7 +566,7 @@ impl Body<'_, '_> {
         self.give_values(plan, Place::behind(cell), now);
         let key = self.pointer(key);
         let map = self.b().map_addr(calls);
-        self.b().call_void(helper::MAP_DELETE_ELEM, &[map.into(), key.into()]);
+        self.b().call_void(Helper::MapDeleteElem, &[map.into(), key.into()]);
         self.count(CounterKind::Returned(plan.probe.clause));
     }
 }

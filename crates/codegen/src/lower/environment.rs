@@ -2,7 +2,7 @@
 
 use super::body::Body;
 use super::prologue::Pro;
-use crate::bpf::helper;
+use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Attach, Fact};
 use wire::manifest::{CONTROL_CHILD, CONTROL_TAI};
@@ -13,10 +13,10 @@ impl Body<'_, '_> {
         match fact {
             Fact::Cpus => i64::from(self.cx.options.cpus).into(),
             Fact::NumaNode => {
-                let node = self.b().call(helper::GET_NUMA_NODE_ID, &[]);
+                let node = self.b().call(Helper::GetNumaNodeId, &[]);
                 self.b().extend(node, Width::B32, false).into()
             }
-            Fact::Jiffies => self.b().call(helper::JIFFIES64, &[]).into(),
+            Fact::Jiffies => self.b().call(Helper::Jiffies64, &[]).into(),
             Fact::UserMode => self.user_mode(),
             Fact::ChildPid => self.control_word(CONTROL_CHILD).into(),
             Fact::InitPid => {
@@ -27,7 +27,7 @@ impl Body<'_, '_> {
                 let thread = self.host_thread();
                 self.b().extend(thread, Width::B32, false).into()
             }
-            Fact::Monotonic => self.b().call(helper::KTIME_GET_NS, &[]).into(),
+            Fact::Monotonic => self.b().call(Helper::KtimeGetNs, &[]).into(),
             Fact::Tai => self.tai().into(),
             Fact::Context => self.context_address().into(),
         }
@@ -39,12 +39,12 @@ impl Body<'_, '_> {
         let ctx = self.pro(Pro::Ctx);
         self.store(pointer, Width::B64, ctx);
         let (to, from) = (self.pointer(number), self.pointer(pointer));
-        self.b().call_void(helper::PROBE_READ_KERNEL, &[to.into(), 8.into(), from.into()]);
+        self.b().call_void(Helper::ProbeReadKernel, &[to.into(), 8.into(), from.into()]);
         self.load(number, Width::B64, false)
     }
 
     fn tai(&mut self) -> VReg {
-        let now = self.b().call(helper::KTIME_GET_BOOT_NS, &[]);
+        let now = self.b().call(Helper::KtimeGetBootNs, &[]);
         let ahead = self.control_word(CONTROL_TAI);
         self.b().bin(Bin::Add, now, ahead)
     }

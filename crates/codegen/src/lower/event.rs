@@ -2,11 +2,11 @@
 //! sent with the length they have. One that finds no room is counted.
 
 use super::body::Body;
+use super::module::{Cx, index_at};
 use super::place::{Place, is_scalar};
 use super::prologue::Pro;
 use super::string::STACK_RECORD;
-use super::{Cx, index_at};
-use crate::bpf::helper;
+use crate::bpf::helper::Helper;
 use crate::ir::{Cmp, Operand, VReg, Width};
 use lang::Span;
 use lang::hir::Expr;
@@ -81,7 +81,7 @@ impl Body<'_, '_> {
         let ring = self.cx.ring();
         let ring = self.b().map_addr(ring);
         let size = i64::from(record.head_size);
-        let room = self.b().call(helper::RINGBUF_RESERVE, &[ring.into(), size.into(), 0.into()]);
+        let room = self.b().call(Helper::RingbufReserve, &[ring.into(), size.into(), 0.into()]);
         let (full, there) = (self.b().cold_block(), self.b().block());
         let after = self.b().block();
         self.b().branch(Cmp::Eq, room, 0, full, there);
@@ -89,7 +89,7 @@ impl Body<'_, '_> {
         let place = Place::behind(room);
         self.header(id, record, place);
         self.head_values(record, values, early, place);
-        self.b().call_void(helper::RINGBUF_SUBMIT, &[room.into(), 0.into()]);
+        self.b().call_void(Helper::RingbufSubmit, &[room.into(), 0.into()]);
         self.b().jump(after);
         self.b().switch_to(full);
         self.count(CounterKind::LostEvent(id));
@@ -100,9 +100,9 @@ impl Body<'_, '_> {
         let thread = self.pro(Pro::Thread);
         self.store(place.plus(RECORD_EVENT), Width::B32, i64::from(id));
         self.store(place.plus(RECORD_THREAD), Width::B64, thread);
-        let cpu = self.b().call(helper::GET_SMP_PROCESSOR_ID, &[]);
+        let cpu = self.b().call(Helper::GetSmpProcessorId, &[]);
         self.store(place.plus(RECORD_CPU), Width::B32, cpu);
-        let now = self.b().call(helper::KTIME_GET_BOOT_NS, &[]);
+        let now = self.b().call(Helper::KtimeGetBootNs, &[]);
         self.store(place.plus(RECORD_TIME), Width::B64, now);
         for (at, len) in record.padding() {
             self.zero(place.plus(at), len);
@@ -150,7 +150,7 @@ impl Body<'_, '_> {
         let data = self.pointer(place);
         let ring = self.b().map_addr(ring);
         let args = [ring.into(), data.into(), end.into(), 0.into()];
-        let failed = self.b().call(helper::RINGBUF_OUTPUT, &args);
+        let failed = self.b().call(Helper::RingbufOutput, &args);
         self.count_if(Cmp::Ne, failed, 0, CounterKind::LostEvent(id));
     }
 }

@@ -3,7 +3,7 @@
 use super::body::Body;
 use super::place::{Home, Place, chunks_of_both, is_scalar};
 use super::prologue::Pro;
-use crate::bpf::helper;
+use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};
 use wire::manifest::CONTROL_START;
@@ -93,15 +93,15 @@ impl Body<'_, '_> {
             }
             ExprKind::UpdateVar { var, op, value, yields } => self.update_var(*var, *op, value, *yields),
             ExprKind::Pid | ExprKind::Tid | ExprKind::Uid | ExprKind::Gid => self.identity(&expr.kind).into(),
-            ExprKind::Cpu => self.b().call(helper::GET_SMP_PROCESSOR_ID, &[]).into(),
-            ExprKind::Nsecs => self.b().call(helper::KTIME_GET_BOOT_NS, &[]).into(),
+            ExprKind::Cpu => self.b().call(Helper::GetSmpProcessorId, &[]).into(),
+            ExprKind::Nsecs => self.b().call(Helper::KtimeGetBootNs, &[]).into(),
             ExprKind::Elapsed => self.elapsed().into(),
-            ExprKind::Cgroup => self.b().call(helper::GET_CURRENT_CGROUP_ID, &[]).into(),
+            ExprKind::Cgroup => self.b().call(Helper::GetCurrentCgroupId, &[]).into(),
             ExprKind::Rand => {
-                let value = self.b().call(helper::GET_PRANDOM_U32, &[]);
+                let value = self.b().call(Helper::GetPrandomU32, &[]);
                 self.b().extend(value, Width::B32, false).into()
             }
-            ExprKind::Task => self.b().call(helper::GET_CURRENT_TASK, &[]).into(),
+            ExprKind::Task => self.b().call(Helper::GetCurrentTask, &[]).into(),
             ExprKind::Zero => 0.into(),
             ExprKind::Fact(fact) => self.fact(*fact),
             ExprKind::Str(_)
@@ -219,7 +219,7 @@ impl Body<'_, '_> {
     fn identity(&mut self, kind: &ExprKind) -> VReg {
         let pair = match kind {
             ExprKind::Pid | ExprKind::Tid => self.pro(Pro::Thread),
-            _ => self.b().call(helper::GET_CURRENT_UID_GID, &[]),
+            _ => self.b().call(Helper::GetCurrentUidGid, &[]),
         };
         match kind {
             ExprKind::Pid | ExprKind::Gid => self.b().bin(Bin::Shr, pair, 32),
@@ -228,7 +228,7 @@ impl Body<'_, '_> {
     }
 
     fn elapsed(&mut self) -> VReg {
-        let now = self.b().call(helper::KTIME_GET_BOOT_NS, &[]);
+        let now = self.b().call(Helper::KtimeGetBootNs, &[]);
         let start = self.control_word(CONTROL_START);
         self.b().bin(Bin::Sub, now, start)
     }
@@ -250,7 +250,7 @@ impl Body<'_, '_> {
         let ctx = self.pro(Pro::Ctx);
         let map = self.b().map_addr(map);
         let flags = if *user { BPF_F_USER_STACK } else { 0 };
-        let id = self.b().call(helper::GET_STACKID, &[ctx.into(), map.into(), flags.into()]);
+        let id = self.b().call(Helper::GetStackid, &[ctx.into(), map.into(), flags.into()]);
         self.or_without_stack(id, i64::from(u32::MAX));
         // One stack of the kernel is one key, whichever process was interrupted.
         if *user { self.with_tgid(id) } else { id }
@@ -282,7 +282,7 @@ impl Body<'_, '_> {
         let at = self.pointer(place);
         let flags = if user { BPF_F_USER_STACK } else { 0 };
         let args = [ctx.into(), at.into(), i64::from(8 * limit).into(), flags.into()];
-        let bytes = self.b().call(helper::GET_STACK, &args);
+        let bytes = self.b().call(Helper::GetStack, &args);
         self.or_without_stack(bytes, 0);
         self.b().bin(Bin::Shr, bytes, 3)
     }
@@ -420,7 +420,7 @@ impl Body<'_, '_> {
         self.zero(to, capacity);
         let (to, from) = (self.pointer(to), self.pointer(from));
         let bytes = i64::from(capacity.min(count + 1));
-        self.b().call_void(helper::PROBE_READ_KERNEL_STR, &[to.into(), bytes.into(), from.into()]);
+        self.b().call_void(Helper::ProbeReadKernelStr, &[to.into(), bytes.into(), from.into()]);
     }
 
     /// `place` says which part becomes which.
@@ -484,7 +484,7 @@ impl Body<'_, '_> {
             self.zero(to.plus(WORD), size - WORD);
         }
         let at = self.pointer(to);
-        self.b().call_void(helper::GET_CURRENT_COMM, &[at.into(), i64::from(size).into()]);
+        self.b().call_void(Helper::GetCurrentComm, &[at.into(), i64::from(size).into()]);
     }
 
     /// `"abc"[i]`: 0 outside.
@@ -493,7 +493,7 @@ impl Body<'_, '_> {
         let place = self.place(base);
         let index = self.scalar(index);
         let index = self.b().reg(index);
-        let index = self.b().apart(index);
+        let index = self.b().opaque(index);
         let result = self.b().copy(0);
         let (inside, after) = (self.b().block(), self.b().block());
         self.b().branch(Cmp::Ult, index, i64::from(capacity), inside, after);
@@ -513,7 +513,7 @@ impl Body<'_, '_> {
         let place = self.place(base);
         let index = self.scalar(index);
         let index = self.b().reg(index);
-        let index = self.b().apart(index);
+        let index = self.b().opaque(index);
         let result = self.b().copy(0);
         let (inside, after) = (self.b().block(), self.b().block());
         self.b().branch(Cmp::Ult, index, i64::from(count), inside, after);

@@ -4,8 +4,8 @@
 //! The kernel names a new task by its pid in the initial pid namespace, and the child's own helpers cannot be asked yet. So a
 //! tracer in another namespace has two kinds of keys, see [`manifest::PIDS_MAP`].
 
-use super::Cx;
-use crate::bpf::helper;
+use super::module::Cx;
+use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{AtomicOp, Bin, BlockId, Cmp, FuncKind, MapRef, ProgramInfo, VReg, Width};
 use crate::options::Follow;
@@ -61,7 +61,7 @@ impl Cx<'_> {
         let threads = b.slot_addr(slot);
         b.store(threads, 0, Width::B64, 1);
         let map = b.map_addr(pids);
-        b.call_void(helper::MAP_UPDATE_ELEM, &[map.into(), key.into(), threads.into(), 0.into()]);
+        b.call_void(Helper::MapUpdateElem, &[map.into(), key.into(), threads.into(), 0.into()]);
         b.fall_into(done);
         b.ret(0);
         self.add(b.finish());
@@ -79,7 +79,7 @@ impl Cx<'_> {
         for tgid in self.keys_of_current(&mut b) {
             let key = key(&mut b, tgid);
             let map = b.map_addr(pids);
-            b.call_void(helper::MAP_DELETE_ELEM, &[map.into(), key.into()]);
+            b.call_void(Helper::MapDeleteElem, &[map.into(), key.into()]);
         }
         b.fall_into(done);
         b.ret(0);
@@ -94,7 +94,7 @@ impl Cx<'_> {
         for tgid in keys {
             let key = key(b, tgid);
             let map = b.map_addr(pids);
-            let looked_up = b.call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()]);
+            let looked_up = b.call(Helper::MapLookupElem, &[map.into(), key.into()]);
             b.set(cell, looked_up);
             let next = b.block();
             b.branch(Cmp::Ne, cell, 0, found, next);
@@ -107,7 +107,7 @@ impl Cx<'_> {
 
     /// Keys under which the current process may be: as programs enter it, and as the tracer does.
     fn keys_of_current(&self, b: &mut Builder) -> Vec<VReg> {
-        let thread = b.call(helper::GET_CURRENT_PID_TGID, &[]);
+        let thread = b.call(Helper::GetCurrentPidTgid, &[]);
         let tgid = b.bin(Bin::Shr, thread, 32);
         let Some(namespace) = self.options.pid_namespace else { return vec![tgid] };
         let global = self.key_of_global(b, tgid);
@@ -130,7 +130,7 @@ fn thread_in(b: &mut Builder, (device, inode): (u64, u64)) -> VReg {
     let place = b.slot_addr(slot);
     b.store(place, 0, Width::B64, 0);
     let args = [(device as i64).into(), (inode as i64).into(), place.into(), 8.into()];
-    b.call_void(helper::GET_NS_CURRENT_PID_TGID, &args);
+    b.call_void(Helper::GetNsCurrentPidTgid, &args);
     // struct bpf_pidns_info { u32 pid, tgid }: pid is the thread.
     b.load(place, 0, Width::B64, false)
 }

@@ -1,4 +1,4 @@
-//! What loops look like, before any is lowered.
+//! Tests on loops of the checked program: which ranges stay in the program, which bodies leave the clause.
 
 use super::walk;
 use lang::hir::{Expr, ExprKind, Stmt, StmtKind};

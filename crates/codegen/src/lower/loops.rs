@@ -6,9 +6,10 @@
 
 use super::body::{Body, FRAME_LEFT, Fun};
 use super::loop_shape::{is_loop, may_leave, short_range};
+use super::module::{BPF_MAP_TYPE_ARRAY, Cx};
 use super::place::{Base, Home, Place, is_scalar};
-use super::{BPF_MAP_TYPE_ARRAY, Cx, walk};
-use crate::bpf::helper;
+use super::walk;
+use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, Operand, VReg, Width};
 use lang::hir::{Config, Expr, MapId, Stmt, StmtKind, Type, VarId};
@@ -233,7 +234,7 @@ impl<'p> Body<'_, 'p> {
         let callback = self.callback(2, 1, |lower, [index, ..], stop, next| write(lower, index, stop, next));
         let frame = self.pointer(Place { base: Base::Frame, off: 0 });
         let callback = self.b().func_addr(callback);
-        self.b().call_void(helper::LOOP, &[rounds.into(), callback.into(), frame.into(), 0.into()]);
+        self.b().call_void(Helper::Loop, &[rounds.into(), callback.into(), frame.into(), 0.into()]);
     }
 
     fn array_loop(&mut self, rounds: VReg, write: impl FnOnce(&mut Self, VReg, BlockId, BlockId)) {
@@ -307,7 +308,7 @@ impl<'p> Body<'_, 'p> {
     fn for_each(&mut self, map: MapRef, callback: FuncRef, frame: Operand) -> VReg {
         let map = self.b().map_addr(map);
         let callback = self.b().func_addr(callback);
-        self.b().call(helper::FOR_EACH_MAP_ELEM, &[map.into(), callback.into(), frame, 0.into()])
+        self.b().call(Helper::ForEachMapElem, &[map.into(), callback.into(), frame, 0.into()])
     }
 
     /// A callback that counts touched elements in the word whose address it is given.

@@ -2,13 +2,14 @@
 //! which there is no room is counted.
 
 use super::body::Body;
-use super::place::{Place, is_scalar};
-use super::{
+use super::module::{
     BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LRU_HASH,
     BPF_MAP_TYPE_LRU_PERCPU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY, BPF_MAP_TYPE_PERCPU_HASH,
-    BPF_MAP_TYPE_STACK_TRACE, Cx, walk,
+    BPF_MAP_TYPE_STACK_TRACE, Cx,
 };
-use crate::bpf::helper;
+use super::place::{Place, is_scalar};
+use super::walk;
+use crate::bpf::helper::Helper;
 use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
 use lang::hir::{self, BinaryOp, Expr, ExprKind, MapId, StmtKind, Type, Yields};
 use wire::map::{Agg, Map, MapValue, Storage};
@@ -235,7 +236,7 @@ impl Body<'_, '_> {
     pub(super) fn lookup_raw(&mut self, map: MapRef, key: Place) -> VReg {
         let key = self.pointer(key);
         let map = self.b().map_addr(map);
-        self.b().call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()])
+        self.b().call(Helper::MapLookupElem, &[map.into(), key.into()])
     }
 
     /// The address of a scalar map's cell, if all CPUs have the same.
@@ -285,7 +286,7 @@ impl Body<'_, '_> {
         let key = self.pointer(key);
         let (map, zeros) = (self.b().map_addr(map), self.b().data_addr(zeros));
         let args = [map.into(), key.into(), zeros.into(), BPF_NOEXIST.into()];
-        self.b().call_void(helper::MAP_UPDATE_ELEM, &args);
+        self.b().call_void(Helper::MapUpdateElem, &args);
     }
 
     /// `@m[k] = value`
@@ -303,7 +304,7 @@ impl Body<'_, '_> {
         let map_addr = self.cx.maps[map.0 as usize];
         let map_addr = self.b().map_addr(map_addr);
         let args = [map_addr.into(), key.into(), from.into(), 0.into()];
-        let failed = self.b().call(helper::MAP_UPDATE_ELEM, &args);
+        let failed = self.b().call(Helper::MapUpdateElem, &args);
         self.count_if(Cmp::Ne, failed, 0, CounterKind::MapFull(map.0));
     }
 
@@ -427,7 +428,7 @@ impl Body<'_, '_> {
         let slot = self.b().func_mut().slot(8, 8);
         let count = self.b().slot_addr(slot);
         // From a number that the verifier does not know: it would follow each value of a count from 0.
-        let from = self.b().call(helper::GET_CURRENT_PID_TGID, &[]);
+        let from = self.b().call(Helper::GetCurrentPidTgid, &[]);
         self.b().store(count, 0, Width::B64, from);
         self.call_for_each(map, callback, count.into());
         let to = self.b().load(count, 0, Width::B64, false);
@@ -443,7 +444,7 @@ impl Body<'_, '_> {
         let key = self.pointer(key);
         let map = self.cx.maps[map.0 as usize];
         let map = self.b().map_addr(map);
-        let failed = self.b().call(helper::MAP_DELETE_ELEM, &[map.into(), key.into()]);
+        let failed = self.b().call(Helper::MapDeleteElem, &[map.into(), key.into()]);
         self.b().compare(Cmp::Eq, failed, 0)
     }
 

@@ -1,4 +1,4 @@
-//! Places in memory, and the temporaries of a function.
+//! Addresses of values in memory, and the temporaries of a function.
 
 use crate::ir::{SlotId, VReg, Width};
 use lang::hir::Type;
@@ -90,4 +90,22 @@ pub(super) fn chunks_of_both(a: i32, b: i32, bytes: u32) -> impl Iterator<Item =
 pub(super) fn is_scalar(ty: &Type) -> bool {
     use Type::*;
     !matches!(ty, Str(_) | Tuple(_) | Record(..) | Either(_) | Struct(_) | Array(..) | Usym | Buf(_) | Inet)
+}
+
+/// Bytes of stack for temporaries; the rest of the 512 is for spills.
+#[derive(Copy, Clone, Debug)]
+pub struct StackShare {
+    /// Share of a program.
+    pub(super) program: u32,
+    /// Share of a program with callbacks, which have stacks of their own.
+    pub(super) program_with_callbacks: u32,
+    /// Share of a callback.
+    pub(super) callback: u32,
+}
+
+impl StackShare {
+    /// What leaves enough for the spills of nearly all programs.
+    pub const USUAL: StackShare = StackShare { program: 208, program_with_callbacks: 96, callback: 48 };
+    /// Temporaries are all in scratch memory, which takes longer to reach.
+    pub const NONE: StackShare = StackShare { program: 0, program_with_callbacks: 0, callback: 0 };
 }

@@ -4,7 +4,7 @@ use super::abi::{self, Piece, Pointer};
 use super::body::Body;
 use super::place::Place;
 use super::prologue::{Entry, Pro};
-use crate::bpf::helper;
+use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Attach, Expr, ExprKind, Type};
 use wire::CounterKind;
@@ -145,11 +145,11 @@ impl Body<'_, '_> {
 }
 
 /// What reads memory of the process, or of the kernel.
-pub(super) fn reader(in_kernel: bool) -> u32 {
-    if in_kernel { helper::PROBE_READ_KERNEL } else { helper::PROBE_READ_USER }
+pub(super) fn reader(in_kernel: bool) -> Helper {
+    if in_kernel { Helper::ProbeReadKernel } else { Helper::ProbeReadUser }
 }
 
 /// What reads text there.
-pub(super) fn text_reader(in_kernel: bool) -> u32 {
-    if in_kernel { helper::PROBE_READ_KERNEL_STR } else { helper::PROBE_READ_USER_STR }
+pub(super) fn text_reader(in_kernel: bool) -> Helper {
+    if in_kernel { Helper::ProbeReadKernelStr } else { Helper::ProbeReadUserStr }
 }

@@ -2,11 +2,12 @@
 //! their cookies, guards, predicate, body, ways out.
 
 use super::body::Body;
-use super::cookie_layout::Layout;
+use super::cookie_layout::CookieLayout;
+use super::module::Cx;
 use super::prologue::{Entry, Pro, Stage};
 use super::side::{Parts, by_shift, uprobes, without_sites};
-use super::{Cx, abi, entry_return, walk};
-use crate::bpf::helper;
+use super::{abi, entry_return, walk};
+use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
 use lang::hir::{Attach, Counter, Expr, ExprKind, Probe, Signature, Site, Stmt, StmtKind};
@@ -95,11 +96,11 @@ impl<'p> Cx<'p> {
     }
 
     fn timer_or_hook(&mut self, probe: &'p Probe, word: &str, section: &str, attach: manifest::Attach) {
-        self.simple_program(probe, word, section, attach, Layout::default(), 0);
+        self.simple_program(probe, word, section, attach, CookieLayout::default(), 0);
     }
 
     fn entry_program(&mut self, probe: &'p Probe, sites: &[Site], shift: u32) {
-        let layout = Layout::new(probe, &self.program.names, None);
+        let layout = CookieLayout::new(probe, &self.program.names, None);
         let attach = uprobes(Side::Entry, sites, &layout);
         let section = if self.options.features.uprobe_multi { "uprobe.multi" } else { "uprobe" };
         self.simple_program(probe, "uprobe", section, attach, layout, shift);
@@ -112,7 +113,7 @@ impl<'p> Cx<'p> {
         if entry_return::needs_entry(probe) || self.program.is_tracked(probe) {
             return self.paired(probe, sites);
         }
-        let layout = Layout::new(probe, &self.program.names, None);
+        let layout = CookieLayout::new(probe, &self.program.names, None);
         let attach = uprobes(Side::Return, sites, &layout);
         let section = self.return_section();
         self.simple_program(probe, "uretprobe", section, attach, layout, 0);
@@ -130,7 +131,7 @@ impl<'p> Cx<'p> {
         word: &str,
         section: &str,
         attach: manifest::Attach,
-        layout: Layout,
+        layout: CookieLayout,
         shift: u32,
     ) {
         let mut body = self.begin(probe, word, section, attach);
@@ -255,7 +256,7 @@ impl<'c, 'p> Body<'c, 'p> {
         }
     }
 
-    /// Who is not traced, and what comes after the end, stops here.
+    /// Leaves for `skip` in processes that are not traced, and after the end of the trace.
     fn guards(&mut self, filtered: bool, skip: BlockId) {
         if filtered && self.cx.options.pid_filter {
             self.pid_filter(skip);
@@ -275,7 +276,7 @@ impl<'c, 'p> Body<'c, 'p> {
         let key = self.temp(8);
         let traced = self.b().block();
         if self.cx.options.pid_namespace.is_some() {
-            let global = self.b().call(helper::GET_CURRENT_PID_TGID, &[]);
+            let global = self.b().call(Helper::GetCurrentPidTgid, &[]);
             let global = self.b().bin(crate::ir::Bin::Shr, global, 32);
             let global = self.b().bin(crate::ir::Bin::Or, global, i64::from(manifest::GLOBAL_PID));
             self.store(key, Width::B32, global);
@@ -359,13 +360,13 @@ impl<'c, 'p> Body<'c, 'p> {
     /// tgid and tid: of the initial pid namespace, or of the tracer's if it has its own (0 outside of it).
     pub(super) fn current_thread(&mut self) -> crate::ir::VReg {
         let Some((device, inode)) = self.cx.options.pid_namespace else {
-            return self.b().call(helper::GET_CURRENT_PID_TGID, &[]);
+            return self.b().call(Helper::GetCurrentPidTgid, &[]);
         };
         let place = self.temp(8);
         self.zero(place, 8);
         let at = self.pointer(place);
         let args = [(device as i64).into(), (inode as i64).into(), at.into(), 8.into()];
-        self.b().call_void(helper::GET_NS_CURRENT_PID_TGID, &args);
+        self.b().call_void(Helper::GetNsCurrentPidTgid, &args);
         // struct bpf_pidns_info { u32 pid, tgid }: pid is the thread.
         self.load(place, Width::B64, false)
     }

@@ -18,9 +18,9 @@ pub(super) enum Pro {
     Scratch,
     /// `duration`
     Duration,
-    /// When the call in hand began, at its entry.
+    /// Start of the current call, recorded at its entry.
     Started,
-    /// Of the calls around.
+    /// A value of the enclosing calls.
     Around(hir::Around),
 }
 
@@ -35,8 +35,8 @@ pub(super) enum Stage {
     Body,
 }
 
-/// Where a prologue value is.
-pub(super) struct Made {
+/// A prologue value: its register, and the stage that computes it.
+pub(super) struct PrologueValue {
     pub reg: VReg,
     pub stage: Stage,
     /// Written already; the prologue need not make it.

@@ -1,7 +1,7 @@
 //! Entry or return: what each side of a program consists of, and its sites.
 
 use super::body::Body;
-use super::cookie_layout::Layout;
+use super::cookie_layout::CookieLayout;
 use crate::ir::BlockId;
 use lang::hir::{Expr, Site};
 use wire::manifest::{self, Side};
@@ -25,7 +25,7 @@ pub(super) struct Parts<'a, 'c, 'p> {
 }
 
 /// The sites and their cookies.
-pub(super) fn uprobes(side: Side, sites: &[Site], layout: &Layout) -> manifest::Attach {
+pub(super) fn uprobes(side: Side, sites: &[Site], layout: &CookieLayout) -> manifest::Attach {
     let site = |site: &Site| {
         Some(manifest::Site {
             file: site.file?.0,

@@ -15,10 +15,12 @@
 //! Not here: what the tables say (`wire::unwind`), how they get there.
 
 use super::body::{Body, Fun};
+use super::module::{
+    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY_OF_MAPS, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE, Cx,
+};
 use super::place::Place;
 use super::prologue::Pro;
-use super::{BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY_OF_MAPS, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE, Cx};
-use crate::bpf::helper;
+use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, Operand, VReg, Width};
 use crate::options::ReturnChain;
@@ -87,7 +89,7 @@ enum Word {
     /// Zero, which the verifier does not know.
     Zero,
     Key,
-    /// Of the process and the address: what the mappings are looked up by.
+    /// The process and the address, the key of the lookup of mappings.
     Mapping,
     MappingAddress,
     Process,
@@ -193,7 +195,7 @@ impl Body<'_, '_> {
         let slot = self.b().func_mut().slot(8, 8);
         let given = self.b().slot_addr(slot);
         self.b().store(given, 0, Width::B64, state);
-        self.b().call_void(helper::LOOP, &[i64::from(limit).into(), round.into(), given.into(), 0.into()]);
+        self.b().call_void(Helper::Loop, &[i64::from(limit).into(), round.into(), given.into(), 0.into()]);
         walk
     }
 
@@ -221,10 +223,10 @@ impl Body<'_, '_> {
 
     /// The word at a user address; goes to `failed` if it cannot be read.
     fn peek(&mut self, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
-        self.peek_by(helper::PROBE_READ_USER, walk, address, failed)
+        self.peek_by(Helper::ProbeReadUser, walk, address, failed)
     }
 
-    fn peek_by(&mut self, read: u32, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
+    fn peek_by(&mut self, read: Helper, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
         let to = self.pointer(walk.word(Word::Read));
         let error = self.b().call(read, &[to.into(), 8.into(), address.into()]);
         self.go_on_unless(Cmp::Ne, error, 0, failed);
@@ -276,15 +278,15 @@ impl Body<'_, '_> {
 
     /// The registers that the program had when it entered the kernel.
     pub(super) fn kernel_entry_regs(&mut self) -> VReg {
-        let task = self.b().call(helper::GET_CURRENT_TASK_BTF, &[]);
-        self.b().call(helper::TASK_PT_REGS, &[task.into()])
+        let task = self.b().call(Helper::GetCurrentTaskBtf, &[]);
+        self.b().call(Helper::TaskPtRegs, &[task.into()])
     }
 
     /// The kernel's list of replaced return addresses, innermost first.
     fn find_chain(&mut self, walk: Walk) {
         let Some(chain) = self.returns() else { return };
         let none = self.b().block();
-        let task = self.b().call(helper::GET_CURRENT_TASK, &[]);
+        let task = self.b().call(Helper::GetCurrentTask, &[]);
         let utask = self.kernel_word(walk, task, chain.utask, none);
         self.go_on_unless(Cmp::Eq, utask, 0, none);
         let first = self.kernel_word(walk, utask, chain.instances, none);
@@ -298,7 +300,7 @@ impl Body<'_, '_> {
 
     fn kernel_word(&mut self, walk: Walk, base: VReg, offset: u32, failed: BlockId) -> VReg {
         let address = self.b().bin(Bin::Add, base, i64::from(offset));
-        self.peek_by(helper::PROBE_READ_KERNEL, walk, address, failed)
+        self.peek_by(Helper::ProbeReadKernel, walk, address, failed)
     }
 
     /// Makes `instance` the next replaced address; 0 ends the list.
@@ -411,13 +413,13 @@ impl Body<'_, '_> {
         let map = self.cx.unknown_map();
         let (key, value) = (self.pointer(tgid), self.pointer(walk.word(Word::Zero)));
         let map = self.b().map_addr(map);
-        self.b().call_void(helper::MAP_UPDATE_ELEM, &[map.into(), key.into(), value.into(), 0.into()]);
+        self.b().call_void(Helper::MapUpdateElem, &[map.into(), key.into(), value.into(), 0.into()]);
     }
 
     fn chunk(&mut self, walk: Walk, table: VReg, index: VReg, unknown: BlockId) -> VReg {
         self.store(walk.word(Word::Key), Width::B32, index);
         let key = self.pointer(walk.word(Word::Key));
-        let chunk = self.b().call(helper::MAP_LOOKUP_ELEM, &[table.into(), key.into()]);
+        let chunk = self.b().call(Helper::MapLookupElem, &[table.into(), key.into()]);
         self.go_on_unless(Cmp::Eq, chunk, 0, unknown);
         chunk
     }
@@ -695,7 +697,7 @@ impl Body<'_, '_> {
         let (key, value) = (self.pointer(walk.word(Word::Key)), self.pointer(walk.word(Word::Hash)));
         let map = self.b().map_addr(map);
         let args = [map.into(), key.into(), value.into(), BPF_NOEXIST.into()];
-        self.b().call_void(helper::MAP_UPDATE_ELEM, &args);
+        self.b().call_void(Helper::MapUpdateElem, &args);
     }
 }
 

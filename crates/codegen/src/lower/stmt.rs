@@ -3,7 +3,7 @@
 use super::body::{Body, FRAME_LEFT};
 use super::event;
 use super::place::{Base, Place};
-use crate::bpf::helper;
+use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Width};
 use lang::hir::{Attach, Expr, ExprKind, Stmt, StmtKind};
 use wire::CounterKind;
@@ -130,7 +130,7 @@ impl<'p> Body<'_, 'p> {
     /// `signal(n)`
     fn signal(&mut self, number: &Expr, thread: bool) {
         let number = self.scalar(number);
-        let helper = if thread { helper::SEND_SIGNAL_THREAD } else { helper::SEND_SIGNAL };
+        let helper = if thread { Helper::SendSignalThread } else { Helper::SendSignal };
         let failed = self.b().call(helper, &[number]);
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UnsentSignal);
     }

@@ -5,31 +5,14 @@
 //! cell of a shared array, claimed by compare-exchange and given back on every way out.
 
 use super::body::Body;
+use super::module::{BPF_MAP_TYPE_ARRAY, Cx};
 use super::place::{Base, Home, Mark, Place, Temps, chunks, chunks_of_both, is_scalar};
 use super::prologue::{Entry, Pro, Stage};
-use super::{BPF_MAP_TYPE_ARRAY, Cx};
-use crate::bpf::helper;
+use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, MapDef, Operand, VReg, Width};
 use lang::hir::{self, Type};
 use wire::CounterKind;
 
-/// Bytes of stack for temporaries; the rest of the 512 is for spills.
-#[derive(Copy, Clone, Debug)]
-pub struct StackShare {
-    /// Of a program.
-    pub(super) program: u32,
-    /// Of a program with callbacks, which have stacks of their own.
-    pub(super) program_with_callbacks: u32,
-    /// Of a callback.
-    pub(super) callback: u32,
-}
-
-impl StackShare {
-    /// What leaves enough for the spills of nearly all programs.
-    pub const USUAL: StackShare = StackShare { program: 208, program_with_callbacks: 96, callback: 48 };
-    /// Temporaries are all in scratch memory, which takes longer to reach.
-    pub const NONE: StackShare = StackShare { program: 0, program_with_callbacks: 0, callback: 0 };
-}
 /// Copies and fills of more bytes call a helper.
 const INLINE_BYTES: u32 = 128;
 /// Cells that a body tries before it gives up.
@@ -181,7 +164,7 @@ impl Body<'_, '_> {
     pub fn copy_by_helper(&mut self, to: Place, from: VReg, bytes: u32) {
         let to = self.pointer(to);
         let args = [to.into(), i64::from(bytes).into(), from.into()];
-        self.b().call_void(helper::PROBE_READ_KERNEL, &args);
+        self.b().call_void(Helper::ProbeReadKernel, &args);
     }
 
     /// Writes constant bytes and zeroes up to `size`.
@@ -320,7 +303,7 @@ impl Body<'_, '_> {
                 Pro::Thread => self.current_thread(),
                 Pro::Cookie => {
                     let ctx = self.ctx;
-                    self.b().call(helper::GET_ATTACH_COOKIE, &[ctx.into()])
+                    self.b().call(Helper::GetAttachCookie, &[ctx.into()])
                 }
                 Pro::Scratch => self.claim_scratch(),
                 Pro::Around(hir::Around::Start) => self.start_around(),
@@ -338,7 +321,7 @@ impl Body<'_, '_> {
         let entries = self.cx.module.maps[map.0 as usize].max_entries;
         let slot = self.b().func_mut().slot(4, 4);
         let (cell, got) = (self.b().vreg(), self.b().block());
-        let cpu = self.b().call(helper::GET_SMP_PROCESSOR_ID, &[]);
+        let cpu = self.b().call(Helper::GetSmpProcessorId, &[]);
         let index = self.b().copy(cpu);
         self.counted_loop(SCRATCH_TRIES, |body, _| {
             let [next, there] = std::array::from_fn(|_| body.b().block());
@@ -347,7 +330,7 @@ impl Body<'_, '_> {
             let key = b.slot_addr(slot);
             b.store(key, 0, Width::B32, at);
             let map = b.map_addr(map);
-            let found = b.call(helper::MAP_LOOKUP_ELEM, &[map.into(), key.into()]);
+            let found = b.call(Helper::MapLookupElem, &[map.into(), key.into()]);
             b.branch(Cmp::Eq, found, 0, next, there);
             b.switch_to(there);
             let (free, taken) = (b.copy(0), b.copy(1));

@@ -8,7 +8,7 @@ use super::loop_shape::literal;
 use super::place::{Base, Place};
 use super::process_memory::{reader, text_reader};
 use super::prologue::Pro;
-use crate::bpf::helper;
+use crate::bpf::helper::Helper;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::hir::{Expr, ExprKind, HASH_FACTOR, HASH_SHIFT, HASH_START, Type};
 use wire::CounterKind;
@@ -43,8 +43,8 @@ impl Body<'_, '_> {
         let at = self.pointer(to);
         let args = [at.into(), i64::from(size).into(), address.into()];
         let read = match ty {
-            Type::Str(_) => helper::PROBE_READ_KERNEL_STR,
-            _ => helper::PROBE_READ_KERNEL,
+            Type::Str(_) => Helper::ProbeReadKernelStr,
+            _ => Helper::ProbeReadKernel,
         };
         self.b().call_void(read, &args);
     }
@@ -58,7 +58,7 @@ impl Body<'_, '_> {
         }
         let limit = self.scalar(limit);
         let limit = self.b().reg(limit);
-        let size = self.b().apart(limit);
+        let size = self.b().opaque(limit);
         let (large, fine) = (self.b().block(), self.b().block());
         self.b().branch(Cmp::Ugt, size, capacity, large, fine);
         self.b().switch_to(large);
@@ -170,7 +170,7 @@ impl Body<'_, '_> {
         let result = self.b().copy(-1);
         let after = self.b().block();
         self.search(haystack, needle, |body, index| {
-            let index = body.b().apart(index);
+            let index = body.b().opaque(index);
             body.b().set(result, index);
             body.b().jump(after);
         });
@@ -348,7 +348,7 @@ impl Body<'_, '_> {
     /// Copies a string of at most so many bytes; its length without the NUL.
     fn copy_text(&mut self, to: VReg, from: VReg, capacity: u32) -> VReg {
         let args = [to.into(), i64::from(capacity).into(), from.into()];
-        let read = self.b().call(helper::PROBE_READ_KERNEL_STR, &args);
+        let read = self.b().call(Helper::ProbeReadKernelStr, &args);
         let length = self.b().copy(0);
         let (some, after) = (self.b().block(), self.b().block());
         self.b().branch(Cmp::Sgt, read, 0, some, after);
@@ -369,7 +369,7 @@ impl Body<'_, '_> {
         let (start, second) = (self.pointer(to), self.pointer(second));
         let behind = self.b().bin(Bin::Add, start, length);
         let capacity = i64::from(self.cx.size(&rhs.ty));
-        self.b().call_void(helper::PROBE_READ_KERNEL_STR, &[behind.into(), capacity.into(), second.into()]);
+        self.b().call_void(Helper::ProbeReadKernelStr, &[behind.into(), capacity.into(), second.into()]);
     }
 
     /// `tolower(a)`, `toupper(a)`: no branch for a letter, as the verifier would follow each in every round.
@@ -448,7 +448,7 @@ impl Body<'_, '_> {
         let from = self.place(expr);
         let (tail, from) = (self.tail(record, end), self.pointer(from));
         let args = [tail.into(), i64::from(capacity).into(), from.into()];
-        let read = self.b().call(helper::PROBE_READ_KERNEL_STR, &args);
+        let read = self.b().call(Helper::ProbeReadKernelStr, &args);
         let len = self.b().copy(0);
         let (some, after) = (self.b().block(), self.b().block());
         self.b().branch(Cmp::Sgt, read, 0, some, after);

@@ -1,5 +1,5 @@
-//! Probes of one clause that differ in values alone become one probe, and so one program: which value is meant is told by
-//! the site that was hit.
+//! Probes of one clause that differ in values alone become one probe, and so one program: the attach point that was hit
+//! selects the value.
 //!
 //! ```text
 //! cuda:alloc { @ = sum(args.bytes) }
@@ -14,13 +14,18 @@
 //! A program costs time to compile, to verify and to attach, and memory for its calls under way; telling cases apart costs
 //! a few instructions. What differs stays as small as its types allow: the rest is compiled once.
 
+mod column;
+mod parts;
 mod share;
 mod variables;
 
+pub(crate) use column::reads_alike;
+
 use crate::options::Passes;
-use lang::hir::visit::{direct_mut, inner_mut, operands_mut, visit_expr, visit_probe};
-use lang::hir::{Arm, Attach, Expr, ExprKind, Probe, Program, Signature, Site, Stmt, Type, Var};
-use lang::types::passing::long_double;
+use column::{Column, columns};
+use lang::hir::visit::visit_probe;
+use lang::hir::{Attach, Expr, ExprKind, Probe, Program, Site, Type, Var};
+use parts::{Member, parts_mut, take};
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 
@@ -63,22 +68,6 @@ struct Group<'p> {
     members: Vec<Member<'p>>,
 }
 
-/// A probe of a group.
-struct Member<'p> {
-    probe: &'p Probe,
-    /// The expressions that stand directly in it.
-    parts: Vec<Expr>,
-    /// Its variables: those of the frame, and behind them those that are in the expressions alone.
-    vars: Vec<Var>,
-}
-
-impl<'p> Member<'p> {
-    /// One that can be with no other.
-    fn alone(probe: &'p Probe) -> Member<'p> {
-        Member { probe, parts: vec![], vars: vec![] }
-    }
-}
-
 /// A probe without its sites and the contents of its expressions, and these. `None`: it is not one of functions.
 fn frame(probe: &Probe) -> Option<(Probe, Member<'_>)> {
     let attach = match probe.attach {
@@ -96,7 +85,7 @@ fn frame(probe: &Probe) -> Option<(Probe, Member<'_>)> {
     let (span, signature, cases) = (probe.span, None, vec![]);
     let mut frame = Probe { clause: 0, span, attach, signature, cases, vars: vec![], predicate, body };
     let (vars, in_statements) = variables::in_order(&mut frame, &probe.vars);
-    // Those of lookups that were put in have a number in their names.
+    // Variables of inserted lookups have a number in their names.
     let nameless = |var: &Var| Var { name: String::new(), ty: var.ty.clone() };
     frame.vars = vars[..in_statements].iter().map(nameless).collect();
     let mut parts = vec![];
@@ -108,35 +97,6 @@ fn frame(probe: &Probe) -> Option<(Probe, Member<'_>)> {
         }
     });
     Some((frame, Member { probe, parts, vars }))
-}
-
-/// Leaves nothing but the type of an expression.
-fn take(expr: &mut Expr) -> Expr {
-    let kind = std::mem::replace(&mut expr.kind, ExprKind::Int(0));
-    Expr { kind, ty: expr.ty.clone(), span: expr.span }
-}
-
-/// Calls `f` with the expressions that stand directly in a probe: its predicate and those of its statements.
-fn parts_mut(probe: &mut Probe, f: &mut dyn FnMut(&mut Expr)) {
-    probe.predicate.iter_mut().for_each(&mut *f);
-    parts_of_all_mut(&mut probe.body, f);
-}
-
-fn parts_of_all_mut(body: &mut [Stmt], f: &mut dyn FnMut(&mut Expr)) {
-    body.iter_mut().for_each(|stmt| parts_of_mut(stmt, f));
-}
-
-fn parts_of_mut(stmt: &mut Stmt, f: &mut dyn FnMut(&mut Expr)) {
-    direct_mut(stmt, &mut |e| f(e));
-    inner_mut(stmt, &mut |stmt| parts_of_mut(stmt, f));
-}
-
-/// Calls `f` with what an expression is made from: its operands, and of a block the expressions in its statements.
-fn made_from_mut(expr: &mut Expr, f: &mut dyn FnMut(&mut Expr)) {
-    if let ExprKind::Block { body, .. } = &mut expr.kind {
-        parts_of_all_mut(body, f);
-    }
-    operands_mut(expr, &mut |e| f(e));
 }
 
 fn sites(attach: &Attach) -> &[Site] {
@@ -182,150 +142,7 @@ impl<'p> Group<'p> {
         let mut values = columns(parts).map(|column| by_signature.merge_parts(column));
         parts_mut(&mut fused, &mut |part| *part = values.next().expect("all have one frame"));
         drop(values);
-        share::tell_once(&mut fused);
+        share::share(&mut fused);
         Cow::Owned(fused)
     }
-}
-
-/// Rows of one length, turned.
-fn columns(rows: Vec<Vec<Expr>>) -> impl Iterator<Item = Vec<Expr>> {
-    let mut rows: Vec<_> = rows.into_iter().map(Vec::into_iter).collect();
-    std::iter::from_fn(move || rows.iter_mut().map(Iterator::next).collect())
-}
-
-/// What an expression reads lies at the same places in two cases of a probe.
-pub(crate) fn reads_alike(probe: &Probe, a: usize, b: usize, expr: &Expr) -> bool {
-    Column { signatures: probe.cases.iter().map(Option::as_ref).collect() }.places_alike(
-        a,
-        b,
-        params_read(expr),
-    )
-}
-
-/// Merges expressions of one type, one of each case.
-struct Column<'p> {
-    signatures: Vec<Option<&'p Signature>>,
-}
-
-impl Column<'_> {
-    /// The same of parts of a probe, where texts may differ in their room.
-    fn merge_parts(&self, column: Vec<Expr>) -> Expr {
-        let room = |e: &Expr| if let Type::Str(capacity) = e.ty { Some(capacity) } else { None };
-        let most = column.iter().filter_map(room).max();
-        if column.iter().all(|e| room(e) == most) {
-            return self.merge(column);
-        }
-        let ty = Type::Str(most.expect("they differ"));
-        self.merge(column.into_iter().map(|e| widened(e, &ty)).collect())
-    }
-
-    fn merge(&self, mut column: Vec<Expr>) -> Expr {
-        let first = &column[0];
-        if (1..).zip(&column[1..]).all(|(case, e)| self.alike((0, first), (case, e))) {
-            return column.swap_remove(0);
-        }
-        match column.iter().map(constant).collect::<Option<Vec<Expr>>>() {
-            Some(constants) => self.by_case(constants),
-            None => self.merge_operands(column),
-        }
-    }
-
-    /// They mean the same in their cases: what they read lies at the same places.
-    fn alike(&self, (a_case, a): (usize, &Expr), (b_case, b): (usize, &Expr)) -> bool {
-        a == b && self.places_alike(a_case, b_case, params_read(a))
-    }
-
-    /// Places of the parameters follow from the classes of those before.
-    fn places_alike(&self, a: usize, b: usize, params: usize) -> bool {
-        let classes = |case: usize| {
-            let params = self.signatures[case].into_iter().flat_map(|signature| &signature.params);
-            params.map(|param| match &param.ty {
-                ty if *ty == long_double() => Class::LongDouble,
-                _ if param.float => Class::Float,
-                Type::Struct(id) => Class::Struct(id.0),
-                _ => Class::Word,
-            })
-        };
-        let hidden = |case: usize| self.signatures[case].is_some_and(|signature| signature.hidden);
-        params == 0 || hidden(a) == hidden(b) && classes(a).take(params).eq(classes(b).take(params))
-    }
-
-    /// One operation for all, whose operands are merged in turn, unless the operations differ.
-    fn merge_operands(&self, mut column: Vec<Expr>) -> Expr {
-        let operands: Vec<Vec<Expr>> = column.iter_mut().map(dismantled).collect();
-        if operands[0].is_empty() || column[1..].iter().any(|e| *e != column[0]) {
-            column.iter_mut().zip(operands).for_each(|(e, operands)| assemble(e, operands.into_iter()));
-            return self.by_case(column);
-        }
-        let mut merged = column.swap_remove(0);
-        assemble(&mut merged, columns(operands).map(|column| self.merge(column)));
-        merged
-    }
-
-    fn by_case(&self, column: Vec<Expr>) -> Expr {
-        let (ty, span) = (column[0].ty.clone(), column[0].span);
-        let mut arms: Vec<Arm> = vec![];
-        for (case, value) in column.into_iter().enumerate() {
-            match arms.iter_mut().find(|arm| self.alike((arm.first_case(), &arm.value), (case, &value))) {
-                Some(arm) => arm.cases |= 1 << case,
-                None => arms.push(Arm { cases: 1 << case, value }),
-            }
-        }
-        Expr { kind: ExprKind::ByCase(arms), ty, span }
-    }
-}
-
-/// What a parameter's place depends on.
-#[derive(PartialEq)]
-enum Class {
-    Word,
-    Float,
-    LongDouble,
-    Struct(u32),
-}
-
-/// Takes an expression's operands; their types stay.
-fn dismantled(expr: &mut Expr) -> Vec<Expr> {
-    let mut operands = vec![];
-    made_from_mut(expr, &mut |part| operands.push(take(part)));
-    operands
-}
-
-/// Gives an expression its operands.
-fn assemble(expr: &mut Expr, mut operands: impl Iterator<Item = Expr>) {
-    made_from_mut(expr, &mut |part| *part = operands.next().expect("there is one for each"));
-}
-
-/// A text with more room.
-fn widened(text: Expr, ty: &Type) -> Expr {
-    let span = text.span;
-    let kind = match text.kind {
-        kind @ ExprKind::Str(_) => kind,
-        _ => ExprKind::Cast(Box::new(text)),
-    };
-    Expr { kind, ty: ty.clone(), span }
-}
-
-/// The value of what is constant, of a comparison of constant texts too.
-fn constant(expr: &Expr) -> Option<Expr> {
-    let kind = match &expr.kind {
-        ExprKind::Int(_) | ExprKind::Str(_) => expr.kind.clone(),
-        ExprKind::StrEq { lhs, rhs, limit: None } => match (&lhs.kind, &rhs.kind) {
-            (ExprKind::Str(lhs), ExprKind::Str(rhs)) => ExprKind::Int(i64::from(lhs == rhs)),
-            _ => return None,
-        },
-        _ => return None,
-    };
-    Some(Expr { kind, ..expr.clone() })
-}
-
-/// One more than the last parameter that is read in an expression.
-fn params_read(expr: &Expr) -> usize {
-    let mut last = 0;
-    visit_expr(expr, &mut |e| {
-        if let ExprKind::Param(param) | ExprKind::ParamField { param, .. } = e.kind {
-            last = last.max(param as usize + 1);
-        }
-    });
-    last
 }

@@ -1,15 +1,15 @@
-//! Values by case that a body wants several times.
+//! Common subexpressions: values by case that a body uses several times are computed once.
 
-use super::{made_from_mut, parts_of_all_mut, take};
+use super::parts::{made_from_mut, parts_of_all_mut, take};
 use lang::Span;
 use lang::hir::visit::{direct, inner, inner_mut, operands, visit_block, visit_expr};
 use lang::hir::{Arm, BinaryOp, Effects, Expr, ExprKind, Probe, Stmt, StmtKind, Var, VarId};
 
-/// A value that the body wants several times is told once: at its beginning, if the body wants it whatever happens, or where a
-/// condition first wants it.
-pub(super) fn tell_once(probe: &mut Probe) {
+/// Computes a value that the body uses several times once: at its beginning if every path uses it, else where a condition
+/// first uses it.
+pub(super) fn share(probe: &mut Probe) {
     let span = probe.span;
-    for value in wanted_always(&probe.body) {
+    for value in always_used(&probe.body) {
         let mut times = 0;
         visit_block(&probe.body, &mut |e| times += usize::from(is_case(e, &value)));
         if times >= 2 {
@@ -18,7 +18,7 @@ pub(super) fn tell_once(probe: &mut Probe) {
             probe.body.insert(0, Stmt { kind: StmtKind::SetVar { var, value }, span });
         }
     }
-    tell_once_behind_conditions(&mut probe.body, &mut probe.vars);
+    share_after_conditions(&mut probe.body, &mut probe.vars);
 }
 
 fn case_variable(vars: &mut Vec<Var>, value: &Expr) -> VarId {
@@ -28,17 +28,17 @@ fn case_variable(vars: &mut Vec<Var>, value: &Expr) -> VarId {
 }
 
 /// `if (a && f(x)) { g(x) }` becomes `if (a && { $case = x; f($case) }) { g($case) }`.
-fn tell_once_behind_conditions(body: &mut [Stmt], vars: &mut Vec<Var>) {
+fn share_after_conditions(body: &mut [Stmt], vars: &mut Vec<Var>) {
     for stmt in body {
         if let StmtKind::If { cond, then, .. } = &mut stmt.kind {
-            tell_once_behind(cond, then, vars);
+            share_after(cond, then, vars);
         }
-        inner_mut(stmt, &mut |stmt| tell_once_behind_conditions(std::slice::from_mut(stmt), vars));
+        inner_mut(stmt, &mut |stmt| share_after_conditions(std::slice::from_mut(stmt), vars));
     }
 }
 
 /// What the last part of a condition always has is the same wherever it holds.
-fn tell_once_behind(cond: &mut Expr, then: &mut [Stmt], vars: &mut Vec<Var>) {
+fn share_after(cond: &mut Expr, then: &mut [Stmt], vars: &mut Vec<Var>) {
     let ExprKind::Binary { op: BinaryOp::And, rhs, .. } = &mut cond.kind else { return };
     let mut wanted: Vec<Expr> = vec![];
     always(rhs, &mut |e| wanted.extend((e.effects() == Effects::Invariant).then(|| placeless(e))));
@@ -59,8 +59,8 @@ fn tell_once_behind(cond: &mut Expr, then: &mut [Stmt], vars: &mut Vec<Var>) {
     }
 }
 
-/// Values by case that a body has in every run, each once.
-fn wanted_always(body: &[Stmt]) -> Vec<Expr> {
+/// Values by case that are evaluated on every path through a body, without duplicates.
+fn always_used(body: &[Stmt]) -> Vec<Expr> {
     let mut wanted: Vec<Expr> = vec![];
     for stmt in body.iter().take_while(|stmt| !may_leave(stmt)) {
         direct(stmt, &mut |e| {

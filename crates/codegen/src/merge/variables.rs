@@ -1,7 +1,7 @@
 //! Variables of probes that become one. Those that statements set are the same in all; an expression that some probes alone
 //! have, such as the size of an array from its descriptor, may have variables of its own.
 
-use super::{Member, made_from_mut, parts_mut};
+use super::parts::{Member, made_from_mut, parts_mut};
 use lang::hir::visit::inner_mut;
 use lang::hir::{Expr, ExprKind, Probe, Stmt, StmtKind, Var, VarId};
 

@@ -8,7 +8,7 @@ use crate::ir::{Func, Inst, Op, Operand, Term, VReg, build};
 
 /// `v1 = v0; v2 = add v1, 1` becomes `v1 = v0; v2 = add v0, 1`.
 pub fn copy_prop(func: &mut Func) -> bool {
-    let mut known = Known::of(func);
+    let mut known = RegisterContents::of(func);
     let (mut changed, mut decided) = (false, false);
     for block in &mut func.blocks {
         known.begin_block();
@@ -27,8 +27,8 @@ pub fn copy_prop(func: &mut Func) -> bool {
     changed | decided
 }
 
-/// What registers hold.
-struct Known {
+/// Contents of registers.
+struct RegisterContents {
     /// By register: a constant that is its only definition.
     constants: Vec<Option<Operand>>,
     /// By register: what it is a copy of at this place of the block.
@@ -39,11 +39,12 @@ struct Known {
     original: Vec<bool>,
 }
 
-impl Known {
-    fn of(func: &Func) -> Known {
+impl RegisterContents {
+    fn of(func: &Func) -> RegisterContents {
         let none = vec![None; func.vregs as usize];
         let original = vec![false; func.vregs as usize];
-        let mut known = Known { constants: none.clone(), copies: none, copied: Vec::new(), original };
+        let mut known =
+            RegisterContents { constants: none.clone(), copies: none, copied: Vec::new(), original };
         let mut defined = vec![false; func.vregs as usize];
         for Inst { op, .. } in func.blocks.iter().flat_map(|block| &block.ops) {
             let Some(dst) = op.dst() else { continue };
@@ -88,7 +89,7 @@ fn fold_extension(op: &mut Op, value: impl Fn(VReg) -> Option<Operand>) -> bool 
     let constant = |src| value(src).and_then(Operand::as_const);
     let (dst, value) = match *op {
         Op::Extend { dst, src, width, signed } => (dst, constant(src).map(|c| extend(c, width, signed))),
-        Op::Apart { dst, src } => (dst, constant(src)),
+        Op::Opaque { dst, src } => (dst, constant(src)),
         Op::Neg { dst, src } => (dst, constant(src).map(i64::wrapping_neg)),
         _ => return false,
     };

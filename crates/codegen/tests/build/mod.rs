@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses some")]
 
+use codegen::bpf::helper::Helper;
 use codegen::ir::*;
 use lang::Span;
 
@@ -85,7 +86,7 @@ impl Build {
         self.def(|dst| Op::Bin { op, dst, lhs, rhs })
     }
 
-    pub fn call(&mut self, helper: u32, args: &[Operand]) -> VReg {
+    pub fn call(&mut self, helper: Helper, args: &[Operand]) -> VReg {
         let args = args.to_vec();
         self.def(|dst| Op::Call { dst: Some(dst), helper, args })
     }
@@ -103,11 +104,10 @@ impl Build {
 
 /// `@ = count()`
 pub fn count(section: &str, key_size: u32) -> Module {
-    use codegen::bpf::helper;
     let mut b = Build::new("probe0", program(section));
     let (map_addr, key) = (b.map(0), b.slot(key_size));
     b.store(key, 0, Width::B32, 0);
-    let cell = b.call(helper::MAP_LOOKUP_ELEM, &[map_addr.into(), key.into()]);
+    let cell = b.call(Helper::MapLookupElem, &[map_addr.into(), key.into()]);
     b.if_zero(cell, 2, 1);
     b.block();
     let one = b.def(|dst| Op::Mov { dst, src: Operand::Const(1) });
@@ -119,13 +119,12 @@ pub fn count(section: &str, key_size: u32) -> Module {
 
 /// `@[func] = count()`
 pub fn count_by_func(section: &str) -> Module {
-    use codegen::bpf::helper;
     let mut b = Build::new("probe0", program(section));
     let ctx = b.ctx();
-    let cookie = b.call(helper::GET_ATTACH_COOKIE, &[ctx.into()]);
+    let cookie = b.call(Helper::GetAttachCookie, &[ctx.into()]);
     let (map_addr, key) = (b.map(0), b.slot(4));
     b.store(key, 0, Width::B32, cookie);
-    let cell = b.call(helper::MAP_LOOKUP_ELEM, &[map_addr.into(), key.into()]);
+    let cell = b.call(Helper::MapLookupElem, &[map_addr.into(), key.into()]);
     b.if_zero(cell, 2, 1);
     b.block();
     let old = b.load(cell, 0, Width::B64);

@@ -5,6 +5,7 @@ use super::maps::{MapKind, errno};
 use super::memory::{Kind, RegionId};
 use super::{BOOT_AHEAD_NS, Frame, Machine, Map, Run, Trap};
 use crate::outcome::Signal;
+use codegen::bpf::helper::Helper;
 
 /// BPF_MAX_LOOPS
 const MAX_LOOPS: u64 = 8 << 20;
@@ -38,7 +39,7 @@ impl Args<'_> {
 }
 
 fn name(id: u32) -> &'static str {
-    codegen::bpf::helper::by_id(id).map_or("a helper", |h| h.name)
+    Helper::by_number(id).map_or("a helper", Helper::name)
 }
 
 impl Machine {

@@ -22,7 +22,7 @@ const DATASEC: u32 = 15;
 
 const INT_SIGNED: u32 = 1;
 
-/// Of variables and functions.
+/// Linkage of variables and functions.
 #[derive(Copy, Clone)]
 pub enum Linkage {
     /// In this file.

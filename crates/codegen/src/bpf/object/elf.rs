@@ -3,7 +3,8 @@
 //! Callbacks are local symbols and referred to through their section, as libbpf wants it of static functions; programs
 //! and maps are global.
 
-use super::{Sections, TEXT, maps};
+use super::maps;
+use super::sections::{Sections, TEXT};
 use crate::bpf::code::{Assembly, Code, Target};
 use crate::bpf::insn::{Insn, SLOT};
 use crate::ir::{FuncRef, MapDef};

@@ -3,8 +3,8 @@
 //!
 //! Source: `struct btf_ext_header`, `bpf_func_info` and `bpf_line_info` of libbpf and `linux/bpf.h`.
 
-use super::Sections;
 use super::btf::{Btf, TypeId};
+use super::sections::Sections;
 use crate::bpf::code::{Assembly, Code};
 use lang::{Source, Span};
 use rustc_hash::FxHashMap;
@@ -109,7 +109,7 @@ fn quote(line: &str, from: usize) -> &str {
     }
 }
 
-/// So many characters at most.
+/// At most this number of characters.
 fn start_of(text: &str, chars: usize) -> &str {
     let longer = (text.len() > chars).then(|| text.char_indices().nth(chars)).flatten();
     longer.map_or(text, |(at, _)| &text[..at])

@@ -11,7 +11,7 @@
 //! call overwrites r0 to r5.
 
 use crate::bpf::insn::Reg;
-use crate::bpf::mir::{Base, Block, Function, INSERTED, Inst, Placed, R, Role, Val};
+use crate::bpf::mir::{Base, Block, Function, INSERTED, Inst, PlacedInst, R, Role, Val};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks `allocated` against the code that it was made from. The error says which rule is broken where.
@@ -131,7 +131,7 @@ impl State {
     }
 
     /// Rule 1: a selected instruction that is not there.
-    fn missing(&mut self, placed: &Placed, errors: &mut Vec<String>) {
+    fn missing(&mut self, placed: &PlacedInst, errors: &mut Vec<String>) {
         match placed.inst.copy() {
             Some((dst, src)) => self.rename(dst, src),
             None => errors.push(format!("rule 1: {:?} is missing", placed.inst)),
@@ -215,6 +215,7 @@ fn operands(inst: &Inst) -> Vec<(R, Role)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::helper::Helper;
     use crate::bpf::insn::{Alu, Width};
     use crate::bpf::mir::{Callee, End, Slot};
     use crate::ir::{SlotId, VReg};
@@ -225,7 +226,7 @@ mod tests {
     const R6: R = R::Phys(Reg(6));
 
     fn function(insts: Vec<Inst>) -> Function {
-        let place = |(at, inst)| Placed { inst, span: Span::default(), origin: at as u32 };
+        let place = |(at, inst)| PlacedInst { inst, span: Span::default(), origin: at as u32 };
         let insts = insts.into_iter().enumerate().map(place).collect();
         let slots = vec![Slot { size: 8, align: 8 }];
         let block = Block { insts, end: End::Exit, span: Span::default() };
@@ -236,7 +237,7 @@ mod tests {
         Inst::Mov { wide: true, dst, src: Val::R(src) }
     }
 
-    const CALL: Inst = Inst::Call { callee: Callee::Helper(5), args: 0 };
+    const CALL: Inst = Inst::Call { callee: Callee::Helper(Helper::KtimeGetNs), args: 0 };
 
     /// `v0 = r1; call; r0 = v0; exit` with `v0` in the given register.
     fn context_returned(reg: R) -> (Function, Function) {
@@ -261,7 +262,7 @@ mod tests {
         let (selected, mut allocated) = context_returned(R6);
         let slot = Base::Slot(SlotId(0));
         let load = Inst::Load { width: Width::B64, dst: R6, base: slot, offset: 0 };
-        let load = Placed { inst: load, span: Span::default(), origin: INSERTED };
+        let load = PlacedInst { inst: load, span: Span::default(), origin: INSERTED };
         allocated.blocks[0].insts.insert(2, load);
         assert!(check(&selected, &allocated).unwrap_err().contains("rule 3"));
         let (selected, mut allocated) = context_returned(R6);

@@ -89,7 +89,7 @@ impl Conflicts {
         }
         let mentions: Vec<Vec<u32>> = function.blocks.iter().map(block_mentions).collect();
         let (mut before, after) = (before(function, &mentions, count), after(function, &mentions, count));
-        let mut last = Last { at: vec![0; count], clock: 0 };
+        let mut last = LastUse { at: vec![0; count], clock: 0 };
         for (at, mentions) in mentions.iter().enumerate() {
             let mut behind = Bits::new(count);
             after.at_end(at).for_each(|slot| behind.insert(slot));
@@ -129,12 +129,12 @@ impl Conflicts {
         self.of[b].insert(a);
     }
 
-    /// Those in use at the start, and at each first mention, are in each other's way. `before` are those mentioned before the block,
+    /// Slots that are live at the start, and at each first mention, conflict. `before` are the slots mentioned before the block,
     /// `behind` those after it.
-    fn block(&mut self, mentions: &[u32], before: &mut Bits, behind: &Bits, last: &mut Last) {
+    fn block(&mut self, mentions: &[u32], before: &mut Bits, behind: &Bits, last: &mut LastUse) {
         let start = last.clock;
         last.note(mentions);
-        let is_behind = |slot: usize, last: &Last, now: u32| behind.contains(slot) || last.at[slot] > now;
+        let is_behind = |slot: usize, last: &LastUse, now: u32| behind.contains(slot) || last.at[slot] > now;
         let mut used = Bits::new(self.of.len());
         before.iter().filter(|slot| is_behind(*slot, last, start)).for_each(|slot| used.insert(slot));
         for slot in used.iter() {
@@ -154,13 +154,13 @@ impl Conflicts {
 }
 
 /// When each slot is mentioned for the last time.
-struct Last {
+struct LastUse {
     /// By slot: a time; those of blocks follow each other.
     at: Vec<u32>,
     clock: u32,
 }
 
-impl Last {
+impl LastUse {
     /// Takes note of the mentions of a block, which begin now.
     fn note(&mut self, mentions: &[u32]) {
         for slot in mentions {

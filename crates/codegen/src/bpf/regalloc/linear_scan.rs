@@ -3,7 +3,7 @@
 //!
 //! If none is free, whoever is cheapest to keep on the stack goes there.
 
-use super::liveness::{Range, Ranges, Wanted};
+use super::liveness::{Liveness, Range, Ranges};
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Function, R};
 use crate::dataflow::Lists;
@@ -15,7 +15,7 @@ const ORDER: [Reg; 10] = [Reg(1), Reg(2), Reg(3), Reg(4), Reg(5), Reg(0), Reg(6)
 /// Where virtual registers live.
 pub struct Assignment {
     regs: Vec<Option<Reg>>,
-    /// Those that must go to the stack; the others' registers mean nothing then.
+    /// Registers that must be spilled; if there are any, the others' assignments are void.
     pub spilled: Vec<VReg>,
 }
 
@@ -27,7 +27,7 @@ impl Assignment {
 }
 
 /// Assigns what can be. Registers from number `short_lived` on are spill code's and stay in registers.
-pub fn assign(function: &Function, wanted: &Wanted, short_lived: u32) -> Assignment {
+pub fn assign(function: &Function, wanted: &Liveness, short_lived: u32) -> Assignment {
     let ranges = Ranges::of(function, wanted);
     // By position: the registers that come to life there.
     let start = |reg| ranges.get(R::Virt(reg)).first().map(|range| range.start);
@@ -65,11 +65,11 @@ fn hints(function: &Function) -> Lists<R> {
     Lists::of(&hints, function.vregs as usize)
 }
 
-/// Who occupies a machine register; `None`: the machine itself.
+/// The virtual register in a machine register; `None`: the machine itself.
 type Owner = Option<VReg>;
 
 /// A range in which a machine register is occupied by a virtual one.
-struct Busy {
+struct OccupiedRange {
     range: Range,
     owner: VReg,
 }
@@ -78,7 +78,7 @@ struct Busy {
 struct Lane<'a> {
     /// By the machine itself, from the place on that the scan has come to.
     fixed: &'a [Range],
-    busy: Vec<Busy>,
+    busy: Vec<OccupiedRange>,
     /// How many of `busy` lie before that place.
     passed: usize,
 }
@@ -121,7 +121,7 @@ impl<'a> Lane<'a> {
         for range in ranges {
             // Mostly behind all others.
             let before = self.busy.iter().rposition(|other| other.range.start < range.start);
-            self.busy.insert(before.map_or(0, |at| at + 1), Busy { range: range.clone(), owner });
+            self.busy.insert(before.map_or(0, |at| at + 1), OccupiedRange { range: range.clone(), owner });
         }
     }
 
@@ -131,7 +131,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Of a list in ascending order, what lies in a range.
+/// The part of an ascending list that is in a range.
 fn overlapping<'l, T>(list: &'l [T], range: &Range, of: impl Fn(&T) -> &Range) -> &'l [T] {
     // The first one mostly lies behind it, or in it.
     let from = match list.first() {

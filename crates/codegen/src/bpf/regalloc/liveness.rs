@@ -1,4 +1,4 @@
-//! Where each register holds a value that is still wanted.
+//! Live ranges of registers.
 //!
 //! Instruction i reads at position 2i and writes at 2i + 1, ends of blocks included; a range is half-open. So a source
 //! that is read for the last time and the target of the same instruction may share a machine register.
@@ -28,16 +28,16 @@ fn index(reg: R) -> usize {
     }
 }
 
-/// The registers that are wanted at the edges of blocks.
-pub struct Wanted(Live);
+/// The registers that are live at the edges of blocks.
+pub struct Liveness(Live);
 
-impl Wanted {
-    /// Looks at the code.
-    pub fn of(function: &Function) -> Wanted {
-        Wanted(live(function))
+impl Liveness {
+    /// Computes it from the code.
+    pub fn of(function: &Function) -> Liveness {
+        Liveness(live(function))
     }
 
-    /// Takes note that these have left the code, and that nothing else reaches from one block to another since.
+    /// Removes spilled registers; the code that replaced them is live within blocks only.
     pub fn forget(&mut self, spilled: &[VReg]) {
         // Few of many.
         let mut numbers: Vec<usize> = spilled.iter().map(|reg| index(R::Virt(*reg))).collect();
@@ -77,7 +77,7 @@ fn loop_depths(function: &Function) -> Vec<u32> {
 
 impl Ranges {
     /// Computes all of them.
-    pub fn of(function: &Function, Wanted(live): &Wanted) -> Ranges {
+    pub fn of(function: &Function, Liveness(live): &Liveness) -> Ranges {
         let len = PHYS + function.vregs as usize;
         let insts: usize = function.blocks.iter().map(|block| block.insts.len() + 1).sum();
         let mut walk = Walk::new(len, insts);
@@ -126,12 +126,12 @@ impl Ranges {
 struct Walk {
     /// Registers and their ranges, the last first.
     ranges: Vec<(u32, Range)>,
-    regs: Vec<Met>,
+    regs: Vec<RangeBuilder>,
 }
 
-/// What is known of a register so far.
+/// The state of a register during the walk.
 #[derive(Clone)]
-struct Met {
+struct RangeBuilder {
     /// Index of its first range, or [`NONE`].
     first: u32,
     /// End of the range that is open at the current position, or [`NONE`].
@@ -143,11 +143,11 @@ const NONE: u32 = u32::MAX;
 
 impl Walk {
     fn new(len: usize, insts: usize) -> Walk {
-        let regs = vec![Met { first: NONE, end: NONE, weight: 0.0 }; len];
+        let regs = vec![RangeBuilder { first: NONE, end: NONE, weight: 0.0 }; len];
         Walk { ranges: Vec::with_capacity(insts), regs }
     }
 
-    /// Writes first, then reads: we come from behind.
+    /// Writes first, then reads: the walk is backwards.
     fn step(&mut self, at: u32, weight: f32, operands: &[(usize, Role)]) {
         for &(reg, role) in operands {
             if role.writes() {

@@ -1,7 +1,7 @@
-//! Gives each virtual register a machine register or a place on the stack, and each stack slot its place.
+//! Gives each virtual register a machine register or a stack slot, and each stack slot its offset.
 //!
 //! ```text
-//! selected code -> live ranges -> linear scan -> (spill code, and again) -> superfluous moves out -> frame
+//! selected code -> live ranges -> linear scan -> (spill code, and again) -> superfluous moves removed -> frame
 //! ```
 //!
 //! A register that gets none is kept on the stack and loaded into a short-lived one around each use. [`check`] follows
@@ -20,7 +20,7 @@ pub use frame::{Frame, MAX_STACK};
 
 use crate::bpf::mir::{Function, R};
 use linear_scan::Assignment;
-use liveness::Wanted;
+use liveness::Liveness;
 
 /// A function whose registers are all machine registers.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub fn allocate(selected: Function) -> Allocated {
     let original = selected.clone();
     let mut conflicts = frame::Conflicts::of(&selected);
     let vregs = selected.vregs;
-    let mut wanted = Wanted::of(&selected);
+    let mut wanted = Liveness::of(&selected);
     let mut function = selected;
     let assignment = loop {
         let assignment = linear_scan::assign(&function, &wanted, vregs);

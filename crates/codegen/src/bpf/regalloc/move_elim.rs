@@ -2,7 +2,7 @@
 //! registers whose value is still in a register.
 
 use crate::bpf::insn::{Reg, Width};
-use crate::bpf::mir::{Base, Function, INSERTED, Inst, Placed, R, Val};
+use crate::bpf::mir::{Base, Function, INSERTED, Inst, PlacedInst, R, Val};
 use crate::ir::SlotId;
 
 /// See the module. What registers hold is known from a block's only predecessor, if that lies before it.
@@ -66,7 +66,7 @@ impl Values {
     }
 
     /// False if the instruction is superfluous.
-    fn step(&mut self, placed: &mut Placed, spills_from: usize) -> bool {
+    fn step(&mut self, placed: &mut PlacedInst, spills_from: usize) -> bool {
         let spill = |slot: SlotId| {
             let number = (slot.0 as usize).checked_sub(spills_from);
             number.filter(|_| placed.origin == INSERTED)
@@ -94,7 +94,7 @@ impl Values {
     }
 
     /// A load from the stack becomes a move if some register still holds the value.
-    fn reload(&mut self, placed: &mut Placed, spill: usize, dst: Reg) -> bool {
+    fn reload(&mut self, placed: &mut PlacedInst, spill: usize, dst: Reg) -> bool {
         let Some(name) = self.spilled[spill] else {
             self.regs[dst.0 as usize] = None;
             self.spilled[spill] = Some(self.name(dst));

@@ -1,8 +1,9 @@
 //! Random functions: what the IR computes and what the allocated machine code computes are the same.
 //!
-//! Two small machines, one for each level. Calls are to imagined helpers (100 plus the number of arguments) that
+//! Two small machines, one for each level. Calls are to one helper for each number of arguments; here they
 //! mix their arguments and leave rubbish in the registers that a call may overwrite.
 
+use crate::bpf::helper::Helper;
 use crate::bpf::insn::{Atomic, Insn, Reg, Src};
 use crate::bpf::link;
 use crate::ir::*;
@@ -28,6 +29,16 @@ impl Random {
         from[self.below(from.len())]
     }
 }
+
+/// By number of arguments.
+const BY_ARGS: [Helper; 6] = [
+    Helper::KtimeGetNs,
+    Helper::SendSignal,
+    Helper::GetCurrentComm,
+    Helper::GetStackid,
+    Helper::GetStack,
+    Helper::Snprintf,
+];
 
 const BINS: [Bin; 9] =
     [Bin::Add, Bin::Sub, Bin::Mul, Bin::And, Bin::Or, Bin::Xor, Bin::Shl, Bin::Shr, Bin::Sar];
@@ -117,10 +128,10 @@ fn read_all(func: &mut Func, shape: &Shape, ops: &mut Vec<Op>, value: Operand) -
     for slot in 0..2 * shape.slots {
         let (dst, base, offset) = (func.vreg(), VReg(shape.values + slot / 2), 8 * (slot % 2) as i16);
         ops.push(Op::Load { dst, base, offset, width: Width::B64, signed: false });
-        ops.push(Op::Call { dst: Some(sum), helper: 102, args: vec![sum.into(), dst.into()] });
+        ops.push(Op::Call { dst: Some(sum), helper: BY_ARGS[2], args: vec![sum.into(), dst.into()] });
     }
     for value in (0..shape.values).map(VReg) {
-        ops.push(Op::Call { dst: Some(sum), helper: 102, args: vec![sum.into(), value.into()] });
+        ops.push(Op::Call { dst: Some(sum), helper: BY_ARGS[2], args: vec![sum.into(), value.into()] });
     }
     sum
 }
@@ -168,7 +179,7 @@ fn op(shape: &Shape, random: &mut Random) -> Op {
     let signed = random.below(2) == 0;
     match random.below(13) {
         0 => Op::Mov { dst, src: lhs },
-        12 => Op::Apart { dst, src },
+        12 => Op::Opaque { dst, src },
         1..4 => Op::Bin { op: random.pick(&BINS), dst, lhs, rhs },
         4 => Op::Neg { dst, src },
         5 => Op::Extend { dst, src, width, signed },
@@ -184,7 +195,7 @@ fn op(shape: &Shape, random: &mut Random) -> Op {
         10 => Op::CmpXchg { dst, base, offset, width: wide, expected: src, new: value(shape, random) },
         _ => {
             let args: Vec<_> = (0..random.below(6)).map(|_| operand(shape, random)).collect();
-            Op::Call { dst: signed.then_some(dst), helper: 100 + args.len() as u32, args }
+            Op::Call { dst: signed.then_some(dst), helper: BY_ARGS[args.len()], args }
         }
     }
 }
@@ -312,7 +323,7 @@ fn step_ir(op: &Op, regs: &mut [u64], memory: &mut Memory, params: [u64; 2]) {
         Op::Param { index, .. } => params[index as usize],
         Op::Mov { src, .. } => get(src),
         Op::Bin { op, lhs, rhs, .. } => bin(op, get(lhs), get(rhs)),
-        Op::Apart { src, .. } => get(src.into()),
+        Op::Opaque { src, .. } => get(src.into()),
         Op::Neg { src, .. } => get(src.into()).wrapping_neg(),
         Op::Extend { src, width, signed: true, .. } => sign_extend(get(src.into()), width),
         Op::Extend { src, width, .. } => truncate(get(src.into()), width),
@@ -389,7 +400,8 @@ fn run_code(insns: &[Insn], params: [u64; 2]) -> u64 {
                 }
             }
             Insn::Call { imm, .. } => {
-                regs[0] = helper(regs[1..=imm as usize - 100].iter().copied());
+                let args = Helper::by_number(imm as u32).expect("one of `BY_ARGS`").args();
+                regs[0] = helper(regs[1..=args.into()].iter().copied());
                 regs[1..=5].fill(RUBBISH);
             }
             Insn::Exit => return regs[0],

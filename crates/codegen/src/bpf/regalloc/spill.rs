@@ -1,7 +1,7 @@
 //! Keeps registers on the stack: loads before each reading instruction, stores behind each writing one.
 
 use crate::bpf::insn::Width;
-use crate::bpf::mir::{Base, Block, End, Function, INSERTED, Inst, Placed, R, Role, Slot};
+use crate::bpf::mir::{Base, Block, End, Function, INSERTED, Inst, PlacedInst, R, Role, Slot};
 use crate::ir::{SlotId, VReg};
 use lang::Span;
 
@@ -25,7 +25,7 @@ struct Spiller<'a> {
 }
 
 /// A spilled register in an instruction: its slot, its short-lived register, and how it is used.
-struct Stand {
+struct Reload {
     reg: VReg,
     slot: SlotId,
     temp: R,
@@ -50,13 +50,13 @@ impl Spiller<'_> {
         block.insts = out;
     }
 
-    fn replace(&mut self, stands: &mut Vec<Stand>, reg: &mut R, role: Role) {
+    fn replace(&mut self, stands: &mut Vec<Reload>, reg: &mut R, role: Role) {
         let R::Virt(virt) = *reg else { return };
         let Some(slot) = self.slots.get(virt.0 as usize).copied().flatten() else { return };
         let known = stands.iter().position(|stand| stand.reg == virt);
         let at = known.unwrap_or_else(|| {
             let temp = R::Virt(self.function.vreg());
-            stands.push(Stand { reg: virt, slot, temp, reads: false, writes: false });
+            stands.push(Reload { reg: virt, slot, temp, reads: false, writes: false });
             stands.len() - 1
         });
         stands[at].reads |= role.reads();
@@ -65,16 +65,16 @@ impl Spiller<'_> {
     }
 }
 
-impl Stand {
-    fn load(&self, span: Span) -> Placed {
+impl Reload {
+    fn load(&self, span: Span) -> PlacedInst {
         let base = Base::Slot(self.slot);
         let inst = Inst::Load { width: Width::B64, dst: self.temp, base, offset: 0 };
-        Placed { inst, span, origin: INSERTED }
+        PlacedInst { inst, span, origin: INSERTED }
     }
 
-    fn store(&self, span: Span) -> Placed {
+    fn store(&self, span: Span) -> PlacedInst {
         let base = Base::Slot(self.slot);
         let inst = Inst::Store { width: Width::B64, base, offset: 0, src: self.temp };
-        Placed { inst, span, origin: INSERTED }
+        PlacedInst { inst, span, origin: INSERTED }
     }
 }

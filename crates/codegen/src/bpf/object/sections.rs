@@ -1,0 +1,37 @@
+//! Sections of code, and where functions are located in them.
+
+use crate::bpf::code::{Assembly, Code};
+use rustc_hash::FxHashMap;
+
+/// Section of callbacks; libbpf appends them to the programs that refer to them.
+pub(super) const TEXT: &str = ".text";
+
+/// Which functions lie in which section, and where.
+pub(super) struct Sections {
+    /// Name, and indices of functions; in the order of the file.
+    pub list: Vec<(String, Vec<usize>)>,
+    /// By function: offset in its section, in bytes.
+    pub offsets: Vec<u64>,
+}
+
+impl Sections {
+    pub fn of(assembly: &Assembly) -> Sections {
+        let mut sections = Sections { list: Vec::new(), offsets: Vec::new() };
+        let mut known: FxHashMap<&str, (usize, u64)> = FxHashMap::default();
+        for (at, code) in assembly.codes.iter().enumerate() {
+            let name = section(code);
+            let (index, end) = known.entry(name).or_insert_with(|| {
+                sections.list.push((name.to_owned(), Vec::new()));
+                (sections.list.len() - 1, 0)
+            });
+            sections.list[*index].1.push(at);
+            sections.offsets.push(*end);
+            *end += u64::from(code.size());
+        }
+        sections
+    }
+}
+
+pub(super) fn section(code: &Code) -> &str {
+    code.section.as_deref().unwrap_or(TEXT)
+}
