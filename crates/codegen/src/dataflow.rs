@@ -1,5 +1,5 @@
-//! Sets of small numbers, and what of them is still wanted at each edge of a control flow graph. The IR's registers, the
-//! machine's and stack slots are all followed with these.
+//! Bit sets of small numbers, and their liveness at each edge of a control flow graph. Used for registers of the IR,
+//! machine registers and stack slots.
 
 use smallvec::{SmallVec, smallvec};
 

@@ -1,6 +1,6 @@
 //! Machine code before registers are assigned: BPF instructions over virtual registers, in basic blocks.
 //!
-//! Machine registers appear only where the machine demands them: r1 at entry, r1 to r5 before a call, r0 behind it, r0
+//! Machine registers appear only where the machine demands them: r1 at entry, r1 to r5 before a call, r0 after it, r0
 //! at compare-exchange and exit. None of them is live from one block to the next, save into [`Function::ENTRY`].
 
 use super::helper::Helper;

@@ -1,16 +1,16 @@
 //! Forbids preemption in programs whose stack is per-CPU.
 //!
-//! Since Linux 6.13 programs of the kprobe type with 64 bytes of stack or more have that stack in a place of their own on
-//! each CPU, as the kernel takes it that no other run of the program comes in between on that CPU. At functions of
-//! processes that is wrong: there a program is preempted as its thread is, and the next thread's run writes over the stack, up to
-//! addresses in the kernel that were kept there. So such a program forbids preemption as long as it runs:
+//! Since Linux 6.13 programs of the kprobe type with 64 bytes of stack or more use a
+//! per-CPU stack: the kernel assumes that no other run of the program interrupts it on that CPU. A uprobe program breaks
+//! this assumption, because it is preempted together with its thread. The next run then overwrites the stack, kernel
+//! addresses included. Such a program therefore forbids preemption while it runs:
 //!
 //! ```text
-//! r9 = r1; call bpf_preempt_disable; r1 = r9      before all else: nothing lies on the stack yet
+//! r9 = r1; call bpf_preempt_disable; r1 = r9      first: the stack is still empty
 //! r9 = r0; call bpf_preempt_enable; r0 = r9; exit
 //! ```
 //!
-//! Other programs are skipped by the kernel where one of theirs is under way.
+//! Other program types need no such code: the kernel skips a run while the program already runs on that CPU.
 
 use super::insn::Reg;
 use super::mir::Kfunc;

@@ -1,16 +1,15 @@
-//! Which values are tested in a copy, apart from themselves.
+//! Finds the values that are tested in an opaque copy instead of directly.
 //!
-//! The kernel's verifier learns from each branch what it says of a value, and follows each way with that. If the value is
-//! tested again, what it has learnt decides the test, and from then on it follows the rest of the program once for each
-//! outcome: a body with 20 such values has a million ways. The same holds for a value that is one constant on one way and
-//! another one on another. Of a copy that it takes for some other value it knows and learns nothing, so that ways that have
-//! met stay together.
+//! At each branch the verifier narrows the tested value on both paths. A second test of the value is then decided by the
+//! first, and the verifier follows the rest of the program once for each outcome: 20 such values make a million paths.
+//! The same holds for a value that is a different constant on each path. An opaque copy is a separate value to the
+//! verifier. Nothing is narrowed, and paths that have joined stay joined.
 //!
 //! ```text
 //! branch v0 == 0, b1, b2            r2 = fp; r2 -= fp; r2 ^= r1; if r2 == 0 goto b1
 //! ```
 //!
-//! Left alone are values that the verifier must know: addresses, what becomes part of one or a size, and what counts rounds.
+//! Exempt are values that the verifier must track: addresses, their offsets, sizes, and loop counts.
 
 use super::helper::Helper;
 use crate::dataflow::Bits;

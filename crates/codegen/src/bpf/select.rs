@@ -1,14 +1,14 @@
 //! Chooses BPF instructions for IR, over virtual registers.
 //!
 //! A register with a single definition that is an address or a constant is not held in a machine register: its value is
-//! said again at each use, where it mostly disappears into an addressing mode or an immediate.
+//! rematerialised at each use, where it is mostly folded into an addressing mode or an immediate.
 //!
 //! ```text
 //! v1 = slot s0; store.64 [v1 + 0], 1; v2 = call map_lookup_elem(v0, v1)
 //! v9 = 1; *(u64 *)(s0) = v9; r1 = map; r2 = &s0; call #1; v2 = r0
 //! ```
 //!
-//! Not here: which machine register or stack place anything gets (`regalloc`).
+//! Not here: assignment of machine registers and stack slots (`regalloc`).
 
 use super::insn::{Alu, Atomic, Cmp, Reg, Width};
 use super::mir::Kfunc;

@@ -1,5 +1,5 @@
-//! Writes a function block by block: hands out registers and blocks, and tidies up at the end (unreachable blocks go,
-//! cold ones move behind the others).
+//! Writes a function block by block: allocates registers and blocks. At the end it removes unreachable blocks
+//! and moves cold ones after the others.
 //!
 //! ```text
 //! let ctx = b.ctx();

@@ -1,4 +1,4 @@
-//! Replaces what operations read and where blocks go, for passes that rewrite functions.
+//! Replaces operands of operations and targets of terminators, for passes that rewrite functions.
 
 use super::{BlockId, Op, Operand, Term, VReg};
 

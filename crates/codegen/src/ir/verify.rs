@@ -1,9 +1,9 @@
-//! Says what is wrong with a module, in our own terms and before the kernel does. Runs after each pass in debug builds.
+//! Verifies a module in terms of the IR, before the kernel's verifier reads its code. Runs after each pass in debug builds.
 //!
 //! The rules:
 //!
 //! 1. Every block, register, slot, map, function and data byte that is named exists.
-//! 2. `ctx` stands only in the entry block of a program, `param` only in that of a callback that has it.
+//! 2. `ctx` occurs only in the entry block of a program, `param` only in that of a callback that has it.
 //! 3. A register is written on every path before it is read.
 //! 4. A call has at most 5 arguments.
 //! 5. Every block is reached from the entry, and nothing jumps to the entry.

@@ -1,4 +1,4 @@
-//! What an operation reads and writes, in one place for all passes.
+//! Uses and definitions of each operation, in one place for all passes.
 
 use super::{BlockId, Func, Op, Operand, Term, VReg};
 

@@ -1,4 +1,4 @@
-//! Where arguments lie when a function is entered, and what `pt_regs` calls its registers.
+//! Locations of arguments when a function is entered, and the fields of `pt_regs` for its registers.
 //!
 //! ```text
 //! cudaLaunchKernel(func, dim3 grid, dim3 block, args, shmem, stream), x86-64:

@@ -1,10 +1,10 @@
 //! The state of lowering one side of one program, and its prologue: values that the body needs throughout (cookie,
-//! thread, scratch cell ...) are made once, when the first user turns up, in the earliest stage that needs them.
+//! thread, scratch cell ...) are computed once, in the earliest stage that uses them.
 //!
 //! ```text
 //! guard:      pid filter, exit test
 //! predicate:  what it needs, then its test
-//! body:       what it needs besides, the statements
+//! body:       what else it needs, the statements
 //! ```
 //!
 //! Inside a callback of `bpf_loop` the same values are read from the frame, a stack slot of the program whose address

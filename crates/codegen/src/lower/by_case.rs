@@ -1,4 +1,4 @@
-//! Values that depend on the site that was hit: see `merge`. Constants lie in a table, the others behind branches.
+//! Values that depend on the site that was hit: see `merge`. Constants are in a table, other values after branches.
 //!
 //! ```text
 //! by case { 0, 2: a, 1: b }     branch (0b101 >> case) & 1 == 0, b2, b1;  b1: v = a;  b2: v = b

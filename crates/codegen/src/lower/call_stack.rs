@@ -1,16 +1,16 @@
-//! The thread's stack of traced calls: which of them the call in hand lies in, `call_depth`, `parent_func`.
+//! The thread's stack of traced calls: the calls that enclose the current one, `call_depth`, `parent_func`.
 //!
 //! ```text
 //! { u32 calls, found; { u64 sp, start_ns; u32 seen, func; } call[128]; }     one for each thread, outermost call first
 //! ```
 //!
-//! A call lies in those whose stack pointer lies above its own. So the stack pointers fall from call to call, and what
-//! does not lie above the call in hand has ended, whether we saw its return or not (`longjmp`, a return that the kernel
-//! left out): it is dropped at the next entry, and with the return of a call around it.
+//! A call is enclosed by the calls whose stack pointer is above its own, so stack pointers fall from call to call. An entry
+//! that is not above the current call has ended, whether its return was seen or not (`longjmp`, a return that the kernel
+//! skipped). It is removed at the next entry, or with the return of an enclosing call.
 //!
-//! Several programs may run at one call: the first one enters it, the others find it entered by its stack pointer and
-//! function, and use its start. Each has a bit in `seen`: who finds his own bit was here before, at a call that never
-//! returned. Nobody else writes a thread's stack.
+//! Several programs may run at one call. The first one pushes it; the others find it by its stack pointer and function, and
+//! use its start. Each program has a bit in `seen`. A program that finds its bit set ran before, at a call that never
+//! returned. Only the thread itself writes its stack.
 //!
 //! What is no tracked call itself, a system call say, looks at the stack and leaves it as it is.
 //!

@@ -1,4 +1,4 @@
-//! Counts what goes wrong: one number for each kind and place in the script.
+//! Loss counters: one number per kind of failure and position in the script.
 
 use super::body::Body;
 use super::module::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_PERCPU_ARRAY, Cx, index_at};

@@ -1,7 +1,7 @@
-//! Return probes that see the call: what the body uses of its entry is saved there and found again at the return.
+//! Pairs a call's entry with its return: values that the body uses of the entry are saved there and loaded at the return.
 //!
-//! With sessions one program runs on both sides and has 8 bytes per call. One value lives there. More live in a cell of an
-//! array; the 8 bytes say which, and repeat the mark by which the cell is owned. Without sessions there are two programs
+//! With sessions one program runs on both sides and has 8 bytes per call. One value fits there. Several are in a cell of an
+//! array; the 8 bytes hold its index and the mark of its owner. Without sessions there are two programs
 //! and a hash keyed by thread, stack pointer and function. The stack pointer, not a depth counter, tells nested calls
 //! apart: it stays right after a longjmp or a missed return; the function tells tail calls apart, which share a stack
 //! pointer.
@@ -9,7 +9,7 @@
 //! Conditions of the predicate that need the entry alone are tested there: if one fails, nothing is saved, and a session's
 //! return is not even trapped.
 //!
-//! Not here: where arguments lie (`abi`). `Entered` minus `Returned` are the unpaired calls.
+//! Not here: locations of arguments (`abi`). `Entered` minus `Returned` are the unpaired calls.
 
 use super::abi;
 use super::body::Body;

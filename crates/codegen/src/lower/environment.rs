@@ -1,4 +1,4 @@
-//! Numbers that the kernel or the tracer knows: CPUs, clocks, the pids of another namespace.
+//! Values of the kernel or the tracer: CPUs, clocks, the pids of another namespace.
 
 use super::body::Body;
 use super::prologue::Pro;

@@ -1,5 +1,5 @@
 //! Records for the reader: written straight into the ring buffer if they have a fixed size, else built in memory and
-//! sent with the length they have. One that finds no room is counted.
+//! sent with their actual length. A record that does not fit is counted.
 
 use super::body::Body;
 use super::module::{Cx, index_at};

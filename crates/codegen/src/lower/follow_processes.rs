@@ -1,7 +1,7 @@
-//! Programs that keep the set of traced processes: a child of a traced process is traced, and counts its threads; with its last
-//! thread it goes. The main thread may end before others do.
+//! Programs that keep the set of traced processes: a child of a traced process is traced, and counts its threads; it is
+//! removed with its last thread. The main thread may end before others do.
 //!
-//! The kernel names a new task by its pid in the initial pid namespace, and the child's own helpers cannot be asked yet. So a
+//! The kernel names a new task by its pid in the initial pid namespace, and helpers return nothing about the child yet. So a
 //! tracer in another namespace has two kinds of keys, see [`manifest::PIDS_MAP`].
 
 use super::module::Cx;

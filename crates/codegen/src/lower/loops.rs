@@ -1,8 +1,8 @@
-//! Loops. Short ranges with known ends stay in the program; others become callbacks of `bpf_loop`. Kernels without it go
-//! over an array of as many empty cells as a loop may have rounds. Map loops are callbacks of `bpf_for_each_map_elem`.
+//! Loops. Short ranges with known ends stay in the program; others become callbacks of `bpf_loop`. Kernels without it iterate
+//! over an array with one empty cell per possible round. Map loops are callbacks of `bpf_for_each_map_elem`.
 //!
-//! A callback sees the body's variables in scratch memory, by way of the frame. It returns 1 to stop; `return` and `exit` inside say so in the
-//! frame as well.
+//! A callback sees the body's variables in scratch memory, by way of the frame. It returns 1 to stop; `return` and `exit`
+//! inside also set a word of the frame.
 
 use super::body::{Body, FRAME_LEFT, Fun};
 use super::loop_shape::{is_loop, may_leave, short_range};

@@ -1,5 +1,5 @@
-//! Maps of the script: how each is stored, and reads and writes of plain values. A missing key reads as zero; a key for
-//! which there is no room is counted.
+//! Maps of the script: their storage, and reads and writes of plain values. A missing key reads as zero; an
+//! insertion into a full map is counted.
 
 use super::body::Body;
 use super::module::{

@@ -9,9 +9,9 @@
 //! b2:  return 0
 //! ```
 //!
-//! A probe becomes one program, or two where the kernel has no sessions (`pair`). What goes wrong at run time is counted
-//! (`counters`), never silent. Every body but END's first asks the control cell whether the end has come: by `exit()`, or
-//! because the runtime leaves before the kernel has taken the probes away.
+//! A probe becomes one program, or two where the kernel has no sessions (`entry_return`). What goes wrong at run time is counted
+//! (`counters`), never silent. Every body but END's first tests the control cell first. It is set by `exit()`, and by
+//! the runtime when it leaves before the kernel has removed the probes.
 //!
 //! Not here: better code (`opt`), machine registers, bytes.
 

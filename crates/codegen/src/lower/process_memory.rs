@@ -1,4 +1,4 @@
-//! Reads of the traced process: arguments, results, registers, memory. What cannot be read is 0, and counted.
+//! Reads of the traced process: arguments, results, registers, memory. A failed read yields 0 and is counted.
 
 use super::abi::{self, Piece, Pointer};
 use super::body::Body;

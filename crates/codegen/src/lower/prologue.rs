@@ -1,4 +1,4 @@
-//! Values that a body needs throughout, and where they are.
+//! Values that a body computes once in its prologue, and their locations.
 
 use crate::ir::VReg;
 use lang::hir::{self, Expr};

@@ -9,7 +9,7 @@
 //! code); else the frame pointer is believed. A return address that a return probe has replaced is taken from the kernel's
 //! list of them. The walked addresses are kept in a hash by a number made of them, so that a stack is 8 bytes in a key.
 //!
-//! The state lies in scratch memory, of whose values the verifier knows nothing: it looks at one round only. Whatever
+//! The state is in scratch memory, whose values the verifier does not track: it follows one round only. Whatever
 //! tells one walk from another is in the state, too, so that one callback goes the rounds of all walks of a module.
 //!
 //! Not here: what the tables say (`wire::unwind`), how they get there.

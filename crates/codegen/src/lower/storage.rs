@@ -1,8 +1,8 @@
 //! Memory of a body: stack slots for small temporaries, a cell of the scratch map for the rest, and the frame that
-//! callbacks see. Temporaries live until the end of their statement; then their place is used again.
+//! callbacks see. Temporaries live until the end of their statement; then their memory is reused.
 //!
 //! A body may be preempted and another run on the same CPU, so scratch memory is never a bare per-CPU buffer: it is a
-//! cell of a shared array, claimed by compare-exchange and given back on every way out.
+//! cell of a shared array, claimed by compare-exchange and released on every exit path.
 
 use super::body::Body;
 use super::module::{BPF_MAP_TYPE_ARRAY, Cx};

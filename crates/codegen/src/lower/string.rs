@@ -1,6 +1,6 @@
 //! Strings: read from the traced process, compared, searched, and written at the end of records.
 //!
-//! In memory a string is zero-filled behind its NUL, so equal strings are equal bytes. In a record it is as long as it is.
+//! In memory a string is zero-filled after its NUL, so equal strings are equal bytes. In a record it has its actual length.
 
 use super::abi::Piece;
 use super::body::Body;

@@ -1,4 +1,4 @@
-//! Questions to the statements and expressions of the checked program.
+//! Predicates on statements and expressions of the checked program.
 
 use lang::hir::visit::{direct, inner};
 pub use lang::hir::visit::{visit_expr as each, visit_probe as each_of};

@@ -11,7 +11,7 @@
 //! all three                        @ = sum(by case { 0, 1: args.bytesize, 2: args.WidthInBytes * args.Height })
 //! ```
 //!
-//! A program costs time to compile, to verify and to attach, and memory for its calls under way; telling cases apart costs
+//! A program costs time to compile, to verify and to attach, and memory for its unfinished calls; selecting a case costs
 //! a few instructions. What differs stays as small as its types allow: the rest is compiled once.
 
 mod column;

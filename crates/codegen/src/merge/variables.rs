@@ -1,4 +1,4 @@
-//! Variables of probes that become one. Those that statements set are the same in all; an expression that some probes alone
+//! Variables of probes that become one. Variables set by statements are the same in all; an expression that only some probes
 //! have, such as the size of an array from its descriptor, may have variables of its own.
 
 use super::parts::{Member, made_from_mut, parts_mut};

@@ -1,5 +1,5 @@
-//! Straightens control flow: jumps to jumps, branches whose ways are one, blocks that nothing reaches, and blocks that
-//! only follow one other.
+//! Straightens control flow: jumps to jumps, branches with one target, unreachable blocks, and blocks with a single
+//! predecessor.
 
 use crate::ir::{Block, BlockId, Func, Term, build};
 

@@ -1,6 +1,6 @@
-//! Computes what is constant, and drops operations that change nothing.
+//! Folds operations on constants, and removes operations without effect.
 //!
-//! Division by a constant zero stays away from here: `lower` never writes one.
+//! Division by a constant zero does not occur: `lower` never emits one.
 
 use crate::ir::{Bin, Cmp, Func, Op, Operand, Term, VReg, Width};
 

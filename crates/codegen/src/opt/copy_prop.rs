@@ -1,7 +1,7 @@
-//! Reads the original instead of its copy, and constants instead of registers that hold one.
+//! Replaces uses of a copy by its source, and uses of registers that hold a constant by the constant.
 //!
 //! Within a block, and over the whole function for registers with a single definition that is a constant. Addresses
-//! (`slot`, `map`, `data`) stay: instruction selection says them anew at each use.
+//! (`slot`, `map`, `data`) stay: instruction selection rematerialises them at each use.
 
 use super::const_fold::extend;
 use crate::ir::{Func, Inst, Op, Operand, Term, VReg, build};

@@ -1,4 +1,4 @@
-//! Drops operations whose result nobody reads, and stack slots that nobody names.
+//! Removes operations whose result is dead, and stack slots without uses.
 
 use crate::ir::{AtomicOp, Func, Op, Operand, SlotId, VReg};
 

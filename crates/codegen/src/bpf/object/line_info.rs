@@ -1,4 +1,4 @@
-//! `.BTF.ext`: which function, and which place of the script, each instruction belongs to. The verifier's log quotes it,
+//! `.BTF.ext`: the function and the script position of each instruction. The verifier's log quotes it,
 //! as do `bpftool prog dump` and profilers.
 //!
 //! Source: `struct btf_ext_header`, `bpf_func_info` and `bpf_line_info` of libbpf and `linux/bpf.h`.

@@ -1,6 +1,6 @@
-//! Follows an allocation value by value, knowing nothing of how it was made. The rules:
+//! Checks an allocation value by value, independently of the allocator. The rules:
 //!
-//! 1. Each selected instruction is there, in its order, equal but for registers; only moves may be missing.
+//! 1. Each selected instruction is there, in its order, equal except for registers; only moves may be missing.
 //! 2. What was inserted only moves values between registers and spill slots.
 //! 3. Where the selected code reads a register, the assigned one holds that register's value on every path.
 //! 4. Where the selected code names a machine register, it is that one.

@@ -1,7 +1,7 @@
-//! Lays out the stack frame. Slots that are never in use at the same time share their bytes.
+//! Lays out the stack frame. Slots that are never live at the same time share their bytes.
 //!
-//! A slot is in use between any two of its mentions that control can pass one after the other. A slot whose address goes
-//! anywhere but into the arguments of the next call is in use throughout. A spilled register is in use from where it is stored
+//! A slot is live on every path between two of its mentions. A slot whose address goes
+//! anywhere but into the arguments of the next call is always live. A spilled register is live from where it is stored
 //! to where it is loaded for the last time; it shares with others of its kind alone.
 
 use crate::bpf::insn::Reg;

@@ -1,7 +1,7 @@
-//! Linear scan: registers in the order in which they come to life, each into a machine register that is free over all
+//! Linear scan: registers in the order of their first definition, each in a machine register that is free over all
 //! of its ranges. Moves are hints, so that most of them end up with one register on both sides.
 //!
-//! If none is free, whoever is cheapest to keep on the stack goes there.
+//! If none is free, the register with the lowest spill cost is spilled.
 
 use super::liveness::{Liveness, Range, Ranges};
 use crate::bpf::insn::Reg;

@@ -1,4 +1,4 @@
-//! Removes moves that change nothing: of a register to itself, of a value to where it already is, and loads of spilled
+//! Removes redundant moves: of a register to itself, of a value to where it already is, and loads of spilled
 //! registers whose value is still in a register.
 
 use crate::bpf::insn::{Reg, Width};

@@ -1,4 +1,4 @@
-//! Keeps registers on the stack: loads before each reading instruction, stores behind each writing one.
+//! Spills registers: inserts a load before each use and a store after each definition.
 
 use crate::bpf::insn::Width;
 use crate::bpf::mir::{Base, Block, End, Function, INSERTED, Inst, PlacedInst, R, Role, Slot};
