@@ -5,7 +5,7 @@ use super::place::{Home, Place, chunks_of_both, is_scalar};
 use super::prologue::Pro;
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
-use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};
+use lang::hir::{BinaryOp, Builtin, Expr, ExprKind, Type, VarId, Yields};
 use wire::manifest::CONTROL_START;
 use wire::{CounterKind, layout};
 
@@ -74,10 +74,7 @@ impl Body<'_, '_> {
             }
             ExprKind::Strftime(e) | ExprKind::Lookup(e) => self.scalar(e),
             ExprKind::StrFind { haystack, needle } => self.string_find(haystack, needle).into(),
-            ExprKind::StrSearch { haystack, needle } => self.string_search(haystack, needle).into(),
-            ExprKind::StrLen(text) => self.string_length(text).into(),
-            ExprKind::StrHash(text) => self.string_hash(text).into(),
-            ExprKind::ByteSwap(e) => self.byte_swap(e).into(),
+            ExprKind::Builtin(id, args) => self.builtin(*id, args).into(),
             ExprKind::StackLen { user, limit } => self.stack_length(*user, *limit).into(),
             ExprKind::Member { base, offset } => {
                 let place = self.place(base).plus(*offset);
@@ -109,10 +106,7 @@ impl Body<'_, '_> {
             | ExprKind::RecordBytes { .. }
             | ExprKind::Tuple(_)
             | ExprKind::ReadStr { .. }
-            | ExprKind::ReadBuf { .. }
-            | ExprKind::StrConcat { .. }
-            | ExprKind::StrCase { .. }
-            | ExprKind::Usym(_) => {
+            | ExprKind::ReadBuf { .. } => {
                 unreachable!("not a scalar: {expr:?}")
             }
         }
@@ -304,6 +298,32 @@ impl Body<'_, '_> {
         self.at(expr.span, |body| body.store_aggregate(expr, to));
     }
 
+    /// A built-in function whose value is a scalar.
+    fn builtin(&mut self, id: Builtin, args: &[Expr]) -> VReg {
+        match id {
+            Builtin::StrSearch => self.string_search(&args[0], &args[1]),
+            Builtin::StrLen => self.string_length(&args[0]),
+            Builtin::StrHash => self.string_hash(&args[0]),
+            Builtin::ByteSwap => self.byte_swap(&args[0]),
+            Builtin::StrConcat | Builtin::ToLower | Builtin::ToUpper | Builtin::Usym => {
+                unreachable!("not a scalar: {id:?}")
+            }
+        }
+    }
+
+    /// A built-in function whose value is none.
+    fn store_builtin(&mut self, id: Builtin, args: &[Expr], to: Place, size: u32) {
+        match id {
+            Builtin::StrConcat => self.concat(&args[0], &args[1], to, size),
+            Builtin::ToLower => self.change_case(&args[0], false, to, size),
+            Builtin::ToUpper => self.change_case(&args[0], true, to, size),
+            Builtin::Usym => self.store_usym(&args[0], to),
+            Builtin::StrSearch | Builtin::StrLen | Builtin::StrHash | Builtin::ByteSwap => {
+                unreachable!("a scalar: {id:?}")
+            }
+        }
+    }
+
     fn store_aggregate(&mut self, expr: &Expr, to: Place) {
         let size = self.cx.size(&expr.ty);
         match &expr.kind {
@@ -312,10 +332,8 @@ impl Body<'_, '_> {
             ExprKind::Zero => self.zero(to, size),
             ExprKind::RecordBytes { param, located } => self.record_bytes(*param, *located, &expr.ty, to),
             ExprKind::ReadStr { base, limit } => self.read_string(base, limit.as_deref(), to, size),
-            ExprKind::StrConcat { lhs, rhs } => self.concat(lhs, rhs, to, size),
-            ExprKind::StrCase { text, upper } => self.change_case(text, *upper, to, size),
+            ExprKind::Builtin(id, args) => self.store_builtin(*id, args, to, size),
             ExprKind::ReadBuf { base, len } => self.read_buffer(base, len, to, &expr.ty),
-            ExprKind::Usym(address) => self.store_usym(address, to),
             ExprKind::Load { base, offset } => {
                 let address = self.address(base, *offset);
                 self.read_into(address, to, size, base.in_kernel());

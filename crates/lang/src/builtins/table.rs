@@ -7,7 +7,7 @@ use crate::builtins::values::expanded;
 use crate::check::Checker;
 use crate::hir::make::{int, unknown};
 use crate::hir::{
-    Agg, Around, Export, Expr, ExprKind, Fact, Lookup, Message, NameKind, Stmt, StmtKind, Type,
+    self, Agg, Around, Export, Expr, ExprKind, Fact, Lookup, Message, NameKind, Stmt, StmtKind, Type,
 };
 use crate::resolve::usage;
 use crate::syntax::ast;
@@ -544,7 +544,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { @[str_concat(comm, \"/init\")] = count() }",
     ),
     call(
-        Function(|c, f| c.letters(f, false)),
+        Function(|c, f| c.letters(f, hir::Builtin::ToLower)),
         "tolower",
         (1, 1),
         "tolower(text)",
@@ -552,7 +552,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit / tolower(comm) == \"python\" / { @ = count() }",
     ),
     call(
-        Function(|c, f| c.letters(f, true)),
+        Function(|c, f| c.letters(f, hir::Builtin::ToUpper)),
         "toupper",
         (1, 1),
         "toupper(text)",

@@ -6,7 +6,7 @@ use crate::check::{Checker, limits};
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::{devices, kernel_names};
 use crate::hir::make::{binary, convert, expr, int, is_unknown, not, unknown};
-use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, MapId, StackMode, Type};
+use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Lookup, MapId, StackMode, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 
@@ -142,7 +142,7 @@ impl Checker<'_> {
                 let base = Box::new(convert(value, &Type::U64));
                 expr(ExprKind::ReadStr { base, limit: None }, Type::Str(kernel_names::BYTES), span)
             }
-            None => expr(ExprKind::StrHash(Box::new(value)), Type::U64, span),
+            None => expr(ExprKind::Builtin(Builtin::StrHash, vec![value]), Type::U64, span),
         }
     }
 
@@ -254,7 +254,7 @@ impl Checker<'_> {
     pub fn strlen(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         match self.readable(arg, "strlen") {
             Some(Expr { kind: ExprKind::Str(text), .. }) => int(text.len() as i64, Type::U64, span),
-            Some(text) => expr(ExprKind::StrLen(Box::new(text)), Type::U64, span),
+            Some(text) => expr(ExprKind::Builtin(Builtin::StrLen, vec![text]), Type::U64, span),
             None => unknown(span),
         }
     }
@@ -289,15 +289,15 @@ impl Checker<'_> {
             self.error("E0227", span, message).help("shorten them: `str(p, 64)`");
             return unknown(span);
         }
-        let kind = ExprKind::StrConcat { lhs: Box::new(lhs), rhs: Box::new(rhs) };
+        let kind = ExprKind::Builtin(Builtin::StrConcat, vec![lhs, rhs]);
         expr(kind, Type::Str(capacity), span)
     }
 
     /// `tolower(text)`, `toupper(text)`
-    pub fn letters(&mut self, call: &Call, upper: bool) -> Expr {
+    pub fn letters(&mut self, call: &Call, case: Builtin) -> Expr {
         let Some(text) = self.readable(&call.args[0], call.name) else { return unknown(call.span) };
         let ty = text.ty.clone();
-        call.value(ExprKind::StrCase { text: Box::new(text), upper }, ty)
+        call.value(ExprKind::Builtin(case, vec![text]), ty)
     }
 
     pub fn byte_swap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
@@ -312,7 +312,7 @@ impl Checker<'_> {
             }
         };
         let ty = Type::Int { bytes, signed: false };
-        expr(ExprKind::ByteSwap(Box::new(convert(value, &ty))), ty, span)
+        expr(ExprKind::Builtin(Builtin::ByteSwap, vec![convert(value, &ty)]), ty, span)
     }
 
     /// `buf(p, n)`, `buf(array)`
@@ -440,7 +440,7 @@ impl Checker<'_> {
         if is_unknown(&address) {
             return unknown(span);
         }
-        expr(ExprKind::Usym(Box::new(convert(address, &Type::U64))), Type::Usym, span)
+        expr(ExprKind::Builtin(Builtin::Usym, vec![convert(address, &Type::U64)]), Type::Usym, span)
     }
 
     pub fn register(&mut self, arg: &ast::Expr, span: Span) -> Expr {
@@ -553,7 +553,7 @@ pub(crate) fn expanded(_: &mut Checker<'_>, call: &Call<'_>) -> Expr {
 
 /// Where a text that is known when the body runs begins in another.
 fn search(haystack: Expr, needle: Expr, span: Span) -> Expr {
-    let kind = ExprKind::StrSearch { haystack: Box::new(haystack), needle: Box::new(needle) };
+    let kind = ExprKind::Builtin(Builtin::StrSearch, vec![haystack, needle]);
     expr(kind, Type::I64, span)
 }
 

@@ -570,7 +570,7 @@ pub struct Expr {
     pub span: Span,
 }
 
-/// The number that [`ExprKind::StrHash`] has for a text whose type has so many bytes, a multiple of 8: over its words,
+/// The number that [`Builtin::StrHash`] has for a text whose type has so many bytes, a multiple of 8: over its words,
 /// those behind the text zero.
 pub fn text_hash(text: &[u8], capacity: u32) -> u64 {
     let mut bytes = text.to_vec();
@@ -684,13 +684,8 @@ impl ExprKind {
             | Name(_)
             | NameIn { .. }
             | StrContains { .. }
-            | StrCase { .. }
             | StrFind { .. }
-            | StrSearch { .. }
-            | StrConcat { .. }
-            | StrLen(_)
-            | StrHash(_)
-            | ByteSwap(_)
+            | Builtin(..)
             | Kernel(_)
             | Member { .. }
             | Element { .. }
@@ -698,12 +693,48 @@ impl ExprKind {
             | ReadStr { .. }
             | ReadBuf { .. }
             | Lookup(_)
-            | Usym(_)
             | Stack
             | StackLen { .. }
             | Strftime(_)
             | HasKey { .. }
             | Len(_) => Effects::Varies,
+        }
+    }
+}
+
+/// A built-in function that is nothing but a value of its arguments.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Builtin {
+    /// `strlen(a)`: uint64, bytes before the NUL.
+    StrLen,
+    /// A number for a text, the same for the same text in a type of the same capacity, see [`text_hash`].
+    StrHash,
+    /// `strstr(a, b)` of a needle that is no literal: int64, where it begins, -1 if it is not there; 0 of an empty one.
+    StrSearch,
+    /// `str_concat(a, b)`: the type has room for both.
+    StrConcat,
+    /// `tolower(a)`: of a Str, whose type it has; ASCII letters alone.
+    ToLower,
+    /// `toupper(a)`, as [`Builtin::ToLower`].
+    ToUpper,
+    /// `bswap(n)`: of an unsigned integer, whose type it has.
+    ByteSwap,
+    /// `usym(a)`: of an uint64.
+    Usym,
+}
+
+impl Builtin {
+    /// As scripts write it.
+    pub fn function(self) -> &'static str {
+        match self {
+            Builtin::StrLen => "strlen",
+            Builtin::StrHash => "hash",
+            Builtin::StrSearch => "strstr",
+            Builtin::StrConcat => "str_concat",
+            Builtin::ToLower => "tolower",
+            Builtin::ToUpper => "toupper",
+            Builtin::ByteSwap => "bswap",
+            Builtin::Usym => "usym",
         }
     }
 }
@@ -833,33 +864,8 @@ pub enum ExprKind {
         /// Needle, not empty.
         needle: Vec<u8>,
     },
-    /// `strstr(a, b)` of a needle that is no literal: int64, where it begins, -1 if it is not there; 0 of an empty one.
-    StrSearch {
-        /// Haystack.
-        haystack: Box<Expr>,
-        /// Needle, of type Str.
-        needle: Box<Expr>,
-    },
-    /// `strlen(a)`: uint64, bytes before the NUL.
-    StrLen(Box<Expr>),
-    /// A number for a text, the same for the same text in a type of the same capacity, see [`text_hash`].
-    StrHash(Box<Expr>),
-    /// `str_concat(a, b)`: the type has room for both.
-    StrConcat {
-        /// First.
-        lhs: Box<Expr>,
-        /// Behind it.
-        rhs: Box<Expr>,
-    },
-    /// `tolower(a)`, `toupper(a)`: of a Str, whose type it has; ASCII letters in the other case.
-    StrCase {
-        /// The string.
-        text: Box<Expr>,
-        /// `toupper`
-        upper: bool,
-    },
-    /// `bswap(n)`: of an unsigned integer, whose type it has.
-    ByteSwap(Box<Expr>),
+    /// `strlen(a)`: see [`Builtin`].
+    Builtin(Builtin, Vec<Expr>),
     /// `(uint32)e`, or a conversion that the checker wrote: integer, bool, enum and pointer among each other (low bits
     /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple part by part,
     /// Record likewise by the members' names, an integer to an array of as many bytes and back, an array of bytes to the Str in
@@ -939,8 +945,6 @@ pub enum ExprKind {
     },
     /// `strerror(n)`: of an int64; which is in the type.
     Lookup(Box<Expr>),
-    /// `usym(a)`
-    Usym(Box<Expr>),
     /// `ustack`, `kstack(3)`; all is in the type.
     Stack,
     /// `len(ustack)`: uint64; 0 and a counter if there is no stack.

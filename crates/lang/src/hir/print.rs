@@ -266,17 +266,7 @@ impl<'a> Printer<'a> {
             ExprKind::StrFind { haystack, needle } => {
                 format!("strstr({}, \"{}\")", self.expr(haystack), needle.escape_ascii())
             }
-            ExprKind::StrSearch { haystack, needle } => {
-                format!("strstr({}, {})", self.expr(haystack), self.expr(needle))
-            }
-            ExprKind::StrLen(text) => format!("strlen({})", self.expr(text)),
-            ExprKind::StrHash(text) => format!("hash({})", self.expr(text)),
-            ExprKind::StrConcat { lhs, rhs } => format!("str_concat({}, {})", self.expr(lhs), self.expr(rhs)),
-            ExprKind::StrCase { text, upper } => {
-                let function = if *upper { "toupper" } else { "tolower" };
-                format!("{function}({})", self.expr(text))
-            }
-            ExprKind::ByteSwap(n) => format!("bswap({})", self.expr(n)),
+            ExprKind::Builtin(id, args) => format!("{}({})", id.function(), self.list(args)),
             ExprKind::ReadBuf { base, len } => {
                 format!("{}:buf({}, {})", self.ty(&e.ty), self.expr(base), self.expr(len))
             }
@@ -302,7 +292,6 @@ impl<'a> Printer<'a> {
             ExprKind::Tuple(parts) => format!("({})", self.list(parts)),
             ExprKind::TupleGet { base, index } => format!("{}.{index}", self.expr(base)),
             ExprKind::ReadStr { base, limit } => self.read_str(e, base, limit.as_deref()),
-            ExprKind::Usym(inner) => format!("usym({})", self.expr(inner)),
             ExprKind::Stack => self.ty(&e.ty),
             ExprKind::Strftime(ns) => format!("{}({})", self.ty(&e.ty), self.expr(ns)),
             ExprKind::HasKey { map, key } => format!("has_key({})", self.cell(*map, key)),

@@ -40,10 +40,8 @@ macro_rules! walks {
                 | Stack
                 | StackLen { .. }
                 | Len(_) => {}
-                Neg(e) | BitNot(e) | Not(e) | Cast(e) | Kernel(e) | Usym(e) | Strftime(e) => f(e),
-                StrLen(e) | StrHash(e) | ByteSwap(e) | Lookup(e) => f(e),
+                Neg(e) | BitNot(e) | Not(e) | Cast(e) | Kernel(e) | Strftime(e) | Lookup(e) => f(e),
                 StrContains { haystack: e, .. }
-                | StrCase { text: e, .. }
                 | StrFind { haystack: e, .. }
                 | Load { base: e, .. }
                 | TupleGet { base: e, .. }
@@ -52,8 +50,6 @@ macro_rules! walks {
                 | Block { value: e, .. } => f(e),
                 Binary { lhs: a, rhs: b, .. }
                 | StrEq { lhs: a, rhs: b, .. }
-                | StrConcat { lhs: a, rhs: b }
-                | StrSearch { haystack: a, needle: b }
                 | StrIndex { base: a, index: b }
                 | Element { base: a, index: b }
                 | ReadBuf { base: a, len: b } => {
@@ -71,7 +67,7 @@ macro_rules! walks {
                         f(limit);
                     }
                 }
-                MapGet { key, .. } | HasKey { key, .. } | Delete { key, .. } | Tuple(key) => {
+                MapGet { key, .. } | HasKey { key, .. } | Delete { key, .. } | Tuple(key) | Builtin(_, key) => {
                     key.$iter().for_each(f)
                 }
                 UpdateMap { key, value, .. } => {

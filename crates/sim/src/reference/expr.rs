@@ -7,7 +7,7 @@ use crate::machine::BOOT_AHEAD_NS;
 use crate::outcome::Trouble;
 use crate::world::{self, ARGUMENT_REGS};
 use lang::hir::{
-    Around, Attach, BinaryOp, Expr, ExprKind, Fact, MapId, NameId, NameKind, Site, Type, Yields,
+    Around, Attach, BinaryOp, Builtin, Expr, ExprKind, Fact, MapId, NameId, NameKind, Site, Type, Yields,
 };
 use lang::types::passing::{Class, Passing, passing};
 
@@ -97,18 +97,8 @@ impl Meaning<'_> {
                     vec![0; size as usize]
                 }));
             }
-            K::StrConcat { lhs, rhs } => {
-                let (lhs, rhs) = (self.eval(run, lhs), self.eval(run, rhs));
-                return Val::Str([lhs.text(), rhs.text()].concat());
-            }
-            K::StrCase { text, upper } => {
-                let text = self.eval(run, text).text().to_vec();
-                let changed = if *upper { text.to_ascii_uppercase() } else { text.to_ascii_lowercase() };
-                return Val::Str(changed);
-            }
             K::ReadStr { base, limit } => return self.read_str(run, base, limit.as_deref(), &e.ty),
             K::ReadBuf { base, len } => return self.read_buf(run, base, len, &e.ty),
-            K::Usym(address) => return Val::Usym(self.eval(run, address).num() as u64, moment.tgid),
             K::Stack => return self.stack(run, &e.ty),
             K::RecordBytes { .. } => panic!("worlds have no tracepoints"),
             K::Kernel(address) => self.eval(run, address).num(),
@@ -172,24 +162,10 @@ impl Meaning<'_> {
                 let found = haystack.text().windows(needle.len()).position(|w| w == needle);
                 found.map_or(-1, |at| at as i64)
             }
-            K::StrSearch { haystack, needle } => {
-                let (haystack, needle) = (self.eval(run, haystack), self.eval(run, needle));
-                let (text, part) = (haystack.text(), needle.text());
-                let starts = 0..=text.len() as i64 - part.len() as i64;
-                starts.into_iter().find(|&at| text[at as usize..].starts_with(part)).unwrap_or(-1)
-            }
-            K::StrHash(text) => {
-                let capacity = match text.ty {
-                    Type::Str(capacity) => capacity,
-                    ref other => panic!("the number of a {other:?}"),
-                };
-                lang::hir::text_hash(self.eval(run, text).text(), capacity) as i64
-            }
-            K::StrLen(text) => self.eval(run, text).text().len() as i64,
-            K::ByteSwap(inner) => {
-                let spare = 64 - 8 * abi::size(&inner.ty, &self.program.structs);
-                ((self.eval(run, inner).num() as u64).swap_bytes() >> spare) as i64
-            }
+            K::Builtin(id, args) => match self.builtin(run, *id, args) {
+                Val::Num(number) => number,
+                text => return text,
+            },
             K::StackLen { user, limit } => self.stack_len(run, *user, *limit),
             K::HasKey { map, key } => {
                 let key = self.values(run, key);
@@ -216,6 +192,30 @@ impl Meaning<'_> {
             }
         };
         Val::Num(fit(bits, &e.ty, self.program))
+    }
+
+    fn builtin(&mut self, run: &mut Run, id: Builtin, args: &[Expr]) -> Val {
+        let values = self.values(run, args);
+        match id {
+            Builtin::StrConcat => Val::Str([values[0].text(), values[1].text()].concat()),
+            Builtin::ToLower => Val::Str(values[0].text().to_ascii_lowercase()),
+            Builtin::ToUpper => Val::Str(values[0].text().to_ascii_uppercase()),
+            Builtin::Usym => Val::Usym(values[0].num() as u64, run.moment.tgid),
+            Builtin::StrSearch => {
+                let (text, part) = (values[0].text(), values[1].text());
+                let mut starts = 0..=text.len() as i64 - part.len() as i64;
+                Val::Num(starts.find(|&at| text[at as usize..].starts_with(part)).unwrap_or(-1))
+            }
+            Builtin::StrHash => {
+                let Type::Str(capacity) = args[0].ty else { panic!("the number of a {:?}", args[0].ty) };
+                Val::Num(lang::hir::text_hash(values[0].text(), capacity) as i64)
+            }
+            Builtin::StrLen => Val::Num(values[0].text().len() as i64),
+            Builtin::ByteSwap => {
+                let spare = 64 - 8 * abi::size(&args[0].ty, &self.program.structs);
+                Val::Num(((values[0].num() as u64).swap_bytes() >> spare) as i64)
+            }
+        }
     }
 
     fn fact(&self, run: &Run, fact: Fact) -> i64 {
