@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     // A file that may not grow is a write that fails, like a full disk.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    runtime::raise_file_limit();
     let mut cli = match arguments::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

@@ -211,6 +211,61 @@ fn a_stripped_program_has_the_names_of_the_file_beside_it() {
     has(&output, "        main+0");
 }
 
+/// A library whose static function has a name in a separate file alone, and a program that calls it seven times.
+fn split_library(folder: &Path) -> (PathBuf, PathBuf) {
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (library, separate, program) = (path("libhidden.so"), path("libhidden.debug"), path("calls"));
+    let code = "static __attribute__((noinline, noclone)) int hidden(int a) { asm volatile(\"\"); return a + 1; } \
+                int shown(int a) { return hidden(a) * 2; }";
+    std::fs::write(path("hidden.c"), code).unwrap();
+    let code = "int shown(int); int main(void) { for (int i = 0; i < 7; i++) shown(i); }";
+    std::fs::write(path("calls.c"), code).unwrap();
+    // The code is not located at its own offset in the file.
+    let options =
+        ["-g", "-O1", "-shared", "-fPIC", "-Wl,-soname,libhidden.so", "-Wl,-Ttext-segment=0x400000"];
+    tool("gcc", &[&options[..], &["-Wl,--build-id", &path("hidden.c"), "-o", &library]].concat());
+    tool("gcc", &[&path("calls.c"), &library, "-o", &program]);
+    tool("objcopy", &["--only-keep-debug", &library, &separate]);
+    tool("strip", &[&library]);
+    tool("objcopy", &[&format!("--add-gnu-debuglink={separate}"), &library]);
+    (library.into(), program.into())
+}
+
+#[test]
+fn functions_of_a_stripped_library_are_probed_by_the_names_of_the_file_beside_it() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let (library, program) = split_library(folder.path());
+    let library = library.to_str().unwrap();
+    let run = |script: &str| {
+        let mut command = cudatrace();
+        command.env("LD_LIBRARY_PATH", folder.path()).args(["-q", "-e", script, "--"]);
+        command.arg(&program).output().expect("cudatrace starts")
+    };
+    has(
+        &run(&format!("uprobe:{library}:hidden {{ @[func, usym(reg(\"ip\"))] = count() }}")),
+        "@[hidden, hidden]: 7",
+    );
+    has(&run(&format!("uprobe:{library}:hidden {{ @ = count() }}")), "@: 7");
+    has(&run(&format!("uprobe:{library}:hid* {{ @ = count() }}")), "@: 7");
+    let list = || stdout(&cudatrace().args(["-l", &format!("uprobe:{library}:*")]).output().unwrap());
+    assert!(list().contains(":hidden"), "{}", list());
+    assert!(stderr(&run(&format!("uprobe:{library}:hiden {{ }}"))).contains("did you mean `hidden`?"));
+
+    let separate = folder.path().join("libhidden.debug");
+    let whole = std::fs::read(&separate).unwrap();
+    for len in [0, 1, 64, 100, whole.len() / 2, whole.len() - 100] {
+        std::fs::write(&separate, &whole[..len]).unwrap();
+        assert!(list().contains(":shown"), "{len}: {}", list());
+    }
+    std::fs::write(&separate, &whole).unwrap();
+    assert!(list().contains(":hidden"));
+    c_program("-g -Dmain=hidden -shared -fPIC -Wl,--build-id", &separate);
+    assert!(!list().contains(":hidden"), "of another build: {}", list());
+}
+
 #[test]
 fn debug_information_of_another_build_is_not_taken() {
     if !can_trace() {

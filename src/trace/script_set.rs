@@ -65,8 +65,7 @@ impl<'a> Scripts<'a> {
     /// It is too large, or the kernel refuses it.
     pub fn add(&self, session: &mut Session, number: u32, mut compiler: Compiler<'a>) -> Result<Module> {
         let compiled = compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
-        let module =
-            self.join(session, &compiled, compiler.known(), &|id| self.machine.open_path(id).into())?;
+        let module = self.join(session, &compiled, compiler.known())?;
         let attached = Attached { compiler, modules: vec![module.id] };
         self.attached.borrow_mut().insert(number, attached);
         Ok(module)
@@ -83,21 +82,14 @@ impl<'a> Scripts<'a> {
         compiler: Compiler<'a>,
         compiled: &Compiled,
     ) -> Result<()> {
-        let files = |id| self.machine.open_path(id).into();
-        let module = self.join(session, compiled, compiler.known(), &files)?;
+        let module = self.join(session, compiled, compiler.known())?;
         self.attached.borrow_mut().insert(number, Attached { compiler, modules: vec![module.id] });
         Ok(())
     }
 
     /// Lets a module join. What it brought stays known if it was loaded, even if it could not be attached.
-    fn join(
-        &self,
-        session: &mut Session,
-        compiled: &Compiled,
-        known: Known,
-        files: &dyn Fn(FileId) -> std::path::PathBuf,
-    ) -> Result<Module> {
-        let files = |id: u32| files(FileId(id));
+    fn join(&self, session: &mut Session, compiled: &Compiled, known: Known) -> Result<Module> {
+        let files = |id: u32| self.machine.open_path(FileId(id)).into();
         let options = AttachOptions { files: &files, link_pid: self.link_pid, stop: None };
         let failed_before = session.failures().len();
         self.watch_files(session);
@@ -157,8 +149,7 @@ impl<'a> Scripts<'a> {
         script.compiler.again(self.known(), Some(clauses))?;
         let compiled =
             script.compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
-        let files = |id| self.machine.open_path(id).into();
-        let module = self.join(session, &compiled, script.compiler.known(), &files)?;
+        let module = self.join(session, &compiled, script.compiler.known())?;
         script.modules.push(module.id);
         Ok(())
     }
@@ -178,7 +169,7 @@ impl<'a> Scripts<'a> {
     }
 
     /// Attaches what the scripts probe in a file that appeared, if they may have to do with it by its name; says how it went.
-    /// `open` is where we can open it now.
+    /// `open` is where it can be opened now.
     pub fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
         if self.may_want(shown) {
             self.extend_by_content(session, open, shown, when);
@@ -256,7 +247,7 @@ impl<'a> Scripts<'a> {
     fn extend_by_content(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
         let start = Instant::now();
         let added = match self.machine.add_file(open, shown, when) {
-            Ok(file) => self.extend_all(session, file, open),
+            Ok(file) => self.extend_all(session, file),
             Err(error) => Err(error.into()),
         };
         if matches!(added, Ok(1..)) {
@@ -274,13 +265,13 @@ impl<'a> Scripts<'a> {
         }
     }
 
-    fn extend_all(&self, session: &mut Session, file: FileId, open: &Path) -> Result<usize> {
+    fn extend_all(&self, session: &mut Session, file: FileId) -> Result<usize> {
         let mut count = 0;
         for script in self.attached.borrow_mut().values_mut() {
             if !script.compiler.wants_file(file) {
                 continue;
             }
-            let joined = self.extend_script(session, &mut script.compiler, file, open);
+            let joined = self.extend_script(session, &mut script.compiler, file);
             let Some(module) = joined.inspect_err(|_| script.compiler.refuse(file))? else { continue };
             script.modules.push(module.id);
             count += module.attached;
@@ -293,12 +284,10 @@ impl<'a> Scripts<'a> {
         session: &mut Session,
         compiler: &mut Compiler<'a>,
         file: FileId,
-        open: &Path,
     ) -> Result<Option<Module>> {
         let Some(compiled) = compiler.extend(file, session.manifest(), self.known())? else {
             return Ok(None);
         };
-        let files = |id: FileId| if id == file { open.into() } else { self.machine.open_path(id).into() };
-        self.join(session, &compiled, compiler.known(), &files).map(Some)
+        self.join(session, &compiled, compiler.known()).map(Some)
     }
 }

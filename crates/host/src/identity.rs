@@ -64,9 +64,15 @@ impl Identity {
             // A number is given again once its file is deleted.
             return self.born() == other.born();
         }
+        self.may_share_layer(other) && self.content == other.content
+    }
+
+    /// One may be a view of the other through an overlay. Their times tell, if both are read at once: a hard link to the layer's file,
+    /// for one, changes them.
+    pub(crate) fn may_share_layer(&self, other: &Identity) -> bool {
         // Only the low half of an inode number is the layer's where overlayfs combines layers of several file systems.
         let same_number = self.inode as u32 == other.inode as u32;
-        (self.on_overlay || other.on_overlay) && same_number && self.content == other.content
+        (self.on_overlay || other.on_overlay) && same_number
     }
 
     /// By a device and an inode that the kernel shows for a mapping, it may be mapped there. Overlays and btrfs show other devices

@@ -97,10 +97,10 @@ pub trait Kernel: std::fmt::Debug + Sync {
 /// A file that was taken.
 #[derive(Debug)]
 struct Taken {
-    /// Where it was found.
+    /// Where it was found. Another file may be located there now.
     found_path: PathBuf,
-    /// Kept open, as its path may end with a process.
-    _held: Option<OpenFile>,
+    /// What was read is what is probed, whatever its path leads to by then.
+    held: OpenFile,
     open_path: PathBuf,
     shown: PathBuf,
     reason: String,
@@ -114,9 +114,23 @@ struct Taken {
     debug: OnceLock<Result<Debug, Absent>>,
 }
 
+/// Leads to an open file whatever its own path leads to; none where `/proc` is not mounted.
+fn path_of(file: &OpenFile) -> Option<PathBuf> {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    path.exists().then_some(path)
+}
+
 impl Taken {
     fn is_current(&self) -> bool {
         !self.is_overwritten.load(Ordering::Relaxed)
+    }
+
+    /// A uprobe on one is a uprobe on the other.
+    fn is_same_file(&self, other: &Identity) -> bool {
+        let is_still_same =
+            |now: Identity| !self.identity.is_older_content_of(&now) && now.is_same_file(other);
+        self.identity.is_same_file(other)
+            || self.identity.may_share_layer(other) && Identity::of_file(&self.held).is_ok_and(is_still_same)
     }
 
     fn library(&self) -> Option<(Library, u32)> {
@@ -133,11 +147,10 @@ impl Taken {
         self.functions.get_or_init(|| self.elf.functions_with(self.symbols_beside().as_ref()))
     }
 
-    /// Symbols of a stripped program. Functions that a library does not export stay private: patterns would match what was never
-    /// meant to be probed.
+    /// Symbols of a stripped file.
     fn symbols_beside(&self) -> Option<ElfFile> {
-        let is_stripped_program = !self.elf.has_symtab() && self.elf.soname().is_none();
-        is_stripped_program.then(|| symbols_beside(&self.elf, &self.found_path, &self.shown)).flatten()
+        let is_stripped = !self.elf.has_symtab();
+        is_stripped.then(|| symbols_beside(&self.elf, &self.found_path, &self.shown)).flatten()
     }
 }
 
@@ -179,8 +192,7 @@ impl Machine {
         &self.file(file).reason
     }
 
-    /// A path at which this process can open the file, as long as this machine lives: a descriptor of ours where the file was found
-    /// through a process.
+    /// A path at which this process can open the file as long as this machine lives: a descriptor of ours.
     pub fn open_path(&self, file: FileId) -> &Path {
         &self.file(file).open_path
     }
@@ -224,11 +236,11 @@ impl Machine {
         }
         let none = taken.functions().list.is_empty();
         let advice = "use a build with symbols, or probe a library that it calls";
-        match (none, taken.elf.has_symtab()) {
+        match (none, taken.elf.has_symtab() || taken.symbols_beside().is_some()) {
             (true, false) => Some(format!("`{path}` has no symbols at all (stripped): {advice}")),
-            (false, false) => {
-                Some(format!("`{path}` is stripped: only the functions that it exports have names"))
-            }
+            (false, false) => Some(format!(
+                "`{path}` is stripped: without its debug information, only the functions that it exports have names"
+            )),
             _ => None,
         }
     }
@@ -298,7 +310,7 @@ impl Machine {
         let paths = is_pattern.then(|| glob::glob(target).ok()).flatten();
         for path in paths.into_iter().flatten().flatten() {
             let Ok(identity) = Identity::of(&path) else { continue };
-            let is_it = |file: &&mut File| self.file(file.id).identity.is_same_file(&identity);
+            let is_it = |file: &&mut File| self.file(file.id).is_same_file(&identity);
             if let Some(file) = files.iter_mut().find(is_it) {
                 let path = path.display().to_string();
                 file.path = format!("{dot}{}", path.strip_prefix("./").unwrap_or(&path));
@@ -316,19 +328,17 @@ impl Machine {
         };
         let file = untrusted_file::open(open_path).map_err(unreadable)?;
         let identity = Identity::of_file(&file).map_err(unreadable)?;
-        let known = (0..self.files.len()).find(|&at| {
-            self.files.get(at).is_some_and(|f| f.is_current() && f.identity.is_same_file(&identity))
-        });
+        let known = (0..self.files.len())
+            .find(|&at| self.files.get(at).is_some_and(|f| f.is_current() && f.is_same_file(&identity)));
         if let Some(index) = known {
             return Ok(FileId(index as u32));
         }
         let elf = ElfFile::of_file(&file, open_path)?;
-        let held = Some(file).filter(|_| open_path.starts_with("/proc"));
-        let through = held.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let held = untrusted_file::out_of_the_way(file);
         self.files.push(Box::new(Taken {
             found_path: open_path.into(),
-            open_path: through.map_or_else(|| open_path.into(), PathBuf::from),
-            _held: held,
+            open_path: path_of(&held).unwrap_or_else(|| open_path.into()),
+            held,
             shown: shown_path.into(),
             reason: reason.into(),
             identity,
@@ -373,9 +383,7 @@ impl Machine {
         let wanted = self.wanted(target);
         match self.overrides(target).as_slice() {
             [] => target_files::accepts(&wanted, &taken.shown, &taken.elf),
-            paths => paths
-                .iter()
-                .any(|(path, _)| Identity::of(path).is_ok_and(|i| i.is_same_file(&taken.identity))),
+            paths => paths.iter().any(|(path, _)| Identity::of(path).is_ok_and(|i| taken.is_same_file(&i))),
         }
     }
 

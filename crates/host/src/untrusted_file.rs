@@ -6,6 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::ops::Deref;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Once;
@@ -28,6 +29,18 @@ pub fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     plain(file.metadata()?)?;
     Ok(file)
+}
+
+/// Moves a descriptor, one of many, to a high number if there is one: select(2), which line editors use, knows numbers below 1024
+/// only.
+pub(crate) fn out_of_the_way(file: File) -> File {
+    const BEHIND_SELECT: i32 = libc::FD_SETSIZE as i32;
+    // SAFETY: plain system call; the result is a new descriptor, or negative.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, BEHIND_SELECT) } {
+        // SAFETY: nobody else has it.
+        high @ 0.. => unsafe { File::from_raw_fd(high) },
+        _ => file,
+    }
 }
 
 /// The contents of a plain file of at most `most` bytes.

@@ -114,6 +114,22 @@ fn a_library_that_was_replaced_is_still_the_mapped_one() {
 }
 
 #[test]
+fn a_file_that_is_replaced_after_it_was_read_is_still_the_one_to_probe() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, new) = (dir.path().join("libcuda.so.1"), dir.path().join("new"));
+    library(DRIVER, &path, "libcuda.so.1");
+    std::fs::copy(&path, &new).expect("copied");
+    let machine = command(&[], &[("LD_LIBRARY_PATH", dir.path())]);
+    let file = machine.files("libcuda").expect("found").remove(0);
+    let inode = |path: &Path| std::fs::metadata(path).expect("there").ino();
+    let read = inode(&path);
+    std::fs::rename(&new, &path).expect("replaced");
+    assert_eq!(inode(machine.open_path(file.id)), read);
+    // A process that maps the new file has it probed as a further one.
+    assert_ne!(machine.add_file(&path, &path, "mapped later").expect("added"), file.id);
+}
+
+#[test]
 fn what_is_not_mapped_yet_says_where_we_looked() {
     let dir = tempfile::tempdir().expect("a directory");
     let process = Running::start(&mut Command::new(loader(dir.path())));
@@ -324,4 +340,12 @@ fn overlay_mounts_of_one_directory_count_once() {
     assert_eq!(found(&[&one, &plain, &two]), 1);
     assert_eq!(found(&[&one, &changed]), 2);
     assert_eq!(found(&[&one, &two, &plain, &changed]), 2);
+    // A link to the library changes a time of it, in both containers.
+    let scope =
+        |pids: &[&Running]| Scope { pids: pids.iter().map(|p| p.pid()).collect(), ..Scope::default() };
+    let machine = Machine::new(scope(&[&one]));
+    assert_eq!(machine.files("libcuda").expect("found").len(), 1);
+    std::fs::hard_link(root.join("lower/libcuda.so.1"), root.join("lower/link")).expect("linked");
+    machine.set_scope(scope(&[&one, &two]));
+    assert_eq!(machine.files("libcuda").expect("found").len(), 1);
 }

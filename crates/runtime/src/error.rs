@@ -199,7 +199,7 @@ pub enum AttachError {
 pub struct SiteFailure {
     /// Its probe, `uprobe:libcuda:cuInit`.
     pub probe: String,
-    /// Its file.
+    /// Its file, as shown.
     pub path: PathBuf,
     /// Its offset in the file.
     pub offset: u64,

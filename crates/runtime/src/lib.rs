@@ -29,7 +29,7 @@ pub use attach::detach::{Detached, Detaching};
 pub use error::{AttachError, FeatureError, LoadError, SiteFailure};
 pub use kernel::features::Kernel;
 pub use kernel::inotify::{WatchedFile, WriteWatch, Written};
-pub use kernel::sys::{exit_status, pidfd_open};
+pub use kernel::sys::{exit_status, pidfd_open, raise_file_limit};
 pub use module::{AttachOptions, Files, Module, ModuleId, Part};
 pub use read::event_loop::{Control, Ending, Joining, Next, Reason, Watch};
 pub use session::{Loaded, Options, Session};

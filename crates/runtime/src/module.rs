@@ -4,7 +4,7 @@ use crate::kernel::signals::StopSignals;
 use std::path::PathBuf;
 
 /// Where a file lies that the manifest knows by its id: a path that this process can open, such as
-/// `/proc/PID/root/usr/lib/libcuda.so.1`.
+/// `/proc/self/fd/7`.
 pub type Files<'a> = dyn Fn(u32) -> PathBuf + 'a;
 
 /// How to attach.

@@ -101,7 +101,6 @@ pub struct Session {
 impl Loaded {
     /// Loads a script.
     pub fn load(compiled: &Compiled, options: &Options) -> Result<Loaded, LoadError> {
-        sys::raise_file_limit();
         sys::raise_memlock_limit();
         let (ring_map, ring_size) = create_ring(ring_size(&compiled.manifest, options))?;
         let ring_fd = ring_map.try_clone().map_err(setup("cannot duplicate a descriptor"))?;

@@ -229,6 +229,8 @@ impl Batch<'_> {
     }
 
     fn fail(&self, sites: &[&Site], errno: &io::Error, made: &mut Links) {
+        let known = self.attacher.manifest.files.iter().find(|file| file.id == self.file);
+        let path = known.map_or_else(|| self.path.to_owned(), |file| file.path.clone().into());
         made.failures.extend(
             sites.iter().map(|site| SiteFailure {
                 probe: self
@@ -239,7 +241,7 @@ impl Batch<'_> {
                     .get(site.probe as usize)
                     .cloned()
                     .unwrap_or_default(),
-                path: self.path.to_owned(),
+                path: path.clone(),
                 offset: site.offset,
                 errno: errno
                     .raw_os_error()

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The result of a raw system call; errno on -1.
@@ -172,11 +173,31 @@ impl Drop for Mapping {
     }
 }
 
-/// Raises the limit of open files to its maximum; one link is one file. Failure is harmless: the call that hits the
-/// limit says so.
+/// The limit of open files before it was raised.
+static FILE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
+
+/// Raises the limit of open files to its maximum: a probed file and a link are one each. Failure is harmless: the call that hits
+/// the limit reports it.
 pub fn raise_file_limit() {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let limit = FILE_LIMIT.get_or_init(|| getrlimit(Resource::Nofile)).clone();
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Gives a program that is started the limit that we were started with: some use select(2), or close all numbers up to the limit.
+/// May be called between fork(2) and exec(2).
+pub fn restore_file_limit() {
+    if let Some(limit) = FILE_LIMIT.get() {
+        let _ = setrlimit(Resource::Nofile, limit.clone());
+    }
+}
+
+/// Gives a program that is started the limit that we were started with: some use select(2), or close all numbers up to the limit.
+/// May be called between fork(2) and exec(2).
+pub fn restore_file_limit() {
+    if let Some(limit) = FILE_LIMIT.get() {
+        // SAFETY: takes a pointer to this struct.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limit) };
+    }
 }
 
 /// Raises the limit of locked memory, which counts BPF maps before Linux 5.11 and perf buffers of non-root still. Failure

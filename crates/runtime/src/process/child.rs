@@ -282,6 +282,7 @@ impl Hold {
             drop(unsafe { OwnedFd::from_raw_fd(listener) });
         }
         signals::unblock();
+        sys::restore_file_limit();
         // SAFETY: no handler is installed.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
         if self.deaf {

@@ -1,6 +1,6 @@
 //! What `cat` and `system` bring from outside of the script, at the moment when their line is printed.
 
-use crate::kernel::signals;
+use crate::kernel::{signals, sys};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -28,6 +28,7 @@ pub(crate) fn command(text: &[u8]) -> Result<Vec<u8>, String> {
     unsafe {
         shell.pre_exec(|| {
             signals::unblock();
+            sys::restore_file_limit();
             Ok(())
         })
     };
