@@ -34,7 +34,8 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         split = Split::of(&command, args.into_iter());
     }
     let matches = command.clone().try_get_matches_from(split.ours);
-    let matches = matches.map_err(|error| instead(&error).unwrap_or(error))?;
+    let matches =
+        matches.map_err(|error| help_on_values(&error).or_else(|| instead(&error)).unwrap_or(error))?;
     if let Some(subcommand) = subcommand.filter(|_| !split.help) {
         refuse::of_subcommand(subcommand, &split.given, &matches, command)?;
     }
@@ -180,6 +181,23 @@ fn instead(error: &clap::Error) -> Option<clap::Error> {
     };
     let said = format!("unknown option `{written}`{near}; `cudatrace -h` shows ours");
     is_unknown.then(|| plain(error.kind(), &said))
+}
+
+/// `--format help`: the values of an option that takes one of a list.
+fn help_on_values(error: &clap::Error) -> Option<clap::Error> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    if text(ContextKind::InvalidValue) != Some("help") {
+        return None;
+    }
+    let values = match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(values)) => values.join("\n"),
+        _ if text(ContextKind::InvalidArg)?.starts_with("--export ") => crate::export::kinds(),
+        _ => return None,
+    };
+    Some(clap::Error::raw(ErrorKind::DisplayHelp, values + "\n"))
 }
 
 /// Our options, with those that a subcommand has besides.

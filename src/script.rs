@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use lang::check::config::{self, BadVariable};
 use lang::expand::{import, options};
 use lang::hir::Config;
-use lang::resolve::providers;
+use lang::resolve::{functions, providers};
 use lang::syntax::ast::Item;
 use lang::{Diagnostics, Source};
 use std::io::Read;
@@ -268,9 +268,17 @@ pub fn habit(word: &str) -> Option<&'static str> {
 }
 
 /// `uprobe:libcuda:cuInit`
-fn is_probe(word: &str) -> bool {
-    let provider = word.split_once(':').map(|(provider, _)| providers::find(provider));
-    matches!(provider, Some(providers::Found::Known(_)))
+fn as_probe(word: &str) -> Option<String> {
+    match word.split_once(':') {
+        Some((provider, _)) if matches!(providers::find(provider), providers::Found::Known(_)) => {
+            Some(word.to_owned())
+        }
+        Some((library, function)) => {
+            let is_target = library.starts_with("lib") || library.starts_with('/');
+            (is_target && !function.contains(':')).then(|| format!("uprobe:{word}"))
+        }
+        None => functions::cuda_library(word).map(|library| format!("uprobe:{library}:{word}")),
+    }
 }
 
 /// What stands in a script and in no file's name.
@@ -287,9 +295,10 @@ fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Err
         }
         return anyhow::anyhow!("this looks like a script: pass it with -e: cudatrace -e '{text}'");
     }
-    if is_probe(path) {
+    if let Some(probe) = as_probe(path) {
+        let is = if probe == path { "is a probe" } else { "looks like a function to probe" };
         return anyhow::anyhow!(
-            "`{path}` is a probe: `-e '{path} {{ @ = count() }}'` counts how often it is hit, `-l '{path}'` lists what it stands for"
+            "`{path}` {is}: `-e '{probe} {{ @ = count() }}'` counts how often it is hit, `-l '{probe}'` lists what it stands for"
         );
     }
     if let Some(instead) = habit(path) {

@@ -1,14 +1,26 @@
-//! The width of the terminal, and wrapping of text.
+//! The size of the terminal, and wrapping of text.
+
+use rustix::termios::{Winsize, tcgetwinsize};
 
 /// Columns of standard output: the terminal's, else what COLUMNS has, else 80.
 pub fn columns() -> usize {
-    if let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout())
-        && size.ws_col > 0
-    {
-        return size.ws_col.into();
-    }
-    let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    set.filter(|columns| *columns > 0).unwrap_or(80)
+    known_columns().unwrap_or(80)
+}
+
+/// Columns of standard output: the terminal's, else what COLUMNS has.
+pub fn known_columns() -> Option<usize> {
+    length(|size| size.ws_col, "COLUMNS")
+}
+
+/// Rows of standard output: the terminal's, else what LINES has, else 24.
+pub fn rows() -> usize {
+    length(|size| size.ws_row, "LINES").unwrap_or(24)
+}
+
+fn length(side: fn(Winsize) -> u16, variable: &str) -> Option<usize> {
+    let of_terminal = tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(side(size)));
+    let set = || std::env::var(variable).ok()?.parse().ok();
+    of_terminal.filter(|length| *length > 0).or_else(|| set().filter(|length| *length > 0))
 }
 
 /// The words of a text in lines of `width` columns at most; lines after the first begin with `indent` blanks.

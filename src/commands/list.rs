@@ -29,10 +29,10 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let machine =
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
             .with_kernel(&crate::kernel_catalog::Running);
-    // Functions of CUDA's driver; on a machine without it, all functions.
-    let usual = if machine.files("libcuda").is_ok() { "uprobe:libcuda:*" } else { "*" };
-    let usual = if cli.pids.is_empty() { usual } else { "*" };
-    let pattern = cli.words.first().map_or(usual, String::as_str);
+    // Operations and functions of CUDA's driver; on a machine without it, all functions.
+    let has_driver = cli.pids.is_empty() && machine.files("libcuda").is_ok();
+    let usual: &[&str] = if has_driver { &["cuda:*", "uprobe:libcuda:*"] } else { &["*"] };
+    let pattern = cli.words.first().map_or("*", String::as_str);
     if cli.execute.is_some() || is_script(pattern) {
         return list_script(cli, &machine);
     }
@@ -45,7 +45,10 @@ pub fn run(cli: &Cli) -> Result<u8> {
         return Ok(0);
     }
     let mut unknown = Unknown::default();
-    print(&list(&machine, pattern, cli.verbose, &mut unknown)?, cli.format)?;
+    let patterns = if cli.words.is_empty() { usual } else { &[pattern] };
+    for pattern in patterns {
+        print(&list(&machine, pattern, cli.verbose, &mut unknown)?, cli.format)?;
+    }
     unknown.say(&Messages::new(cli));
     Ok(0)
 }
@@ -119,7 +122,7 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     {
         let listed = match is_list(&written) {
             true => list(machine, &written, cli.verbose, &mut unknown),
-            false => Ok(vec![Listed::plain(written.clone())]),
+            false => Ok(vec![Listed::plain(without_period(&written))]),
         };
         match listed {
             Ok(listed) => print(&listed, cli.format)?,
@@ -162,6 +165,16 @@ fn is_list(written: &str) -> bool {
             ..
         })
     )
+}
+
+/// `interval:s:` of `interval:s:1`: as bpftrace and a list of `interval` have it.
+fn without_period(written: &str) -> String {
+    match (provider(written), written.splitn(3, ':').collect::<Vec<_>>().as_slice()) {
+        (Found::Known(provider), [_, name, _]) if !timed(provider).is_empty() => {
+            format!("{}:{name}:", provider.names[0])
+        }
+        _ => written.to_owned(),
+    }
 }
 
 fn provider(pattern: &str) -> Found {

@@ -21,7 +21,7 @@ use queue::Queue;
 use report::export::otlp::traces::Per;
 use report::export::{Exporter, Record, Recorder, Run};
 use report::value::Context;
-use report::{Cell, Names, Output, Sink};
+use report::{Names, Output, Sink};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,17 +149,19 @@ pub static KINDS: &[Kind] = &[
     },
 ];
 
+/// The kinds of exports, one per line.
+pub fn kinds() -> String {
+    let row = |kind: &Kind| format!("  {:<24} {}", format!("{}={}", kind.name, kind.dest), kind.doc);
+    KINDS.iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
 /// `jsonl=trace.jsonl`
 pub fn parse(text: &str) -> Result<Asked, String> {
-    let names = || {
-        let row = |kind: &Kind| format!("\n  {:<24} {}", format!("{}={}", kind.name, kind.dest), kind.doc);
-        KINDS.iter().map(row).collect::<String>()
-    };
     let (kind, dest) = text.split_once('=').unwrap_or((text, ""));
     let kind = KINDS
         .iter()
         .find(|known| known.name == kind)
-        .ok_or_else(|| format!("no kind `{kind}`; there are{}", names()))?;
+        .ok_or_else(|| format!("no kind `{kind}`; there are\n{}", kinds()))?;
     if dest.is_empty() && !kind.optional {
         return Err(format!("expected KIND=DEST: {}={}", kind.name, kind.dest));
     }
@@ -281,7 +283,7 @@ impl Sink for Exports {
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
         self.is_silent &= match output {
             Output::Event { .. } | Output::Fetched { .. } | Output::Table(..) | Output::Trials(_) => false,
-            Output::Map(snapshot) => snapshot.entries.iter().all(is_untouched),
+            Output::Map(snapshot) => snapshot.entries.is_empty(),
             _ => true,
         };
         if self.queues.is_empty() && self.observer.is_none() {
@@ -316,17 +318,6 @@ impl Sink for Exports {
         }
         flushed
     }
-}
-
-/// A map without keys, as it is before a probe is hit.
-fn is_untouched((key, cell): &(Vec<wire::Value>, Cell)) -> bool {
-    let is_zero = match cell {
-        Cell::Number { bits, .. } => *bits == 0,
-        Cell::Stats { count, .. } => *count == 0,
-        Cell::Buckets { counts, .. } => counts.iter().all(|count| *count == 0),
-        _ => false,
-    };
-    key.is_empty() && is_zero
 }
 
 fn is_exported(manifest: &Manifest, output: &Output) -> bool {

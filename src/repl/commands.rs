@@ -202,14 +202,16 @@ pub fn map_and_number(session: &Session, args: &str) -> Result<(u32, Option<u32>
     let maps = &session.manifest().maps;
     let wanted = name.trim_start_matches('@');
     let Some(at) = maps.iter().position(|map| map.name == wanted) else {
-        bail!(
-            "no map `@{wanted}`{}",
-            super::did_you_mean(
-                wanted,
-                maps.iter().filter(|map| !map.is_hidden()).map(|map| map.name.as_str()),
-                "@"
-            )
-        );
+        let known = || maps.iter().filter(|map| !map.is_hidden()).map(|map| map.name.as_str());
+        let near = super::did_you_mean(wanted, known(), "@");
+        let help = match known().next() {
+            _ if !near.is_empty() => near,
+            Some(_) => "; `:maps` lists those there are".to_owned(),
+            None => {
+                format!(": a clause makes one, as `uprobe:libcuda:cuInit {{ @{wanted} = count() }}`")
+            }
+        };
+        bail!("no map `@{wanted}`{help}");
     };
     let number = words.next().map(|word| match word.parse() {
         Ok(number) if number > 0 => Ok(number),

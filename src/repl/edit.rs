@@ -4,15 +4,17 @@ use super::commands;
 use super::complete::{self, Facts};
 use super::input::{PROMPT as PROMPT_TEXT, is_complete};
 use super::resize::Rows;
+use crate::terminal::{columns, rows};
 use lang::builtins::table;
 use lang::syntax::parse::tokens;
 use lang::syntax::parse::tokens::Kind;
-use rustyline::completion::{Completer, FilenameCompleter, Pair};
+use rustyline::completion::{Completer, FilenameCompleter, Pair, longest_common_prefix};
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::{Hint, Hinter};
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Context, Result};
 use std::borrow::Cow;
+use unicode_width::UnicodeWidthStr;
 
 /// Answers them.
 pub struct Helper {
@@ -69,14 +71,34 @@ impl Completer for Helper {
 
     fn complete(&self, line: &str, at: usize, context: &Context) -> Result<(usize, Vec<Pair>)> {
         if complete::wants_file(&line[..at]) {
-            return FilenameCompleter::new().complete(line, at, context);
+            let (start, found) = FilenameCompleter::new().complete(line, at, context)?;
+            return Ok((start, fitting(found, columns(), rows())));
         }
         let (start, found) = complete::complete(&line[..at], &self.facts);
         let pair =
             |text: String| Pair { display: text.trim_end_matches(['(', ' ']).into(), replacement: text };
-        Ok((start, found.into_iter().map(pair).collect()))
+        Ok((start, fitting(found.into_iter().map(pair).collect(), columns(), rows())))
     }
 }
+
+/// As many candidates as a screen has room for; the last one counts the others, and completes what is common to all. The line
+/// editor shows longer lists in a pager that ignores Ctrl-C and takes what is typed.
+fn fitting(mut candidates: Vec<Pair>, columns: usize, rows: usize) -> Vec<Pair> {
+    const GAP: usize = 2;
+    let widest = candidates.iter().map(|pair| pair.display.width()).max().unwrap_or(0).max(MORE_WIDTH);
+    let room = (columns / (widest + GAP)).max(1) * rows.saturating_sub(1).max(1);
+    if candidates.len() <= room {
+        return candidates;
+    }
+    let common = longest_common_prefix(&candidates).unwrap_or_default().to_owned();
+    let more = format!("... {} more", candidates.len() - (room - 1));
+    candidates.truncate(room - 1);
+    candidates.push(Pair { display: more, replacement: common });
+    candidates
+}
+
+/// Columns of the longest `... 12345 more`.
+const MORE_WIDTH: usize = 14;
 
 const PROMPT: &str = "\x1b[1;32m";
 const HINT: &str = "\x1b[2m";
@@ -145,6 +167,20 @@ fn color(kind: Kind, word: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_candidates_fits_the_screen() {
+        let candidates = |count: usize| -> Vec<Pair> {
+            let named = |number| format!("cuMem{number}");
+            (0..count).map(named).map(|name| Pair { display: name.clone(), replacement: name }).collect()
+        };
+        assert_eq!(fitting(candidates(9), 80, 4).len(), 9);
+        let listed = fitting(candidates(200), 80, 4);
+        assert_eq!(listed.len(), 15, "five columns in three rows");
+        assert_eq!(listed[14].display, "... 186 more");
+        assert_eq!(longest_common_prefix(&listed), Some("cuMem"));
+        assert_eq!(fitting(candidates(3), 5, 1).len(), 1);
+    }
 
     #[test]
     fn colours_change_no_text() {

@@ -23,8 +23,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// What stands before the line.
 pub const PROMPT: &str = "cudatrace> ";
 const HISTORY_LINES: usize = 5000;
-/// More than so many candidates are listed after a question only.
-const CANDIDATES: usize = 100;
 
 /// Something typed.
 #[derive(Debug, PartialEq, Eq)]
@@ -99,7 +97,8 @@ pub fn editor(facts: Facts, color: bool) -> Result<LineEditor> {
         .history_ignore_dups(true)?
         .history_ignore_space(true)
         .completion_type(CompletionType::List)
-        .completion_prompt_limit(CANDIDATES)
+        // The list is cut to the screen: no question and no pager.
+        .completion_prompt_limit(usize::MAX)
         // What it shows is ours to colour or not; this makes it ask.
         .color_mode(ColorMode::Forced)
         .build();

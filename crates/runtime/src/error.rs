@@ -150,8 +150,8 @@ fn map_hint(errno: &io::Error) -> &'static str {
 
 fn hint(errno: &io::Error) -> &'static str {
     match errno.raw_os_error() {
-        Some(libc::EMFILE) => "; raise the limit of open files, `ulimit -n`",
-        Some(libc::ENFILE) => "; raise the machine's limit of open files, `sysctl fs.file-max`",
+        Some(libc::EMFILE) => "; raise the limit with `ulimit -n`",
+        Some(libc::ENFILE) => "; raise the machine's limit with `sysctl fs.file-max`",
         _ => "",
     }
 }

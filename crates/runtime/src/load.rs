@@ -185,7 +185,7 @@ fn refusal(manifest: &Manifest, said: &str, error: &libbpf_rs::Error) -> LoadErr
     let errno = errno_of(error);
     // Our own limit of open files, or the machine's: whatever libbpf was about to do, that is no fault of the object.
     if matches!(errno.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
-        let what = "the script needs many programs and maps, of which each is an open file";
+        let what = "cannot load the script's programs and maps";
         return LoadError::Setup { what, errno };
     }
     if let Some(symbol) = named("prog '", "BPF program load failed: ") {

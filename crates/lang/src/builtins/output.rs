@@ -13,12 +13,15 @@ use crate::types::is_scalar;
 impl Checker<'_> {
     /// `printf(format, args)`, `printf(format, (name = value, ...))`
     pub fn printf(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
-        self.formatted("printf", args, span).map(|(format, args)| StmtKind::Printf { format, args })
+        let (format, values) = self.formatted("printf", args, span)?;
+        let (format, args) = with_literals(format, values, &args[1..]);
+        Some(StmtKind::Printf { format, args })
     }
 
     /// `errorf(format, args)`, `heading(format, args)` and their like.
     pub fn message(&mut self, what: Message, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
-        let (format, args) = self.formatted(what.function(), args, span)?;
+        let (format, values) = self.formatted(what.function(), args, span)?;
+        let (format, args) = with_literals(format, values, &args[1..]);
         Some(StmtKind::Message { what, format, args })
     }
 
@@ -227,6 +230,29 @@ fn mark_registers(pieces: &mut [Piece], registers: &[bool]) {
         Piece::Text(_) => None,
     });
     marks.zip(registers).for_each(|(mark, register)| *mark = *register);
+}
+
+/// String literals for a `%s` without width become part of the format. Text of the format is printed as it is; control
+/// characters of values are escaped, because they may come from the traced program.
+fn with_literals(
+    mut pieces: Vec<Piece>,
+    values: Vec<Expr>,
+    written: &[ast::Expr],
+) -> (Vec<Piece>, Vec<Expr>) {
+    let mut values = values.into_iter().zip(written);
+    let mut kept = Vec::new();
+    for piece in &mut pieces {
+        let Piece::Directive(directive) = piece else { continue };
+        match values.next() {
+            Some((_, ast::Expr { kind: ast::ExprKind::Str(text), .. }))
+                if directive.conversion == 's' && directive.width == 0 =>
+            {
+                *piece = Piece::Text(text.clone());
+            }
+            value => kept.extend(value.map(|(value, _)| value)),
+        }
+    }
+    (pieces, kept)
 }
 
 fn conversions(pieces: &[Piece]) -> Vec<char> {

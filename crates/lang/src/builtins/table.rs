@@ -1121,6 +1121,7 @@ pub fn without_prefix(name: &str) -> &str {
 
 /// What others have and this language has not: name, and what to do.
 pub static ABSENT: &[(&str, &str)] = &[
+    ("assert_str", "use `static_assert(is_str(value), \"a string\")`"),
     ("debugf", "use `printf`"),
     ("kaddr", "use `kptr` on an address that a tracepoint passes on"),
     ("kfunc_allowed", "functions of the kernel are not called by scripts"),
@@ -1129,6 +1130,7 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("percpu_kaddr", "use a tracepoint, whose `args` are typed"),
     ("skboutput", "packets are not written; trace the functions that send them"),
     ("socket_cookie", "use the address of the socket as a key"),
+    ("typeinfo", "ask by `is_str`, `is_ptr`, `is_array`, `is_integer` or `sizeof`"),
     ("unwatch", "there are no watchpoints; probe the function that writes there"),
 ];
 

@@ -771,7 +771,7 @@ fn unknown_provider(spec: &ProbeSpec) -> Spots {
 }
 
 /// The library of CUDA that has a function of this name.
-fn cuda_library(function: &str) -> Option<&'static str> {
+pub fn cuda_library(function: &str) -> Option<&'static str> {
     let has = |library: &cuda::Library| known_function(*library, function);
     cuda::Library::all().find(has).map(cuda::Library::alias)
 }

@@ -165,7 +165,7 @@ const HABITS: &[Habit] = &[
     anywhere("else ^ :", BRACES),
     anywhere("else ^ WORD", BRACES),
     anywhere("if .. ^ return", BRACES),
-    anywhere("syscall: ^ :", "system calls are tracepoints: `tracepoint:syscalls:sys_enter_read`"),
+    anywhere("syscall : ^ :", "system calls are tracepoints: `tracepoint:syscalls:sys_enter_read`"),
     anywhere("PROBE ^ :", "one colon stands between the parts of a probe: `uprobe:libcuda:cuInit`"),
     anywhere("PROBE ^ if", PREDICATE),
     expecting("`{`", "WORD ^ if", PREDICATE),
