@@ -5,6 +5,7 @@ mod files;
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
 use crate::export::{Asked, Destination, KINDS};
+use crate::terminal;
 use anyhow::{Context, Result, bail};
 use report::export::otlp::traces::Per;
 use report::export::{End, Exporter, Record, Run, json};
@@ -21,6 +22,8 @@ use std::sync::Arc;
 const STDOUT: &str = "-";
 /// Rows of a table, threads of the timeline.
 const ROWS: usize = 20;
+/// Width of the text where no terminal has one.
+const COLUMNS: usize = 120;
 /// Calls that are listed by their length.
 const SLOWEST: usize = 15;
 
@@ -334,20 +337,26 @@ impl Report {
         }
         self.summary.troubles.iter().for_each(|trouble| out += &format!("warning: {trouble}\n"));
         out += "\n";
-        out += &self.summary.tables(ROWS);
+        let columns = terminal::known_columns().unwrap_or(COLUMNS);
+        for line in self.summary.short().lines() {
+            let is_long = line.chars().count() > columns;
+            out += &if is_long { terminal::wrap(line, columns, 14) } else { line.to_owned() };
+            out.push('\n');
+        }
+        out += &self.summary.tables(ROWS, columns);
         if self.summary.spans > 0 {
-            out += &self.slowest_calls();
+            out += &self.slowest_calls(columns);
             out += "\nTIMELINE\n";
-            out += &self.timeline.draw(columns(), ROWS);
+            out += &self.timeline.draw(columns.saturating_sub(34).clamp(20, 200), ROWS);
         }
         // Names, hosts and commands come from the file, whoever wrote it.
         out.lines().map(|line| report::value::escape(line.as_bytes()) + "\n").collect()
     }
 
-    fn slowest_calls(&self) -> String {
+    fn slowest_calls(&self, columns: usize) -> String {
         let first = self.summary.window.map_or(0, |(first, _)| first);
         let mut out = String::from("\nSLOWEST CALLS (by their own time)\n");
-        out += &format!("{:>12} {:>10}  {:<17} {:<32} DETAILS\n", "AT", "TOOK", "THREAD", "FUNCTION");
+        out += &format!("{:>12} {:>10}  {:<17} {:<28} DETAILS\n", "AT", "TOOK", "THREAD", "FUNCTION");
         for Slow { record, around, .. } in &self.slowest {
             let (Some(span), Some(thread)) = (record.span(), &record.thread) else { continue };
             let result = span.result.as_ref().filter(|_| span.status != report::export::Status::Ok);
@@ -361,12 +370,12 @@ impl Report {
             let details: Vec<String> = result.into_iter().chain(around).chain(fields).collect();
             let details = report::value::escape(details.join(" ").as_bytes());
             let line = format!(
-                "{:>12} {:>10}  {:<17} {:<32} {}",
+                "{:>12} {:>10}  {:<17} {:<28} {}",
                 time(record.time_ns.saturating_sub(first)),
                 time(record.duration_ns()),
                 format!("{}/{}", thread.pid, thread.tid),
-                report::recording::summary::cut(&report::value::escape(record.name.as_bytes()), 32),
-                report::recording::summary::cut(&details, 100),
+                report::recording::summary::cut(&report::value::escape(record.name.as_bytes()), 28),
+                report::recording::summary::cut(&details, columns.saturating_sub(72).max(24)),
             );
             out += line.trim_end();
             out.push('\n');
@@ -377,10 +386,4 @@ impl Report {
 
 fn words(command: &[String]) -> String {
     if command.is_empty() { "running processes".into() } else { shell_words::join(command) }
-}
-
-/// Columns of the timeline: what is left of the terminal behind the names.
-fn columns() -> usize {
-    let width = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-    if width == 0 { 100 } else { width.saturating_sub(34).clamp(20, 200) }
 }

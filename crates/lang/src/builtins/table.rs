@@ -165,12 +165,12 @@ pub static BUILTINS: &[Builtin] = &[
         variable(
             |c, f| c.comm(f),
             "comm",
-            "name of the thread, string; `comm(process)`: of the process, its main thread's (without BTF the thread's); `comm(pid)`: of another process, when it is printed",
+            "name of the thread, string; `comm(process)`: of the process, its main thread's (without BTF the thread's); `comm(program)`: the file name of the process's program, which is not cut at 15 bytes (without BTF `comm(process)`); `comm(pid)`: of another process, when it is printed",
             Anywhere,
             "uprobe:libcuda:cuInit { @[comm] = count() }",
         ),
         1,
-        "comm[(thread|process|pid)]",
+        "comm[(thread|process|program|pid)]",
     ),
     variable(
         |_, f| f.value(ExprKind::Cpu, Type::U32),

@@ -10,6 +10,7 @@ use crate::check::scope::At;
 use crate::check::slots::ValueState;
 use crate::check::{Checker, limits};
 use crate::diagnostics::wording::did_you_mean;
+use crate::expand::template::expression;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, StackMode, Type};
 use crate::resolve::setting::Run;
@@ -42,6 +43,8 @@ enum Mode {
     Fact(Fact),
     /// The name of the main thread.
     Leader,
+    /// The file name of the program.
+    Program,
 }
 
 /// Words for the ids, names and clocks that a variable can be asked for.
@@ -52,6 +55,7 @@ static MODES: &[(&str, &str, Mode)] = &[
     ("tid", "init", Mode::Fact(Fact::InitTid)),
     ("comm", "thread", Mode::Plain),
     ("comm", "process", Mode::Leader),
+    ("comm", "program", Mode::Program),
     ("nsecs", "boot", Mode::Plain),
     ("nsecs", "monotonic", Mode::Fact(Fact::Monotonic)),
     ("nsecs", "tai", Mode::Fact(Fact::Tai)),
@@ -373,6 +377,15 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// `comm(program)`; where the kernel does not say how its structs are laid out, the name of the process.
+    fn program_name(&mut self, span: Span) -> Expr {
+        const NAME: &str = "str(curtask->mm->exe_file->f_path.dentry->d_name.name, 64)";
+        match self.kernel_struct("task_struct") {
+            Some(_) => self.expr(&expression(NAME, span)),
+            None => self.process_comm(span),
+        }
+    }
+
     /// The task that a field of another's leads to, and where that has another field.
     fn of_task(&mut self, task: Expr, link: &str, wanted: &str, span: Span) -> Option<(Expr, u32)> {
         let [link, field] = [link, wanted].map(|field| self.catalog.kernel_field("task_struct", field));
@@ -406,6 +419,7 @@ impl<'a> Checker<'a> {
             Some((.., Mode::Plain)) => self.ident(name, span),
             Some((.., Mode::Fact(fact))) => expr(ExprKind::Fact(*fact), fact.describe().1, span),
             Some((.., Mode::Leader)) => self.process_comm(span),
+            Some((.., Mode::Program)) => self.program_name(span),
             None => {
                 let near = self.near_modes(name, mode);
                 let known: Vec<String> = modes().map(|(_, word, _)| format!("`{name}({word})`")).collect();

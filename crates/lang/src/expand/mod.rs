@@ -20,7 +20,7 @@ pub mod map_prefix;
 pub mod operations;
 pub mod options;
 mod shared_stacks;
-mod template;
+pub mod template;
 
 use crate::diagnostics::Diagnostics;
 use crate::syntax::ast::{Expr, ExprKind, Script};

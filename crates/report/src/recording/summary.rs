@@ -463,6 +463,11 @@ impl Summary {
         self.kernels.values().map(|stat| stat.count - stat.errors).sum()
     }
 
+    /// Launches of kernels that failed.
+    pub fn failed_launches(&self) -> u64 {
+        self.kernels.values().map(|stat| stat.errors).sum()
+    }
+
     /// Failures, each once.
     pub fn failures(&self) -> u64 {
         self.errors.values().sum()
@@ -502,7 +507,11 @@ impl Summary {
             1 => "; 1 of a graph".into(),
             count => format!("; {count} of graphs"),
         };
-        lines.add("launches", format!("{} of {kernels}{graphs}", self.launches()));
+        let failed = match self.failed_launches() {
+            0 => String::new(),
+            count => format!("; {count} failed"),
+        };
+        lines.add("launches", format!("{} of {kernels}{graphs}{failed}", self.launches()));
         lines.add("allocations", self.short_of_memory());
         lines.add("transfers", self.short_of_copies());
         self.short_of_errors(&mut lines);
@@ -603,15 +612,16 @@ pub fn by_time<'m>(stats: impl IntoIterator<Item = (&'m Arc<str>, &'m Stat)>) ->
     all
 }
 
-/// Shortens a text to `most` characters, with `..` for its middle.
+/// Shortens a text to `most` characters, with `…` for its middle.
 pub fn cut(text: &str, most: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
     if chars.len() <= most {
         return text.to_owned();
     }
-    let (head, tail) = ((most - 2) * 2 / 3, (most - 2) - (most - 2) * 2 / 3);
+    let head = (most - 1) * 2 / 3;
+    let tail = most - 1 - head;
     let end: String = chars[chars.len() - tail..].iter().collect();
-    chars[..head].iter().collect::<String>() + ".." + &end
+    chars[..head].iter().collect::<String>() + "…" + &end
 }
 
 /// `950 ns`, `12.3 ms`

@@ -137,11 +137,12 @@ impl Cell {
 }
 
 impl Summary {
-    /// The tables of a report, for people.
-    pub fn tables(&self, rows: usize) -> String {
-        let mut out = self.short();
-        table(&mut out, "FUNCTION", &by_time(&self.functions), rows);
-        table(&mut out, "KERNEL (host time of the launch)", &by_time(&self.kernels), rows);
+    /// The tables of a report, for people, in lines of `columns` where that leaves room for names.
+    pub fn tables(&self, rows: usize, columns: usize) -> String {
+        let mut out = String::new();
+        let size = (rows, columns.saturating_sub(NUMBERS).clamp(SHORTEST, LONGEST));
+        table(&mut out, "FUNCTION", &by_time(&self.functions), size);
+        table(&mut out, "KERNEL (host time of launch)", &by_time(&self.kernels), size);
         let graphs = self.graph_launches.count;
         if graphs > 0 {
             let s = if graphs == 1 { "" } else { "es" };
@@ -151,17 +152,23 @@ impl Summary {
     }
 }
 
-fn table(out: &mut String, title: &str, stats: &[(&str, &Stat)], rows: usize) {
+/// Columns of the numbers of a table for people.
+const NUMBERS: usize = 90;
+/// Columns of a name in it.
+const SHORTEST: usize = 28;
+const LONGEST: usize = 60;
+
+fn table(out: &mut String, title: &str, stats: &[(&str, &Stat)], (rows, wide): (usize, usize)) {
     if stats.is_empty() {
         return;
     }
     let heads = ["calls", "time%", "total", "self", "mean", "median", "p99", "longest", "errors"];
-    let _ = write!(out, "\n{title:<34}");
+    let _ = write!(out, "\n{:<wide$}", cut(title, wide));
     heads.iter().for_each(|head| _ = write!(out, " {head:>9}"));
     out.push('\n');
     let all: u64 = stats.iter().map(|(_, stat)| stat.self_ns).sum();
     for (name, stat) in stats.iter().take(rows) {
-        let _ = write!(out, "{:<34}", escape(cut(name, 34).as_bytes()));
+        let _ = write!(out, "{:<wide$}", escape(cut(name, wide).as_bytes()));
         let cells = [
             stat.count.to_string(),
             Cell::Percent(share(stat, all)).csv(),
@@ -184,6 +191,18 @@ fn table(out: &mut String, title: &str, stats: &[(&str, &Stat)], rows: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_fit_their_columns() {
+        let mut summary = Summary::default();
+        let name = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>";
+        summary.kernels.insert(name.into(), Stat::default());
+        let text = summary.tables(20, 120);
+        assert_eq!(text.lines().map(|line| line.chars().count()).max(), Some(120), "{text}");
+        assert!(text.contains("void at::native::ve…or<float>> "), "{text}");
+        let wide = summary.tables(20, 200);
+        assert!(wide.lines().all(|line| line.chars().count() == 150 || line.is_empty()), "{wide}");
+    }
 
     #[test]
     fn a_cell_with_a_comma_is_quoted() {

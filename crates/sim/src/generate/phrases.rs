@@ -110,7 +110,7 @@ const STRING: Table = Table {
     letter: 's',
     leaves: &[
         (3, "", "comm"),
-        (1, "", "leader_comm"),
+        (1, "", "`leader_comm comm(program)`"),
         (1, "", "\"\""),
         (3, "", "\"`x main100 saxpy`\""),
         (1, "", "\"fifteen letters\""),

@@ -269,10 +269,11 @@ impl Page {
         });
         let _ = write!(
             out,
-            ",\"calls\":[{},{}],\"launches\":{},\"graphs\":{},\"frees\":{},\"leaked\":{},\"after_shutdown\":{}",
+            ",\"calls\":[{},{}],\"launches\":{},\"failed_launches\":{},\"graphs\":{},\"frees\":{},\"leaked\":{},\"after_shutdown\":{}",
             summary.calls.0,
             summary.calls.1,
             summary.launches(),
+            summary.failed_launches(),
             summary.graph_launches.count,
             summary.frees,
             summary.leaked(),

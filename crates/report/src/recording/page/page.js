@@ -50,7 +50,7 @@ function head() {
   const cards = [
     ["time", time(DATA.time), many(DATA.threads.length, "thread")],
     ["API calls", count(DATA.calls[1]), `driver, ${count(DATA.calls[0])} runtime`],
-    ["launches", count(DATA.launches), many(DATA.kernels.length, "kernel") + (DATA.graphs ? `, ${many(DATA.graphs, "graph launch").replace("launchs", "launches")}` : "")],
+    ["launches", count(DATA.launches), many(DATA.kernels.length, "kernel") + (DATA.graphs ? `, ${many(DATA.graphs, "graph launch").replace("launchs", "launches")}` : "") + (DATA.failed_launches ? `, ${count(DATA.failed_launches)} failed` : "")],
     ...DATA.kinds.map(([kind, n, bytes, peak]) => [`${kind} memory`, size(bytes), `in ${count(n)}, at most ${size(peak)}`]),
     ["copied", size(copied), DATA.copies.map((row) => row[0]).join(" ")],
     ["errors", count(failed), DATA.after_shutdown ? `and ${many(DATA.after_shutdown, "call")} at exit, after the driver had shut down` : ""],
@@ -89,6 +89,7 @@ function remember() {
     if (shownView !== "timeline") parts.push(`view=${shownView}`);
     if (from > 0 || to < Math.max(DATA.length, 1)) parts.push(`t=${Math.round(from)}-${Math.round(to)}`);
     if ($("search").value) parts.push(`q=${encodeURIComponent($("search").value)}`);
+    if (timeline.selected()) parts.push(`call=${DATA.spans.indexOf(timeline.selected())}`);
     const hash = parts.length ? "#" + parts.join("&") : "";
     if (hash !== location.hash) history.replaceState(null, "", location.pathname + location.search + hash);
   }, 250);
@@ -102,6 +103,7 @@ function recall() {
   }
   if (to > from) timeline.look(from, to);
   show(VIEWS.includes(parts.get("view")) ? parts.get("view") : "timeline");
+  if (parts.has("call")) timeline.choose(Number(parts.get("call")));
 }
 
 // A table whose columns sort; `rows` are arrays of cells, a cell text, a number with its words, or an element.
@@ -622,7 +624,7 @@ const timeline = (() => {
   $("details").replaceChildren(element("em", IDLE));
   const fill = () => marked ? view(...marked) : selected && view(selected[START] - selected[LENGTH] * 0.1, selected[START] + selected[LENGTH] * 1.1);
   const scroll = (pages) => box.scrollBy(0, pages * (tall - AXIS - ROW));
-  return { resize, zoom, move, scroll, step, nest, find, select, search, fill, markArea, look: view, all: () => view(0, all), view: () => [from, to], selected: () => selected };
+  return { resize, zoom, move, scroll, step, nest, find, select, choose: (at) => DATA.spans[at] && select(DATA.spans[at], true), search, fill, markArea, look: view, all: () => view(0, all), view: () => [from, to], selected: () => selected };
 })();
 
 // ---- keys
