@@ -17,7 +17,7 @@ use crate::cli::{self, Cli, FmtOptions, Mode, RecordOptions, ReportOptions, Stag
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
-use lang::expand::options::Given;
+use lang::expand::options::OptionValue;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -217,7 +217,7 @@ pub fn command(subcommand: Option<Subcommand>) -> Command {
 #[derive(Debug, Default)]
 struct Split {
     ours: Vec<OsString>,
-    given: Vec<Given>,
+    given: Vec<OptionValue>,
     /// Options of the script without a value, and the number among the words of the one that follows.
     loose: Vec<(usize, usize)>,
     /// The option of the script that the next word would follow.
@@ -357,10 +357,10 @@ fn is_script(arg: &Arg) -> bool {
 }
 
 /// `top=5`, `flag`
-fn option(text: &str) -> Given {
+fn option(text: &str) -> OptionValue {
     match text.split_once('=') {
-        Some((name, value)) => Given { name: name.into(), value: Some(value.into()) },
-        None => Given { name: text.into(), value: None },
+        Some((name, value)) => OptionValue { name: name.into(), value: Some(value.into()) },
+        None => OptionValue { name: text.into(), value: None },
     }
 }
 
@@ -374,7 +374,8 @@ mod tests {
     }
 
     fn given(line: &str) -> Vec<String> {
-        let show = |given: &Given| format!("{}={}", given.name, given.value.as_deref().unwrap_or("<none>"));
+        let show =
+            |given: &OptionValue| format!("{}={}", given.name, given.value.as_deref().unwrap_or("<none>"));
         read(line).given.iter().map(show).collect()
     }
 

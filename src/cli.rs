@@ -1,7 +1,7 @@
 //! Definition of the command line, and classification of its first word.
 
 use clap::{ArgAction, Args, Parser, ValueEnum};
-use lang::expand::options::Given;
+use lang::expand::options::OptionValue;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -126,7 +126,7 @@ pub struct Cli {
     ///
     /// May be given several times: jsonl=FILE, chrome=FILE, perfetto=FILE, folded=FILE, otlp=URL, openmetrics=ADDR.
     #[arg(long, value_name = "KIND=DEST", value_parser = crate::export::parse)]
-    pub export: Vec<crate::export::Asked>,
+    pub export: Vec<crate::export::ExportRequest>,
 
     /// Begin another file after this size, for exports to files: 512MiB, 1GiB
     #[arg(long, value_name = "SIZE", value_parser = crate::export::rotate, hide_short_help = true)]
@@ -237,7 +237,7 @@ pub struct Cli {
 
     /// Options of the script: what `arguments` took out of the command line.
     #[arg(skip)]
-    pub given: Vec<Given>,
+    pub given: Vec<OptionValue>,
 
     /// Options of the script that have no value, and the word behind each, by their numbers: `--top 3`.
     #[arg(skip)]

@@ -57,7 +57,7 @@ impl host::Kernel for Running {
             return asked.offset;
         }
         let offset = btf::kernel_fields([(of, field)]).map(|[offset]| offset);
-        known.push(Asked { of: of.to_owned(), field: field.to_owned(), offset });
+        known.push(FieldOffset { of: of.to_owned(), field: field.to_owned(), offset });
         offset
     }
 
@@ -84,14 +84,14 @@ fn declared(mut ty: btf::Type) -> debug_info::Type {
 }
 
 /// A field that somebody asked for.
-struct Asked {
+struct FieldOffset {
     of: String,
     field: String,
     offset: Option<u32>,
 }
 
 /// Each question takes a pass over all of the kernel's types.
-static FIELDS: Mutex<Vec<Asked>> = Mutex::new(Vec::new());
+static FIELDS: Mutex<Vec<FieldOffset>> = Mutex::new(Vec::new());
 
 fn field(field: TracepointField) -> RecordField {
     let declared = field.declared.as_str();

@@ -63,7 +63,7 @@ pub fn attach_values(cli: &mut Cli) {
 }
 
 /// Options of the scripts that the command line names, as far as they can be read; what cannot be is reported when they run.
-pub fn options(cli: &Cli) -> Vec<options::Known> {
+pub fn options(cli: &Cli) -> Vec<options::ScriptOption> {
     let is_read = |word: &&String| match cli::classify(word, |name| bundled::find(name).is_some()) {
         Word::Embedded(_) => true,
         Word::File(path) => path != "-" && std::path::Path::new(path).is_file(),
@@ -270,7 +270,7 @@ pub fn habit(word: &str) -> Option<&'static str> {
 /// `uprobe:libcuda:cuInit`
 fn as_probe(word: &str) -> Option<String> {
     match word.split_once(':') {
-        Some((provider, _)) if matches!(providers::find(provider), providers::Found::Known(_)) => {
+        Some((provider, _)) if matches!(providers::find(provider), providers::ProviderMatch::Known(_)) => {
             Some(word.to_owned())
         }
         Some((library, function)) => {

@@ -7,7 +7,7 @@ use crate::commands::script_help;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
-use lang::expand::options::Given;
+use lang::expand::options::OptionValue;
 
 /// How a command to trace is written.
 const COMMAND: &str = "-- COMMAND";
@@ -15,7 +15,7 @@ const COMMAND: &str = "-- COMMAND";
 /// Options and words that a subcommand does not take.
 pub fn of_subcommand(
     subcommand: Subcommand,
-    given: &[Given],
+    given: &[OptionValue],
     matches: &ArgMatches,
     command: Command,
 ) -> Result<(), clap::Error> {

@@ -15,7 +15,7 @@ use lang::catalog::{Catalog, File, Marker, MarkerArg, MarkerPlace, Tracepoint};
 use lang::diagnostics::wording::listed;
 use lang::expand::options;
 use lang::resolve::pattern::glob_matches;
-use lang::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind};
+use lang::resolve::providers::{self, PROVIDERS, Provider, ProviderKind, ProviderMatch};
 use lang::resolve::tracepoint::glob;
 use lang::syntax::ast;
 use lang::{Diagnostics, Source};
@@ -152,7 +152,7 @@ fn written(probe: &ast::ProbeSpec) -> String {
 fn is_list(written: &str) -> bool {
     !matches!(
         provider(written),
-        Found::Known(Provider {
+        ProviderMatch::Known(Provider {
             kind: ProviderKind::Begin
                 | ProviderKind::End
                 | ProviderKind::Interval
@@ -170,14 +170,14 @@ fn is_list(written: &str) -> bool {
 /// `interval:s:` of `interval:s:1`: as bpftrace and a list of `interval` have it.
 fn without_period(written: &str) -> String {
     match (provider(written), written.splitn(3, ':').collect::<Vec<_>>().as_slice()) {
-        (Found::Known(provider), [_, name, _]) if !timed(provider).is_empty() => {
+        (ProviderMatch::Known(provider), [_, name, _]) if !timed(provider).is_empty() => {
             format!("{}:{name}:", provider.names[0])
         }
         _ => written.to_owned(),
     }
 }
 
-fn provider(pattern: &str) -> Found {
+fn provider(pattern: &str) -> ProviderMatch {
     providers::find(pattern.split(':').next().unwrap_or(pattern))
 }
 
@@ -186,13 +186,15 @@ fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) 
     if let Some((kind, target, name)) = of_any_kind(pattern) {
         return list_target(machine, kind, target, name);
     }
-    if let Found::Known(provider) = provider(pattern)
+    if let ProviderMatch::Known(provider) = provider(pattern)
         && let names = timed(provider)
         && !names.is_empty()
     {
         return list_timed(pattern, names);
     }
-    if pattern.starts_with('*') || !pattern.contains(':') && matches!(provider(pattern), Found::Unknown) {
+    if pattern.starts_with('*')
+        || !pattern.contains(':') && matches!(provider(pattern), ProviderMatch::Unknown)
+    {
         return list_all(machine, pattern, verbose, unknown);
     }
     if let Some((category, event)) = tracepoint(pattern) {
@@ -204,7 +206,7 @@ fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) 
     if let Some((api, operation)) = operation(pattern).or_else(|| Some((Api::of(pattern)?, "*"))) {
         return list_operations(api, operation, verbose);
     }
-    if let Found::Known(Provider { kind: ProviderKind::Usdt, .. }) = provider(pattern) {
+    if let ProviderMatch::Known(Provider { kind: ProviderKind::Usdt, .. }) = provider(pattern) {
         return list_markers(machine, pattern, verbose);
     }
     not_countable(pattern)?;
@@ -392,12 +394,12 @@ fn shown_type(arg: &MarkerArg) -> String {
 fn not_countable(pattern: &str) -> Result<()> {
     let word = pattern.split(':').next().unwrap_or(pattern);
     match provider(pattern) {
-        Found::Known(Provider { kind: ProviderKind::Uprobe | ProviderKind::Uretprobe, .. })
-        | Found::Unknown => Ok(()),
-        Found::Known(provider) => {
+        ProviderMatch::Known(Provider { kind: ProviderKind::Uprobe | ProviderKind::Uretprobe, .. })
+        | ProviderMatch::Unknown => Ok(()),
+        ProviderMatch::Known(provider) => {
             bail!("`{word}` is no list: it is written `{}` ({})", provider.form, provider.doc)
         }
-        Found::Absent(way_out) => bail!("there are no `{word}` probes: {way_out}"),
+        ProviderMatch::Absent(way_out) => bail!("there are no `{word}` probes: {way_out}"),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::script::Script;
 use crate::{arguments, bundled, script, terminal};
 use anyhow::{Result, bail};
 use lang::expand::options;
-use lang::expand::options::Known;
+use lang::expand::options::ScriptOption;
 use lang::{Diagnostics, Source};
 use std::io::Write;
 
@@ -57,7 +57,7 @@ fn width() -> usize {
     terminal::columns().min(100)
 }
 
-fn options(script: &str, summary: &str, options: &[Known]) -> String {
+fn options(script: &str, summary: &str, options: &[ScriptOption]) -> String {
     let summary = terminal::wrap(summary, width(), 0);
     let mut out = if summary.is_empty() { String::new() } else { format!("{summary}\n\n") };
     let forms: Vec<String> = options.iter().map(|option| format!(" [{}]", option.form())).collect();

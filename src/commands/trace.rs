@@ -6,7 +6,7 @@ use crate::export::{self, Exports, FlushOn, Observer, Summary};
 use crate::script::{self, Script};
 use crate::symbolize::{MachineNames, process_facts};
 use crate::trace::compiler::Compiler;
-use crate::trace::late_files::{Asked, Extender, Heard};
+use crate::trace::late_files::{Extender, HeldMappings, MappingReports};
 use crate::trace::overwritten_files::Overwritten;
 use crate::trace::script_set::Scripts;
 use crate::trace::traced_processes::TargetEnd;
@@ -16,7 +16,7 @@ use crate::trace::{exit_status, setup, traced_processes};
 use crate::{Failure, metrics, python, trace};
 use anyhow::Context;
 use host::{Machine, Scope};
-use lang::Known;
+use lang::SessionState;
 use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::process::{Child, Command, FileState, MappingWatch};
@@ -41,7 +41,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
 /// What is done beside the script's own output when a run is recorded.
 pub struct Recording {
     /// Where records go.
-    pub exports: Vec<export::Asked>,
+    pub exports: Vec<export::ExportRequest>,
     /// Sees all of them.
     pub observer: Observer,
     /// Looked at while it runs; it is given what has gone through.
@@ -103,7 +103,7 @@ fn check<'a>(
     let mut compilers: Vec<Compiler> = Vec::new();
     for script in scripts {
         let mut compiler = Compiler::new(script, machine, cli, messages);
-        let known = compilers.last().map_or_else(Known::default, Compiler::known);
+        let known = compilers.last().map_or_else(SessionState::default, Compiler::known);
         compiler.front(known)?;
         compilers.push(compiler);
     }
@@ -358,7 +358,7 @@ impl<'a> Job<'a> {
         &self,
         epoch: &Epoch,
         manifest: &Manifest,
-        asked: &[export::Asked],
+        asked: &[export::ExportRequest],
         recorded: bool,
     ) -> anyhow::Result<Exports> {
         let out: Box<dyn io::Write> = if recorded { Box::new(io::sink()) } else { Box::new(io::stdout()) };
@@ -456,8 +456,8 @@ impl<'a> Job<'a> {
         let mappings = child.and_then(|child| child.mappings.take());
         let is_held = mappings.is_some() && self.pids.is_empty();
         match MappingWatch::start() {
-            Ok(watch) if is_held => watches.push(Box::new(Heard::beside(watch, extender))),
-            Ok(watch) => watches.push(Box::new(Heard::new(watch, extender))),
+            Ok(watch) if is_held => watches.push(Box::new(MappingReports::beside(watch, extender))),
+            Ok(watch) => watches.push(Box::new(MappingReports::new(watch, extender))),
             // Files that are mapped executable at once are seen all the same.
             Err(_) if is_held => {}
             Err(error) => {
@@ -471,7 +471,9 @@ impl<'a> Job<'a> {
                 "libraries that are overwritten while they are traced are not noticed: {error}"
             )),
         }
-        watches.extend(mappings.map(|mappings| Box::new(Asked::new(mappings, extender)) as Box<dyn Watch>));
+        watches.extend(
+            mappings.map(|mappings| Box::new(HeldMappings::new(mappings, extender)) as Box<dyn Watch>),
+        );
         if extender.unwinder().is_some() {
             match Caretaker::new(extender) {
                 Ok(caretaker) => watches.push(Box::new(caretaker)),

@@ -54,7 +54,7 @@ pub struct Destination {
 /// What a server makes of what is sent to it.
 #[derive(Debug, Default)]
 struct Delivery {
-    lost: Mutex<Lost>,
+    lost: Mutex<Undelivered>,
     /// Spans and series that were taken; none if nothing is sent.
     delivered: Mutex<Option<u64>>,
     /// Why what waits has not been taken yet.
@@ -69,14 +69,14 @@ struct Delivery {
 
 /// What could not be delivered, and why the last of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
+pub struct Undelivered {
     /// Records, or series of a metric.
     pub count: u64,
     /// In words.
     pub reason: String,
 }
 
-impl Lost {
+impl Undelivered {
     /// What it says.
     pub fn words(&self) -> String {
         format!("{} spans or series were not delivered: {}", self.count, self.reason)
@@ -142,7 +142,7 @@ impl Destination {
     /// Counts what could not be delivered.
     pub fn lose(&self, count: u64, reason: String) {
         if let Ok(mut lost) = self.delivery.lost.lock() {
-            *lost = Lost { count: lost.count + count, reason };
+            *lost = Undelivered { count: lost.count + count, reason };
         }
     }
 
@@ -152,7 +152,7 @@ impl Destination {
     }
 
     /// What could not be delivered so far.
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> Undelivered {
         self.delivery.lost.lock().map(|lost| lost.clone()).unwrap_or_default()
     }
 

@@ -36,7 +36,7 @@ const BATCH: usize = 256;
 
 /// What `--export` was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ExportRequest {
     /// `jsonl`
     pub kind: &'static Kind,
     /// `trace.jsonl`
@@ -156,7 +156,7 @@ pub fn kinds() -> String {
 }
 
 /// `jsonl=trace.jsonl`
-pub fn parse(text: &str) -> Result<Asked, String> {
+pub fn parse(text: &str) -> Result<ExportRequest, String> {
     let (kind, dest) = text.split_once('=').unwrap_or((text, ""));
     let kind = KINDS
         .iter()
@@ -165,7 +165,7 @@ pub fn parse(text: &str) -> Result<Asked, String> {
     if dest.is_empty() && !kind.optional {
         return Err(format!("expected KIND=DEST: {}={}", kind.name, kind.dest));
     }
-    Ok(Asked { kind, dest: dest.into(), only_new: false })
+    Ok(ExportRequest { kind, dest: dest.into(), only_new: false })
 }
 
 /// What the command line says about all exports.
@@ -183,7 +183,7 @@ impl Options {
         Options { rotate: cli.rotate, trace_per: cli.trace_per.clone() }
     }
 
-    fn destination(&self, asked: &Asked) -> Destination {
+    fn destination(&self, asked: &ExportRequest) -> Destination {
         let dest = Destination::new(&asked.dest, self.rotate).with_traces(self.trace_per.clone());
         if asked.only_new { dest.only_new() } else { dest }
     }
@@ -209,10 +209,15 @@ pub struct Exports {
 
 impl Exports {
     /// Opens all that was asked for. What cannot be opened is a mistake before anything is traced.
-    pub fn open(asked: &[Asked], options: &Options, run: &Arc<Run>, inner: Box<dyn Sink>) -> Result<Exports> {
+    pub fn open(
+        asked: &[ExportRequest],
+        options: &Options,
+        run: &Arc<Run>,
+        inner: Box<dyn Sink>,
+    ) -> Result<Exports> {
         let mut queues = Vec::new();
         for wanted in asked {
-            let Asked { kind, dest, .. } = wanted;
+            let ExportRequest { kind, dest, .. } = wanted;
             if queues.iter().any(|queue: &Queue| queue.dest() == dest) {
                 bail!("--export: two exports go to `{dest}`");
             }

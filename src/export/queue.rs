@@ -1,7 +1,7 @@
 //! A bounded queue, and the thread that writes one export from it.
 
 use super::channel::{Channel, Message};
-use super::file::Lost;
+use super::file::Undelivered;
 use super::{Destination, Kind, Open};
 use anyhow::Result;
 use report::export::{End, Exporter, Record, Run};
@@ -51,7 +51,7 @@ impl Summary {
     }
 
     /// What was taken and could not be delivered.
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> Undelivered {
         self.dest.lost()
     }
 

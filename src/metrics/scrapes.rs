@@ -22,11 +22,11 @@ pub struct Reader {
 
 /// What readers have been shown.
 pub struct Scrapes {
-    readers: HashMap<Reader, Seen>,
+    readers: HashMap<Reader, Scraper>,
     begun: Instant,
 }
 
-struct Seen {
+struct Scraper {
     births: Births,
     last: Instant,
 }
@@ -48,7 +48,7 @@ impl Scrapes {
                 self.readers.iter().min_by_key(|(_, seen)| seen.last).map(|(reader, _)| reader.clone());
             oldest.map(|oldest| self.readers.remove(&oldest));
         }
-        let begin = || Seen { births: Births::default(), last: Instant::now() };
+        let begin = || Scraper { births: Births::default(), last: Instant::now() };
         let seen = self.readers.entry(reader).or_insert_with(begin);
         seen.last = Instant::now();
         seen.births.shown(&reading.families, recent)

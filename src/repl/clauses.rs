@@ -52,8 +52,8 @@ impl Clauses {
     pub fn typed(&self, repl: &Repl, session: &mut Session, text: &str) -> Result<()> {
         let before = self.typed.borrow().clone();
         let source = Source::new("repl", before.clone() + text);
-        let script =
-            script::import(Script::alone(source, &[]), repl.cli, repl.messages).map_err(|_| super::Said)?;
+        let script = script::import(Script::alone(source, &[]), repl.cli, repl.messages)
+            .map_err(|_| super::AlreadyReported)?;
         let added = self.add(repl, session, script, before.len());
         let is_definition = added.as_ref().is_ok_and(|clauses| *clauses == 0);
         let mut typed = self.typed.borrow_mut();
@@ -69,11 +69,11 @@ impl Clauses {
     /// Attaches a script, of which the part from byte `from` on is new; how many clauses it has.
     ///
     /// # Errors
-    /// It is wrong (then that has been said: [`super::Said`]), or the kernel refuses it.
+    /// It is wrong (then that has been said: [`super::AlreadyReported`]), or the kernel refuses it.
     pub fn add(&self, repl: &Repl, session: &mut Session, script: Script, from: usize) -> Result<u32> {
         repl.machine.refresh();
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
-        compiler.front(repl.scripts.known()).map_err(|_| super::Said)?;
+        compiler.front(repl.scripts.known()).map_err(|_| super::AlreadyReported)?;
         let own = compiler.source().files()[0].end;
         let written = compiler.written();
         if written.is_empty() {
@@ -115,9 +115,9 @@ impl Clauses {
     pub fn run_once(&self, repl: &Repl, session: &mut Session, statements: &str) -> Result<()> {
         let clause = format!("{}BEGIN {{\n{statements}\n}}", self.typed.borrow());
         let script = Script::alone(Source::new("repl", clause), &[]);
-        let script = script::import(script, repl.cli, repl.messages).map_err(|_| super::Said)?;
+        let script = script::import(script, repl.cli, repl.messages).map_err(|_| super::AlreadyReported)?;
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
-        compiler.front(repl.scripts.known()).map_err(|_| super::Said)?;
+        compiler.front(repl.scripts.known()).map_err(|_| super::AlreadyReported)?;
         self.scripts.set(self.scripts.get() + 1);
         repl.scripts.add(session, self.scripts.get(), compiler)?;
         repl.scripts.remove(session, self.scripts.get());

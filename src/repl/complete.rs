@@ -8,7 +8,7 @@ use cuda::operations::Api;
 use lang::builtins::table::{BUILTINS, Kind as BuiltinKind};
 use lang::builtins::{posix, table};
 use lang::catalog::{Catalog, Tracepoint};
-use lang::resolve::providers::{self, Found, PROVIDERS, ProviderKind, SIGNALS};
+use lang::resolve::providers::{self, PROVIDERS, ProviderKind, ProviderMatch, SIGNALS};
 use lang::resolve::signature::Declared;
 use lang::syntax::parse::tokens;
 use lang::syntax::parse::tokens::{Kind, Token};
@@ -206,7 +206,7 @@ fn markers_of(target: &str, facts: &Facts) -> Vec<String> {
 
 fn kind(provider: &str) -> Option<ProviderKind> {
     match providers::find(provider) {
-        Found::Known(found) => Some(found.kind),
+        ProviderMatch::Known(found) => Some(found.kind),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@ use cuda::operations::{APIS, Api};
 use cuda::{Library, Signature};
 use lang::builtins::table;
 use lang::builtins::table::{BUILTINS, Kind};
-use lang::resolve::providers::{self, Found, PROVIDERS, Provider};
+use lang::resolve::providers::{self, PROVIDERS, Provider, ProviderMatch};
 use std::fmt::Write;
 
 /// The help on a topic; without one: the commands.
@@ -133,7 +133,7 @@ fn word(topic: &str) -> Option<String> {
         return Some(format!("{}\n    {}\n    {}\n", row.signature, row.doc, row.example));
     }
     match providers::find(topic) {
-        Found::Known(Provider { form, doc, .. }) => Some(format!("{form}\n    {doc}\n")),
+        ProviderMatch::Known(Provider { form, doc, .. }) => Some(format!("{form}\n    {doc}\n")),
         _ => None,
     }
 }

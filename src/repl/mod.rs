@@ -25,7 +25,7 @@ use crate::export::{self, Exports};
 use crate::script::{self, Script};
 use crate::symbolize::MachineNames;
 use crate::trace::compiler::Compiler;
-use crate::trace::late_files::{Extender, Heard};
+use crate::trace::late_files::{Extender, MappingReports};
 use crate::trace::overwritten_files::Overwritten;
 use crate::trace::script_set::Scripts;
 use crate::trace::unwinder::Caretaker;
@@ -37,7 +37,7 @@ use complete::Facts;
 use host::{Machine, Scope};
 use input::{Input, Inputs};
 use lang::diagnostics::suggest::similar;
-use lang::{Known, Source};
+use lang::{SessionState, Source};
 use program::Program;
 use report::Output;
 use runtime::kernel::clock::{Epoch, SystemClock};
@@ -64,7 +64,7 @@ const FOLLOWER: u32 = u32::MAX;
 /// A mistake that was told already.
 #[derive(Debug, thiserror::Error)]
 #[error("it was told")]
-pub struct Said;
+pub struct AlreadyReported;
 
 /// The session as its commands see it.
 pub struct Repl<'a> {
@@ -114,7 +114,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         .map_err(Failure::loading)?;
 
     let mut empty = Compiler::new(nothing(), &machine, cli, messages);
-    empty.front(Known::default()).map_err(Failure::wrong)?;
+    empty.front(SessionState::default()).map_err(Failure::wrong)?;
     let compiled = empty.compile(&kernel.features, false, None).map_err(Failure::wrong)?;
     let options = runtime::Options { pids, spare_counters: SPARE_COUNTERS, ..Default::default() };
     let loaded = Loaded::load(&compiled, &options).map_err(Failure::loading)?;
@@ -244,7 +244,7 @@ impl<'a> Repl<'a> {
     /// What the command line asks for, before anything is typed.
     fn begin(self: &Rc<Self>, session: &mut Session) {
         match MappingWatch::start() {
-            Ok(watch) => self.joining.borrow_mut().push(Box::new(Heard::new(watch, self.extender))),
+            Ok(watch) => self.joining.borrow_mut().push(Box::new(MappingReports::new(watch, self.extender))),
             Err(error) => {
                 self.messages.warning(&format!("libraries that processes map later are not seen: {error}"))
             }
@@ -407,7 +407,7 @@ impl<'a> Repl<'a> {
 
     fn fail(&self, error: &anyhow::Error) {
         self.failed.set(true);
-        if !error.is::<Said>() {
+        if !error.is::<AlreadyReported>() {
             self.messages.error(error);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Repl;
 use crate::symbolize::process_facts;
-use crate::trace::late_files::Asked;
+use crate::trace::late_files::HeldMappings;
 use crate::trace::{exit_status, setup, traced_processes, walks_stacks};
 use anyhow::{Context, Result, anyhow, bail};
 use host::{Scope, process};
@@ -108,7 +108,7 @@ impl Program {
             self.join(repl, Box::new(Printed { repl: Rc::clone(repl), output }));
         }
         if let Some(mappings) = mappings {
-            self.join(repl, Box::new(Asked::new(mappings, repl.extender)));
+            self.join(repl, Box::new(HeldMappings::new(mappings, repl.extender)));
         }
         child.release()?;
         repl.extender.unwinder().inspect(|unwinder| unwinder.look(child.pid()));

@@ -19,11 +19,11 @@ use unicode_width::UnicodeWidthStr;
 /// The rows that the editor has filled, as far as it knows.
 #[derive(Default)]
 pub struct Rows {
-    known: RefCell<Option<Known>>,
+    known: RefCell<Option<ShownLine>>,
 }
 
 /// What the editor showed last.
-struct Known {
+struct ShownLine {
     columns: usize,
     line: String,
 }
@@ -39,7 +39,7 @@ impl Rows {
     /// The editor is about to show a line with the cursor at a byte of it.
     pub fn show(&self, prompt: &str, line: &str, cursor: usize) {
         let columns = columns();
-        let known = self.known.replace(Some(Known { columns, line: line.to_owned() }));
+        let known = self.known.replace(Some(ShownLine { columns, line: line.to_owned() }));
         let Some(known) = known.filter(|known| known.line == line && known.columns != columns) else {
             return;
         };

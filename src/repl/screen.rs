@@ -22,13 +22,13 @@ const NOTHING: &str = "\x1b[A\n";
 /// Where to write; clones write to the same terminal.
 #[derive(Clone)]
 pub struct Screen {
-    said: SyncSender<Said>,
+    said: SyncSender<Output>,
     shown: Arc<Mutex<Option<JoinHandle<()>>>>,
     /// As the terminal was before.
     mode: Termios,
 }
 
-enum Said {
+enum Output {
     Text(Vec<u8>),
     End,
 }
@@ -47,7 +47,7 @@ impl Screen {
 
     /// Waits until all is shown. The editor may still be at its prompt: that goes, and the terminal is as it was.
     pub fn end(&self) {
-        let _ = self.said.send(Said::End);
+        let _ = self.said.send(Output::End);
         if let Some(thread) = self.shown.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = thread.join();
         }
@@ -61,7 +61,7 @@ impl Screen {
 
 impl Write for Screen {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.said.send(Said::Text(bytes.to_vec())).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        self.said.send(Output::Text(bytes.to_vec())).map_err(|_| io::ErrorKind::BrokenPipe)?;
         Ok(bytes.len())
     }
 
@@ -70,12 +70,12 @@ impl Write for Screen {
     }
 }
 
-fn show(said: &Receiver<Said>, mut printer: impl ExternalPrinter) {
+fn show(said: &Receiver<Output>, mut printer: impl ExternalPrinter) {
     let mut waiting = Vec::new();
     loop {
         let patience = if waiting.is_empty() { Duration::MAX } else { PATIENCE };
         let ended = match said.recv_timeout(patience) {
-            Ok(Said::Text(text)) => {
+            Ok(Output::Text(text)) => {
                 waiting.extend(text);
                 gather(said, &mut waiting)
             }
@@ -83,7 +83,7 @@ fn show(said: &Receiver<Said>, mut printer: impl ExternalPrinter) {
                 print(&mut printer, std::mem::take(&mut waiting));
                 false
             }
-            Ok(Said::End) | Err(RecvTimeoutError::Disconnected) => true,
+            Ok(Output::End) | Err(RecvTimeoutError::Disconnected) => true,
         };
         if ended {
             print(&mut printer, waiting);
@@ -96,11 +96,11 @@ fn show(said: &Receiver<Said>, mut printer: impl ExternalPrinter) {
 }
 
 /// Takes what else has been said; whether that was the end.
-fn gather(said: &Receiver<Said>, waiting: &mut Vec<u8>) -> bool {
+fn gather(said: &Receiver<Output>, waiting: &mut Vec<u8>) -> bool {
     while waiting.len() < BATCH {
         match said.try_recv() {
-            Ok(Said::Text(text)) => waiting.extend(text),
-            Ok(Said::End) => return true,
+            Ok(Output::Text(text)) => waiting.extend(text),
+            Ok(Output::End) => return true,
             Err(_) => break,
         }
     }
@@ -146,9 +146,9 @@ mod tests {
         let shown = Arc::new(Mutex::new(Vec::new()));
         let (said, receiver) = sync_channel(QUEUE);
         for piece in ["one", " line\ntwo ", "lines\nan", "d a part"] {
-            said.send(Said::Text(piece.into())).unwrap();
+            said.send(Output::Text(piece.into())).unwrap();
         }
-        said.send(Said::End).unwrap();
+        said.send(Output::End).unwrap();
         show(&receiver, Shown(Arc::clone(&shown)));
         let shown = shown.lock().unwrap();
         let lines: Vec<&String> = shown.iter().filter(|text| *text != NOTHING).collect();
@@ -178,8 +178,8 @@ mod tests {
             }
         });
         let (said, receiver) = sync_channel(QUEUE);
-        said.send(Said::Text("@n: 1\n".into())).unwrap();
-        said.send(Said::End).unwrap();
+        said.send(Output::Text("@n: 1\n".into())).unwrap();
+        said.send(Output::End).unwrap();
         show(&receiver, Late(given));
         assert!(shown.lock().unwrap().starts_with("@n: 1\n"), "not shown at the end");
     }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// Processes by their ids.
 #[derive(Default)]
 pub struct Processes {
-    known: RefCell<HashMap<u32, Known>>,
+    known: RefCell<HashMap<u32, ProcessEntry>>,
     /// By process and number, as labels have them.
     devices: RefCell<HashMap<(u32, u32), Device>>,
     /// The same as processes have learnt it since.
@@ -21,7 +21,7 @@ pub struct Processes {
     tracked: Cell<bool>,
 }
 
-struct Known {
+struct ProcessEntry {
     /// When it began; none if it was never seen alive.
     started: Option<u64>,
     process: Process,
@@ -47,7 +47,7 @@ impl Processes {
 
     /// Looks which processes have ended. Maps that are read from now on have all that these did.
     pub fn look_again(&self) {
-        for (pid, Known { started, process }) in self.known.borrow_mut().iter_mut() {
+        for (pid, ProcessEntry { started, process }) in self.known.borrow_mut().iter_mut() {
             let has_ended = match started {
                 Some(started) => process::started(*pid) != Some(*started),
                 None => process.life == Life::Ended,
@@ -78,7 +78,7 @@ impl Processes {
     }
 }
 
-fn look(pid: u32) -> Known {
+fn look(pid: u32) -> ProcessEntry {
     let facts = process_facts::of(pid);
     let life = match process::started(pid) {
         // Nothing is visible of a process outside of our pid namespace, though it runs.
@@ -86,5 +86,5 @@ fn look(pid: u32) -> Known {
         _ => Life::Alive,
     };
     let place = facts.place.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    Known { started: facts.started, process: Process { program: facts.program(), place, life } }
+    ProcessEntry { started: facts.started, process: Process { program: facts.program(), place, life } }
 }

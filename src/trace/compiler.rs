@@ -1,6 +1,6 @@
 //! The compiler of a run: a script is compiled at the start, and again for each file that appears later.
 //!
-//! A script that joins others starts from their state ([`Known`]) and from the manifest of their session.
+//! A script that joins others starts from their state ([`SessionState`]) and from the manifest of their session.
 
 use crate::cli::{Cli, Stage};
 use crate::console::Messages;
@@ -10,11 +10,11 @@ use codegen::{Arch, Follow};
 use host::{Machine, process};
 use lang::catalog::FileId;
 use lang::hir::{Attach, Trial};
-use lang::resolve::providers::{self, Found, ProviderKind};
+use lang::resolve::providers::{self, ProviderKind, ProviderMatch};
 use lang::syntax::ast;
 use lang::syntax::ast::SpecPart;
 use lang::syntax::ast::text;
-use lang::{Checked, Diagnostics, Known, Source, Span};
+use lang::{Checked, Diagnostics, SessionState, Source, Span};
 use std::collections::HashSet;
 use std::path::Path;
 use wire::manifest::{self, Compiled, PIDS_MAP, Program, Side, Site};
@@ -72,8 +72,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// What the next script must know of this one and those before it; once it was checked.
-    pub fn known(&self) -> Known {
-        self.checked.as_ref().map(|checked| Known::of(&checked.program)).unwrap_or_default()
+    pub fn known(&self) -> SessionState {
+        self.checked.as_ref().map(|checked| SessionState::of(&checked.program)).unwrap_or_default()
     }
 
     /// The script's clauses.
@@ -101,7 +101,7 @@ impl<'a> Compiler<'a> {
     ///
     /// # Errors
     /// The script is wrong, or a library is not there and no process will map it.
-    pub fn front(&mut self, known: Known) -> Result<()> {
+    pub fn front(&mut self, known: SessionState) -> Result<()> {
         let mut diags = Diagnostics::default();
         let parsed = lang::syntax::parse::parse_form(self.source(), &self.script.params, &mut diags);
         if let Some(ast) = &parsed
@@ -125,7 +125,7 @@ impl<'a> Compiler<'a> {
     ///
     /// # Errors
     /// As [`Compiler::front`].
-    pub fn again(&mut self, known: Known, only: Option<&[u32]>) -> Result<()> {
+    pub fn again(&mut self, known: SessionState, only: Option<&[u32]>) -> Result<()> {
         self.begun = true;
         let others = (0..self.clauses().count() as u32)
             .filter(|clause| only.is_some_and(|only| !only.contains(clause)));
@@ -160,7 +160,7 @@ impl<'a> Compiler<'a> {
         script
     }
 
-    fn check(&mut self, known: Known, mut diags: Diagnostics) -> Result<()> {
+    fn check(&mut self, known: SessionState, mut diags: Diagnostics) -> Result<()> {
         let options = self.front_options(known, None);
         let checked = lang::check(&self.remaining(), self.source(), &options, self.machine, &mut diags);
         if let Some(checked) = checked.as_ref().filter(|_| !self.waits()) {
@@ -198,7 +198,7 @@ impl<'a> Compiler<'a> {
         )
     }
 
-    fn front_options(&self, known: Known, only_files: Option<Vec<FileId>>) -> lang::Options {
+    fn front_options(&self, known: SessionState, only_files: Option<Vec<FileId>>) -> lang::Options {
         let params = self.script.params.len();
         let (given, environment) = (self.cli.given.clone(), script::settings().collect());
         lang::Options {
@@ -239,7 +239,7 @@ impl<'a> Compiler<'a> {
     /// Names of the script's tests or benches.
     fn trials(&self, kind: Trial) -> Vec<&str> {
         let of_kind = |probe: &&ast::ProbeSpec| match providers::find(&probe.provider.node) {
-            Found::Known(provider) => provider.kind.trial() == Some(kind),
+            ProviderMatch::Known(provider) => provider.kind.trial() == Some(kind),
             _ => false,
         };
         let probes = self.clauses().flat_map(|clause| &clause.probes).filter(of_kind);
@@ -419,7 +419,7 @@ impl<'a> Compiler<'a> {
     ///
     /// # Errors
     /// The script is wrong for this file.
-    pub fn extend(&mut self, file: FileId, base: &Manifest, known: Known) -> Result<Option<Compiled>> {
+    pub fn extend(&mut self, file: FileId, base: &Manifest, known: SessionState) -> Result<Option<Compiled>> {
         let mut diags = Diagnostics::default();
         let front = self.front_options(known, Some(vec![file]));
         let checked = lang::check(&self.remaining(), self.source(), &front, self.machine, &mut diags);
@@ -456,7 +456,7 @@ fn target(probe: &ast::ProbeSpec) -> Option<&str> {
 }
 
 fn is_begin(probe: &ast::ProbeSpec) -> bool {
-    matches!(providers::find(&probe.provider.node), Found::Known(p) if p.kind == ProviderKind::Begin)
+    matches!(providers::find(&probe.provider.node), ProviderMatch::Known(p) if p.kind == ProviderKind::Begin)
 }
 
 fn wrong(diags: &Diagnostics) -> anyhow::Error {

@@ -109,7 +109,7 @@ impl<'a> Extender<'a> {
 }
 
 /// Answers the doorman of a program that we started: its mapping thread waits.
-pub struct Asked<'a> {
+pub struct HeldMappings<'a> {
     mappings: Mappings,
     extender: &'a Extender<'a>,
     /// How many mappings went on unseen, as far as that was reported.
@@ -120,10 +120,10 @@ pub struct Asked<'a> {
     released_ns: u64,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> HeldMappings<'a> {
     /// Answers questions on `mappings`.
-    pub fn new(mappings: Mappings, extender: &'a Extender<'a>) -> Asked<'a> {
-        Asked { mappings, extender, late: 0, warned: false, released_ns: 0 }
+    pub fn new(mappings: Mappings, extender: &'a Extender<'a>) -> HeldMappings<'a> {
+        HeldMappings { mappings, extender, late: 0, warned: false, released_ns: 0 }
     }
 
     /// Reports mappings that went on before anybody had looked at them.
@@ -205,7 +205,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl Watch for Asked<'_> {
+impl Watch for HeldMappings<'_> {
     fn fd(&self) -> RawFd {
         self.mappings.as_fd().as_raw_fd()
     }
@@ -230,14 +230,14 @@ impl Watch for Asked<'_> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for HeldMappings<'_> {
     fn drop(&mut self) {
         self.report_late();
     }
 }
 
 /// Hears of files that processes have mapped. Calls before the probes are in place are missed; a note says how late.
-pub struct Heard<'a> {
+pub struct MappingReports<'a> {
     watch: MappingWatch,
     extender: &'a Extender<'a>,
     /// The traced program is held at new files: this is for what it maps in other ways.
@@ -249,15 +249,22 @@ pub struct Heard<'a> {
     said_lost: bool,
 }
 
-impl<'a> Heard<'a> {
+impl<'a> MappingReports<'a> {
     /// Listens to `watch`.
-    pub fn new(watch: MappingWatch, extender: &'a Extender<'a>) -> Heard<'a> {
-        Heard { watch, extender, is_held: false, seen: HashSet::new(), seen_before: 0, said_lost: false }
+    pub fn new(watch: MappingWatch, extender: &'a Extender<'a>) -> MappingReports<'a> {
+        MappingReports {
+            watch,
+            extender,
+            is_held: false,
+            seen: HashSet::new(),
+            seen_before: 0,
+            said_lost: false,
+        }
     }
 
-    /// As [`Heard::new`], beside [`Asked`] for the only program that is traced.
-    pub fn beside(watch: MappingWatch, extender: &'a Extender<'a>) -> Heard<'a> {
-        Heard { is_held: true, ..Heard::new(watch, extender) }
+    /// As [`MappingReports::new`], beside [`HeldMappings`] for the only program that is traced.
+    pub fn beside(watch: MappingWatch, extender: &'a Extender<'a>) -> MappingReports<'a> {
+        MappingReports { is_held: true, ..MappingReports::new(watch, extender) }
     }
 
     fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
@@ -310,7 +317,7 @@ impl<'a> Heard<'a> {
     }
 }
 
-impl Heard<'_> {
+impl MappingReports<'_> {
     /// A process that has gone, with a root of its own, is no failure: the next that maps the file shows it to us.
     fn leave_unopened(&self, mapped: &Mapped, error: &std::io::Error) {
         let is_exhausted = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
@@ -344,7 +351,7 @@ fn open(mapped: &Mapped) -> std::io::Result<Opened> {
     Ok(Opened { path, _held: Some(file) })
 }
 
-impl Heard<'_> {
+impl MappingReports<'_> {
     /// Whether mappings of any process matter: all are traced, or the traced ones cannot be told apart.
     fn hears_all(&self) -> bool {
         self.extender.machine.scope().is_system_wide() || !process::sees_all_pids()
@@ -360,7 +367,7 @@ impl Heard<'_> {
     }
 }
 
-impl Watch for Heard<'_> {
+impl Watch for MappingReports<'_> {
     fn fd(&self) -> RawFd {
         self.watch.fd()
     }

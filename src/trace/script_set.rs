@@ -5,7 +5,7 @@ use super::overwritten_files::WatchedFiles;
 use crate::console::Messages;
 use anyhow::Result;
 use host::Machine;
-use lang::Known;
+use lang::SessionState;
 use lang::catalog::FileId;
 use runtime::{AttachOptions, Module, ModuleId, Part, Session};
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ pub struct Scripts<'a> {
     /// As in [`AttachOptions`].
     link_pid: Option<u32>,
     attached: RefCell<BTreeMap<u32, Attached<'a>>>,
-    known: RefCell<Known>,
+    known: RefCell<SessionState>,
     /// Files that could not be traced, and why.
     untraced: RefCell<BTreeMap<PathBuf, String>>,
     /// Files that are watched for being overwritten.
@@ -55,7 +55,7 @@ impl<'a> Scripts<'a> {
     }
 
     /// What a further script must know.
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> SessionState {
         self.known.borrow().clone()
     }
 
@@ -88,7 +88,7 @@ impl<'a> Scripts<'a> {
     }
 
     /// Lets a module join. What it brought stays known if it was loaded, even if it could not be attached.
-    fn join(&self, session: &mut Session, compiled: &Compiled, known: Known) -> Result<Module> {
+    fn join(&self, session: &mut Session, compiled: &Compiled, known: SessionState) -> Result<Module> {
         let files = |id: u32| self.machine.open_path(FileId(id)).into();
         let options = AttachOptions { files: &files, link_pid: self.link_pid, stop: None };
         let failed_before = session.failures().len();

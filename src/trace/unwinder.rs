@@ -41,7 +41,7 @@ pub struct Unwinder<'a> {
 
 struct Inner {
     maps: UnwindMaps,
-    files: HashMap<FileKey, Option<Known>>,
+    files: HashMap<FileKey, Option<FileTable>>,
     /// Names of files that programs were held at.
     keys: HashMap<FileState, FileKey>,
     processes: HashMap<u32, Process>,
@@ -52,7 +52,7 @@ struct Inner {
 }
 
 /// A file with a table.
-struct Known {
+struct FileTable {
     table: u32,
     segments: Segments,
 }
@@ -324,7 +324,7 @@ impl Inner {
             return Ok(());
         };
         let table = self.maps.reserve().context("too many files")?;
-        self.files.insert(key, Some(Known { table, segments: source.segments().clone() }));
+        self.files.insert(key, Some(FileTable { table, segments: source.segments().clone() }));
         if source.len() > LARGE {
             messages.detail(|| format!("{shown}: unwind table is read in the background"));
             self.add_behind(table, source, shown.to_owned());

@@ -31,7 +31,7 @@ use crate::process::{self, Mapping};
 use crate::prologue::{self, Body, Shifted};
 use crate::search::folders::View;
 use crate::search::target_files::Hunt;
-use crate::search::{Verdict, Wanted, target_files};
+use crate::search::{Verdict, TargetName, target_files};
 use crate::{search, untrusted_file, usdt};
 
 /// Environment variables that say where a library is.
@@ -96,7 +96,7 @@ pub trait Kernel: std::fmt::Debug + Sync {
 
 /// A file that was taken.
 #[derive(Debug)]
-struct Taken {
+struct TargetFile {
     /// Where it was found. Another file may be located there now.
     found_path: PathBuf,
     /// What was read is what is probed, whatever its path leads to by then.
@@ -120,7 +120,7 @@ fn path_of(file: &OpenFile) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-impl Taken {
+impl TargetFile {
     fn is_current(&self) -> bool {
         !self.is_overwritten.load(Ordering::Relaxed)
     }
@@ -159,7 +159,7 @@ impl Taken {
 pub struct Machine {
     scope: RwLock<Arc<Scope>>,
     directory: PathBuf,
-    files: FrozenVec<Box<Taken>>,
+    files: FrozenVec<Box<TargetFile>>,
     /// Held while a file is looked for and added, so that it is added once.
     adding: Mutex<()>,
     /// The kernel's own catalog.
@@ -335,7 +335,7 @@ impl Machine {
         }
         let elf = ElfFile::of_file(&file, open_path)?;
         let held = untrusted_file::out_of_the_way(file);
-        self.files.push(Box::new(Taken {
+        self.files.push(Box::new(TargetFile {
             found_path: open_path.into(),
             open_path: path_of(&held).unwrap_or_else(|| open_path.into()),
             held,
@@ -387,7 +387,7 @@ impl Machine {
         }
     }
 
-    fn file(&self, file: FileId) -> &Taken {
+    fn file(&self, file: FileId) -> &TargetFile {
         self.files.get(file.0 as usize).expect("a FileId of another machine is a bug of ours")
     }
 
@@ -396,15 +396,15 @@ impl Machine {
         File { id, path: taken.shown.to_string_lossy().into_owned(), library: taken.library() }
     }
 
-    fn wanted(&self, target: &str) -> Wanted {
-        Wanted::parse(target, &self.directory)
+    fn wanted(&self, target: &str) -> TargetName {
+        TargetName::parse(target, &self.directory)
     }
 
     /// Paths that the user gave for a library, with the reason to show.
     fn overrides(&self, target: &str) -> Vec<(PathBuf, String)> {
         let wanted = self.wanted(target);
         let is_meant = |name: &str| {
-            name == target || self.wanted(name).library().is_some_and(|l| wanted == Wanted::Library(l))
+            name == target || self.wanted(name).library().is_some_and(|l| wanted == TargetName::Library(l))
         };
         let scope = self.scope();
         let given = scope.lib_overrides.iter().filter(|(name, _)| is_meant(name));
@@ -432,13 +432,13 @@ impl Machine {
         let wanted = self.wanted(target);
         let mut hunt = Hunt::new(self, wanted.clone());
         match wanted {
-            Wanted::Path(path) => return self.find_path(&path),
-            Wanted::Everything if self.scope().is_system_wide() => {
+            TargetName::Path(path) => return self.find_path(&path),
+            TargetName::Everything if self.scope().is_system_wide() => {
                 let why =
                     "it stands for all that traced processes run: say which by `-p PID` or `-- COMMAND`";
                 return Err(TargetError::Unusable(why.into()));
             }
-            Wanted::Pattern(pattern) => hunt.pattern(&self.scope(), pattern.as_str()),
+            TargetName::Pattern(pattern) => hunt.pattern(&self.scope(), pattern.as_str()),
             _ => hunt.by_name(&self.scope()),
         }
         hunt.outcome()
@@ -641,7 +641,7 @@ impl Catalog for Machine {
     }
 }
 
-fn place(taken: &Taken, offset: u64, choose: impl Fn(Body<'_>) -> Shifted) -> Place {
+fn place(taken: &TargetFile, offset: u64, choose: impl Fn(Body<'_>) -> Shifted) -> Place {
     if !taken.elf.is_x86_64() {
         return Place { offset, stack_shift: 0 };
     }

@@ -57,7 +57,7 @@ pub struct Symbols {
     /// Processes that have mapped something new since we looked.
     outdated: HashSet<u32>,
     /// What processes are said to have mapped, for those that end before we look; the latest last.
-    heard: VecDeque<(u32, Heard)>,
+    heard: VecDeque<(u32, MappedFile)>,
     /// Files that our own path does not lead to, by device and inode of the mapping.
     held: HashMap<((u32, u32), u64), File>,
     /// The same of files that were expected, by device and inode of the file.
@@ -89,7 +89,7 @@ struct Region {
 
 /// An executable mapping of a file that the kernel has reported.
 #[derive(Clone, Debug)]
-struct Heard {
+struct MappedFile {
     place: Range<u64>,
     offset: u64,
     inode: u64,
@@ -172,14 +172,14 @@ impl Symbols {
         if self.heard.len() == MOST_HEARD {
             self.heard.pop_front();
         }
-        self.heard.push_back((pid, Heard { place, offset, inode, path }));
+        self.heard.push_back((pid, MappedFile { place, offset, inode, path }));
     }
 
     /// Regions of a process that was gone when we looked; later mappings lie over earlier ones.
     fn regions_heard(&self, pid: u32) -> Vec<Region> {
         let mut regions: Vec<Region> = Vec::new();
         for (_, heard) in self.heard.iter().filter(|(of, _)| *of == pid) {
-            let Heard { place: Range { start, end }, offset, inode, path } = heard.clone();
+            let MappedFile { place: Range { start, end }, offset, inode, path } = heard.clone();
             // Another file may lie there by now, or in our root.
             if !path.metadata().is_ok_and(|metadata| metadata.ino() == inode) {
                 continue;

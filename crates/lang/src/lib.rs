@@ -18,7 +18,7 @@ pub mod syntax;
 pub mod types;
 
 pub use catalog::Catalog;
-pub use check::{Checked, Known, Options, check, registers};
+pub use check::{Checked, Options, SessionState, check, registers};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use resolve::setting::{Pending, Run};
 pub use source::span::{Source, Span, Spanned};

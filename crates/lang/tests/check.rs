@@ -6,7 +6,7 @@ use common::Machine;
 use lang::builtins::table;
 use lang::catalog::FileId;
 use lang::hir::{Attach, Expr, ExprKind, MapValue, NameKind, Program, Type, visit};
-use lang::{Checked, Diagnostics, Known, Options, Source, compile_front};
+use lang::{Checked, Diagnostics, Options, SessionState, Source, compile_front};
 
 fn compile(script: &str, options: &Options) -> (Option<Checked>, Diagnostics) {
     let mut diags = Diagnostics::default();
@@ -32,7 +32,7 @@ fn every_example_of_a_builtin_is_accepted() {
 fn a_running_program_keeps_its_ids_and_types() {
     let first =
         program("uretprobe:libcuda:cuMem* { @[func] = count(); @last = retval } BEGIN { @n = (uint32)1 }");
-    let options = Options { known: Some(Known::of(&first)), ..Options::default() };
+    let options = Options { known: Some(SessionState::of(&first)), ..Options::default() };
     let (checked, diags) =
         compile("uretprobe:libcuda:cuInit { @last = retval; @new[func] = 1; @n = 5 }", &options);
     let second = checked.unwrap_or_else(|| panic!("{:?}", diags.list)).program;
@@ -52,7 +52,7 @@ fn another_script_may_declare_other_types_by_names_of_a_running_program() {
     let point = "struct point { struct point *next; struct { int x; } at; };";
     let first =
         program(&format!("{point} enum how {{ SLOW = 1 }}; BEGIN {{ @p = *(struct point *)1; @h = SLOW }}"));
-    let known = Known::of(&first);
+    let known = SessionState::of(&first);
     let findings = |script: &str| {
         let options = Options { known: Some(known.clone()), ..Options::default() };
         compile(script, &options).1.list.into_iter().map(|finding| finding.message).collect::<Vec<_>>()

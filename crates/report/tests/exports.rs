@@ -126,9 +126,9 @@ fn written<E: Exporter>(make: impl FnOnce(Shared) -> E) -> Vec<u8> {
 }
 
 #[derive(Default)]
-struct Kept(Vec<Record>);
+struct Collected(Vec<Record>);
 
-impl Reader for Kept {
+impl Reader for Collected {
     fn begin(&mut self, run: &Run) {
         assert_eq!(*run, self::run());
     }
@@ -139,7 +139,7 @@ impl Reader for Kept {
 }
 
 fn read(bytes: &[u8]) -> (Vec<Record>, Recording) {
-    let mut kept = Kept::default();
+    let mut kept = Collected::default();
     let recording = recording::read(bytes, &mut kept).unwrap();
     (kept.0, recording)
 }
@@ -171,16 +171,16 @@ fn a_recording_that_was_cut_off_is_read_up_to_there() {
         most = back.len();
     }
     assert_eq!(most, all.len());
-    assert!(recording::read(&b"{\"type\": \"map\"}\n"[..], &mut Kept::default()).is_err());
-    assert!(recording::read(&b""[..], &mut Kept::default()).is_err());
+    assert!(recording::read(&b"{\"type\": \"map\"}\n"[..], &mut Collected::default()).is_err());
+    assert!(recording::read(&b""[..], &mut Collected::default()).is_err());
 }
 
 /// What a format says of a call: name, process, thread, wall-clock start, ns, id, parent. Ids as far as the format keeps them.
-type Said = (String, u64, u64, i128, u64, u64, u64);
+type CallFacts = (String, u64, u64, i128, u64, u64, u64);
 
 const CORRELATION: u64 = (1 << 53) - 1;
 
-fn meant() -> Vec<Said> {
+fn meant() -> Vec<CallFacts> {
     let said = |record: &Record| {
         let (span, thread) = (record.span()?, record.thread.as_ref()?);
         Some((
@@ -193,7 +193,7 @@ fn meant() -> Vec<Said> {
             span.parent_id & CORRELATION,
         ))
     };
-    let mut all: Vec<Said> = records().iter().filter_map(said).collect();
+    let mut all: Vec<CallFacts> = records().iter().filter_map(said).collect();
     all.sort();
     all
 }
@@ -262,7 +262,7 @@ fn perfetto_says_the_same_and_nests() {
     let bytes = written(|out| Perfetto::new(out, &run()).unwrap());
     let trace = protobuf::Trace::of(&bytes);
     let wall_at = |boot: u64| trace.wall_ns(boot);
-    let mut said: Vec<Said> = Vec::new();
+    let mut said: Vec<CallFacts> = Vec::new();
     for slice in trace.slices() {
         let id = |name: &str| slice.pointers.get(name).copied().unwrap_or(0) & CORRELATION;
         let (pid, tid) = trace.threads[&slice.track];

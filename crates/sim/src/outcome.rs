@@ -107,7 +107,7 @@ pub fn exported(what: wire::manifest::Export) -> &'static str {
 
 /// Something said, by whom and when.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
+pub struct Output {
     /// CPU.
     pub cpu: u32,
     /// Boot-clock ns.
@@ -121,9 +121,9 @@ pub struct Said {
 }
 
 /// Short, for people who look for a difference: formats are left out.
-impl fmt::Display for Said {
+impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Said { cpu, time_ns, tgid, tid, what } = self;
+        let Output { cpu, time_ns, tgid, tid, what } = self;
         match what {
             What::Printf(_, values) => write!(f, "printf {values:?}")?,
             other => write!(f, "{other:?}")?,
@@ -168,7 +168,7 @@ pub enum Trouble {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// In order.
-    pub said: Vec<Said>,
+    pub said: Vec<Output>,
     /// By name, after the end.
     pub maps: BTreeMap<String, Contents>,
     /// In order.
@@ -210,7 +210,8 @@ impl Outcome {
         }
         if self.said.len() != other.said.len() {
             let (meant, did) = (self.said.len(), other.said.len());
-            let extra = self.said.get(did).or(other.said.get(meant)).map(Said::to_string).unwrap_or_default();
+            let extra =
+                self.said.get(did).or(other.said.get(meant)).map(Output::to_string).unwrap_or_default();
             return Some(format!("said: meant {meant} things, did {did}; first beyond: {extra}"));
         }
         if !self.has_troubles_of(other) {

@@ -3,7 +3,7 @@
 //! detached, the programs themselves must do nothing.
 
 use crate::machine::{self, Fault, Hit, LoadError, Machine, Object, RegionId};
-use crate::outcome::{self, Contents, Outcome, Said, Trouble, What, named};
+use crate::outcome::{self, Contents, Outcome, Output, Trouble, What, named};
 use crate::world::{self, Call, Moment, Reg, Regs, World};
 use std::collections::{BTreeMap, HashMap};
 use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
@@ -301,7 +301,7 @@ impl Session<'_> {
             EventKind::Time { format } => What::Time(format.clone()),
         };
         let decode::Header { cpu, time_ns, tgid, tid, .. } = header;
-        self.outcome.said.push(Said { cpu, time_ns, tgid, tid, what });
+        self.outcome.said.push(Output { cpu, time_ns, tgid, tid, what });
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 use crate::cli::Cli;
 use crate::commands::trace::{self, Recording};
 use crate::console::Messages;
-use crate::export::{self, Asked, Summary};
+use crate::export::{self, ExportRequest, Summary};
 use crate::script::{self, Script};
 use crate::timer::Timer;
 use crate::{Failure, export::KINDS};
@@ -73,7 +73,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
 }
 
 /// What was asked for, or a file named after the time.
-fn exports(cli: &Cli) -> Result<Vec<Asked>> {
+fn exports(cli: &Cli) -> Result<Vec<ExportRequest>> {
     if !cli.export.is_empty() {
         if cli.record.out.is_some() {
             bail!("--out is the folder of the default recording; with --export name the file there");
@@ -96,7 +96,7 @@ fn exports(cli: &Cli) -> Result<Vec<Asked>> {
     });
     let path = path.into_iter().find(|path| path.symlink_metadata().is_err()).context("no name is left")?;
     let kind = KINDS.iter().find(|kind| kind.name == "jsonl").context("jsonl is a kind of export")?;
-    Ok(vec![export::Asked { kind, dest: path.to_string_lossy().into_owned(), only_new: true }])
+    Ok(vec![export::ExportRequest { kind, dest: path.to_string_lossy().into_owned(), only_new: true }])
 }
 
 /// The folder that nobody has named is no way to another user's choice of a folder.
@@ -111,13 +111,13 @@ fn check_folder(folder: &Path) -> Result<()> {
 }
 
 /// Says what there was, and what to do with it.
-fn finish(tally: &summary::Summary, exports: &[Asked], quiet: bool) {
+fn finish(tally: &summary::Summary, exports: &[ExportRequest], quiet: bool) {
     if quiet {
         return;
     }
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "\n{}", tally.short().trim_end());
-    for Asked { kind, dest, .. } in exports.iter().filter(|asked| asked.dest != "-") {
+    for ExportRequest { kind, dest, .. } in exports.iter().filter(|asked| asked.dest != "-") {
         if let Some(look) = kind.look {
             let _ = writeln!(out, "recording     {dest}");
             let _ = writeln!(out, "look at it:   {}", look.replace("FILE", dest));

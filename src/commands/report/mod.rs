@@ -4,7 +4,7 @@ mod files;
 
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
-use crate::export::{Asked, Destination, KINDS};
+use crate::export::{Destination, ExportRequest, KINDS};
 use crate::terminal;
 use anyhow::{Context, Result, bail};
 use report::export::otlp::traces::Per;
@@ -52,13 +52,13 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
         return Err(error);
     }
     let dropped = if let Ended::Whole { dropped } = recording.ended { dropped } else { 0 };
-    for Made { what, exporter, .. } in &mut made {
+    for Conversion { what, exporter, .. } in &mut made {
         exporter.finish(&End { dropped, goes_on: false }).with_context(|| what.clone())?;
     }
     if let (Some(page), Some(html)) = (&page, &page_path) {
         write_page(html, &page.html(&title, &recording, &report.summary))?;
     }
-    let losses: Vec<String> = made.iter().filter_map(Made::loss).collect();
+    let losses: Vec<String> = made.iter().filter_map(Conversion::loss).collect();
     losses.iter().for_each(|loss| messages.lost(loss));
     let files: Vec<String> = made
         .iter()
@@ -152,14 +152,14 @@ fn write_page(path: &Path, text: &str) -> Result<()> {
 }
 
 /// One of the formats that are made.
-struct Made {
+struct Conversion {
     /// As it was asked for.
     what: String,
     dest: Destination,
     exporter: Box<dyn Exporter>,
 }
 
-impl Made {
+impl Conversion {
     fn record(&mut self, record: &Record) -> Result<()> {
         self.exporter.record(record).with_context(|| self.what.clone())?;
         // A receiver that has failed once is not waited for again and again.
@@ -181,9 +181,9 @@ impl Made {
 struct Reading {
     report: Report,
     page: Option<Page>,
-    outputs: Vec<Asked>,
+    outputs: Vec<ExportRequest>,
     trace_per: Option<Per>,
-    made: Vec<Made>,
+    made: Vec<Conversion>,
     /// Parts of a recording that follow the first are of the same run.
     begun: bool,
     /// The first one.
@@ -214,7 +214,7 @@ impl Reader for Reading {
 }
 
 /// What is to be made besides.
-fn outputs(cli: &Cli) -> Vec<Asked> {
+fn outputs(cli: &Cli) -> Vec<ExportRequest> {
     let kind = |name: &str| KINDS.iter().find(|kind| kind.name == name);
     let named = [
         ("chrome", &cli.report.chrome),
@@ -222,20 +222,20 @@ fn outputs(cli: &Cli) -> Vec<Asked> {
         ("folded", &cli.report.folded),
         ("otlp", &cli.report.otlp),
     ];
-    let named = named
-        .into_iter()
-        .filter_map(|(name, dest)| Some(Asked { kind: kind(name)?, dest: dest.clone()?, only_new: false }));
+    let named = named.into_iter().filter_map(|(name, dest)| {
+        Some(ExportRequest { kind: kind(name)?, dest: dest.clone()?, only_new: false })
+    });
     cli.export.iter().cloned().chain(named).collect()
 }
 
-fn open_all(outputs: &[Asked], per: Option<&Per>, run: &Run) -> Result<Vec<Made>> {
+fn open_all(outputs: &[ExportRequest], per: Option<&Per>, run: &Run) -> Result<Vec<Conversion>> {
     let run = Arc::new(run.clone());
-    let open = |asked: &Asked| {
+    let open = |asked: &ExportRequest| {
         let what = format!("{}={}", asked.kind.name, asked.dest);
         let open = asked.kind.open.context("a recording that is over has no metrics to be asked for");
         let dest = Destination::new(&asked.dest, None).of_a_recording().with_traces(per.cloned());
         let exporter = open.and_then(|open| open(&dest, &run)).with_context(|| what.clone())?;
-        Ok(Made { what, dest, exporter })
+        Ok(Conversion { what, dest, exporter })
     };
     outputs.iter().map(open).collect()
 }

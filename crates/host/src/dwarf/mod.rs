@@ -35,7 +35,7 @@ use sections::Sections;
 use units::{Place, Scan, Units};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
-type Found = Result<Arc<Function>, Absent>;
+type FunctionResult = Result<Arc<Function>, Absent>;
 
 /// The debug information of one file.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Debug {
     shared: Option<Sections>,
     units: OnceLock<Units>,
     scans: Mutex<HashMap<usize, Arc<Scan>>>,
-    functions: Mutex<HashMap<(u64, String), Found>>,
+    functions: Mutex<HashMap<(u64, String), FunctionResult>>,
     /// Abbreviations of units whose entries were read: parsing them again takes longer than reading an entry.
     abbreviations: Mutex<HashMap<usize, Arc<Abbreviations>>>,
     types: Mutex<HashMap<u64, Arc<Type>>>,
@@ -89,7 +89,7 @@ impl Debug {
     }
 
     /// The function at a virtual address, by the symbol under which it is probed.
-    pub fn function(&self, address: u64, symbol: &str) -> Found {
+    pub fn function(&self, address: u64, symbol: &str) -> FunctionResult {
         let key = (address, symbol.to_owned());
         if let Some(known) = lock(&self.functions).get(&key) {
             return known.clone();

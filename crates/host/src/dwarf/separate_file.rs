@@ -17,7 +17,7 @@ const DEBUG: &str = "usr/lib/debug";
 const MOST_LINKED: u64 = 8 << 30;
 
 /// Files with debug information.
-pub(super) struct Found {
+pub(super) struct DebugFiles {
     pub main: ElfFile,
     /// What `dwz` has moved out of it.
     pub shared: Option<ElfFile>,
@@ -39,7 +39,7 @@ struct Around<'a> {
 ///
 /// # Errors
 /// There is none.
-pub(super) fn find(elf: &ElfFile, path: &Path, shown: &Path) -> Result<Found, Absent> {
+pub(super) fn find(elf: &ElfFile, path: &Path, shown: &Path) -> Result<DebugFiles, Absent> {
     let mut around = Around { roots: roots(path, shown), path, shown, looked_for: Vec::new() };
     let own = has_information(elf).then(|| elf.clone());
     let found = own.or_else(|| around.by_build_id(elf.build_id()?)).or_else(|| around.by_link(elf));
@@ -50,7 +50,7 @@ pub(super) fn find(elf: &ElfFile, path: &Path, shown: &Path) -> Result<Found, Ab
         Some((name, id)) => Some(around.shared(name, id)?),
         None => None,
     };
-    Ok(Found { main, shared })
+    Ok(DebugFiles { main, shared })
 }
 
 fn has_information(elf: &ElfFile) -> bool {

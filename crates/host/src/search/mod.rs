@@ -19,7 +19,7 @@ const RUNTIME_FUNCTIONS: [&str; 3] = ["cudaLaunchKernel", "cudaGetErrorString", 
 
 /// A target's name, understood.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wanted {
+pub enum TargetName {
     /// `/usr/lib/libfoo.so`, `./prog`: absolute.
     Path(PathBuf),
     /// `/usr/local/cuda*/lib64/libcudart.so*`
@@ -45,31 +45,33 @@ pub enum Verdict {
     No,
 }
 
-impl Wanted {
+impl TargetName {
     /// Understands a name; `directory` is what relative paths start from.
-    pub fn parse(target: &str, directory: &Path) -> Wanted {
+    pub fn parse(target: &str, directory: &Path) -> TargetName {
         if target.contains('/') {
             let absolute = without_dots(&directory.join(target));
             let pattern = glob::Pattern::new(&absolute.to_string_lossy()).ok();
             return match pattern.filter(|_| target.contains(['*', '?', '['])) {
-                Some(pattern) if !absolute.exists() => Wanted::Pattern(pattern),
-                _ => Wanted::Path(absolute),
+                Some(pattern) if !absolute.exists() => TargetName::Pattern(pattern),
+                _ => TargetName::Path(absolute),
             };
         }
         match Library::from_alias(target) {
-            _ if target == "*" => Wanted::Everything,
-            Some(library) => Wanted::Library(library),
-            None if target.contains(".so") => Wanted::Soname(target.to_owned()),
-            None => Wanted::Name(target.to_owned()),
+            _ if target == "*" => TargetName::Everything,
+            Some(library) => TargetName::Library(library),
+            None if target.contains(".so") => TargetName::Soname(target.to_owned()),
+            None => TargetName::Name(target.to_owned()),
         }
     }
 
     /// The library, if it is one that we know.
     pub fn library(&self) -> Option<Library> {
         match self {
-            Wanted::Library(library) => Some(*library),
-            Wanted::Soname(soname) => Library::from_soname(soname).map(|(library, _)| library),
-            Wanted::Path(_) | Wanted::Pattern(_) | Wanted::Name(_) | Wanted::Everything => None,
+            TargetName::Library(library) => Some(*library),
+            TargetName::Soname(soname) => Library::from_soname(soname).map(|(library, _)| library),
+            TargetName::Path(_) | TargetName::Pattern(_) | TargetName::Name(_) | TargetName::Everything => {
+                None
+            }
         }
     }
 
@@ -80,14 +82,14 @@ impl Wanted {
         let file_name = file_name.strip_prefix("memfd:").unwrap_or(file_name);
         let yes_if = |holds: bool| if holds { Verdict::Yes } else { Verdict::No };
         match self {
-            Wanted::Path(wanted) => yes_if(wanted == path),
-            Wanted::Pattern(pattern) => yes_if(pattern.matches_path_with(path, GLOB)),
-            Wanted::Library(library) => {
+            TargetName::Path(wanted) => yes_if(wanted == path),
+            TargetName::Pattern(pattern) => yes_if(pattern.matches_path_with(path, GLOB)),
+            TargetName::Library(library) => {
                 yes_if(Library::from_soname(file_name).is_some_and(|(found, _)| found == *library))
             }
-            Wanted::Name(name) => yes_if(file_name == name || is_library_named(file_name, name)),
-            Wanted::Soname(soname) => judge_soname(soname, file_name),
-            Wanted::Everything => Verdict::Yes,
+            TargetName::Name(name) => yes_if(file_name == name || is_library_named(file_name, name)),
+            TargetName::Soname(soname) => judge_soname(soname, file_name),
+            TargetName::Everything => Verdict::Yes,
         }
     }
 
@@ -95,14 +97,14 @@ impl Wanted {
     pub fn accepts(&self, path: &Path, elf: &ElfFile) -> bool {
         match self.judge(path) {
             Verdict::Yes => true,
-            Verdict::IfSoname => matches!(self, Wanted::Soname(soname) if elf.soname() == Some(soname)),
+            Verdict::IfSoname => matches!(self, TargetName::Soname(soname) if elf.soname() == Some(soname)),
             Verdict::No => false,
         }
     }
 
     /// A name of a known library, not one version of it: what programs that have it linked in also answer to.
     pub fn is_runtime(&self) -> bool {
-        *self == Wanted::Library(Library::Runtime)
+        *self == TargetName::Library(Library::Runtime)
     }
 }
 
@@ -192,8 +194,8 @@ fn without_dots(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn parse(target: &str) -> Wanted {
-        Wanted::parse(target, Path::new("/work dir"))
+    fn parse(target: &str) -> TargetName {
+        TargetName::parse(target, Path::new("/work dir"))
     }
 
     #[test]
@@ -206,15 +208,15 @@ mod tests {
 
     #[test]
     fn names_are_understood() {
-        assert_eq!(parse("libcuda"), Wanted::Library(Library::Driver));
-        assert_eq!(parse("cudart"), Wanted::Library(Library::Runtime));
-        assert_eq!(parse("libcudart.so.12"), Wanted::Soname("libcudart.so.12".into()));
-        assert_eq!(parse("libm"), Wanted::Name("libm".into()));
-        assert_eq!(parse("./a/../prog"), Wanted::Path("/work dir/prog".into()));
-        assert!(matches!(parse("/lib/*/libcuda.so*"), Wanted::Pattern(_)));
+        assert_eq!(parse("libcuda"), TargetName::Library(Library::Driver));
+        assert_eq!(parse("cudart"), TargetName::Library(Library::Runtime));
+        assert_eq!(parse("libcudart.so.12"), TargetName::Soname("libcudart.so.12".into()));
+        assert_eq!(parse("libm"), TargetName::Name("libm".into()));
+        assert_eq!(parse("./a/../prog"), TargetName::Path("/work dir/prog".into()));
+        assert!(matches!(parse("/lib/*/libcuda.so*"), TargetName::Pattern(_)));
         assert_eq!(
             parse("/usr/bin/[x"),
-            Wanted::Path("/usr/bin/[x".into()),
+            TargetName::Path("/usr/bin/[x".into()),
             "an unclosed bracket is no pattern"
         );
     }

@@ -16,12 +16,12 @@ use crate::machine::{Machine, Scope, unique};
 use crate::process::{self, Mapping, MappingName};
 use crate::search;
 use crate::search::folders::{CUDA_ORIGIN, PACKAGES_ORIGIN, Place, View};
-use crate::search::{Verdict, Wanted};
+use crate::search::{TargetName, Verdict};
 
 /// One search for a target's files.
 pub(crate) struct Hunt<'a> {
     machine: &'a Machine,
-    wanted: Wanted,
+    wanted: TargetName,
     files: Vec<FileId>,
     looked_in: Vec<String>,
     /// Files of the right name that cannot be used, with the reason.
@@ -33,7 +33,7 @@ pub(crate) struct Hunt<'a> {
 }
 
 impl<'a> Hunt<'a> {
-    pub(crate) fn new(machine: &'a Machine, wanted: Wanted) -> Hunt<'a> {
+    pub(crate) fn new(machine: &'a Machine, wanted: TargetName) -> Hunt<'a> {
         Hunt {
             machine,
             wanted,
@@ -114,7 +114,7 @@ impl<'a> Hunt<'a> {
     }
 
     fn on_disk(&mut self, view: &View) {
-        if self.wanted == Wanted::Everything {
+        if self.wanted == TargetName::Everything {
             return self.linked(view);
         }
         if self.program_by_name(view) {
@@ -151,7 +151,7 @@ impl<'a> Hunt<'a> {
 
     /// Takes a program on PATH whose name is wanted.
     fn program_by_name(&mut self, view: &View) -> bool {
-        let Wanted::Name(name) = &self.wanted else { return false };
+        let TargetName::Name(name) = &self.wanted else { return false };
         if name.starts_with("lib") {
             return false;
         }
@@ -257,7 +257,7 @@ impl<'a> Hunt<'a> {
 }
 
 /// The file is what is wanted: by its path, its soname, or as a program with the CUDA runtime linked in.
-pub(crate) fn accepts(wanted: &Wanted, path: &Path, elf: &ElfFile) -> bool {
+pub(crate) fn accepts(wanted: &TargetName, path: &Path, elf: &ElfFile) -> bool {
     !search::is_stub(path)
         && (wanted.accepts(path, elf) || (wanted.is_runtime() && search::has_static_runtime(path, elf)))
 }

@@ -38,7 +38,7 @@ use crate::check::slots::{MapState, ValueState};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
 use crate::expand::macros::written;
-use crate::expand::options::Given;
+use crate::expand::options::OptionValue;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
 use crate::resolve::grouping::{Attached, Layout};
 use crate::resolve::interner::Interner;
@@ -60,13 +60,13 @@ pub struct Options {
     /// Functions that change the machine are allowed.
     pub unsafe_ok: bool,
     /// What a running program has; the new program's lists begin with it.
-    pub known: Option<Known>,
+    pub known: Option<SessionState>,
     /// Only calls in these files: for libraries that appear while the program runs.
     pub only_files: Option<Vec<FileId>>,
     /// Number of positional parameters: `$#`.
     pub params: usize,
     /// Options behind the script: `--top=20`. Whoever expands the script's forms wants them.
-    pub given: Vec<Given>,
+    pub given: Vec<OptionValue>,
     /// Settings from the environment, as `name=value`; they win over the script's.
     pub environment: Vec<(String, String)>,
     /// Which clauses run.
@@ -77,7 +77,7 @@ pub struct Options {
 
 /// Lists of a running program, whose ids and types stay.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Known {
+pub struct SessionState {
     /// Its maps.
     pub maps: Vec<Map>,
     /// Its names.
@@ -88,10 +88,10 @@ pub struct Known {
     pub structs: Vec<hir::Struct>,
 }
 
-impl Known {
+impl SessionState {
     /// What the next clauses must know of a program.
-    pub fn of(program: &Program) -> Known {
-        Known {
+    pub fn of(program: &Program) -> SessionState {
+        SessionState {
             maps: program.maps.clone(),
             names: program.names.clone(),
             enums: program.enums.clone(),

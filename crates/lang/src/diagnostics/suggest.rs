@@ -4,7 +4,7 @@
 /// once; a third of the letters may differ, and a short name may be an abbreviation.
 pub fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const SHOWN: usize = 3;
-    let wanted = Wanted::new(name);
+    let wanted = MissingName::new(name);
     let mut close: Vec<(usize, &str)> = candidates
         .into_iter()
         .filter_map(|candidate| Some((wanted.distance(candidate)?, candidate)))
@@ -18,17 +18,17 @@ pub fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 const LONGEST: usize = 300;
 
 /// A name that is not there.
-struct Wanted {
+struct MissingName {
     /// In lower case.
     text: String,
     length: usize,
     letters: u64,
 }
 
-impl Wanted {
-    fn new(name: &str) -> Wanted {
+impl MissingName {
+    fn new(name: &str) -> MissingName {
         let text = name.to_lowercase();
-        Wanted { length: text.chars().count(), letters: letters(name), text }
+        MissingName { length: text.chars().count(), letters: letters(name), text }
     }
 
     /// Edits to a candidate; `None` if they are too many to be a slip.

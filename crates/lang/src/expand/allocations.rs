@@ -78,7 +78,7 @@ cuda:map / args.kind == \"unmap\" && args.result == CUDA_SUCCESS / {
 
 /// Replaces all calls, and adds what they need.
 pub(crate) fn expand(script: &mut Script) {
-    let mut asked = Asked { count: 0, sites: false };
+    let mut asked = LookupInserter { count: 0, sites: false };
     template::askers(script, &mut asked);
     if asked.count > 0 {
         script.items.extend(kept(asked.sites));
@@ -104,12 +104,12 @@ fn kept(sites: bool) -> Vec<Item> {
 }
 
 /// Puts the lookup where a block is asked for.
-struct Asked {
+struct LookupInserter {
     count: u32,
     sites: bool,
 }
 
-impl Visit for Asked {
+impl Visit for LookupInserter {
     fn expr(&mut self, e: &mut Expr) {
         let ExprKind::Call { name, args } = &mut e.kind else { return };
         let Some((function, said)) = FUNCTIONS.iter().find(|(known, _)| *known == name.node) else { return };

@@ -37,7 +37,7 @@ pub static SHOWN: &[(&str, &str, hir::Lookup)] =
 
 /// What calls tell of devices.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Heard {
+enum DeviceFact {
     Choice,
     Answer,
     Name,
@@ -45,24 +45,24 @@ enum Heard {
     Place,
 }
 
-impl Heard {
+impl DeviceFact {
     /// What is known when nothing was heard: it also says of what type the maps are.
     fn first(self) -> &'static str {
         match self {
-            Heard::Choice | Heard::Answer => "",
-            Heard::Name => "@__device_name[(uint32)0, (int64)-1] = \"?\";",
-            Heard::Uuid => "@__device_uuid[(uint32)0, (int64)-1] = (uint64)0;",
-            Heard::Place => "@__device_place[(uint32)0, (int64)-1, (int64)0] = (int64)0;",
+            DeviceFact::Choice | DeviceFact::Answer => "",
+            DeviceFact::Name => "@__device_name[(uint32)0, (int64)-1] = \"?\";",
+            DeviceFact::Uuid => "@__device_uuid[(uint32)0, (int64)-1] = (uint64)0;",
+            DeviceFact::Place => "@__device_place[(uint32)0, (int64)-1, (int64)0] = (int64)0;",
         }
     }
 
     fn listeners(self) -> &'static [Listener] {
         match self {
-            Heard::Choice => CHOICES,
-            Heard::Answer => ANSWERS,
-            Heard::Name => NAMES,
-            Heard::Uuid => UUIDS,
-            Heard::Place => PLACES,
+            DeviceFact::Choice => CHOICES,
+            DeviceFact::Answer => ANSWERS,
+            DeviceFact::Name => NAMES,
+            DeviceFact::Uuid => UUIDS,
+            DeviceFact::Place => PLACES,
         }
     }
 }
@@ -74,7 +74,7 @@ struct Variable {
     /// What is said of `$context`; `DEVICE` stands for what finds its `$device`.
     said: &'static str,
     /// What has to be heard, besides which context it is.
-    heard: &'static [Heard],
+    heard: &'static [DeviceFact],
 }
 
 impl Variable {
@@ -85,17 +85,17 @@ impl Variable {
 
 static VARIABLES: &[Variable] = &[
     Variable { name: "context", said: "$context < 4096 ? (uint64)0 : $context", heard: &[] },
-    Variable { name: "chosen_device", said: "DEVICE $device", heard: &[Heard::Choice] },
-    Variable { name: "device", said: "DEVICE $device", heard: &[Heard::Choice, Heard::Answer] },
+    Variable { name: "chosen_device", said: "DEVICE $device", heard: &[DeviceFact::Choice] },
+    Variable { name: "device", said: "DEVICE $device", heard: &[DeviceFact::Choice, DeviceFact::Answer] },
     Variable {
         name: "device_name",
         said: "DEVICE has_key(@__device_name, (pid, $device)) ? @__device_name[pid, $device] : \"?\"",
-        heard: &[Heard::Choice, Heard::Answer, Heard::Name],
+        heard: &[DeviceFact::Choice, DeviceFact::Answer, DeviceFact::Name],
     },
     Variable {
         name: "device_uuid",
         said: "DEVICE UUID(@__device_uuid[pid, $device])",
-        heard: &[Heard::Choice, Heard::Answer, Heard::Uuid],
+        heard: &[DeviceFact::Choice, DeviceFact::Answer, DeviceFact::Uuid],
     },
     Variable {
         name: "device_pci",
@@ -104,7 +104,7 @@ static VARIABLES: &[Variable] = &[
             let $bus = @__device_place[pid, $device, 33];
             let $slot = @__device_place[pid, $device, 34];
             PCI($domain > 0 && $bus > 0 && $slot > 0 ? (($domain - 1) << 16) | (($bus - 1) << 8) | (($slot - 1) << 3) : -1)",
-        heard: &[Heard::Choice, Heard::Answer, Heard::Place],
+        heard: &[DeviceFact::Choice, DeviceFact::Answer, DeviceFact::Place],
     },
 ];
 
@@ -312,15 +312,15 @@ static PLACES: &[Listener] = &[
 
 /// Replaces all variables, and adds the clauses that they need.
 pub(crate) fn expand(script: &mut Script) {
-    let mut asked = Asked { count: 0, names: Vec::new() };
+    let mut asked = LookupInserter { count: 0, names: Vec::new() };
     template::askers(script, &mut asked);
     if asked.count == 0 {
         return;
     }
     let variables = || VARIABLES.iter().filter(|variable| asked.names.contains(&variable.name));
-    let mut heard: BTreeSet<Heard> = variables().flat_map(|variable| variable.heard).copied().collect();
+    let mut heard: BTreeSet<DeviceFact> = variables().flat_map(|variable| variable.heard).copied().collect();
     if has_device_labels(script) {
-        heard.extend([Heard::Name, Heard::Uuid]);
+        heard.extend([DeviceFact::Name, DeviceFact::Uuid]);
     }
     script.items.extend(kept(heard.iter().map(|heard| heard.first())));
     let listeners = CONTEXTS.iter().chain(heard.iter().flat_map(|heard| heard.listeners()));
@@ -345,12 +345,12 @@ fn kept<'a>(first: impl Iterator<Item = &'a str>) -> Vec<Item> {
 }
 
 /// Puts the lookup where a device is asked for.
-struct Asked {
+struct LookupInserter {
     count: u32,
     names: Vec<&'static str>,
 }
 
-impl Visit for Asked {
+impl Visit for LookupInserter {
     fn enters(&self, condition: &Expr) -> bool {
         match &condition.kind {
             ExprKind::Bool(on) => *on,
@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn what_is_put_in_can_be_read() {
         let all = VARIABLES.iter().flat_map(|variable| variable.heard);
-        let all: BTreeSet<Heard> = all.copied().collect();
+        let all: BTreeSet<DeviceFact> = all.copied().collect();
         assert_eq!(kept(all.iter().map(|heard| heard.first())).len(), 8);
         for variable in VARIABLES {
             expression(&variable.lookup(), Span::default());

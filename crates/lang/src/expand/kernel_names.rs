@@ -175,7 +175,7 @@ const ALWAYS: &str =
 
 /// Replaces all calls, and adds the clauses that they need.
 pub(crate) fn expand(script: &mut Script) {
-    let asked = Asked::of(&template::probes_that_ask(script, NAME));
+    let asked = NameUses::of(&template::probes_that_ask(script, NAME));
     let mut looked_up = LookedUp { count: 0, text: asked.lookup() };
     template::askers(script, &mut looked_up);
     if looked_up.count > 0 {
@@ -184,16 +184,19 @@ pub(crate) fn expand(script: &mut Script) {
 }
 
 /// Where names are asked for, by which it is known what must be listened to.
-struct Asked {
+struct NameUses {
     /// Elsewhere than in the driver.
     host: bool,
     /// In functions of graphs.
     graph: bool,
 }
 
-impl Asked {
-    fn of(probes: &[ProbeSpec]) -> Asked {
-        Asked { host: probes.iter().any(|probe| !is_of_driver(probe)), graph: probes.iter().any(is_of_graph) }
+impl NameUses {
+    fn of(probes: &[ProbeSpec]) -> NameUses {
+        NameUses {
+            host: probes.iter().any(|probe| !is_of_driver(probe)),
+            graph: probes.iter().any(is_of_graph),
+        }
     }
 
     /// What a call becomes.
@@ -310,7 +313,7 @@ mod tests {
 
     #[test]
     fn what_is_put_in_can_be_read() {
-        let all = Asked::of(&[
+        let all = NameUses::of(&[
             probe("uprobe", &["libcudart", "cudaLaunchKernel"]),
             probe("ur", &["libcuda", "cuGraph*"]),
         ]);
@@ -320,7 +323,8 @@ mod tests {
 
     #[test]
     fn who_asks_in_the_driver_pays_for_no_other_listener() {
-        let of_driver = Asked::of(&[probe("cuda", &["launch"]), probe("u", &["libcuda", "cuLaunchKernel"])]);
+        let of_driver =
+            NameUses::of(&[probe("cuda", &["launch"]), probe("u", &["libcuda", "cuLaunchKernel"])]);
         expression(&of_driver.lookup(), Span::default());
         assert_eq!(of_driver.items().len(), TOLD.len() + 1);
     }

@@ -25,10 +25,10 @@ pub mod template;
 use crate::diagnostics::Diagnostics;
 use crate::syntax::ast::{Expr, ExprKind, Script};
 use crate::syntax::visit::{Preorder, look};
-use options::Given;
+use options::OptionValue;
 
 /// Expands all forms of a script; `given` are the options behind it on the command line.
-pub fn expand(mut script: Script, given: &[Given], diags: &mut Diagnostics) -> Script {
+pub fn expand(mut script: Script, given: &[OptionValue], diags: &mut Diagnostics) -> Script {
     macros::expand(&mut script, diags);
     options::expand(&mut script, given, diags);
     script.labels = key_labels::find(&script);

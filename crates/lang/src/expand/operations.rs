@@ -43,7 +43,7 @@ pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
 
 /// An operation that an attach point means.
 #[derive(Clone, Copy)]
-pub struct Asked {
+pub struct OperationProbe {
     /// The API that has the operation.
     pub api: &'static Api,
     /// Which.
@@ -53,7 +53,7 @@ pub struct Asked {
 }
 
 /// The operation that an attach point means. `None`: it is another one, or wrong.
-pub fn asked(spec: &ProbeSpec) -> Option<Asked> {
+pub fn asked(spec: &ProbeSpec) -> Option<OperationProbe> {
     let api = Api::of(&spec.provider.node)?;
     let parts: Vec<&str> = spec.parts.iter().filter_map(|part| as_text(&part.node)).collect();
     let (name, start) = match parts[..] {
@@ -62,7 +62,7 @@ pub fn asked(spec: &ProbeSpec) -> Option<Asked> {
         _ => return None,
     };
     let operation = api.operation(name).filter(|operation| !start || operation.fires.has_start())?;
-    Some(Asked { api, operation, start })
+    Some(OperationProbe { api, operation, start })
 }
 
 /// The functions of an attach point that has been expanded.
@@ -122,7 +122,7 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
 /// One clause for each body that these functions of an operation make of the one that was written.
 fn of_operation(
     clause: &Clause,
-    (spec, asked): (&ProbeSpec, Asked),
+    (spec, asked): (&ProbeSpec, OperationProbe),
     feeds: &[&'static Feed],
     diags: &mut Diagnostics,
 ) -> Vec<Clause> {
@@ -142,7 +142,7 @@ fn of_operation(
 }
 
 /// The rows of an operation in which a clause's condition may hold.
-fn met(clause: &Clause, asked: Asked) -> Vec<&'static Feed> {
+fn met(clause: &Clause, asked: OperationProbe) -> Vec<&'static Feed> {
     let feeds = asked.operation.feeds.iter();
     let Some(condition) = &clause.predicate else { return feeds.collect() };
     let mut used = Vec::new();
@@ -167,8 +167,8 @@ fn argument(e: &Expr, operation: &'static Operation) -> Option<&'static Argument
 }
 
 /// One row of an operation all the same, so that the clause is checked; and somebody hears of it, unless an option has switched it off.
-fn nothing_met(clause: &Clause, asked: Asked, diags: &mut Diagnostics) -> Vec<&'static Feed> {
-    let Asked { api, operation, .. } = asked;
+fn nothing_met(clause: &Clause, asked: OperationProbe, diags: &mut Diagnostics) -> Vec<&'static Feed> {
+    let OperationProbe { api, operation, .. } = asked;
     if let Some(predicate) =
         clause.predicate.as_ref().filter(|predicate| const_eval::truth(predicate).is_none())
     {
@@ -208,7 +208,7 @@ fn add_functions(spec: &mut ProbeSpec, feed: &Feed) {
 }
 
 /// A clause as the functions of one row see it.
-fn fed(clause: &Clause, asked: Asked, feed: &'static Feed, diags: &mut Diagnostics) -> Clause {
+fn fed(clause: &Clause, asked: OperationProbe, feed: &'static Feed, diags: &mut Diagnostics) -> Clause {
     let mut fed = clause.clone();
     let mut put_in = PutIn { asked, feed, count: 0, diags };
     visit::clause(&mut fed, &mut put_in);
@@ -220,7 +220,7 @@ fn fed(clause: &Clause, asked: Asked, feed: &'static Feed, diags: &mut Diagnosti
 }
 
 /// Which calls of an operation a clause is for.
-fn condition(clause: &Clause, asked: Asked) -> Option<&'static str> {
+fn condition(clause: &Clause, asked: OperationProbe) -> Option<&'static str> {
     match asked.start {
         true => None,
         false => asked.operation.fires.condition(uses_result(clause)),
@@ -251,7 +251,7 @@ fn both(when: Expr, predicate: Option<Expr>) -> Expr {
 
 /// Puts in what a row says for the arguments of its operation.
 struct PutIn<'d> {
-    asked: Asked,
+    asked: OperationProbe,
     feed: &'static Feed,
     /// Arguments put in so far.
     count: u32,
@@ -287,7 +287,7 @@ impl PutIn<'_> {
     }
 
     fn argument(&self, name: &str) -> Result<&'static Argument, (String, Vec<String>)> {
-        let Asked { api, operation, start } = self.asked;
+        let OperationProbe { api, operation, start } = self.asked;
         let written = format!("{}:{}", api.provider, operation.name);
         match operation.arg(name) {
             Some(arg) if arg.at_return && start => Err((

@@ -34,7 +34,7 @@ use crate::syntax::visit::change as visit;
 
 /// An option as the command line gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct OptionValue {
     /// `top`
     pub name: String,
     /// `20` of `--top=20`; none for `--flag`.
@@ -43,7 +43,7 @@ pub struct Given {
 
 /// An option that a script knows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub struct ScriptOption {
     /// `top`
     pub name: String,
     /// A literal; none for a switch.
@@ -69,7 +69,7 @@ pub struct Range {
     is_count: bool,
 }
 
-impl Known {
+impl ScriptOption {
     /// A value follows it: it is no switch.
     pub fn takes_value(&self) -> bool {
         !matches!(self.default.as_ref().map(|default| &default.kind), None | Some(ExprKind::Bool(_)))
@@ -94,11 +94,11 @@ impl Known {
 }
 
 /// The options of a script, those in macros that it uses too, in the order of their first use.
-pub fn known(script: &Script) -> Vec<Known> {
+pub fn known(script: &Script) -> Vec<ScriptOption> {
     let mut script = script.clone();
     // What is wrong with its macros is said when it is compiled.
     macros::expand(&mut script, &mut Diagnostics::default());
-    let mut found: FxHashMap<String, Known> = FxHashMap::default();
+    let mut found: FxHashMap<String, ScriptOption> = FxHashMap::default();
     let (mut unsigned, mut counts): (HashSet<String>, HashSet<String>) = Default::default();
     let see = |e: &mut Expr| {
         if let ExprKind::Cast { ty, expr } = &e.kind
@@ -125,7 +125,7 @@ pub fn known(script: &Script) -> Vec<Known> {
             (known.range.unit, known.range.is_period) = (durations::unit(unit), true);
         }
     }
-    let mut found: Vec<Known> = found.into_values().collect();
+    let mut found: Vec<ScriptOption> = found.into_values().collect();
     found.sort_by_key(|option| option.span.start);
     found
 }
@@ -140,7 +140,7 @@ fn counted(e: &Expr) -> &[Expr] {
 }
 
 /// What is wrong with an option that the script does not know, or none of several.
-pub fn unknown(given: &[Given], known: &[Known], scripts: usize) -> Option<String> {
+pub fn unknown(given: &[OptionValue], known: &[ScriptOption], scripts: usize) -> Option<String> {
     let wrong = given.iter().find(|given| known.iter().all(|option| option.name != given.name))?;
     let near = similar(&wrong.name, known.iter().map(|option| option.name.as_str()));
     let near: Vec<String> = near.iter().map(|name| format!("--{name}")).collect();
@@ -160,7 +160,7 @@ pub fn unknown(given: &[Given], known: &[Known], scripts: usize) -> Option<Strin
 }
 
 /// What is wrong with the value of an option, and how it is written.
-pub fn invalid(given: &[Given], known: &[Known]) -> Option<String> {
+pub fn invalid(given: &[OptionValue], known: &[ScriptOption]) -> Option<String> {
     let wrong = given.iter().find_map(|given| {
         let option = known.iter().find(|option| option.name == given.name)?;
         taken(option, given.value.as_deref()).err()
@@ -188,7 +188,7 @@ fn period(probe: &mut ProbeSpec) -> Option<(&mut String, &mut Expr)> {
 }
 
 /// Periods that are no multiple of the probe's unit are in nanoseconds: `interval:s:` with `--interval=500ms`.
-fn expand_periods(script: &mut Script, given: &[Given]) {
+fn expand_periods(script: &mut Script, given: &[OptionValue]) {
     for (unit, count) in probes(script).filter_map(period) {
         let Some(Ok(option)) = read(count) else { continue };
         let value = given
@@ -205,7 +205,7 @@ fn expand_periods(script: &mut Script, given: &[Given]) {
 }
 
 /// Replaces each `getopt` by its value.
-pub fn expand(script: &mut Script, given: &[Given], diags: &mut Diagnostics) {
+pub fn expand(script: &mut Script, given: &[OptionValue], diags: &mut Diagnostics) {
     let ranges: FxHashMap<String, Range> = match given.is_empty() {
         true => FxHashMap::default(),
         false => known(script).into_iter().map(|option| (option.name, option.range)).collect(),
@@ -263,12 +263,12 @@ fn wrong(span: Span, message: impl Into<String>, help: impl Into<String>) -> Wro
 }
 
 /// The option that an expression asks for; `None` if it is no `getopt`.
-fn read(e: &Expr) -> Option<Result<Known, Wrong>> {
+fn read(e: &Expr) -> Option<Result<ScriptOption, Wrong>> {
     let ExprKind::Call { name, args } = &e.kind else { return None };
     (name.node == "getopt").then(|| option(args, e.span))
 }
 
-fn option(args: &[Expr], span: Span) -> Result<Known, Wrong> {
+fn option(args: &[Expr], span: Span) -> Result<ScriptOption, Wrong> {
     const FORM: &str =
         "write `getopt(\"name\")`, `getopt(\"name\", default)` or `getopt(\"name\", default, \"help\")`";
     let text = |e: &Expr, what: &str| match &e.kind {
@@ -297,7 +297,7 @@ fn option(args: &[Expr], span: Span) -> Result<Known, Wrong> {
         return Err(wrong(default.span, "the default of an option must be a literal", help));
     }
     let help = rest.get(1).map(|help| text(help, "the help")).transpose()?;
-    Ok(Known { name: spelled, default, help, span, range: Range::default() })
+    Ok(ScriptOption { name: spelled, default, help, span, range: Range::default() })
 }
 
 fn is_literal(e: &Expr) -> bool {
@@ -309,8 +309,12 @@ fn is_literal(e: &Expr) -> bool {
 }
 
 /// What an option is in this run. The last of several wins, as with other commands.
-fn value(option: Known, given: &[Given], seen: &mut FxHashMap<String, Known>) -> Result<ExprKind, Wrong> {
-    let literal = |known: &Known| known.default.as_ref().map(print_expr);
+fn value(
+    option: ScriptOption,
+    given: &[OptionValue],
+    seen: &mut FxHashMap<String, ScriptOption>,
+) -> Result<ExprKind, Wrong> {
+    let literal = |known: &ScriptOption| known.default.as_ref().map(print_expr);
     if let Some(other) = seen.get(&option.name).filter(|other| literal(other) != literal(&option)) {
         let said = literal(other).map_or("none".to_string(), |default| format!("`{default}`"));
         let message = format!("option `{}` has two defaults: here, and {said} before", option.name);
@@ -330,7 +334,7 @@ fn value(option: Known, given: &[Given], seen: &mut FxHashMap<String, Known>) ->
 }
 
 /// The value that the command line gives, in the type of the default.
-fn taken(option: &Known, given: Option<&str>) -> Result<ExprKind, Wrong> {
+fn taken(option: &ScriptOption, given: Option<&str>) -> Result<ExprKind, Wrong> {
     let refuse = |expected: &str| {
         let got =
             given.map_or_else(|| format!("--{}", option.name), |text| format!("--{}={text}", option.name));
@@ -351,7 +355,7 @@ fn taken(option: &Known, given: Option<&str>) -> Result<ExprKind, Wrong> {
 }
 
 /// The number that an option is, in its unit if it is a time; else what was expected.
-fn number(option: &Known, given: Option<&str>) -> Result<ExprKind, String> {
+fn number(option: &ScriptOption, given: Option<&str>) -> Result<ExprKind, String> {
     let Range { unit, is_period, is_unsigned, is_count } = option.range;
     let Some(unit_ns) = unit else {
         let number = given.and_then(|text| word_as_number(text, option.span));

@@ -19,7 +19,7 @@ use crate::expand::operations;
 use crate::hir::{Attach, MissingProbes, NameId, NameKind, Site, Trial};
 use crate::resolve::interner::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern, cpp_name};
-use crate::resolve::providers::{self, Found, PROVIDERS, Provider, ProviderKind};
+use crate::resolve::providers::{self, PROVIDERS, Provider, ProviderKind, ProviderMatch};
 use crate::resolve::setting::{Pending, Setting};
 use crate::resolve::signature::Declared;
 use crate::resolve::symbols::Symbols;
@@ -47,7 +47,7 @@ pub struct Finder<'a, 'b> {
     /// Attach points of the clause in hand that this machine does not have.
     absent: Vec<Diagnostic>,
     /// Functions that were found so far: several clauses, and several attach points of one, mean the same.
-    known: FxHashMap<(FileId, &'a str), Known>,
+    known: FxHashMap<(FileId, &'a str), FunctionFacts>,
     /// Where they are probed, by file, offset and whether it is at their return.
     places: FxHashMap<(FileId, u64, bool), Place>,
     /// What the clause in hand asks of the calls around its own, which begin and end at one place.
@@ -58,7 +58,7 @@ pub struct Finder<'a, 'b> {
 
 /// What is the same of a function wherever it is probed.
 #[derive(Clone, Copy)]
-struct Known {
+struct FunctionFacts {
     func: NameId,
     api: NameId,
     signature: Option<&'static cuda::Signature>,
@@ -168,12 +168,12 @@ impl<'a, 'b> Finder<'a, 'b> {
     fn spec(&mut self, spec: &ProbeSpec) -> Spots {
         let name = &spec.provider.node;
         let provider = match providers::find(name) {
-            Found::Known(provider) => provider,
-            Found::Absent(way_out) => {
+            ProviderMatch::Known(provider) => provider,
+            ProviderMatch::Absent(way_out) => {
                 let message = format!("`{name}` probes are not supported");
                 return wrong("E0102", spec.provider.span, message, "not here", vec![way_out.into()]);
             }
-            Found::Unknown => return unknown_provider(spec),
+            ProviderMatch::Unknown => return unknown_provider(spec),
         };
         if self.setting.only_files.is_some() && !is_call(provider.kind) {
             return Err(Miss::Silent);
@@ -227,7 +227,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             return wrong("E0103", function.span, message.to_string(), "", Vec::new());
         }
         let (written, at) = (text(&function.node), function.span);
-        let asked = Asked { provider, returns, pattern, written, at, operation: None };
+        let asked = FunctionSpec { provider, returns, pattern, written, at, operation: None };
         self.in_target(&asked, target_name, target.span)
     }
 
@@ -247,7 +247,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         found
     }
 
-    fn in_target(&mut self, asked: &Asked, target: &str, span: Span) -> Spots {
+    fn in_target(&mut self, asked: &FunctionSpec, target: &str, span: Span) -> Spots {
         match self.files(target) {
             Ok(files) if target == EVERYTHING => self.in_any(asked, files, span),
             Ok(files) => self.in_files(asked, files),
@@ -267,7 +267,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     /// In all that traced processes run: what they map later may have it.
-    fn in_any(&mut self, asked: &Asked, files: Vec<File>, span: Span) -> Spots {
+    fn in_any(&mut self, asked: &FunctionSpec, files: Vec<File>, span: Span) -> Spots {
         let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
         match self.in_files(asked, files) {
             Err(Miss::Absent(_)) => {
@@ -291,7 +291,8 @@ impl<'a, 'b> Finder<'a, 'b> {
         for written in operations::functions(spec) {
             let pattern = operations::pattern(spec, written);
             let operation = Some(name.as_str());
-            let asked = Asked { provider, returns: !start, pattern, written, at: spec.span, operation };
+            let asked =
+                FunctionSpec { provider, returns: !start, pattern, written, at: spec.span, operation };
             match self.in_target(&asked, operations::library(written).alias(), spec.span) {
                 Ok(found) if asked.by_name() => spots.extend(found),
                 Ok(found) => {
@@ -315,7 +316,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         Err(Miss::Absent(finding("E0104", span, message, "", help)))
     }
 
-    fn in_files(&mut self, asked: &Asked, files: Vec<File>) -> Spots {
+    fn in_files(&mut self, asked: &FunctionSpec, files: Vec<File>) -> Spots {
         let mut spots = Vec::new();
         for file in &files {
             let found = self.in_file(asked, file)?;
@@ -333,7 +334,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         }
     }
 
-    fn in_file(&mut self, asked: &Asked, file: &File) -> Spots {
+    fn in_file(&mut self, asked: &FunctionSpec, file: &File) -> Spots {
         match &asked.pattern {
             FunctionPattern::Address(address) => self.at_address(asked, file, *address),
             FunctionPattern::Line { source, line } => self.at_line(asked, file, source, *line),
@@ -384,7 +385,7 @@ impl<'a, 'b> Finder<'a, 'b> {
 
     fn spot(
         &mut self,
-        asked: &Asked,
+        asked: &FunctionSpec,
         file: &File,
         function: &Function,
         symbol: &'a str,
@@ -441,7 +442,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         })
     }
 
-    fn known(&mut self, file: &File, symbol: &'a str) -> Known {
+    fn known(&mut self, file: &File, symbol: &'a str) -> FunctionFacts {
         if let Some(known) = self.known.get(&(file.id, symbol)) {
             return *known;
         }
@@ -451,9 +452,9 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     /// What the tables of a library know of a symbol.
-    fn function(&mut self, symbol: &str, library: Option<(cuda::Library, u32)>) -> Known {
+    fn function(&mut self, symbol: &str, library: Option<(cuda::Library, u32)>) -> FunctionFacts {
         let api = library.map_or(symbol, |(library, _)| cuda::base_name(library, symbol));
-        Known {
+        FunctionFacts {
             func: self.names.intern(NameKind::Func, symbol),
             api: self.names.intern(NameKind::Api, api),
             signature: library.and_then(|(library, major)| cuda::signature(library, major, symbol)),
@@ -461,7 +462,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     /// What `probe` says there: the operation, or how the function is named.
-    fn probe(&mut self, asked: &Asked, function: fmt::Arguments) -> NameId {
+    fn probe(&mut self, asked: &FunctionSpec, function: fmt::Arguments) -> NameId {
         match asked.operation {
             Some(name) => self.names.intern(NameKind::Probe, name),
             None => {
@@ -475,7 +476,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     /// Offsets are said as `shown` has them, relative to `base`.
     fn lands(
         &self,
-        asked: &Asked,
+        asked: &FunctionSpec,
         file: &File,
         function: Option<u64>,
         (base, offset): (u64, u64),
@@ -496,14 +497,14 @@ impl<'a, 'b> Finder<'a, 'b> {
         Err(Miss::Wrong(finding("E0117", asked.at, message, "the program would break there", vec![help])))
     }
 
-    fn at_address(&mut self, asked: &Asked, file: &File, address: u64) -> Spots {
+    fn at_address(&mut self, asked: &FunctionSpec, file: &File, address: u64) -> Spots {
         let symbol = format!("{address:#x}");
         let probe = self.probe(asked, format_args!("{}:{symbol}", file.path));
         self.in_code(asked, file, address, symbol, probe).map(|spot| vec![spot])
     }
 
     /// `./app@main.c:22`: where the code of the line begins, in each function that has code of it.
-    fn at_line(&mut self, asked: &Asked, file: &File, source: &str, line: u64) -> Spots {
+    fn at_line(&mut self, asked: &FunctionSpec, file: &File, source: &str, line: u64) -> Spots {
         let lines = match self.setting.catalog.source_lines(file.id, source) {
             Ok(lines) => lines,
             Err(absent) => return Err(Miss::Absent(no_lines(asked, file, &absent))),
@@ -523,7 +524,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     /// An instruction that need not be the first of a function.
     fn in_code(
         &mut self,
-        asked: &Asked,
+        asked: &FunctionSpec,
         file: &File,
         address: u64,
         symbol: String,
@@ -549,7 +550,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         }))
     }
 
-    fn no_function(&self, asked: &Asked, files: &[File]) -> Box<Diagnostic> {
+    fn no_function(&self, asked: &FunctionSpec, files: &[File]) -> Box<Diagnostic> {
         let paths = listed(files.iter().map(|file| file.path.as_str()), 5);
         let of_cpp = matches!(&asked.pattern, FunctionPattern::Named { name: NamePattern::Cpp(_), .. });
         let what = if of_cpp { "C++ function" } else { "function" };
@@ -562,7 +563,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     /// What may be meant by a function that is not there.
-    fn other_functions(&self, asked: &Asked, files: &[File]) -> Vec<String> {
+    fn other_functions(&self, asked: &FunctionSpec, files: &[File]) -> Vec<String> {
         // No name has blanks: it is a predicate that a comma makes a regular expression.
         if !is_plain(&asked.pattern) && asked.written.contains(' ') {
             return vec![
@@ -620,7 +621,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 
     /// Sites in a library that is not mapped yet.
-    fn assumed(&mut self, asked: &Asked, target: &str) -> Spots {
+    fn assumed(&mut self, asked: &FunctionSpec, target: &str) -> Spots {
         let library = library_by_name(target);
         let mut symbols = match (&asked.pattern, library) {
             (FunctionPattern::Named { name, .. }, Some((library, major))) => expected(name, library, major),
@@ -647,7 +648,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         Ok(spots.collect())
     }
 
-    fn warn_unexpected(&mut self, asked: &Asked, library: Option<(cuda::Library, u32)>) {
+    fn warn_unexpected(&mut self, asked: &FunctionSpec, library: Option<(cuda::Library, u32)>) {
         let Some((library, major)) = library else { return };
         if cuda::signatures(library, major).next().is_none() {
             return;
@@ -661,12 +662,12 @@ impl<'a, 'b> Finder<'a, 'b> {
     }
 }
 
-fn site(file: Option<FileId>, place: Place, known: Known, probe: NameId) -> Site {
+fn site(file: Option<FileId>, place: Place, known: FunctionFacts, probe: NameId) -> Site {
     Site { file, place, semaphore: 0, case: 0, func: known.func, api: known.api, probe }
 }
 
 /// An attach point of a function, taken apart.
-struct Asked<'s> {
+struct FunctionSpec<'s> {
     provider: &'static Provider,
     returns: bool,
     pattern: FunctionPattern,
@@ -676,7 +677,7 @@ struct Asked<'s> {
     operation: Option<&'s str>,
 }
 
-impl Asked<'_> {
+impl FunctionSpec<'_> {
     fn by_name(&self) -> bool {
         match &self.pattern {
             FunctionPattern::Named { name, .. } => name.single().is_some(),
@@ -724,7 +725,7 @@ fn foreign_target(target: &str, span: Span, provider: &Provider) -> Option<Spots
     })
 }
 
-fn no_lines(asked: &Asked, file: &File, absent: &Absent) -> Box<Diagnostic> {
+fn no_lines(asked: &FunctionSpec, file: &File, absent: &Absent) -> Box<Diagnostic> {
     let message = format!("lines of source code of `{}` are not known", file.path);
     let why = match absent {
         Absent::NoInformation { .. } | Absent::NotDescribed => {
@@ -736,7 +737,12 @@ fn no_lines(asked: &Asked, file: &File, absent: &Absent) -> Box<Diagnostic> {
 }
 
 /// A line without code. `lines` are those that have some, in order.
-fn no_line(asked: &Asked, file: &File, (source, line): (&str, u64), lines: &[(u64, u64)]) -> Box<Diagnostic> {
+fn no_line(
+    asked: &FunctionSpec,
+    file: &File,
+    (source, line): (&str, u64),
+    lines: &[(u64, u64)],
+) -> Box<Diagnostic> {
     let message = match lines.is_empty() {
         true => format!("`{}` is not made of `{source}`", file.path),
         false => format!("line {line} of `{source}` has no code in `{}`", file.path),
@@ -887,7 +893,7 @@ fn near_key(written: &str) -> &str {
 }
 
 fn other_versions<'f>(
-    asked: &Asked,
+    asked: &FunctionSpec,
     files: &[File],
     version: &str,
     functions: impl Fn(&File) -> &'f [Function],

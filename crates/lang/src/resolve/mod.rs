@@ -104,7 +104,7 @@ pub fn resolve<'a>(
 /// Refuses a script of nothing but tests and benches that is run without `--test` or `--bench`.
 fn refuse_trials_alone(found: &[(u32, &ast::Clause, Usage, Vec<spot::Spot>)], diags: &mut Diagnostics) {
     let trial = |spec: &ast::ProbeSpec| match providers::find(&spec.provider.node) {
-        providers::Found::Known(provider) => provider.kind.trial(),
+        providers::ProviderMatch::Known(provider) => provider.kind.trial(),
         _ => None,
     };
     let mut specs = found.iter().flat_map(|(_, clause, ..)| &clause.probes);

@@ -236,7 +236,7 @@ pub static SIGNALS: &[(&str, i32)] = &[("SIGUSR1", 10), ("SIGUSR2", 12)];
 
 /// What a provider name stands for.
 #[derive(Debug)]
-pub enum Found {
+pub enum ProviderMatch {
     /// It works.
     Known(&'static Provider),
     /// Others have it: what to use.
@@ -246,18 +246,18 @@ pub enum Found {
 }
 
 /// Looks a name up, in any case.
-pub fn find(name: &str) -> Found {
+pub fn find(name: &str) -> ProviderMatch {
     // `U` is another than `u`.
     if let Some(provider) = PROVIDERS.iter().find(|p| p.names.contains(&name)) {
-        return Found::Known(provider);
+        return ProviderMatch::Known(provider);
     }
     let is = |known: &&str| known.eq_ignore_ascii_case(name);
     if let Some(provider) = PROVIDERS.iter().find(|p| p.names.iter().any(is)) {
-        return Found::Known(provider);
+        return ProviderMatch::Known(provider);
     }
     match ABSENT.iter().find(|(names, _)| names.iter().any(is)) {
-        Some((_, way_out)) => Found::Absent(way_out),
-        None => Found::Unknown,
+        Some((_, way_out)) => ProviderMatch::Absent(way_out),
+        None => ProviderMatch::Unknown,
     }
 }
 
@@ -333,9 +333,9 @@ mod tests {
 
     #[test]
     fn names_in_any_case() {
-        assert!(matches!(find("begin"), Found::Known(p) if p.kind == ProviderKind::Begin));
-        assert!(matches!(find("UR"), Found::Known(p) if p.kind == ProviderKind::Uretprobe));
-        assert!(matches!(find("kprobe"), Found::Absent(_)));
-        assert!(matches!(find("uprob"), Found::Unknown));
+        assert!(matches!(find("begin"), ProviderMatch::Known(p) if p.kind == ProviderKind::Begin));
+        assert!(matches!(find("UR"), ProviderMatch::Known(p) if p.kind == ProviderKind::Uretprobe));
+        assert!(matches!(find("kprobe"), ProviderMatch::Absent(_)));
+        assert!(matches!(find("uprob"), ProviderMatch::Unknown));
     }
 }

@@ -17,7 +17,7 @@ use crate::source::span::Span;
 use crate::syntax::ast::{ProbeSpec, SpecPart, text};
 
 /// Which markers of a target are meant.
-struct Asked<'s> {
+struct MarkerSpec<'s> {
     provider: Option<NamePattern>,
     name: NamePattern,
     /// `provider:name` as written.
@@ -26,7 +26,7 @@ struct Asked<'s> {
     span: Span,
 }
 
-impl Asked<'_> {
+impl MarkerSpec<'_> {
     fn means(&self, marker: &Marker) -> bool {
         let matches = |pattern: &NamePattern, text: &str| pattern.matches(None, text, |_| false);
         self.provider.as_ref().is_none_or(|provider| matches(provider, &marker.provider))
@@ -57,7 +57,7 @@ impl Finder<'_, '_> {
             given => given.flatten(),
         };
         let written = provider.map_or(String::new(), |part| format!("{}:", text(&part.node)));
-        let asked = Asked {
+        let asked = MarkerSpec {
             provider: of_provider,
             name: wanted,
             written: format!("{written}{}", text(&name.node)),
@@ -72,7 +72,7 @@ impl Finder<'_, '_> {
         }
     }
 
-    fn marked(&mut self, asked: &Asked, files: Vec<File>) -> Spots {
+    fn marked(&mut self, asked: &MarkerSpec, files: Vec<File>) -> Spots {
         let catalog = self.setting.catalog;
         let mut spots = Vec::new();
         for file in &files {
@@ -89,7 +89,7 @@ impl Finder<'_, '_> {
         }
     }
 
-    fn at_marker(&mut self, asked: &Asked, file: &File, marker: &Marker) -> Spot {
+    fn at_marker(&mut self, asked: &MarkerSpec, file: &File, marker: &Marker) -> Spot {
         let place = Place { offset: marker.offset, stack_shift: 0 };
         let probe = format!("{}:{}:{}", file.path, marker.provider, marker.name);
         let mut site = self.marker_site(Some(file.id), place, &marker.name, &probe);
@@ -122,7 +122,7 @@ impl Finder<'_, '_> {
     }
 
     /// A library that nobody has mapped yet; its markers are seen when somebody has.
-    fn not_yet(&mut self, asked: &Asked, span: Span, looked_in: Vec<String>) -> Spot {
+    fn not_yet(&mut self, asked: &MarkerSpec, span: Span, looked_in: Vec<String>) -> Spot {
         self.wait_for(asked.target, span, looked_in);
         let probe = format!("{}:{}", asked.target, asked.written);
         let site = self.marker_site(None, Place::default(), &asked.written, &probe);
@@ -139,7 +139,7 @@ impl Finder<'_, '_> {
         })
     }
 
-    fn no_marker(&self, asked: &Asked, files: &[File]) -> Spots {
+    fn no_marker(&self, asked: &MarkerSpec, files: &[File]) -> Spots {
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         let all = files.iter().flat_map(|file| self.setting.catalog.markers(file.id));
         let names: BTreeSet<String> =
@@ -152,7 +152,7 @@ impl Finder<'_, '_> {
         Err(Miss::Absent(finding("E0114", asked.span, message, "not there", help)))
     }
 
-    fn near_markers(&self, asked: &Asked, names: &BTreeSet<String>) -> Vec<String> {
+    fn near_markers(&self, asked: &MarkerSpec, names: &BTreeSet<String>) -> Vec<String> {
         let near = match asked.provider {
             Some(_) => similar(&asked.written, names.iter().map(String::as_str)),
             None => similar(&asked.written, names.iter().filter_map(|full| Some(full.split_once(':')?.1))),

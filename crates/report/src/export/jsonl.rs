@@ -19,7 +19,7 @@ use std::sync::Arc;
 use wire::map::{Agg, Keeps};
 
 use super::record::{Data, Fields, Kind, Record, Site, Span, Status, Table, Text, Thread};
-use super::text_cache::Said;
+use super::text_cache::TextCache;
 use super::{End, Exporter, Run, json};
 
 /// Version of the lines.
@@ -30,8 +30,8 @@ pub struct Jsonl<W> {
     out: W,
     line: String,
     schemas: Vec<Schema>,
-    threads: Said<Thread>,
-    sites: Said<Site>,
+    threads: TextCache<Thread>,
+    sites: TextCache<Site>,
 }
 
 /// Names and types of the fields of a statement's records.

@@ -7,18 +7,18 @@ use std::sync::Arc;
 const KEPT: usize = 8192;
 
 /// Texts by what they are of.
-pub(crate) struct Said<T> {
+pub(crate) struct TextCache<T> {
     /// By address, which is nobody else's while we hold it.
     texts: HashMap<usize, (Arc<T>, String)>,
 }
 
-impl<T> Default for Said<T> {
-    fn default() -> Said<T> {
-        Said { texts: HashMap::new() }
+impl<T> Default for TextCache<T> {
+    fn default() -> TextCache<T> {
+        TextCache { texts: HashMap::new() }
     }
 }
 
-impl<T> Said<T> {
+impl<T> TextCache<T> {
     /// The text of it.
     pub fn of(&mut self, shared: &Arc<T>, say: impl FnOnce(&T) -> String) -> &str {
         let address = Arc::as_ptr(shared).addr();
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn said_once_and_never_for_another() {
-        let mut said = Said::default();
+        let mut said = TextCache::default();
         let one = Arc::new(1);
         assert_eq!(said.of(&one, |number| number.to_string()), "1");
         assert_eq!(said.of(&one, |_| unreachable!("it is known")), "1");

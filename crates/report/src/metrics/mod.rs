@@ -142,12 +142,12 @@ pub struct Metrics {
     /// How often [`Metrics::families`] was called.
     reads: u64,
     /// By map: what is kept between two readings.
-    kept: HashMap<u32, Kept>,
+    kept: HashMap<u32, MapHistory>,
 }
 
 /// What is kept of a map between two readings.
 #[derive(Debug, Default)]
-struct Kept {
+struct MapHistory {
     /// The series of the last reading, and whether they stand for themselves.
     seen: HashMap<Labels, bool>,
     /// What processes counted that have ended; their keys have been deleted.

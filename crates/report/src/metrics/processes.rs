@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use wire::{Manifest, Value};
 
-use super::{Ended, Kept, Kind, Labels, Metrics, OTHER, Series, Shape, exported, label_text, shape};
+use super::{Ended, Kind, Labels, MapHistory, Metrics, OTHER, Series, Shape, exported, label_text, shape};
 use crate::value::{Context, escape, key_parts};
 use crate::{Names, Snapshot};
 
@@ -159,7 +159,7 @@ fn is_settled(names: &dyn Names, labels: &[String], key: &[Value]) -> bool {
     ids.any(|id| names.process(id).life == Life::Settled)
 }
 
-impl Kept {
+impl MapHistory {
     /// Adds what ended processes counted, except of series that are over.
     pub(crate) fn with_ended(
         &mut self,

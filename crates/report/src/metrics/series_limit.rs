@@ -6,9 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{Kept, Labels, OTHER, Series, Shape, Tally, processes};
+use super::{Labels, MapHistory, OTHER, Series, Shape, Tally, processes};
 
-impl Kept {
+impl MapHistory {
     /// At most `limit` series, and one for the rest; by labels.
     pub(crate) fn limited(
         &mut self,

@@ -10,7 +10,7 @@ mod stmt;
 mod store;
 mod value;
 
-use crate::outcome::{Outcome, Said, Trouble, What};
+use crate::outcome::{Outcome, Output, Trouble, What};
 use crate::rng::Rng;
 use crate::world::{self, Memory, Moment, Regs, World};
 use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Site, visit};
@@ -253,7 +253,7 @@ impl<'a> Meaning<'a> {
             self.outcome.exit.get_or_insert(code);
         }
         let Moment { cpu, time_ns, tgid, tid, .. } = *moment;
-        self.outcome.said.push(Said { cpu, time_ns, tgid, tid, what });
+        self.outcome.said.push(Output { cpu, time_ns, tgid, tid, what });
     }
 
     fn trouble(&mut self, trouble: Trouble) {

@@ -4,14 +4,14 @@
 
 use super::spans::{FAILED, KIND, OneSpan, Value, of_call, of_fields, of_site, of_thread, stack};
 use crate::export::json::{digits, hex_digits, list, string};
-use crate::export::text_cache::Said;
+use crate::export::text_cache::TextCache;
 use crate::export::{Data, Site, Thread};
 
 /// What many spans have in common, as text.
 #[derive(Default)]
 pub(crate) struct Texts {
-    threads: Said<Thread>,
-    sites: Said<Site>,
+    threads: TextCache<Thread>,
+    sites: TextCache<Site>,
 }
 
 /// `{"traceId":...}`

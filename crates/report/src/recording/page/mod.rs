@@ -28,7 +28,7 @@ const PROGRAM: &str = include_str!("page.js");
 
 /// A span as the page has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Shown {
+struct PageSpan {
     duration_ns: u64,
     start_ns: u64,
     thread: u32,
@@ -48,7 +48,7 @@ pub struct Page {
     threads: Vec<ShownThread>,
     thread_ids: HashMap<(u32, u32), u32>,
     /// The longest, the shortest of them on top.
-    spans: BinaryHeap<Reverse<Shown>>,
+    spans: BinaryHeap<Reverse<PageSpan>>,
     total: u64,
     /// By kind.
     memory: BTreeMap<Arc<str>, Curve>,
@@ -88,7 +88,7 @@ impl Page {
         self.total += 1;
         self.memory_of(record, span.works(), thread.pid);
         let class = Class::ALL.iter().position(|known| *known == class_of(record)).unwrap_or(0) as u8;
-        let is_short = |Reverse(shortest): &Reverse<Shown>| shortest.duration_ns >= span.duration_ns;
+        let is_short = |Reverse(shortest): &Reverse<PageSpan>| shortest.duration_ns >= span.duration_ns;
         if self.spans.len() == SPANS && self.spans.peek().is_some_and(is_short) {
             return;
         }
@@ -97,7 +97,7 @@ impl Page {
             Some(Data::Text(kernel)) if !is_graph(record) => kernel,
             _ => &record.name,
         };
-        let shown = Shown {
+        let shown = PageSpan {
             duration_ns: span.duration_ns,
             start_ns: record.time_ns,
             thread: thread_id,
@@ -221,11 +221,11 @@ impl Page {
 
     /// Start, duration, thread, name, class with 8 added if it failed, details, and what is written on it if that is not its name.
     fn spans_by_start(&self, out: &mut String, first: u64) {
-        let mut spans: Vec<&Shown> = self.spans.iter().map(|Reverse(shown)| shown).collect();
+        let mut spans: Vec<&PageSpan> = self.spans.iter().map(|Reverse(shown)| shown).collect();
         spans.sort_by_key(|shown| (shown.thread, shown.start_ns, Reverse(shown.duration_ns)));
         out.push_str(",\"spans\":");
         json::list(out, spans.into_iter(), |out, shown| {
-            let Shown { duration_ns, start_ns, thread, name, class, failed, label, details } = shown;
+            let PageSpan { duration_ns, start_ns, thread, name, class, failed, label, details } = shown;
             let class = class + 8 * u8::from(*failed);
             let _ = write!(out, "[{},{duration_ns},{thread},{name},{class},", start_ns.saturating_sub(first));
             json::string(out, details);
