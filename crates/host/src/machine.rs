@@ -31,7 +31,7 @@ use crate::process::{self, Mapping};
 use crate::prologue::{self, Body, Shifted};
 use crate::search::folders::View;
 use crate::search::target_files::Hunt;
-use crate::search::{Verdict, TargetName, target_files};
+use crate::search::{TargetName, Verdict, target_files};
 use crate::{search, untrusted_file, usdt};
 
 /// Environment variables that say where a library is.

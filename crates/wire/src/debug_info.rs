@@ -47,7 +47,7 @@ pub enum Kind<Id> {
     Struct {
         /// Bytes.
         size: u32,
-        /// Those of bases and of unnamed members are among them.
+        /// Members of base classes and of unnamed members are included.
         fields: Vec<Field<Id>>,
     },
     /// `T [4]`
@@ -68,7 +68,7 @@ pub struct Field<Id> {
     pub offset: u32,
     /// Its type.
     pub ty: Id,
-    /// Of a bit-field: the first bit above the offset, and how many there are.
+    /// A bit-field's first bit above the offset, and its number of bits.
     pub bits: Option<(u8, u8)>,
 }
 

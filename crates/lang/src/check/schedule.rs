@@ -104,7 +104,7 @@ impl look::Visit for Finder<'_, '_, '_> {
         }
     }
 
-    /// Of an assignment the value comes first, then what it is assigned to.
+    /// The value of an assignment comes first, then its target.
     fn before_stmt(&mut self, stmt: &Stmt) -> bool {
         let StmtKind::Assign { target, value, .. } = &stmt.kind else { return true };
         look::expr(value, self);

@@ -179,7 +179,7 @@ static FILE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 /// Raises the limit of open files to its maximum: a probed file and a link are one each. Failure is harmless: the call that hits
 /// the limit reports it.
 pub fn raise_file_limit() {
-    let limit = FILE_LIMIT.get_or_init(|| getrlimit(Resource::Nofile)).clone();
+    let limit = *FILE_LIMIT.get_or_init(|| getrlimit(Resource::Nofile));
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
@@ -187,16 +187,7 @@ pub fn raise_file_limit() {
 /// May be called between fork(2) and exec(2).
 pub fn restore_file_limit() {
     if let Some(limit) = FILE_LIMIT.get() {
-        let _ = setrlimit(Resource::Nofile, limit.clone());
-    }
-}
-
-/// Gives a program that is started the limit that we were started with: some use select(2), or close all numbers up to the limit.
-/// May be called between fork(2) and exec(2).
-pub fn restore_file_limit() {
-    if let Some(limit) = FILE_LIMIT.get() {
-        // SAFETY: takes a pointer to this struct.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limit) };
+        let _ = setrlimit(Resource::Nofile, *limit);
     }
 }
 
