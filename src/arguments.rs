@@ -197,7 +197,7 @@ fn help_on_values(error: &clap::Error) -> Option<clap::Error> {
         _ if text(ContextKind::InvalidArg)?.starts_with("--export ") => crate::export::kinds(),
         _ => return None,
     };
-    Some(clap::Error::raw(ErrorKind::DisplayHelp, values + "\n"))
+    Command::new("values").override_help(values).try_get_matches_from(["values", "--help"]).err()
 }
 
 /// Our options, with those that a subcommand has besides.

@@ -122,7 +122,7 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     {
         let listed = match is_list(&written) {
             true => list(machine, &written, cli.verbose, &mut unknown),
-            false => Ok(vec![Listed::plain(without_period(&written))]),
+            false => Ok(vec![Listed::plain(written.clone())]),
         };
         match listed {
             Ok(listed) => print(&listed, cli.format)?,
@@ -165,16 +165,6 @@ fn is_list(written: &str) -> bool {
             ..
         })
     )
-}
-
-/// `interval:s:` of `interval:s:1`: as bpftrace and a list of `interval` have it.
-fn without_period(written: &str) -> String {
-    match (provider(written), written.splitn(3, ':').collect::<Vec<_>>().as_slice()) {
-        (ProviderMatch::Known(provider), [_, name, _]) if !timed(provider).is_empty() => {
-            format!("{}:{name}:", provider.names[0])
-        }
-        _ => written.to_owned(),
-    }
 }
 
 fn provider(pattern: &str) -> ProviderMatch {

@@ -21,7 +21,7 @@ use queue::Queue;
 use report::export::otlp::traces::Per;
 use report::export::{Exporter, Record, Recorder, Run};
 use report::value::Context;
-use report::{Names, Output, Sink};
+use report::{Cell, Names, Output, Sink};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -288,7 +288,7 @@ impl Sink for Exports {
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
         self.is_silent &= match output {
             Output::Event { .. } | Output::Fetched { .. } | Output::Table(..) | Output::Trials(_) => false,
-            Output::Map(snapshot) => snapshot.entries.is_empty(),
+            Output::Map(snapshot) => snapshot.entries.iter().all(is_untouched),
             _ => true,
         };
         if self.queues.is_empty() && self.observer.is_none() {
@@ -323,6 +323,17 @@ impl Sink for Exports {
         }
         flushed
     }
+}
+
+/// A map without keys, as it is before a probe is hit.
+fn is_untouched((key, cell): &(Vec<wire::Value>, Cell)) -> bool {
+    let is_zero = match cell {
+        Cell::Number { bits, .. } => *bits == 0,
+        Cell::Stats { count, .. } => *count == 0,
+        Cell::Buckets { counts, .. } => counts.iter().all(|count| *count == 0),
+        _ => false,
+    };
+    key.is_empty() && is_zero
 }
 
 fn is_exported(manifest: &Manifest, output: &Output) -> bool {

@@ -99,9 +99,8 @@ pub fn say_no_output(ending: &Ending, probes: usize, messages: &Messages) {
     match probes {
         _ if !is_complete => {}
         0 => {}
-        1 => messages.note("no output: the probe printed and kept nothing (was it hit?)"),
-        many => messages
-            .note(&format!("no output: none of {many} probes printed or kept anything (were they hit?)")),
+        1 => messages.note("the probe printed and kept nothing: was it hit?"),
+        many => messages.note(&format!("none of {many} probes printed or kept anything: were they hit?")),
     }
 }
 
