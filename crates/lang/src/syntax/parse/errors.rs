@@ -72,10 +72,11 @@ pub(crate) fn closed_early(text: &str, at: usize, before: Option<&Item>, diags: 
 fn foreign(item: &str, base: usize, diags: &mut Diagnostics) -> bool {
     let Some(token) = tokens::next(item, 0) else { return false };
     let word = &item[token.start..token.end];
-    let after = tokens::next(item, token.end).map_or("", |next| &item[next.start..next.end]);
+    let next = tokens::next(item, token.end);
+    let after = next.map_or("", |next| &item[next.start..next.end]);
     let known = word == "#" && matches!(after, "define" | "include");
     let Some((_, help)) = FOREIGN.iter().find(|(name, _)| *name == word && !known) else { return false };
-    let shown = if word == "#" { format!("#{after}") } else { word.to_owned() };
+    let shown = &item[token.start..next.map_or(token.end, |next| next.end)];
     diags
         .error(
             "E0011",

@@ -1,8 +1,8 @@
 //! Syntax of other languages, and what to write instead: one table, used where the grammar fails.
 //!
 //! A row is a pattern of the tokens around the position, which is `^`: `let ^ WORD` matches `let x`. Words in capitals match
-//! classes of tokens, `..` matches anything from the start of the statement, `START` is that start itself. The first matching
-//! row wins.
+//! classes of tokens, `..` matches anything from the start of the statement, `START` is that start itself, and `NOTHING`
+//! the end of the clause. The first matching row wins.
 
 use super::tokens::{self, Kind, Token};
 use crate::builtins::table;
@@ -54,6 +54,8 @@ const MISSING: &str = "a value is missing behind the comma; if it was a `$x`, th
                        quotes";
 const KEY: &str = "a key is missing after the comma; if it was a `$x`, the shell took it away: put the script between single quotes";
 const NAME: &str = "a name follows the colon: `cuda:alloc`, `uprobe:libcuda:cuInit`";
+const NO_BODY: &str = "a body follows the probe: `BEGIN { ... }`; if it was typed, the shell split the script at a blank: put the script between \
+                       single quotes";
 const PREDICATE: &str = "a predicate stands between slashes: `/ pid == 3 /`";
 const COLONS: &str = "colons join the parts of a probe: `uprobe:libcuda:cuInit`";
 const TOGETHER: &str = "`+=` and `-=` are written without a blank";
@@ -171,6 +173,7 @@ const HABITS: &[Habit] = &[
     expecting("`{`", "WORD ^ if", PREDICATE),
     expecting("a target", "PART ^ WORD", BLANKS),
     expecting("a target", "PART ^ PROBE", BLANKS),
+    expecting("a `/predicate/`", "PROBE ^ NOTHING", NO_BODY),
     expecting("a `/predicate/`", "PROBE ^ CALL", PREDICATE),
     expecting("a `/predicate/`", "PROBE ^ (", PREDICATE),
     anywhere("START BEGIN ^ CALL", BODY),
@@ -228,9 +231,12 @@ struct Around<'a> {
 impl Around<'_> {
     fn has_shape(&self, shape: &str) -> bool {
         let (before, found) = shape.split_once('^').expect("a shape has a place");
-        let found = found.trim();
-        (found.is_empty() || self.found.is_some_and(|token| self.is(token, found)))
-            && self.ends_with(before.trim())
+        let follows = match found.trim() {
+            "" => true,
+            "NOTHING" => self.found.is_none(),
+            found => self.found.is_some_and(|token| self.is(token, found)),
+        };
+        follows && self.ends_with(before.trim())
     }
 
     /// The words before the place are `shape`, or begin with what stands before its `..`.
@@ -282,5 +288,7 @@ const C_TYPES: &[&str] = &[
 ];
 
 /// What begins an item in other dialects, and what to do here instead.
-pub(crate) const FOREIGN: &[(&str, &str)] =
-    &[("#", "`#include`, `#define NAME literal`, `#undef` and conditions such as `#ifdef` are known")];
+pub(crate) const FOREIGN: &[(&str, &str)] = &[(
+    "#",
+    "comments begin with `//`; `#include`, `#define NAME literal`, `#undef` and conditions such as `#ifdef` are known",
+)];
