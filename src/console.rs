@@ -4,6 +4,11 @@ use crate::cli::{Cli, Color};
 use lang::{Diagnostics, Severity, Source};
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Messages about one script that are printed; who repairs these has seen enough.
 const SHOWN: usize = 20;
@@ -27,6 +32,52 @@ fn wished() -> Option<bool> {
     }
 }
 
+/// Progress shorter than this is not shown.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// The line that shows how far a search through files is. A thread prints it also while no path is found.
+struct SearchLine {
+    /// Paths and ELF files.
+    counts: Arc<[AtomicUsize; 2]>,
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl SearchLine {
+    fn start() -> host::Progress {
+        let counts = Arc::<[AtomicUsize; 2]>::default();
+        let (stop, stopped) = mpsc::channel();
+        let (read, start) = (counts.clone(), Instant::now());
+        let print = move || {
+            while stopped.recv_timeout(SHORT) == Err(RecvTimeoutError::Timeout) {
+                let [paths, files] = read.each_ref().map(|count| count.load(Relaxed));
+                let seconds = start.elapsed().as_secs();
+                let line = format!("searching: {paths} paths, {files} programs and libraries, {seconds} s");
+                let _ = std::io::stderr().write_all(format!("\r{line}\x1b[K").as_bytes());
+            }
+            if start.elapsed() >= SHORT {
+                let _ = write!(std::io::stderr(), "\r\x1b[K");
+            }
+        };
+        let thread = std::thread::Builder::new().spawn(print).ok().map(|thread| (stop, thread));
+        let line = SearchLine { counts, thread };
+        Box::new(move |is_elf| line.add(is_elf))
+    }
+
+    fn add(&self, is_elf: bool) {
+        self.counts[0].fetch_add(1, Relaxed);
+        self.counts[1].fetch_add(usize::from(is_elf), Relaxed);
+    }
+}
+
+impl Drop for SearchLine {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.thread.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+    }
+}
+
 impl Messages {
     /// As the command line wants it.
     pub fn new(cli: &Cli) -> Messages {
@@ -43,6 +94,11 @@ impl Messages {
             verbose: cli.verbose,
             out: RefCell::new(Box::new(std::io::stderr())),
         }
+    }
+
+    /// Shows the progress of a search through files if standard error is a terminal.
+    pub fn search_progress(&self) -> Option<fn() -> host::Progress> {
+        (!self.quiet && std::io::stderr().is_terminal()).then_some(SearchLine::start)
     }
 
     /// From now on they go elsewhere.

@@ -28,7 +28,8 @@ use std::path::Path;
 pub fn run(cli: &Cli) -> Result<u8> {
     let machine =
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
-            .with_kernel(&crate::kernel_catalog::Running);
+            .with_kernel(&crate::kernel_catalog::Running)
+            .with_progress(Messages::new(cli).search_progress());
     // Operations and functions of CUDA's driver; on a machine without it, all functions.
     let has_driver = cli.pids.is_empty() && machine.files("libcuda").is_ok();
     let usual: &[&str] = if has_driver { &["cuda:*", "uprobe:libcuda:*"] } else { &["*"] };

@@ -67,7 +67,8 @@ pub fn run_scripts(
         lib_overrides: cli.libs.clone(),
         ..Scope::default()
     })
-    .with_kernel(&crate::kernel_catalog::Running);
+    .with_kernel(&crate::kernel_catalog::Running)
+    .with_progress(messages.search_progress());
     let mut compilers = check(scripts, &machine, cli, messages).map_err(Failure::wrong)?;
     if cli.check {
         if cli.debug.iter().any(|stage| !matches!(stage, Stage::Ast | Stage::Hir)) {

@@ -94,6 +94,9 @@ pub trait Kernel: std::fmt::Debug + Sync {
     fn declared_type(&self, at: u64) -> Option<debug_info::Type>;
 }
 
+/// Receives each path that a search by pattern finds, as whether it is an ELF file. Dropped at the end of the search.
+pub type Progress = Box<dyn FnMut(bool)>;
+
 /// A file that was taken.
 #[derive(Debug)]
 struct TargetFile {
@@ -164,6 +167,8 @@ pub struct Machine {
     adding: Mutex<()>,
     /// The kernel's own catalog.
     kernel: Option<&'static dyn Kernel>,
+    /// Starts the progress display of a search by pattern.
+    start_progress: Option<fn() -> Progress>,
     /// Targets that were found.
     found: Mutex<HashMap<String, Vec<FileId>>>,
 }
@@ -177,6 +182,7 @@ impl Machine {
             directory,
             files: FrozenVec::new(),
             kernel: None,
+            start_progress: None,
             adding: Mutex::default(),
             found: Mutex::default(),
         }
@@ -185,6 +191,11 @@ impl Machine {
     /// The same machine, which also knows about the kernel's tracepoints.
     pub fn with_kernel(self, kernel: &'static dyn Kernel) -> Machine {
         Machine { kernel: Some(kernel), ..self }
+    }
+
+    /// The same machine, which reports the progress of searches by pattern.
+    pub fn with_progress(self, start_progress: Option<fn() -> Progress>) -> Machine {
+        Machine { start_progress, ..self }
     }
 
     /// Why the file was taken, for `-v`: `mapped by process 42 (python3)`.
@@ -422,7 +433,7 @@ impl Machine {
         paths
     }
 
-    fn find(&self, target: &str) -> Result<Vec<FileId>, TargetError> {
+    fn find(&self, target: &str, progress: &mut Option<Progress>) -> Result<Vec<FileId>, TargetError> {
         let overrides = self.overrides(target);
         if !overrides.is_empty() {
             let taken: Result<Vec<_>, _> =
@@ -438,7 +449,11 @@ impl Machine {
                     "it stands for all that traced processes run: say which by `-p PID` or `-- COMMAND`";
                 return Err(TargetError::Unusable(why.into()));
             }
-            TargetName::Pattern(pattern) => hunt.pattern(&self.scope(), pattern.as_str()),
+            TargetName::Pattern(pattern) => {
+                *progress = self.start_progress.map(|start| start());
+                let each = |is_elf| progress.iter_mut().for_each(|report| report(is_elf));
+                hunt.pattern(&self.scope(), pattern.as_str(), each);
+            }
             _ => hunt.by_name(&self.scope()),
         }
         hunt.outcome()
@@ -514,10 +529,12 @@ impl Catalog for Machine {
 
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
         let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(target).cloned();
+        // Dropped after `show_as_written`, which takes as long as the search.
+        let mut progress = None;
         let ids = match known {
             Some(ids) => ids,
             None => {
-                let ids = self.find(target)?;
+                let ids = self.find(target, &mut progress)?;
                 self.found
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{Running, gcc, library, loader};
 use host::{Machine, Scope};
@@ -276,6 +277,20 @@ fn patterns_and_links_lead_to_one_file() {
     assert_eq!(machine.files(link.to_str().expect("text")).expect("found").len(), 1);
     assert_eq!(machine.files_taken().len(), 1);
     assert!(matches!(machine.files(&format!("{}/none*", root.display())), Err(TargetError::NotYet { .. })));
+}
+
+#[test]
+fn a_search_by_pattern_reports_its_progress() {
+    static SEEN: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+    let start: fn() -> host::Progress =
+        || Box::new(|is_elf| _ = SEEN[usize::from(is_elf)].fetch_add(1, Ordering::Relaxed));
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = canonical(dir.path());
+    library(DRIVER, &root.join("libq.so"), "libq.so.1");
+    std::fs::write(root.join("text.so"), "no program").expect("written");
+    let machine = Machine::new(Scope::default()).with_progress(Some(start));
+    machine.files(&format!("{}/*.so", root.display())).expect("found");
+    assert_eq!(SEEN.each_ref().map(|count| count.load(Ordering::Relaxed)), [1, 1]);
 }
 
 #[test]

@@ -195,7 +195,8 @@ impl<'a> Hunt<'a> {
         self.looked_in.push(directory);
     }
 
-    pub(crate) fn pattern(&mut self, scope: &Scope, pattern: &str) {
+    /// `each` is called for each path that matches, with whether it is an ELF file.
+    pub(crate) fn pattern(&mut self, scope: &Scope, pattern: &str, mut each: impl FnMut(bool)) {
         let own = std::iter::once(View::default());
         let containers =
             scope.pids.iter().map(|&pid| View { prefix: process::root_prefix(pid), ..View::default() });
@@ -204,7 +205,7 @@ impl<'a> Hunt<'a> {
         self.looked_in.push(pattern.to_owned());
         for view in views {
             for path in view.expand(pattern) {
-                self.take(&view.resolve(&path), &view, "matches the pattern");
+                each(self.take(&view.resolve(&path), &view, "matches the pattern"));
             }
         }
     }
