@@ -199,7 +199,7 @@ fn read(word: &str, rest: &[String]) -> Result<Source> {
         }
         Word::File(path) => {
             let text = std::fs::read(path).map_err(|error| unreadable(path, rest, error))?;
-            if text.starts_with(b"\x7fELF") || [".py", ".sh"].iter().any(|ending| path.ends_with(ending)) {
+            if text.starts_with(b"\x7fELF") || interpreter(path).is_some() {
                 bail!("`{path}` is a program, not a script: {}", behind_dashes("summary", path, rest));
             }
             let text = utf8(text, path)?;
@@ -227,8 +227,14 @@ fn behind_dashes(script: &str, command: &str, rest: &[String]) -> String {
     if command.parse::<u32>().is_ok() {
         return format!("the script takes no parameters; a process to trace follows `-p`: `-p {command}`");
     }
-    let words = std::iter::once(command).chain(rest.iter().map(String::as_str));
+    let words = interpreter(command).into_iter().chain([command]).chain(rest.iter().map(String::as_str));
     format!("a command to trace follows `--`: `cudatrace {script} -- {}`", shell_words::join(words))
+}
+
+/// The interpreter that runs a file of another language, which may be neither executable nor on PATH.
+fn interpreter(path: &str) -> Option<&'static str> {
+    let interpreters = [(".py", "python3"), (".sh", "bash")];
+    interpreters.iter().find(|(ending, _)| path.ends_with(ending)).map(|(_, interpreter)| *interpreter)
 }
 
 fn is_on_path(name: &str) -> bool {
@@ -289,6 +295,10 @@ fn is_script_text(word: &str) -> bool {
 fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Error {
     if is_script_text(path) {
         let mut text = path.to_owned();
+        // The shell split the script at its blanks.
+        if path.matches('{').count() > path.matches('}').count() {
+            text = [&[text], rest].concat().join(" ");
+        }
         if let Some((cut, _)) = text.char_indices().nth(60) {
             text.truncate(cut);
             text += "...";

@@ -1,7 +1,7 @@
 //! Commands of the prompt: one table for execution, help and completion. Any other input is a script.
 
 use super::{Repl, help};
-use crate::function_list;
+use crate::{bundled, function_list};
 use anyhow::{Result, anyhow, bail};
 use lang::diagnostics::suggest::similar;
 use runtime::Session;
@@ -128,6 +128,9 @@ pub fn run(repl: &Rc<Repl>, session: &mut Session, name: &str, rest: &str) -> Re
 
 /// What there is instead of a command of this name.
 pub fn unknown(name: &str) -> anyhow::Error {
+    if bundled::find(name).is_some() {
+        return anyhow!("no command `:{name}`: `:load {name}` attaches the clauses of this script");
+    }
     match similar(name, COMMANDS.iter().map(|command| command.name)).first() {
         Some(near) => anyhow!("no command `:{name}`: did you mean `:{near}`?"),
         None => anyhow!("no command `:{name}`; `:help` lists them"),
@@ -333,6 +336,10 @@ mod tests {
     #[test]
     fn slips_get_a_suggestion() {
         assert_eq!(unknown("lsit").to_string(), "no command `:lsit`: did you mean `:list`?");
+        assert_eq!(
+            unknown("kernels").to_string(),
+            "no command `:kernels`: `:load kernels` attaches the clauses of this script"
+        );
         assert_eq!(unknown("xyzzy").to_string(), "no command `:xyzzy`; `:help` lists them");
     }
 }
