@@ -1,0 +1,63 @@
+//! Settings of a script.
+
+use wire::types::StackMode;
+
+/// Settings that reach the code or the output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `max_map_keys`, default 4096.
+    pub max_map_keys: u32,
+    /// `max_strlen`: capacity of `str()`, the NUL included, default 1024.
+    pub max_strlen: u32,
+    /// `str_trunc_trailer`, default `..`.
+    pub str_trunc_trailer: String,
+    /// `max_cat_bytes`: what `cat` prints of a file at most, default 10240.
+    pub max_cat_bytes: u32,
+    /// `print_maps_on_exit`, default true.
+    pub print_maps_on_exit: bool,
+    /// `stack_mode`
+    pub stack_mode: StackMode,
+    /// Iterations of one `while` at most.
+    pub max_loop_iterations: u32,
+    /// `missing_probes`: `error` (default), `warn`, `ignore`.
+    pub missing_probes: MissingProbes,
+    /// `max_probes`: attach points at most, without a bound unless told.
+    pub max_probes: Option<u32>,
+    /// `cpp_demangle`: symbols of C++ and Rust print as their source has them, default true.
+    pub demangle: bool,
+    /// `show_debug_info`: stacks have source lines and inlined functions, default false.
+    pub source_lines: bool,
+    /// Ring buffer size in bytes, a power of two and of pages; 0: chosen by the runtime.
+    pub ring_bytes: u32,
+}
+
+/// What a probe without attach point means.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum MissingProbes {
+    /// The script is refused.
+    #[default]
+    Error,
+    /// A warning.
+    Warn,
+    /// Nothing is said.
+    Ignore,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            max_map_keys: 4096,
+            max_strlen: 1024,
+            str_trunc_trailer: "..".into(),
+            max_cat_bytes: 10 << 10,
+            print_maps_on_exit: true,
+            stack_mode: StackMode::default(),
+            max_loop_iterations: 1 << 20,
+            missing_probes: MissingProbes::default(),
+            max_probes: None,
+            demangle: true,
+            source_lines: false,
+            ring_bytes: 0,
+        }
+    }
+}
