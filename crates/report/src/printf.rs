@@ -41,6 +41,7 @@ pub fn named<'v>(pieces: &[Piece], values: &'v [Value]) -> Option<&'v [(String, 
 
 fn convert(directive: &Directive, value: &Value, context: Context) -> String {
     let text = match directive.conversion {
+        's' if directive.literal => Context { verbatim: true, ..context }.text(value),
         's' => context.text(value),
         'r' => visible(&bytes(value)),
         'R' => bytes(value).iter().map(|byte| format!("\\x{byte:02x}")).collect(),
@@ -331,6 +332,13 @@ mod tests {
         assert_eq!(plain('R', Value::Str(b"a\n".to_vec(), false)), "\\x61\\x0a");
         assert_eq!(plain('H', Value::Str(b"\n\xfe".to_vec(), false)), "0a fe");
         assert_eq!(plain('r', Value::Buf(b"a\0".to_vec())), "a\\x00");
+    }
+
+    #[test]
+    fn only_strings_that_are_literals_keep_control_characters() {
+        let text = Value::Str(b"a\tb".to_vec(), false);
+        assert_eq!(show(|d| (d.literal, d.width) = (true, 5), 's', text.clone()), "  a\tb");
+        assert_eq!(show(|d| d.width = 5, 's', text), " a\\tb");
     }
 
     #[test]

@@ -81,6 +81,7 @@ fn directive(numbers: &mut Numbers) -> Piece {
         precision: (numbers.below(3) == 0).then(|| numbers.below(40) as u32),
         length: [0, 1, 2, 8][numbers.below(4) as usize],
         register: numbers.below(4) == 0,
+        literal: numbers.below(4) == 0,
         conversion: conversions[numbers.below(conversions.len() as u64) as usize],
     })
 }

@@ -16,7 +16,7 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
 /// Version of this format; a reader refuses another.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -527,6 +527,8 @@ pub struct Directive {
     pub length: u8,
     /// The value is a register of unknown type, such as `arg0`: an `int` is its lower half.
     pub register: bool,
+    /// The value is a string literal of the script: its control characters are not escaped.
+    pub literal: bool,
     /// `d i u x X o c p s r`
     pub conversion: char,
 }

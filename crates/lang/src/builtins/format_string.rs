@@ -222,6 +222,7 @@ mod tests {
                 precision: Some(5),
                 length: 8,
                 register: false,
+                literal: false,
                 conversion: 'd'
             })
         );

@@ -5,7 +5,7 @@ use crate::check::Checker;
 use crate::check::floats::is_floating;
 use crate::check::slots::ValueState;
 use crate::hir::make::{convert, expr, int, is_unknown};
-use crate::hir::{Expr, ExprKind, Message, Piece, StmtKind, Type};
+use crate::hir::{Directive, Expr, ExprKind, Message, Piece, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::types::is_scalar;
@@ -13,15 +13,13 @@ use crate::types::is_scalar;
 impl Checker<'_> {
     /// `printf(format, args)`, `printf(format, (name = value, ...))`
     pub fn printf(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
-        let (format, values) = self.formatted("printf", args, span)?;
-        let (format, args) = with_literals(format, values, &args[1..]);
+        let (format, args) = self.formatted("printf", args, span)?;
         Some(StmtKind::Printf { format, args })
     }
 
     /// `errorf(format, args)`, `heading(format, args)` and their like.
     pub fn message(&mut self, what: Message, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
-        let (format, values) = self.formatted(what.function(), args, span)?;
-        let (format, args) = with_literals(format, values, &args[1..]);
+        let (format, args) = self.formatted(what.function(), args, span)?;
         Some(StmtKind::Message { what, format, args })
     }
 
@@ -66,10 +64,11 @@ impl Checker<'_> {
             }
             _ => None,
         };
-        let values: Vec<Expr> = match named {
-            Some(members) => members.iter().map(|(_, value)| self.expr(value)).collect(),
-            None => args[1..].iter().map(|arg| self.expr(arg)).collect(),
+        let written: Vec<&ast::Expr> = match named {
+            Some(members) => members.iter().map(|(_, value)| value).collect(),
+            None => args[1..].iter().collect(),
         };
+        let values: Vec<Expr> = written.iter().map(|value| self.expr(value)).collect();
         let mut pieces = match pieces? {
             Ok(pieces) => pieces,
             Err(error) => {
@@ -83,8 +82,10 @@ impl Checker<'_> {
             self.wrong_number(wanted.len(), values.len(), span);
             return None;
         }
-        let registers: Vec<bool> = values.iter().map(|value| self.is_register(value)).collect();
-        mark_registers(&mut pieces, &registers);
+        for ((directive, value), written) in directives_mut(&mut pieces).zip(&values).zip(written) {
+            directive.register = self.is_register(value);
+            directive.literal = matches!(written.kind, ast::ExprKind::Str(_));
+        }
         let values =
             values.into_iter().zip(wanted).map(|(value, conversion)| self.printed(value, conversion));
         let mut values: Vec<Expr> = values.collect();
@@ -223,36 +224,11 @@ impl Checker<'_> {
     }
 }
 
-/// Notes in each directive whether its value is a register of unknown type.
-fn mark_registers(pieces: &mut [Piece], registers: &[bool]) {
-    let marks = pieces.iter_mut().filter_map(|piece| match piece {
-        Piece::Directive(directive) => Some(&mut directive.register),
+fn directives_mut(pieces: &mut [Piece]) -> impl Iterator<Item = &mut Directive> {
+    pieces.iter_mut().filter_map(|piece| match piece {
+        Piece::Directive(directive) => Some(directive),
         Piece::Text(_) => None,
-    });
-    marks.zip(registers).for_each(|(mark, register)| *mark = *register);
-}
-
-/// String literals for a `%s` without width become part of the format. Text of the format is printed as it is; control
-/// characters of values are escaped, because they may come from the traced program.
-fn with_literals(
-    mut pieces: Vec<Piece>,
-    values: Vec<Expr>,
-    written: &[ast::Expr],
-) -> (Vec<Piece>, Vec<Expr>) {
-    let mut values = values.into_iter().zip(written);
-    let mut kept = Vec::new();
-    for piece in &mut pieces {
-        let Piece::Directive(directive) = piece else { continue };
-        match values.next() {
-            Some((_, ast::Expr { kind: ast::ExprKind::Str(text), .. }))
-                if directive.conversion == 's' && directive.width == 0 =>
-            {
-                *piece = Piece::Text(text.clone());
-            }
-            value => kept.extend(value.map(|(value, _)| value)),
-        }
-    }
-    (pieces, kept)
+    })
 }
 
 fn conversions(pieces: &[Piece]) -> Vec<char> {
