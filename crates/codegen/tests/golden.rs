@@ -89,19 +89,12 @@ fn functions(text: &str) -> String {
 }
 
 fn compare(folder: &str, stage: Stage) {
-    let mut wrong = vec![];
-    for path in files(folder) {
-        let (script, expected) = parts(&path);
+    golden_files::compare(files(folder).into_iter().map(|path| {
+        let (script, _) = parts(&path);
         let src = Source::new("golden.ct", script.clone());
         let found = codegen::dump(&check(&src), &src, &options_of(&script), stage).unwrap();
-        let found = functions(&found);
-        if std::env::var_os("BLESS").is_some() {
-            std::fs::write(&path, format!("{script}==== {folder}\n{found}")).unwrap();
-        } else if found != expected {
-            wrong.push(format!("{}\nexpected\n{expected}\nfound\n{found}", path.display()));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        (path, format!("{script}==== {folder}\n{}", functions(&found)))
+    }));
 }
 
 #[test]
@@ -117,22 +110,16 @@ fn ir_becomes_better() {
 /// `golden/passes/NAME.ir`: IR, and what the pass of this name makes of it in one run.
 #[test]
 fn passes_rewrite_ir() {
-    let mut wrong = vec![];
-    for (name, pass) in codegen::opt::PASSES {
+    golden_files::compare(codegen::opt::PASSES.iter().map(|(name, pass)| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/passes/{name}.ir"));
         let text = std::fs::read_to_string(&path).unwrap();
-        let (before, expected) = text.split_once("==== after\n").unwrap();
+        let (before, _) = text.split_once("==== after\n").unwrap();
         let mut module = parse(before).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert_eq!(verify(&module), Ok(()), "{}", path.display());
         module.funcs.iter_mut().for_each(|func| assert!(pass(func), "{name} changes nothing"));
-        let found = functions(&format!("\n{module}"));
-        if std::env::var_os("BLESS").is_some() {
-            std::fs::write(&path, format!("{before}==== after\n{found}")).unwrap();
-        } else if found != expected {
-            wrong.push(format!("{}\nexpected\n{expected}\nfound\n{found}", path.display()));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        let after = functions(&format!("\n{module}"));
+        (path, format!("{before}==== after\n{after}"))
+    }));
 }
 
 #[test]

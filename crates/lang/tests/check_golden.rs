@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use common::Machine;
 use lang::diagnostics::render;
@@ -23,24 +23,12 @@ fn check_golden_files() {
 
 fn folder(name: &str, least: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    assert!(paths.len() >= least, "the golden files are gone");
-    let wrong: Vec<String> = paths.iter().filter_map(|path| difference(path)).collect();
-    assert!(wrong.is_empty(), "{}\nBLESS=1 accepts what is printed now", wrong.join("\n"));
-}
-
-/// What a file shows if that is not what it says.
-fn difference(path: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(path).unwrap();
-    let (script, _) = text.split_once("====").unwrap_or((&text, ""));
-    let now = format!("{script}{}", sections(script));
-    if now != text && std::env::var_os("BLESS").is_some() {
-        std::fs::write(path, &now).unwrap();
-        return None;
-    }
-    (now != text).then(|| format!("---- {}\n{now}", path.display()))
+    golden_files::compare(golden_files::files(&folder, "ct", least).into_iter().map(|path| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (script, _) = text.split_once("====").unwrap_or((&text, ""));
+        let now = format!("{script}{}", sections(script));
+        (path, now)
+    }));
 }
 
 /// Sections that are not empty.

@@ -79,19 +79,11 @@ fn codes_are_unique_and_their_letter_says_how_bad_they_are() {
 #[test]
 fn golden_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/codes");
-    let bless = std::env::var_os("BLESS").is_some();
-    let mut wrong = Vec::new();
-    for code in all() {
+    golden_files::compare(all().map(|code| {
         let (diags, source) = findings(code, code.example);
         let now = render::render(&diags.list, &source, false);
-        let file = folder.join(format!("{}.txt", code.code));
-        if bless {
-            std::fs::write(&file, &now).unwrap();
-        } else if std::fs::read_to_string(&file).unwrap_or_default() != now {
-            wrong.push(format!("---- {}\n{now}", file.display()));
-        }
-    }
-    assert!(wrong.is_empty(), "{}\nBLESS=1 accepts what is printed now", wrong.join("\n"));
+        (folder.join(format!("{}.txt", code.code)), now)
+    }));
 }
 
 /// Every Rust file below `folder`.

@@ -311,7 +311,7 @@ fn outputs_are_cases_of_the_live_tests() {
     let shown = examples().into_iter().filter(|example| !example.is("refused") && example.says.is_some());
     let cases: Vec<String> = shown.map(|example| live_case(&example)).collect();
     assert!(cases.len() > 10, "the manual shows no output");
-    same_or_blessed("tests/live/docs.test", &format!("{header}\n{}", cases.join("\n")));
+    golden_files::compare([(root().join("tests/live/docs.test"), format!("{header}\n{}", cases.join("\n")))]);
 }
 
 /// A line that begins with blanks continues the one before. `./NAME` is the program that is run, which lies elsewhere.
@@ -335,15 +335,6 @@ fn live_case(example: &Example) -> String {
     case
 }
 
-fn same_or_blessed(path: &str, now: &str) {
-    let file = root().join(path);
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&file, now).unwrap();
-    }
-    let there = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(there == now, "{path} is not what the sources say; BLESS=1 rewrites it");
-}
-
 #[test]
 fn tables_are_those_of_the_sources() {
     let tables = [
@@ -364,7 +355,7 @@ fn tables_are_those_of_the_sources() {
         let end = at + text[at..].find("<!-- end -->").expect("a table ends");
         text.replace_range(at..end, &format!("\n{rows}\n"));
     }
-    same_or_blessed("docs/language.md", &text);
+    golden_files::compare([(root().join("docs/language.md"), text)]);
 }
 
 fn table(head: [&str; 2], rows: impl Iterator<Item = [String; 2]>) -> String {

@@ -25,18 +25,12 @@ fn formatted(script: &str) -> Result<String, format::Failure> {
 
 #[test]
 fn golden_files() {
-    let mut wrong = Vec::new();
-    for path in files("crates/lang/tests/golden/fmt", "ct") {
+    golden_files::compare(files("crates/lang/tests/golden/fmt", "ct").into_iter().map(|path| {
         let text = std::fs::read_to_string(&path).unwrap();
         let script = text.split("====\n").next().unwrap();
         let now = format!("{script}====\n{}", formatted(script).unwrap());
-        if now != text && std::env::var_os("BLESS").is_some() {
-            std::fs::write(&path, &now).unwrap();
-        } else if now != text {
-            wrong.push(format!("---- {}\n{now}", path.display()));
-        }
-    }
-    assert!(wrong.is_empty(), "{}\nBLESS=1 accepts what is printed now", wrong.join("\n"));
+        (path, now)
+    }));
 }
 
 /// The scripts of the repository: files, what stands above `====` in golden files, and the manual's.

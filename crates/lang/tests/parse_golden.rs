@@ -11,29 +11,19 @@ use lang::{Diagnostics, Source};
 #[test]
 fn golden_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/parse");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    assert!(paths.len() > 20, "the golden files are gone");
-    let wrong: Vec<String> = paths.iter().filter_map(|path| check(path)).collect();
-    assert!(wrong.is_empty(), "{}\nBLESS=1 accepts what is printed now", wrong.join("\n"));
+    golden_files::compare(golden_files::files(&folder, "ct", 20).into_iter().map(|path| {
+        let now = shown(&std::fs::read_to_string(&path).unwrap());
+        (path, now)
+    }));
 }
 
-/// The difference between a file and what the parser does now.
-fn check(path: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(path).unwrap();
+/// A golden file as the parser writes it now.
+fn shown(text: &str) -> String {
     let (script, sections) = text.split_once("==== ").expect("a file has a section");
-    let names = sections
-        .lines()
-        .next()
-        .into_iter()
-        .chain(sections.lines().filter_map(|line| line.strip_prefix("==== ")));
-    let shown: String = names.map(|name| format!("==== {name}\n{}", stage(name, script))).collect();
-    let now = format!("{script}{shown}");
-    if now != text && std::env::var_os("BLESS").is_some() {
-        std::fs::write(path, &now).unwrap();
-        return None;
-    }
-    (now != text).then(|| format!("---- {}\n{now}", path.display()))
+    let first = sections.lines().next().into_iter();
+    let names = first.chain(sections.lines().filter_map(|line| line.strip_prefix("==== ")));
+    let stages: String = names.map(|name| format!("==== {name}\n{}", stage(name, script))).collect();
+    format!("{script}{stages}")
 }
 
 fn stage(name: &str, script: &str) -> String {
