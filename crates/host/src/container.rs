@@ -6,11 +6,11 @@
 //!
 //! Files of the process are untrusted: the first bytes of a regular file inside its own root are read, and nothing else.
 
+use crate::untrusted_file;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::AsRawFd;
 
 /// Bytes that are read of a file at most.
 const LIMIT: u64 = 64 << 10;
@@ -101,7 +101,7 @@ fn open_inside(pid: u32, path: &CStr) -> Option<File> {
     let found = openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve).ok()?;
     let found = File::from(found);
     found.metadata().ok().filter(fs::Metadata::is_file)?;
-    File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).ok()
+    File::open(untrusted_file::path_of(&found)).ok()
 }
 
 fn read(file: Option<File>) -> String {

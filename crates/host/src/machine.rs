@@ -10,7 +10,6 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File as OpenFile;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,12 +114,6 @@ struct TargetFile {
     functions: OnceLock<Functions>,
     markers: OnceLock<Vec<Marker>>,
     debug: OnceLock<Result<Debug, Absent>>,
-}
-
-/// Leads to an open file whatever its own path leads to; none where `/proc` is not mounted.
-fn path_of(file: &OpenFile) -> Option<PathBuf> {
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    path.exists().then_some(path)
 }
 
 impl TargetFile {
@@ -348,7 +341,9 @@ impl Machine {
         let held = untrusted_file::out_of_the_way(file);
         self.files.push(Box::new(TargetFile {
             found_path: open_path.into(),
-            open_path: path_of(&held).unwrap_or_else(|| open_path.into()),
+            open_path: Some(untrusted_file::path_of(&held))
+                .filter(|path| path.exists())
+                .unwrap_or_else(|| open_path.into()),
             held,
             shown: shown_path.into(),
             reason: reason.into(),

@@ -10,7 +10,6 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, Metadata};
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -324,7 +323,7 @@ impl Symbols {
             std::collections::hash_map::Entry::Occupied(held) => held.into_mut(),
             std::collections::hash_map::Entry::Vacant(place) => place.insert(open_mapped(pid, mapping)?),
         };
-        Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+        Some(untrusted_file::path_of(file))
     }
 
     /// Where a region's symbols are. The symbolizer reads all symbols of a file, so it gets none with endless tables.
@@ -439,7 +438,7 @@ fn same_file(one: &Metadata, other: &Metadata) -> bool {
 /// A path that leads to an open file as long as it is held.
 fn hold(held: &mut HashMap<(u64, u64), File>, metadata: &Metadata, file: File) -> PathBuf {
     let file = held.entry((metadata.dev(), metadata.ino())).or_insert(file);
-    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+    untrusted_file::path_of(file)
 }
 
 /// Returns the file regions of `before` whose addresses are unmapped now.

@@ -8,11 +8,16 @@ use std::io::{self, Read};
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::Mmap;
+
+/// A path to a file for as long as it is open, whatever its own path leads to. Needs `/proc`.
+pub fn path_of(file: &impl AsRawFd) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
 
 /// Opens a plain file to read. What is none is not opened: that could wait, or do something.
 ///

@@ -249,6 +249,14 @@ pub enum Cmp {
     Sge,
 }
 
+impl Cmp {
+    /// All comparisons.
+    pub const ALL: [Cmp; 11] = {
+        use Cmp::*;
+        [Eq, Ne, Test, Ult, Ule, Ugt, Uge, Slt, Sle, Sgt, Sge]
+    };
+}
+
 /// Atomic update of memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]

@@ -19,19 +19,6 @@ const BINS: [Bin; 11] = [
     Bin::Shr,
     Bin::Sar,
 ];
-const CMPS: [Cmp; 11] = [
-    Cmp::Eq,
-    Cmp::Ne,
-    Cmp::Test,
-    Cmp::Ult,
-    Cmp::Ule,
-    Cmp::Ugt,
-    Cmp::Uge,
-    Cmp::Slt,
-    Cmp::Sle,
-    Cmp::Sgt,
-    Cmp::Sge,
-];
 const ATOMICS: [AtomicOp; 5] = [AtomicOp::Add, AtomicOp::And, AtomicOp::Or, AtomicOp::Xor, AtomicOp::Xchg];
 
 /// Names of maps and functions; operations refer to them by index.
@@ -125,7 +112,7 @@ fn read_term(text: &str) -> Option<Term> {
         "return" => Term::Return(operand(words.next()?)?),
         "branch" => {
             let (lhs, sign) = (vreg(words.next()?)?, words.next()?);
-            let cmp = CMPS.into_iter().find(|cmp| cmp_names(*cmp).1 == sign)?;
+            let cmp = Cmp::ALL.into_iter().find(|cmp| cmp_names(*cmp).1 == sign)?;
             let rhs = operand(words.next()?)?;
             Term::Branch { cmp, lhs, rhs, then: block(words.next()?)?, otherwise: block(words.next()?)? }
         }
@@ -153,7 +140,7 @@ fn read_op(names: &Names<'_>, text: &str) -> Option<Op> {
             Op::Extend { dst, src: vreg(words.next()?)?, width, signed }
         }
         "cmp" => {
-            let cmp = CMPS.into_iter().find(|cmp| cmp_names(*cmp).0 == suffix)?;
+            let cmp = Cmp::ALL.into_iter().find(|cmp| cmp_names(*cmp).0 == suffix)?;
             Op::Compare { dst, cmp, lhs: operand(words.next()?)?, rhs: operand(words.next()?)? }
         }
         "load" => {

@@ -42,19 +42,6 @@ const BY_ARGS: [Helper; 6] = [
 
 const BINS: [Bin; 9] =
     [Bin::Add, Bin::Sub, Bin::Mul, Bin::And, Bin::Or, Bin::Xor, Bin::Shl, Bin::Shr, Bin::Sar];
-const CMPS: [Cmp; 11] = [
-    Cmp::Eq,
-    Cmp::Ne,
-    Cmp::Test,
-    Cmp::Ult,
-    Cmp::Ule,
-    Cmp::Ugt,
-    Cmp::Uge,
-    Cmp::Slt,
-    Cmp::Sle,
-    Cmp::Sgt,
-    Cmp::Sge,
-];
 const WIDTHS: [Width; 4] = [Width::B8, Width::B16, Width::B32, Width::B64];
 const NUMBERS: [i64; 8] = [0, 1, -1, 7, 63, 0xffff_ffff, i64::MIN, 0x1234_5678_9abc_def0];
 
@@ -183,7 +170,7 @@ fn op(shape: &Shape, random: &mut Random) -> Op {
         1..4 => Op::Bin { op: random.pick(&BINS), dst, lhs, rhs },
         4 => Op::Neg { dst, src },
         5 => Op::Extend { dst, src, width, signed },
-        6 => Op::Compare { dst, cmp: random.pick(&CMPS), lhs, rhs },
+        6 => Op::Compare { dst, cmp: random.pick(&Cmp::ALL), lhs, rhs },
         7 => Op::Load { dst, base, offset, width, signed },
         8 => Op::Store { base, offset, width, src: lhs },
         9 => {
@@ -210,7 +197,7 @@ fn term(at: u32, shape: &Shape, random: &mut Random) -> Term {
     match random.below(4) {
         0 => Term::Jump(then),
         _ => Term::Branch {
-            cmp: random.pick(&CMPS),
+            cmp: random.pick(&Cmp::ALL),
             lhs: value(shape, random),
             rhs: operand(shape, random),
             then,
